@@ -7,9 +7,8 @@ import pytest
 import torch
 from naming import names
 from PIL import Image
-from sites import write_images, write_table
+from sites import write_images
 
-from fda_flower.datasets import DataSpec, load_domain, load_federation
 from fda_flower.datasets.preparation import ImageFiles, ImagePreparation, Preparation, TablePreparation
 from fda_flower.errors import ConfigError
 
@@ -36,19 +35,6 @@ def test_a_table_is_standardised_as_in_one_go_with_the_same_bits_from_json():
         Preparation.from_json({"kind": "text"})
 
 
-def test_each_domain_keeps_its_own(tmp_path):
-    for i, name in enumerate("ab"):
-        write_table(tmp_path / f"{name}.csv", i)
-    spec = DataSpec("table", data_dir=str(tmp_path), target_samples=9)
-    found = {name: domain.preparation for name, domain in load_federation(spec).domains.items()}
-    site = load_domain(spec, "b")
-    assert isinstance(found["b"], TablePreparation)
-    assert found["b"] != found["a"]
-    assert found["b"].columns == site.features
-    assert site.domains["b"].to(torch.device("cpu")).preparation == found["b"]
-    assert load_federation(DataSpec("digits")).domains["target"].preparation is None
-
-
 # Images
 
 
@@ -59,14 +45,10 @@ def test_pixels_are_rgb_in_rows_from_the_top_left_decoded_when_indexed(tmp_path)
     x = again(ImagePreparation(2)).apply([path])
     Image.fromarray(pixels).save(path)
     assert x[torch.tensor([0])].tolist() == [pixels.transpose(2, 0, 1).tolist()]
+    Image.fromarray(np.array([[0, 0x4000], [0x8000, 0xFFFF]], dtype=np.uint16)).save(path)
+    assert x[:1].tolist() == [[[[0, 0x40], [0x80, 0xFF]]] * 3], "16 bits of grey are scaled to 8"
     Image.new("L", (6, 4), 100).save(path)
     assert torch.equal(again(ImagePreparation((8, 7))).apply([path])[:1], torch.full((1, 3, 8, 7), 100))
-
-
-def test_16_bits_of_grey_are_scaled_to_8(tmp_path):
-    Image.fromarray(np.array([[0, 0x4000], [0x8000, 0xFFFF]], dtype=np.uint16)).save(tmp_path / "image.png")
-    [x] = ImageFiles((tmp_path / "image.png",), 2)[torch.tensor([0])]
-    assert x.tolist() == [[[0, 0x40], [0x80, 0xFF]]] * 3
 
 
 def test_files_stand_in_for_a_tensor(tmp_path):

@@ -10,14 +10,10 @@ from fda_flower.datasets.rbf import INPUTS, WIDTH, _functions, _output, load
 from fda_flower.errors import ConfigError
 
 
-def test_shapes_types_and_shares():
-    data = load(None, 0, samples=50)
-    assert list(data) == ["source", "target"]
-    for split in data.values():
+def test_shapes_and_shares():
+    for split in load(None, 0, samples=50).values():
         assert (split.train.x.shape, split.train.y.shape) == ((40, 50), (40, 10))
         assert (split.test.x.shape, split.test.y.shape) == ((10, 50), (10, 10))
-        assert {part.dtype for part in (split.train.x, split.train.y)} == {torch.float32}
-        assert split.classes == 10
     assert len(load(None, 0)["target"].train) == 4000
 
 

@@ -91,16 +91,12 @@ def test_samples_are_taken_in_the_order_asked_for_and_joined_with_the_first_ones
     assert whole.x[:, 0, 0, 0].tolist() == [7, 2, 2, 1]
 
 
-def test_images_and_labels_move_to_a_device():
-    samples = make(noise=0.5).to(torch.device("meta"))
-    assert samples.x.device.type == samples.y.device.type == "meta"
-    assert (samples.x.shape, samples.y.shape, samples.noise) == (make().x.shape, make().y.shape, 0.5)
-
-
-def test_groups_go_where_their_samples_go():
-    whole = Samples(torch.zeros(4, 1), torch.arange(4), groups=torch.tensor([7, 7, 8, 9]))
-    part = whole.take(torch.tensor([3, 0])).to(torch.device("cpu"))
+def test_groups_go_where_their_samples_go_and_all_to_a_device():
+    whole = Samples(torch.zeros(4, 1), torch.arange(4), 0.5, torch.tensor([7, 7, 8, 9]))
+    part = whole.take(torch.tensor([3, 0]))
     assert part.groups.tolist() == [9, 7]
     assert part.joined(whole).groups.tolist() == [9, 7, 7, 7, 8, 9]
     assert part.joined(Samples(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))).groups is None
-    assert whole.to(torch.device("meta")).groups.device.type == "meta"
+    moved = whole.to(torch.device("meta"))
+    assert {each.device.type for each in (moved.x, moved.y, moved.groups)} == {"meta"}
+    assert (moved.x.shape, moved.y.shape, moved.noise) == ((4, 1), (4,), 0.5)

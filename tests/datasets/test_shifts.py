@@ -261,22 +261,6 @@ def test_a_small_alpha_is_more_uneven_than_a_large_one():
         assert torch.bincount(part.y).tolist() == [25, 50]
 
 
-@given(
-    per_class=st.lists(st.integers(1, 40), min_size=1, max_size=4),
-    parts=st.integers(1, 5),
-    alpha=st.sampled_from([0.01, 0.3, 1.0, 50.0]),
-    seed=st.integers(0, 2**16),
-)
-def test_dirichlet_deals_all_samples_once_or_says_that_a_client_has_none(per_class, parts, alpha, seed):
-    try:
-        everybody = dealt(Dirichlet(alpha), numbered(*per_class), parts, seed)
-    except ConfigError:
-        return
-    assert len(everybody) == parts
-    assert all(everybody)
-    assert sorted(chain(*everybody)) == list(range(sum(per_class)))
-
-
 @pytest.mark.parametrize("partition", [Dirichlet(0.1), Labels(2)], ids=str)
 def test_the_target_has_an_even_share_of_all_whatever_the_sources_have(partition):
     _, target = partition.deal_with_target(numbered(*[100] * 4), 4, seeded())

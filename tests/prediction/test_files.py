@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,7 @@ LAYERS = {"b": np.ones((2, 3), np.float32), "a": np.zeros(2, np.float32)}
 ABOUT = About(method="fedavg", domain="t", network="logistic", shape=(3,), classes=2, round=1, rounds=2)
 
 
-def changed(folder, **fields):
-    """Write a model whose description has other fields, with a checksum that fits."""
-    about, predictor = read_model(folder)
-    write_model(folder, About(**{**vars(about), **fields}), predictor)
+FITTING = {"1.weight": np.ones((2, 3), np.float32), "1.bias": np.zeros(2, np.float32)}
 
 
 def test_a_model_is_read_as_it_was_written_and_written_with_the_same_bytes(tmp_path):
@@ -48,8 +46,7 @@ def test_every_bit_is_checked(tmp_path):
 
 def test_a_model_of_a_newer_format_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("fda_flower.prediction.files.FORMAT", 2)
-    about = About(**{**vars(ABOUT), "versions": {"fda-flower": "9.0"}})
-    write_model(tmp_path, about, Single(LAYERS))
+    write_model(tmp_path, replace(ABOUT, versions={"fda-flower": "9.0"}), Single(LAYERS))
     monkeypatch.undo()
     with pytest.raises(ConfigError, check=names("model")):
         load(tmp_path)
@@ -72,10 +69,9 @@ def test_a_model_of_a_newer_format_is_refused(tmp_path, monkeypatch):
     ],
 )
 def test_a_description_that_does_not_fit_its_arrays_is_refused_and_takes_no_memory(tmp_path, fields, says):
-    layers = {"1.weight": np.ones((2, 3), np.float32), "1.bias": np.zeros(2, np.float32)}
-    write_model(tmp_path, ABOUT, Single(layers))
+    write_model(tmp_path, ABOUT, Single(FITTING))
     assert load(tmp_path).predict(np.zeros((1, 3))).tolist() == [0]
-    changed(tmp_path, **fields)
+    write_model(tmp_path, replace(ABOUT, **fields), Single(FITTING))
     with pytest.raises(RunError, match=re.escape(says) or None, check=names("model", tmp_path / MODEL)):
         load(tmp_path)
 
@@ -97,8 +93,7 @@ def downloaded(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "their_network.py").write_text(CODE)
-    layers = {"1.weight": np.ones((2, 3), np.float32), "1.bias": np.zeros(2, np.float32)}
-    write_model(tmp_path, About(**{**vars(ABOUT), "network": "their_network:net"}), Single(layers))
+    write_model(tmp_path, replace(ABOUT, network="their_network:net"), Single(FITTING))
     settings = {"model": "their_network:net", "model_options": {"width": 3}}
     (tmp_path / "config.json").write_text(json.dumps({"run": {}, "settings": settings}))
     yield tmp_path
@@ -108,12 +103,8 @@ def downloaded(tmp_path, monkeypatch):
 def test_the_code_of_a_folder_runs_only_if_it_is_trusted(downloaded, fda):
     with pytest.raises(ConfigError, check=names("model", downloaded / MODEL)):
         load(downloaded)
-    for command in (
-        ["predict", ".", "--csv", "x"],
-        ["export", ".", "--format", "state-dict"],
-        ["evaluate", "."],
-    ):
-        code, _, error = fda(*command)
+    for command in ("predict . --csv x", "export . --format state-dict", "evaluate ."):
+        code, _, error = fda(*command.split())
         assert (code, "--trust" in error) == (2, True)
     assert fda("report", "--html", ".", "--output", "report.html")[0] == 0
     assert not Path("ran").exists()
@@ -124,7 +115,7 @@ def test_the_code_of_a_folder_runs_only_if_it_is_trusted(downloaded, fda):
 @pytest.mark.usefixtures("downloaded")
 def test_a_test_set_runs_no_code_of_a_folder(fda):
     layers = {"1.weight": np.ones((10, 64), np.float32), "1.bias": np.zeros(10, np.float32)}
-    write_model(Path(), About(**{**vars(ABOUT), "shape": (1, 8, 8), "classes": 10}), Single(layers))
+    write_model(Path(), replace(ABOUT, shape=(1, 8, 8), classes=10), Single(layers))
     code, out, _ = fda("evaluate", ".")
     assert (code, "450 samples" in out) == (0, True)
     assert not Path("ran").exists()

@@ -14,6 +14,8 @@ from fda_flower import ConfigError, load
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.prediction.model import Probabilities, export
 
+NAN = float("nan")
+
 
 def raw_columns(folder):
     with (folder.parent / "c.csv").open(newline="") as file:
@@ -43,6 +45,8 @@ def test_columns_in_any_order_and_an_array_in_the_models_order_predict_alike(tab
     ("samples", "refused"),
     [
         ({"b": [1.0]}, names("column", remedy="the model needs a")),
+        ({"age": [1.0], "height": [1.0], "weight": [1.0]}, names("columns", "weight")),
+        *(({"age": [value], "height": [1.0]}, names("column", "age")) for value in ("much", NAN, np.inf)),
         (np.zeros((2, 7)), names("samples", (2, 7), "an array of shape (samples, ")),
         (["a.png"], names("image files", remedy="the columns a")),
         ([], names("samples", 0)),
@@ -52,16 +56,6 @@ def test_columns_in_any_order_and_an_array_in_the_models_order_predict_alike(tab
 def test_samples_that_do_not_fit_are_refused(table, samples, refused):
     with pytest.raises(ConfigError, check=refused):
         table.predict(samples)
-
-
-def test_columns_that_do_not_fit_are_named(table):
-    columns: dict[str, object] = {name: [1.0] for name in table.feature_names_in_.tolist()}
-    first = next(iter(columns))
-    with pytest.raises(ConfigError, check=names("columns", "weight")):
-        table.predict(columns | {"weight": [1.0]})
-    for values in (["much"], [float("nan")], [float("inf")]):
-        with pytest.raises(ConfigError, check=names("column", first)):
-            table.predict(columns | {first: values})
 
 
 def test_images_are_files_or_arrays(image_run):
@@ -90,19 +84,8 @@ def test_a_regression_predicts_numbers(regression_run):
     with torch.no_grad():
         alike = model.module(torch.zeros(3, *model.about.shape))
     np.testing.assert_allclose(alike, model.predict(x), rtol=1e-5)
+    np.testing.assert_allclose(Probabilities(model)(torch.zeros(x.shape)), model.predict(x), rtol=1e-5)
     assert model.predictions(np.zeros((3, 1))).shape == (3,)
-
-
-def test_classes_without_names_are_numbers(digits_run):
-    assert load(digits_run).classes_.tolist() == list(range(10))
-
-
-def test_a_model_says_what_it_is(table):
-    about = table.about
-    assert repr(table) == (
-        f"LoadedModel(method='{about.method}', domain='c', network='{about.network}', shape={about.shape}, "
-        f"classes={about.classes}, round={about.round})"
-    )
 
 
 # --- Exports -----------------------------------------------------------------------------------------
@@ -122,23 +105,16 @@ def folder(request, run_in):
 
 
 @pytest.mark.slow
-def test_onnxruntime_has_the_same_probabilities(folder, tmp_path):
-    model = load(folder)
-    export(model, tmp_path / "model.onnx", "onnx")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"], "one file"
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    for x in (X, X[:1]):
-        [found] = session.run(["probabilities"], {"samples": x})
-        np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-6)
-
-
-@pytest.mark.slow
-def test_the_graph_of_a_table_takes_its_own_numbers(table_run, tmp_path):
-    model = load(table_run)
-    export(model, tmp_path / "model.onnx", "onnx")
-    rows = np.random.default_rng(0).normal(50, 20, (4, *model.about.shape)).astype(np.float32)
-    [found] = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(["probabilities"], {"samples": rows})
-    np.testing.assert_allclose(found, model.predict_proba(rows), atol=1e-6)
+def test_onnxruntime_has_the_same_probabilities(folder, table_run, tmp_path):
+    rows = np.random.default_rng(0).normal(50, 20, (4, 2)).astype(np.float32)
+    for run, samples in ((folder, X), (table_run, rows)):
+        model = load(run)
+        export(model, tmp_path / "model.onnx", "onnx")
+        assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"], "one file"
+        session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+        for x in (samples, samples[:1]):
+            [found] = session.run(["probabilities"], {"samples": x})
+            np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-6)
 
 
 def test_a_missing_number_is_filled_in_by_the_graph(table_run):
@@ -163,12 +139,6 @@ def test_a_state_dictionary_is_that_of_the_module(folder, name, tmp_path):
     assert all(torch.equal(found[key], tensor) for key, tensor in state.items())
 
 
-def test_a_regressions_graph_gives_numbers(regression_run):
-    model = load(regression_run)
-    x = torch.rand(4, *model.about.shape)
-    np.testing.assert_allclose(Probabilities(model)(x), model.predict(x.numpy()), rtol=1e-5)
-
-
 def test_the_graph_takes_categories_as_1_or_0_and_gives_the_unit_of_the_label(patients_run):
     model = load(patients_run)
     assert isinstance(model.preparation, TablePreparation)
@@ -179,8 +149,13 @@ def test_the_graph_takes_categories_as_1_or_0_and_gives_the_unit_of_the_label(pa
     np.testing.assert_allclose(found[:, 0], model.predict(rows), rtol=1e-5)
 
 
-def test_an_unknown_format_or_a_place_that_cannot_be_written_is_an_error(digits_run, tmp_path):
+def test_a_model_says_what_it_is_and_an_unknown_format_or_unwritable_place_is_an_error(digits_run, tmp_path):
     model = load(digits_run)
+    assert model.classes_.tolist() == list(range(10)), "numbers where classes have no names"
+    said = (
+        "LoadedModel(method='fedavg', domain='target', network='mlp', shape=(1, 8, 8), classes=10, round=2)"
+    )
+    assert repr(model) == said
     with pytest.raises(ConfigError, check=names("format", "tflite")):
         export(model, tmp_path / "m", "tflite")
     (tmp_path / "m").mkdir()

@@ -44,12 +44,14 @@ def test_a_file_like_the_runs_own_is_predicted_without_a_word(patients_run, tmp_
         ("größe;sex\n1,5;x\n", "line 2, column 'sex'", "the model knows f, m"),
         ("größe;sex\nmuch;f\n", "line 2, column 'größe'", "fix it"),
         ("größe;sex;risk\n1;f;high\n", "line 2, column 'risk'", ""),
+        ('age,height\n1,"1,5"\n', "line 2, column 'height'", "write a point"),
+        ("age,height\n1,?\n", "line 2, column 'height'", "train with missing=mean"),
     ],
 )
-def test_a_cell_that_cannot_be_used_is_named(text, place, remedy, patients_run, tmp_path):
+def test_a_cell_that_cannot_be_used_is_named(text, place, remedy, patients_run, table_run, tmp_path):
     path = written(tmp_path / "new.csv", text)
     with pytest.raises(ConfigError, match=place, check=names("data file", path, remedy)):
-        from_csv(load(patients_run), path, labelled="risk" in text)
+        from_csv(load(patients_run if ";" in text else table_run), path, labelled="risk" in text)
 
 
 def test_a_column_that_the_model_does_not_know_is_named(patients_run, tmp_path):
