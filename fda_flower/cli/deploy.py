@@ -100,9 +100,8 @@ def rehearse(
     Everything is taken down again at the end, also after an error; OUTPUT holds the run and each
     process's log.
     """
-    dataset = settings.get("dataset", RunConfig.dataset)
-    own_domains = dataset in DATASETS and DATASETS[dataset].domains != ()
-    if config is None and settings.get("sources") is None and not own_domains:
+    dataset = DATASETS.get(settings.get("dataset", RunConfig.dataset))
+    if config is None and settings.get("sources") is None and (dataset is None or dataset.domains == ()):
         settings["sources"] = 2
     wanted = RunConfig(**settings)
     done, before = 0, None

@@ -20,8 +20,7 @@ Csv = Annotated[
     Path | None, typer.Option("--csv", metavar="FILE", help="A table of samples.", show_default="none")
 ]
 Images = Annotated[
-    Path | None,
-    typer.Option("--images", metavar="FOLDER", help="A folder of images.", show_default="none"),
+    Path | None, typer.Option("--images", metavar="FOLDER", help="A folder of images.", show_default="none")
 ]
 DataDir = Annotated[
     str | None,
@@ -88,11 +87,8 @@ def evaluate(
     figures = measure(*pair, regression=model.about.regression)
     for name, value in figures.items():
         limits = interval(name, value, len(y))
-        text = f"{METRICS[name].title}: {METRICS[name].show(value)}"
-        if limits:
-            low, high = map(METRICS[name].show, limits)
-            text += f" (95% interval: {low} to {high})"
-        say(text)
+        between = f" (95% interval: {' to '.join(map(METRICS[name].show, limits))})" if limits else ""
+        say(f"{METRICS[name].title}: {METRICS[name].show(value)}{between}")
     say(f"{len(y)} samples")
 
 
@@ -105,10 +101,10 @@ def export(
     trust: Trust = False,
 ) -> None:
     """Write a run's model for other programs."""
-    from fda_flower.prediction.model import SUFFIXES
+    from fda_flower.prediction.model import FORMATS
     from fda_flower.prediction.model import export as write
 
-    path = output or Path(f"model{SUFFIXES.get(format, '')}")
+    path = output or Path(f"model{FORMATS[format][0] if format in FORMATS else ''}")
     _check_output(path)
     model = _load(run, "cpu", trust)
     write(model, path, format)

@@ -101,10 +101,7 @@ class ShortHelp(TyperCommand):
 
 
 def with_settings(
-    names: Collection[str] = ALL,
-    *,
-    shown: Mapping[str, str] | None = None,
-    **defaults: Any,
+    names: Collection[str] = ALL, *, shown: Mapping[str, str] | None = None, **defaults: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that gives a command the options of a run's settings besides its own.
 
@@ -122,14 +119,12 @@ def with_settings(
             file = values.get("config")
             from_file = {} if file is None else read_settings(file)
             given = _given(context, values, taken)
-            stale = {
-                name for thing in given[ParameterSource.COMMANDLINE] for name in BELONGING.get(thing, ())
-            }
+            ours = given[ParameterSource.COMMANDLINE]
+            stale = {name for thing in ours for name in BELONGING.get(thing, ())}
             settings = {
-                **defaults,
-                **given[ParameterSource.ENVIRONMENT],
+                **(defaults | given[ParameterSource.ENVIRONMENT]),
                 **{name: from_file[name] for name in names if name in from_file and name not in stale},
-                **given[ParameterSource.COMMANDLINE],
+                **ours,
             }
             command(settings=settings, **{p.name: values[p.name] for p in own})
 

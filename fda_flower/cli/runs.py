@@ -403,12 +403,8 @@ def report(
         return
     of_runs = [folder for folder in folders if kind_of(folder) != "experiment"]
     if output is not None and of_runs:
-        raise invalid(
-            "output",
-            output,
-            "leave it out, or add --html",
-            f"but the picture of '{of_runs[0]}' is written there",
-        )
+        why = f"but the picture of '{of_runs[0]}' is written there"
+        raise invalid("output", output, "leave it out, or add --html", why)
     for folder in of_runs:
         say(f"Written: {draw(folder)}")
     if tables := [folder for folder in folders if folder not in of_runs]:
@@ -420,13 +416,10 @@ def _report(folders: list[Path], output: Path, failures: Mapping[str, str] | Non
     from fda_flower.reporting.experiment_tables import numbers
 
     results = [load_results(folder) for folder in folders]
-    paths = write_report(results, output)
-    result = {
-        "files": list(map(str, paths)),
-        "rows": [{"experiment": one.name, **row} for one in results for row in numbers(one).records()],
-        **({} if failures is None else {"failures": failures}),
-    }
-    conclude(f"Written: {escape(', '.join(map(str, paths)))}", result=result)
+    files = list(map(str, write_report(results, output)))
+    rows = [{"experiment": one.name, **row} for one in results for row in numbers(one).records()]
+    told = {} if failures is None else {"failures": failures}
+    conclude(f"Written: {escape(', '.join(files))}", result={"files": files, "rows": rows, **told})
 
 
 def _changes(pairs: list[str]) -> dict[str, Any]:

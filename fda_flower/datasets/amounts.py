@@ -124,10 +124,8 @@ def read_validation(value: object) -> HeldOut | None:
             share = 0.0
         if 0 < share < 1:
             return HeldOut(share)
-    remedy = (
-        "give a share of the labels between 0 and 1, such as 0.2, or cv:K with at least 2 folds, such as cv:5"
-    )
-    raise invalid("validation", text, remedy)
+    remedy = "give a share of the labels between 0 and 1, such as 0.2, or cv:K with at least 2 folds"
+    raise invalid("validation", text, f"{remedy}, such as cv:5")
 
 
 def hold_out(samples: "Samples", what: HeldOut, seed: int, whose: str) -> "tuple[Samples, Samples]":
@@ -143,12 +141,8 @@ def hold_out(samples: "Samples", what: HeldOut, seed: int, whose: str) -> "tuple
 
     labels, whole = samples.y.cpu().numpy(), what
     groups = None if samples.groups is None else samples.groups.cpu().numpy()
-    if (
-        groups is not None
-        and not what.folds
-        and (parts := round(1 / what.share)) > 1
-        and parts * what.share == 1
-    ):
+    parts = round(1 / what.share) if groups is not None and not what.folds else 0
+    if parts > 1 and parts * what.share == 1:
         whole = HeldOut(folds=parts, fold=1)
     try:
         held = held_out(labels, groups, whole, seed % 2**32)

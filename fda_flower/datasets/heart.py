@@ -19,10 +19,8 @@ NUMBERS = {"age": 0, "sex": 1, "trestbps": 3, "chol": 4, "fbs": 5, "thalach": 7,
 """Positions of the columns that are numbers."""
 
 CATEGORIES = {"cp": 2, "restecg": 6}
-LEVELS = {2: (1, 2, 3, 4), 6: (0, 1, 2)}
+LEVELS = {"cp": (1, 2, 3, 4), "restecg": (0, 1, 2)}
 """Positions of the columns that are categories, and their levels."""
-
-WORDS = {name: tuple(map(str, LEVELS[column])) for name, column in CATEGORIES.items()}
 
 LABEL = 13
 TRAIN_SHARE = 0.66
@@ -69,12 +67,10 @@ def _split(path: Path, seed: int) -> Split:
     train, test = balanced(labels, int(TRAIN_SHARE * len(rows)), torch.Generator().manual_seed(seed))
     columns: dict[str, Column] = {name: rows[:, column] for name, column in NUMBERS.items()}
     columns |= {name: [f"{level:g}" for level in rows[:, at]] for name, at in CATEGORIES.items()}
-    preparation = TablePreparation.fit(
-        columns,
-        train,
-        {name: levels[1:] for name, levels in WORDS.items()},
-        baseline={name: levels[0] for name, levels in WORDS.items()},
-    )
+    words = {name: tuple(map(str, levels)) for name, levels in LEVELS.items()}
+    first = {name: levels[0] for name, levels in words.items()}
+    others = {name: levels[1:] for name, levels in words.items()}
+    preparation = TablePreparation.fit(columns, train, others, baseline=first)
     samples = Samples(preparation.apply(columns), labels)
     return Split(samples.take(train), samples.take(test), 2, preparation=preparation)
 
@@ -96,13 +92,14 @@ def _row(path: Path, number: int, line: str) -> list[float]:
     if len(cells) != COLUMNS:
         raise unusable("data file", path, f"{where} has {len(cells)} columns, not {COLUMNS}", "get it again")
     row = [0.0] * COLUMNS
-    for column in (*NUMBERS.values(), *LEVELS, LABEL):
+    levels_of = {CATEGORIES[name]: levels for name, levels in LEVELS.items()}
+    for column in (*NUMBERS.values(), *levels_of, LABEL):
         cell = cells[column]
         try:
             row[column] = math.nan if cell == "?" else float(cell)
         except ValueError:
             row[column] = math.inf
-        levels = LEVELS.get(column, (row[column],))
+        levels = levels_of.get(column, (row[column],))
         if cell != "?" and not (math.isfinite(row[column]) and row[column] in levels):
             raise unusable("data file", path, f"{where} has {cell!r} in column {column + 1}", "get it again")
     return row

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.images import LOOKED_AT, common_size
+from fda_flower.datasets.images import LOOKED_AT, MEMORY_LIMIT, common_size
 from fda_flower.datasets.own_data import found_names, read_size, unusable
 from fda_flower.datasets.preparation import ImagePreparation, pixels_of
 from fda_flower.datasets.samples import Samples
@@ -58,12 +58,9 @@ class Source:
             else:
                 found = load_dataset(str(place), self.subset or None)
         except Exception as error:  # Many kinds: the hub's, pyarrow's, of files.
-            reason = " ".join(str(error).split())[:300]
-            remedy = (
-                "give a name on the hub or a folder by --dataset-option path=..., or the folder alone by "
-            )
-            what = f"cannot be read ({type(error).__name__}: {reason})"
-            raise unusable("data set", place, what, f"{remedy}--data-dir") from error
+            what = f"cannot be read ({type(error).__name__}: {' '.join(str(error).split())[:300]})"
+            remedy = "give a name on the hub or a folder by --dataset-option path=..., or the folder alone by"
+            raise unusable("data set", place, what, f"{remedy} --data-dir") from error
         parts = found if isinstance(found, Mapping) else {self.split: found}
         for option, name in (("split", self.split), ("test_split", self.test_split)):
             if name not in parts and (name or option == "split"):
@@ -153,9 +150,6 @@ def image_column(data: Any) -> str:
     return next((name for name, kind in kinds if type(kind).__name__ == "Image"), "")
 
 
-MEMORY_LIMIT = 4 * 2**30
-"""Bytes that the decoded images of a domain may take."""
-
 Parts = Mapping[str, Any]
 """The samples of a domain, ``train`` and ``test``, as the library `datasets` holds them."""
 
@@ -225,18 +219,12 @@ class HuggingFace(Splits):
 
     def _split(self, domain: str) -> Split:
         if domain not in self._there:
-            there = ", ".join(self._there) or "none"
-            what, remedy = (
-                f"the data set has no sample of the domain '{domain}'",
-                "of the option 'domains' it",
-            )
-            raise ConfigError(what, thing="domain", value=domain, remedy=f"{remedy} has {there}")
-        data = next(iter(self._there[domain].values()))
-        column = image_column(data)
-        if column:
+            what = f"the data set has no sample of the domain '{domain}'"
+            remedy = f"of the option 'domains' it has {', '.join(self._there) or 'none'}"
+            raise ConfigError(what, thing="domain", value=domain, remedy=remedy)
+        if column := image_column(next(iter(self._there[domain].values()))):
             return self._images(domain, column)
-        seed = derive_seed(self._seed, domain)
-        return split_of(domain, self._survey, self._meaning, seed)
+        return split_of(domain, self._survey, self._meaning, derive_seed(self._seed, domain))
 
     @property
     def _every_part(self) -> Iterator[Any]:

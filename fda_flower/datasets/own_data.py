@@ -37,11 +37,12 @@ def label_problems(labels: Sequence[int], names: Sequence[str]) -> list[str]:
         what: [name for i, name in enumerate(names) if counts[i] == count]
         for count, what in ((1, "a single label"), (0, "no label"))
     }
-    return [
-        f"{len(found)} of {len(names)} classes {'has' if len(found) == 1 else 'have'} {what}: {_list(found)}"
-        for what, found in rare.items()
-        if found
-    ]
+    problems = []
+    for what, found in rare.items():
+        more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
+        have = f"{len(found)} of {len(names)} classes {'has' if len(found) == 1 else 'have'}"
+        problems += [f"{have} {what}: {', '.join(found[:LISTED])}{more}"] if found else []
+    return problems
 
 
 def few_tests(samples: int) -> list[str]:
@@ -56,11 +57,6 @@ def few_tests(samples: int) -> list[str]:
         return []
     counted = f"{samples} test sample{' is' if samples == 1 else 's are'}"
     return [f"{counted} too few to judge a model by: give the target at least {FEWEST_TESTS}"]
-
-
-def _list(names: Sequence[str]) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
 
 
 logger = logging.getLogger("fda_flower")

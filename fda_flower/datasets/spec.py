@@ -91,8 +91,7 @@ class DataSpec:
             raise unknown("target domain", self.target_name, self.all_names)
         sources = [name for name in self.all_names if name != self.target_name]
         if self.only_sources is not None and not self.only_sources:
-            remedy = f"choose some of {', '.join(sorted(sources))}"
-            what = "only-sources names no source"
+            what, remedy = "only-sources names no source", f"choose some of {', '.join(sorted(sources))}"
             raise ConfigError(what, thing="only-sources", value=(), remedy=remedy)
         for name in self.only_sources or ():
             if name not in sources:

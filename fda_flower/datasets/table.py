@@ -255,10 +255,9 @@ def _append(
 def _check_features(path: Path, features: Mapping[Path, list[str]]) -> None:
     for other, names in features.items():
         if differing := sorted({*features[path]} ^ {*names}):
-            columns = ", ".join(differing)
-            remedy = "give all domains the same columns, or leave them out by --dataset-option "
-            remedy += f"ignore={','.join(differing)}"
+            columns, option = ", ".join(differing), f"--dataset-option ignore={','.join(differing)}"
             what = f"only one of the data files '{other}' and '{path}' has {columns}"
+            remedy = f"give all domains the same columns, or leave them out by {option}"
             raise ConfigError(what, thing="columns", value=columns, remedy=remedy)
 
 

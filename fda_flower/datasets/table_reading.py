@@ -123,11 +123,9 @@ class Problems:
             kind = f"{each.what}: {each.remedy}" if each.path else each.what
             files = kinds.setdefault(kind, {})
             if each.path:
-                files.setdefault(each.path, []).append(each.place)
+                files.setdefault(each.path, []).extend(filter(None, (each.place,)))
         return {
-            kind: [
-                ": ".join(filter(None, (str(path), "; ".join(filter(None, files[path]))))) for path in files
-            ]
+            kind: [": ".join(filter(None, (str(path), "; ".join(places)))) for path, places in files.items()]
             for kind, files in kinds.items()
         }
 
@@ -346,10 +344,8 @@ def read_categories(text: str) -> dict[str, tuple[str, ...]]:
         name, colon, values = part.partition(":")
         names = tuple(value.strip() for value in values.split("|"))
         if not (name.strip() and colon and all(names) and len(set(names)) == len(names)):
-            remedy = (
-                "give columns with their categories, each of them once, such as sex:f|m,pain:none|some|much"
-            )
-            raise invalid("option 'categories'", text, remedy)
+            remedy = "give columns with their categories, each of them once, such as sex:f|m"
+            raise invalid("option 'categories'", text, f"{remedy},pain:none|some|much")
         found[name.strip()] = names
     return found
 

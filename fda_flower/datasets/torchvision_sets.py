@@ -25,17 +25,6 @@ CACHE = Path("~/.cache/fda-flower")
 """Where torchvision downloads data sets if no folder is given."""
 
 
-def check_file(path: Path, md5: str) -> None:
-    """Raise a `ConfigError` that names the file if it is missing or damaged."""
-    from torchvision.datasets.utils import check_integrity
-
-    if not path.exists():
-        remedy = "put it there, or leave out --data-dir (FDA_DATA_DIR) to download the data set"
-        raise unusable("data file", path, "is missing", remedy)
-    if not check_integrity(str(path), md5):
-        raise unusable("data file", path, f"is damaged (its md5 is not {md5})", "get it again")
-
-
 def read_parts(dataset: Any, root: Path, download: bool = False) -> Split:
     """Read a data set of torchvision; a `ConfigError` names the folder if that or the download fails."""
     try:
@@ -54,14 +43,18 @@ def read_parts(dataset: Any, root: Path, download: bool = False) -> Split:
 
 def _read_archives(dataset: Any, archives: Mapping[Path, str], inside: str = "") -> Split:
     """Check archives, by path with their md5, and read a data set that is unpacked from them."""
-    from torchvision.datasets.utils import extract_archive
+    from torchvision.datasets.utils import check_integrity, extract_archive
 
     with tempfile.TemporaryDirectory() as scratch:
         # The user's folder may be read-only or shared: nothing is written to it.
         folder = Path(scratch, inside)
         folder.mkdir(parents=True, exist_ok=True)
         for archive, md5 in archives.items():
-            check_file(archive, md5)
+            if not archive.exists():
+                remedy = "put it there, or leave out --data-dir (FDA_DATA_DIR) to download the data set"
+                raise unusable("data file", archive, "is missing", remedy)
+            if not check_integrity(str(archive), md5):
+                raise unusable("data file", archive, f"is damaged (its md5 is not {md5})", "get it again")
             extract_archive(str(archive), str(folder))
         return read_parts(dataset, Path(scratch))
 
@@ -78,11 +71,11 @@ def load_mnist_like(name: str, data_dir: Path | None, seed: int) -> Split:
     dataset: Any = getattr(datasets, name)
     if data_dir is None:
         return read_parts(dataset, CACHE.expanduser(), download=True)
-    raw = data_dir.expanduser() / name / "raw"
-    if all((raw / file.removesuffix(".gz")).exists() for file, _ in dataset.resources):
-        return read_parts(dataset, raw.parent.parent)
-    archives = {raw / file: md5 for file, md5 in dataset.resources}
-    return _read_archives(dataset, archives, f"{name}/raw")
+    root, inside = data_dir.expanduser(), f"{name}/raw"
+    archives = {root / inside / file: md5 for file, md5 in dataset.resources}
+    if all(archive.with_suffix("").exists() for archive in archives):
+        return read_parts(dataset, root)
+    return _read_archives(dataset, archives, inside)
 
 
 load_mnist = partial(load_mnist_like, "MNIST")
@@ -164,9 +157,7 @@ def load_digits_set(data_dir: Path | None, seed: int) -> Split:
 
     images, labels = load_digits(return_X_y=True)
     x = torch.tensor(images.reshape(-1, 1, 8, 8) / 16, dtype=torch.float32)
-    y = torch.tensor(labels, dtype=torch.int64)
-    train, test = train_test_split(
-        range(len(y)), test_size=TEST_SHARE, stratify=labels, random_state=seed % 2**32
-    )
-    samples = Samples(x, y)
-    return Split(samples.take(torch.tensor(train)), samples.take(torch.tensor(test)), 10)
+    samples = Samples(x, torch.tensor(labels, dtype=torch.int64))
+    how = {"test_size": TEST_SHARE, "stratify": labels, "random_state": seed % 2**32}
+    train, test = map(torch.from_numpy, train_test_split(np.arange(len(samples)), **how))
+    return Split(samples.take(train), samples.take(test), CLASSES)

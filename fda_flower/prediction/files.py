@@ -104,11 +104,12 @@ def write_model(
     written whole or not at all; the same model has the same bytes. A `private` one, which may hold a site's
     data, is for this account alone. A `RunError` says why they cannot be written.
     """
-    groups = {**predictor.networks, **predictor.others}
-    shared = {FROZEN: list(predictor.networks)} if frozen else {}
+    parts = predictor.parts
+    groups = {**parts.networks, **parts.others}
+    shared = {FROZEN: list(parts.networks)} if frozen else {}
     groups |= {FROZEN: frozen} if frozen else {}
     arrays = {
-        _place(group, name): np.asarray(array, order="C")
+        f"{group}|{name}": np.asarray(array, order="C")
         for group, layers in groups.items()
         for name, array in layers.items()
     }
@@ -117,7 +118,7 @@ def write_model(
         **{name.replace("_", "-"): value for name, value in asdict(about).items()},
         "predictor": {
             "kind": predictor.kind,
-            **predictor.settings,
+            **parts.settings,
             **shared,
             # A safetensors file sorts its arrays.
             "groups": {group: list(layers) for group, layers in groups.items()},
@@ -163,7 +164,7 @@ def read_model(folder: Path) -> tuple[About, Predictor]:
         settings = dict(description["predictor"])
         kind, named = settings.pop("kind"), settings.pop("groups")
         groups: dict[str, Layers] = {
-            group: {name: arrays[_place(group, name)] for name in names} for group, names in named.items()
+            group: {name: arrays[f"{group}|{name}"] for name in names} for group, names in named.items()
         }
         for group in settings.pop(FROZEN, ()):
             groups[group] = {**groups[FROZEN], **groups[group]}
@@ -190,7 +191,3 @@ def _why_none(folder: Path) -> str:
     if inside := sorted(path.parent.name for path in folder.glob(f"*/{MODEL}")):
         return f"'{folder}' holds no model ({MODEL}): give one of the folders in it: {', '.join(inside)}"
     return f"'{folder}' holds no model ({MODEL}): give the folder of a run, or at a site the node's own"
-
-
-def _place(group: str, name: str) -> str:
-    return f"{group}|{name}"

@@ -48,9 +48,8 @@ def check_columns(
     wanted = preparation.columns
     needed = ", ".join(wanted)
     if missing := ", ".join(name for name in wanted if name not in names):
-        raise ConfigError(
-            f"{who} no column {missing}: the model needs {needed}", thing="column", value=missing
-        )
+        message = f"{who} no column {missing}: the model needs {needed}"
+        raise ConfigError(message, thing="column", value=missing)
     if others := ", ".join(sorted({*map(str, names)} - {*wanted, *allowed})):
         message = f"{who} the columns {others}, which the model does not know: {remedy} (it needs {needed})"
         raise ConfigError(message, thing="columns", value=others)
@@ -212,7 +211,7 @@ class LoadedModel:
         """Build the network, and compare its arrays with the predictor's; an exception says what is wrong."""
         network = _without_memory(self.about)
         wanted = {name: tuple(array.shape) for name, array in network.state_dict().items()}
-        for layers in self.predictor.networks.values():
+        for layers in self.predictor.parts.networks.values():
             found = {name: array.shape for name, array in layers.items()}
             if wrong := {name for name in {*wanted, *found} if wanted.get(name) != found.get(name)}:
                 name = min(wrong)
@@ -221,9 +220,8 @@ class LoadedModel:
                     f"{found.get(name)}"
                 )
         if len(self.about.class_names) not in (0, self.about.classes):
-            raise ValueError(
-                f"it has {self.about.classes} classes, and names for {len(self.about.class_names)}"
-            )
+            named = len(self.about.class_names)
+            raise ValueError(f"it has {self.about.classes} classes, and names for {named}")
         _ = self.label_scale
 
     @property
@@ -418,7 +416,7 @@ def export(model: LoadedModel, path: Path, kind: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     try:
-        FORMATS[kind](model, part)
+        FORMATS[kind][1](model, part)
         part.replace(path)
     except OSError as error:
         raise cannot_write(path, error) from error
@@ -457,8 +455,8 @@ def _state_dict(model: LoadedModel, path: Path) -> None:
         torch.save(state, path)
 
 
-SUFFIXES = {"onnx": ".onnx", "state-dict": ".pt"}
-"""The usual suffix of a file, by format."""
-
-FORMATS: dict[str, Callable[[LoadedModel, Path], None]] = {"onnx": _onnx, "state-dict": _state_dict}
-"""The formats by name."""
+FORMATS: dict[str, tuple[str, Callable[[LoadedModel, Path], None]]] = {
+    "onnx": (".onnx", _onnx),
+    "state-dict": (".pt", _state_dict),
+}
+"""The formats by name: the usual suffix of a file, and what writes it."""

@@ -94,29 +94,21 @@ def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> New
     if not isinstance(model.preparation, ImagePreparation):
         raise ConfigError(f"the model cannot predict the images in '{folder}': {_why_not(model, 'images')}")
     if not folder.is_dir():
-        raise ConfigError(
-            f"there is no folder '{folder}': give one with images", thing="folder", value=folder
-        )
-    found = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
+        what = f"there is no folder '{folder}': give one with images"
+        raise ConfigError(what, thing="folder", value=folder)
+    found = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    found = [path for path in found if not any(part.startswith(".") for part in path.parts)]
     paths = [path for path in found if path.suffix.lower() in SUFFIXES]
-    others = tuple(str(path.relative_to(folder)) for path in found if path.suffix.lower() not in SUFFIXES)
+    others = tuple(str(path) for path in found if path.suffix.lower() not in SUFFIXES)
     if not paths:
-        raise ConfigError(
-            f"the folder '{folder}' has no image ({', '.join(SUFFIXES)}): give another",
-            thing="folder",
-            value=folder,
-        )
-    names = {"file": [str(path.relative_to(folder)) for path in paths]}
-    samples = model.samples(paths)
+        what = f"the folder '{folder}' has no image ({', '.join(SUFFIXES)}): give another"
+        raise ConfigError(what, thing="folder", value=folder)
+    samples = model.samples([folder / path for path in paths])
     if labelled:
         classes = model.classes_.astype(str).tolist()
-        labels = [_class(classes, str(path), path.relative_to(folder).parts[0]) for path in paths]
+        labels = [_class(classes, str(folder / path), path.parts[0]) for path in paths]
         samples = Samples(samples.x, torch.tensor(labels))
-    return NewSamples(samples, names, labelled, others)
+    return NewSamples(samples, {"file": list(map(str, paths))}, labelled, others)
 
 
 def _why_not(model: LoadedModel, what: str) -> str:

@@ -5,7 +5,7 @@ A client evaluates a predictor, and the same predictor is what its run's model f
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -109,6 +109,15 @@ Groups = Mapping[str, Layers]
 Build = Callable[[Layers], nn.Module]
 
 
+@dataclass(frozen=True)
+class Parts:
+    """The arrays of each network of the run's architecture, others, and what else, as JSON holds it."""
+
+    networks: Groups
+    others: Groups = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Predictor(ABC):
     """A way to predict; the first line of a subclass's docstring describes it."""
 
@@ -116,8 +125,8 @@ class Predictor(ABC):
 
     @property
     @abstractmethod
-    def networks(self) -> Groups:
-        """The arrays of each network, all of the run's architecture, by name."""
+    def parts(self) -> Parts:
+        """What a file holds of it, for `from_parts`."""
 
     @abstractmethod
     def outputs(self, passes: Passes) -> Tensor:
@@ -130,20 +139,10 @@ class Predictor(ABC):
         `build` makes a new network with arrays of its own.
         """
 
-    @property
-    def others(self) -> Groups:
-        """Arrays that belong to no network."""
-        return {}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What else it needs, as JSON can hold it."""
-        return {}
-
     @classmethod
     @abstractmethod
     def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Predictor":
-        """Return the predictor with these `networks` and `others`, and these `settings`."""
+        """Return the predictor of these arrays, of networks and others, and these settings."""
 
     @staticmethod
     def of_kind(kind: str, groups: Groups, settings: Mapping[str, Any]) -> "Predictor":
@@ -161,9 +160,9 @@ class Single(Predictor):
     kind: ClassVar[str] = "network"
 
     @property
-    def networks(self) -> Groups:
+    def parts(self) -> Parts:
         """The network."""
-        return {"network": self.layers}
+        return Parts({"network": self.layers})
 
     def outputs(self, passes: Passes) -> Tensor:
         """Return the network's outputs."""
@@ -189,14 +188,9 @@ class Weighted(Predictor):
     kind: ClassVar[str] = "weighted"
 
     @property
-    def networks(self) -> Groups:
-        """Both networks."""
-        return {"own": self.own, "global": self.shared}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The weight."""
-        return {"alpha": self.alpha}
+    def parts(self) -> Parts:
+        """Both networks, and the weight."""
+        return Parts({"own": self.own, "global": self.shared}, settings={"alpha": self.alpha})
 
     def outputs(self, passes: Passes) -> Tensor:
         """Return the weighted outputs."""
@@ -233,26 +227,13 @@ class Mixed(Predictor):
     kind: ClassVar[str] = "mixture"
 
     @property
-    def networks(self) -> Groups:
-        """The networks, ``MEMBER/VIEW``."""
-        return {
-            f"{member}/{view}": layers
-            for member, views in self.models.items()
-            for view, layers in enumerate(views)
-        }
-
-    @property
-    def others(self) -> Groups:
-        """The prior's outputs by view."""
-        return {PRIOR: {str(view): outputs for view, outputs in enumerate(self.prior)}}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Weights and temperatures, and the number of views of each member."""
-        return {
-            "mixture": asdict(self.mixture),
-            "views": {member: len(views) for member, views in self.models.items()},
-        }
+    def parts(self) -> Parts:
+        """The networks, ``MEMBER/VIEW``, the prior's outputs by view, and how they are mixed."""
+        models = self.models.items()
+        networks = {f"{member}/{i}": layers for member, views in models for i, layers in enumerate(views)}
+        prior = {str(view): outputs for view, outputs in enumerate(self.prior)}
+        views = {member: len(views) for member, views in models}
+        return Parts(networks, {PRIOR: prior}, {"mixture": asdict(self.mixture), "views": views})
 
     def views(self, passes: Passes) -> dict[str, list[NDArray[Any]]]:
         """Return the outputs of each member's views."""
@@ -317,19 +298,11 @@ class Neighbours(Predictor):
     kind: ClassVar[str] = "neighbours"
 
     @property
-    def networks(self) -> Groups:
-        """The network."""
-        return {"network": self.layers}
-
-    @property
-    def others(self) -> Groups:
-        """The known samples."""
-        return {"known": {"keys": self.keys, "labels": self.labels}}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """How many neighbours count how much."""
-        return {"k": self.k, "scale": self.scale, "weight": self.weight, "mix": self.mix}
+    def parts(self) -> Parts:
+        """The network, the known samples, and how many neighbours count how much."""
+        settings = {"k": self.k, "scale": self.scale, "weight": self.weight, "mix": self.mix}
+        known = {"keys": self.keys, "labels": self.labels}
+        return Parts({"network": self.layers}, {"known": known}, settings)
 
     def outputs(self, passes: Passes) -> Tensor:
         """Return the mixed scores."""

@@ -75,18 +75,10 @@ def test_a_file_and_a_line_add_a_data_set(tmp_path):
     check_run(fda(tmp_path, *COMMAND, *SMALL), tmp_path, "logistic")
 
 
-@pytest.fixture(scope="module")
-def clinics(tmp_path_factory):
-    """A folder in which the page's package is installed."""
+def test_a_package_adds_a_data_set_and_a_model_whose_names_are_listed(tmp_path):
     modules = {"tumours": f"{FILE}\n\n{DATASET}", "networks": MODEL}
-    return install(tmp_path_factory.mktemp("clinics"), modules, ENTRY_POINTS)
-
-
-def test_a_package_adds_a_data_set_and_a_model(clinics):
+    clinics = install(tmp_path, modules, ENTRY_POINTS)
     check_run(fda(clinics, *COMMAND, *SMALL, "--model", "small"), clinics, "small")
-
-
-def test_the_names_of_a_package_are_listed(clinics):
     shown = fda(clinics, "list").stdout
     assert re.search(r"^  tumours +breast cancer by the size of tumours$", shown, re.MULTILINE)
     assert re.search(r"^  small +a hidden layer$", shown, re.MULTILINE)

@@ -65,11 +65,10 @@ def test_images_of_a_saved_data_set_by_a_column_of_domains(tmp_path):
 
 def test_the_images_of_a_path_in_the_folder_have_their_own_size_where_none_is_given(tmp_path):
     images().save_to_disk(str(tmp_path / "saved"))
-    found = hugging_face.HuggingFace(tmp_path, 0, "a,b,c", path="saved", domain="site")["b"]
+    where: Any = {"domains": "a,b,c", "domain": "site"}
+    found = hugging_face.HuggingFace(tmp_path, 0, path="saved", **where)["b"]
     assert found.train.x.shape == (16, 3, 6, 4)
-    elsewhere = hugging_face.HuggingFace(
-        None, 0, "a,b,c", path=str(tmp_path / "saved"), domain="site", image_size=8
-    )
+    elsewhere = hugging_face.HuggingFace(None, 0, path=str(tmp_path / "saved"), image_size=8, **where)
     assert elsewhere["b"].train.x.shape == (16, 3, 8, 8)
 
 
@@ -170,9 +169,5 @@ def test_a_server_without_the_data_takes_the_names_of_the_domains():
 
 def test_a_run(tmp_path):
     images().save_to_disk(str(tmp_path))
-    settings: dict[str, Any] = {
-        "data_dir": str(tmp_path),
-        "dataset_options": {"domain": "site"},
-        "target_samples": 8,
-    }
-    assert len(run(dataset="hf", rounds=1, device="cpu", **settings).accuracies) == 1
+    own: dict[str, Any] = {"data_dir": str(tmp_path), "dataset_options": {"domain": "site"}}
+    assert len(run(dataset="hf", rounds=1, device="cpu", target_samples=8, **own).accuracies) == 1

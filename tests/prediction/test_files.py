@@ -27,7 +27,7 @@ def test_a_model_is_read_as_it_was_written_and_written_with_the_same_bytes(tmp_p
     about, predictor = read_model(tmp_path / "a")
     assert about == ABOUT
     assert not about.finished
-    assert list(predictor.networks["network"]) == ["b", "a"], "in the order of the state dictionary"
+    assert list(predictor.parts.networks["network"]) == ["b", "a"], "in the order of the state dictionary"
     write_model(tmp_path / "b", about, predictor)
     for name in (MODEL, DESCRIPTION):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
