@@ -85,13 +85,14 @@ def only_writer(folder: Path) -> Iterator[None]:
             stack.enter_context(locked(folder / LOCK, wait=False))
         except BlockingIOError as error:
             why, remedy = "another run writes", "wait until it has ended, or choose another --output"
-            raise _output_error(why, folder, remedy) from error
+            raise output_error(why, folder, remedy) from error
         except OSError as error:
-            raise _output_error("cannot write", folder, str(error)) from error
+            raise output_error("cannot write", folder, str(error)) from error
         yield
 
 
-def _output_error(why: str, folder: Path, remedy: str) -> ConfigError:
+def output_error(why: str, folder: Path, remedy: str) -> ConfigError:
+    """Return the error for an output folder that this run cannot write to."""
     message = f"{why} to the output folder '{folder}'"
     return ConfigError(message, thing="output folder", value=folder, remedy=remedy)
 
@@ -104,7 +105,7 @@ def check_writable(folder: Path) -> None:
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise _output_error("cannot write", folder, f"{error}: choose another --output") from error
+        raise output_error("cannot write", folder, f"{error}: choose another --output") from error
     finally:
         for path in missing:
             with suppress(OSError):

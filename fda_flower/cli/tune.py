@@ -71,9 +71,8 @@ def _cells(
 ) -> "dict[str, tuple[Make, Path]]":
     """Return how each search makes its runs, and its folder, by the cell's name; empty without a file."""
     from fda_flower.experiments import read_experiment
-    from fda_flower.experiments.definition import file_name
+    from fda_flower.experiments.definition import file_name, merged
     from fda_flower.experiments.experiment import chosen_places
-    from fda_flower.experiments.tuning import merged
 
     if file is None:
         if only:

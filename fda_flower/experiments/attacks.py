@@ -189,12 +189,8 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
     """Return the attack of an experiment's cell; None without a name or an attacker.
 
     The settings are ``attack``, a name, and ``attackers``, how many sources attack: the first in the order of
-    domains.
-
-    Raises
-    ------
-    ConfigError
-        If the name is unknown, there are not so many sources, or the run has no clients or no classes.
+    domains. A `ConfigError` says that the name is unknown, there are not so many sources, or the run has no
+    clients or no classes.
     """
     name, count = settings.get("attack"), settings.get("attackers", 0)
     if name is not None and not isinstance(name, str):

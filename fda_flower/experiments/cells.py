@@ -29,18 +29,14 @@ from fda_flower.runs.config import RunConfig
 class Cell:
     """One run of a table of runs, in its own folder below `runs`.
 
-    `engine`, `workers`, `resume` and `track` are as in `fda_flower.run`, and `track_in` and `attack` as in
-    `run_config`. `may_refuse` says whether a method that refuses the federation is a result or a failure.
+    `how` and `attack` are more arguments of `run_config`. `may_refuse` says whether a method that refuses the
+    federation is a result or a failure.
     """
 
     place: Place
     config: RunConfig
     runs: Path
-    engine: str = "local"
-    resume: bool = True
-    track: Sequence[str] = ()
-    track_in: Path | None = None
-    workers: int | None = None
+    how: Mapping[str, Any]
     attack: Attack | None = None
     may_refuse: bool = False
 
@@ -97,16 +93,7 @@ def run_cells(
 def run_cell(cell: Cell) -> None:
     """Run a cell; that its method refuses the federation goes into the summary, where that is a result."""
     try:
-        run_config(
-            cell.config,
-            engine=cell.engine,
-            workers=cell.workers,
-            output=cell.run_folder,
-            resume=cell.resume,
-            track=cell.track,
-            track_in=cell.track_in,
-            attack=cell.attack,
-        )
+        run_config(cell.config, output=cell.run_folder, attack=cell.attack, **cell.how)
     except RefusedError as error:
         if not cell.may_refuse:
             raise
@@ -141,15 +128,11 @@ def run_all(
     jobs: int,
     on_poll: Callable[[State], None] | None = None,
 ) -> dict[str, str]:
-    """Call a function for each task, `jobs` at a time; a task that fails does not stop the others.
+    """Call a function for each task, `jobs` at a time; return the reason of each failure by the task's name.
 
-    The function stands in a module, so that a new process can import it, and the tasks are its arguments by
-    name. `on_poll` is called a few times a second, and at the end.
-
-    Returns
-    -------
-    dict[str, str]
-        The reason for each failure, by the name of the task.
+    A task that fails does not stop the others. The function stands in a module, so that a new process can
+    import it, and the tasks are its arguments by name. `on_poll` is called a few times a second, and at the
+    end.
     """
     context = _context()
     waiting = list(tasks.items())

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +146,7 @@ class Experiment:
             for kind, label in zip(entries, place, strict=True)
         )
         own = [row.at[label] for label in (group.label, column.label) if label in row.at]
-        settings: Settings = {}
-        for part in (self.run, group.settings, column.settings, row.settings, *own, overrides):
-            for key, value in part.items():
-                merged = key in OPTION_FIELDS and key in settings
-                settings[key] = {**settings[key], **value} if merged else value
-        return settings
+        return reduce(merged, (group.settings, column.settings, row.settings, *own, overrides), self.run)
 
     @contextmanager
     def _naming(self, place: Place) -> Iterator[None]:
@@ -161,6 +157,16 @@ class Experiment:
             where = ", ".join(filter(None, place))
             message = f"experiment '{self.name}', cell '{where}': {error}"
             raise ConfigError(message, thing="cell", value=where) from error
+
+
+def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
+    """Return settings with changes; options by name are changed one by one."""
+    options = {
+        name: {**dict(settings[name]), **value}
+        for name, value in changes.items()
+        if name in OPTION_FIELDS and name in settings
+    }
+    return {**settings, **changes, **options}
 
 
 def read_experiment(file: str | Path) -> Experiment:
@@ -308,8 +314,7 @@ def _check_top(data: Settings) -> None:
     _check_keys("the file", data, TOP)
     for key, kind in TOP.items():
         if key in data and not isinstance(data[key], kind):
-            message = f"'{key}' must be {_WORDS[kind]}, it is {data[key]!r}"
-            raise ConfigError(message, thing=str(key), value=data[key])
+            raise invalid(key, data[key], f"it must be {_WORDS[kind]}")
 
 
 def _check_paper(experiment: Experiment) -> None:
@@ -338,12 +343,8 @@ def _check_names(experiment: Experiment) -> None:
         other = cells.setdefault(file_name(place), place)
         if other != place:
             first, second = (" / ".join(filter(None, labels)) for labels in (other, place))
-            raise ConfigError(
-                f"cells '{first}' and '{second}' would have files of the same name, '{file_name(place)}': "
-                "choose other labels",
-                thing="cells",
-                value=first,
-            )
+            why = f"whose files would have the name of those of '{second}', '{file_name(place)}'"
+            raise invalid("cells", first, "choose other labels", why)
 
 
 OWN = {
@@ -399,11 +400,7 @@ def _check_keys(where: str, data: Any, valid: Collection[str], more: Collection[
     names = (*more, *valid)
     for key in data:
         if key not in names:
-            raise ConfigError(
-                f"unknown key '{key}' in {where}{near(key, names)}: choose one of {', '.join(names)}",
-                thing=f"key in {where}",
-                value=key,
-            )
+            raise unknown(f"key in {where}", key, names)
 
 
 def slug(label: str) -> str:

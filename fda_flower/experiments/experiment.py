@@ -13,7 +13,7 @@ from fda_flower.engines import ENGINES, Resources
 from fda_flower.errors import ConfigError, FdaError, invalid, unknown
 from fda_flower.experiments.cells import Cell, Progress, run_cells
 from fda_flower.experiments.definition import Experiment, file_name, read_experiment
-from fda_flower.files import check_writable, only_writer, write_atomically
+from fda_flower.files import check_writable, only_writer, output_error, write_atomically
 from fda_flower.models.own import only_read
 from fda_flower.names import known_name
 from fda_flower.records.folder import CONFIG, RunFolder
@@ -43,7 +43,7 @@ def _check_free(folder: Path, mark: Mapping[str, Any]) -> list[Any]:
     path = folder / MARK
     if not path.exists():
         return []
-    found = _read_mark(folder)
+    found = read_mark(folder)
     if any(found[key] != mark[key] for key in ("experiment", "settings")):
         raise ConfigError(
             f"'{folder}' holds the experiment '{found['experiment']}' with the settings {found['settings']}, "
@@ -53,7 +53,7 @@ def _check_free(folder: Path, mark: Mapping[str, Any]) -> list[Any]:
     return list(found["calls"])
 
 
-def _read_mark(folder: Path) -> dict[str, Any]:
+def read_mark(folder: Path) -> dict[str, Any]:
     """Return the experiment and settings that a folder belongs to, and how it was called."""
     path = folder / MARK
     try:
@@ -75,9 +75,7 @@ def _claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> Non
         write_atomically(folder / DEFINITION, experiment.text.encode())
         write_atomically(folder / MARK, (json.dumps({**mark, "calls": calls}, indent=2) + "\n").encode())
     except OSError as error:
-        raise ConfigError(
-            f"cannot use the output folder '{folder}': {error}", thing="output folder", value=folder
-        ) from error
+        raise output_error("cannot write", folder, str(error)) from error
 
 
 def kind_of(folder: Path) -> str:
@@ -216,7 +214,7 @@ def load_results(folder: str | Path) -> Results:
     folder = Path(folder)
     if kind_of(folder) != "experiment":
         return compared(folder.resolve().name, [run for run in read_runs(folder).values() if run.history])
-    mark = _read_mark(folder)
+    mark = read_mark(folder)
     experiment = read_experiment(folder / DEFINITION)
     configs = {place: experiment.config(place, 0, mark["settings"]) for place in experiment.places}
     asked = {place: experiment.config(place, 0, {}).rounds for place in configs}
@@ -244,34 +242,23 @@ def load_results(folder: str | Path) -> Results:
     labels = [group.label for group in experiment.groups]
     begun = {place[0] for place in (*(cell.place for cell in cells), *refused)}
     groups = [label for label in labels if label in begun] or labels
+    same = ("title", "source", "note", "axis", "group_axis", "figures", "average", "report", "rivals")
+    cuts = _cuts(experiment, cells, short, len(refused))
+    cuts += [f"no runs of '{label}'" for label in labels if label not in groups]
+    if stopped:
+        cuts.append(f"ended by their patience: runs {len(stopped)}, rounds {min(stopped)} to {max(stopped)}")
+    cuts += [f"{key.replace('_', '-')} is {value}" for key, value in mark["settings"].items()]
     return Results(
+        **{name: getattr(experiment, name) for name in same},
         name=mark["experiment"],
-        title=experiment.title,
-        source=experiment.source,
-        note=experiment.note,
-        axis=experiment.axis,
+        paper=experiment.paper,
         rows=[row.label for row in experiment.rows],
         columns=[column.label for column in experiment.columns],
         cells=cells,
         rounds=max(rounds, default=0),
         groups=groups,
-        group_axis=experiment.group_axis,
         values={c.label: c.value for c in experiment.columns if c.value is not None},
-        paper=experiment.paper,
-        figures=experiment.figures,
-        average=experiment.average,
-        cuts=[
-            *_cuts(experiment, cells, short, len(refused)),
-            *(f"no runs of '{label}'" for label in labels if label not in groups),
-            *(
-                [f"ended by their patience: runs {len(stopped)}, rounds {min(stopped)} to {max(stopped)}"]
-                if stopped
-                else []
-            ),
-            *(f"{key.replace('_', '-')} is {value}" for key, value in mark["settings"].items()),
-        ],
-        report=experiment.report,
-        rivals=experiment.rivals,
+        cuts=cuts,
         ensembles={place[1] for place, config in configs.items() if config.entry.ensemble},
         centralised={place[1] for place, config in configs.items() if config.entry.centralised},
         data=list(dict.fromkeys(config.dataset for config in configs.values())),
@@ -317,10 +304,13 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
 
     output = Path(output)
     beside = output.with_suffix("")
-    paths, sections = [], []
+    paths, sections, seen = [], [], Counter[str]()
     try:
         beside.mkdir(parents=True, exist_ok=True)
-        for one in _named_apart(results):
+        for one in results:
+            seen[one.name] += 1
+            if seen[one.name] > 1:  # files of its own
+                one = replace(one, name=f"{one.name}-{seen[one.name]}")
             report = REPORTS[one.report]
             for ending, table in report.tables.items():
                 paths.append(beside / f"{one.name}{ending}.csv")
@@ -337,17 +327,6 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
     return [output, *paths]
 
 
-def _named_apart(results: Sequence[Results]) -> list[Results]:
-    """Number the further results of an experiment, so that each has files of its own."""
-    seen: Counter[str] = Counter()
-    named = []
-    for one in results:
-        seen[one.name] += 1
-        ending = f"-{seen[one.name]}" if seen[one.name] > 1 else ""
-        named.append(replace(one, name=one.name + ending))
-    return named
-
-
 def run_experiment(
     experiment: Experiment,
     output: str | Path,
@@ -361,7 +340,7 @@ def run_experiment(
     track: Sequence[str] = (),
     on_progress: Callable[[Progress], None] | None = None,
 ) -> dict[str, str]:
-    """Run the cells that are not done yet, each in its own process.
+    """Run the cells that are not done yet, each in its own process; return the failures' reasons by cell.
 
     Parameters
     ----------
@@ -378,11 +357,6 @@ def run_experiment(
     jobs, track, on_progress
         As in `compare`.
 
-    Returns
-    -------
-    dict[str, str]
-        The reason for each failure, by the name of the cell.
-
     Raises
     ------
     ConfigError
@@ -394,16 +368,9 @@ def run_experiment(
     folder = Path(output).absolute()
     changed = dict(settings or {})
     overrides = {**changed, **(machine or {}), **({} if rounds is None else {"rounds": rounds})}
+    how = {"resume": True, "track": track, "track_in": folder}
     cells = [
-        Cell(
-            place,
-            config,
-            folder / RUNS,
-            track=track,
-            track_in=folder,
-            attack=experiment.attack(place, config),
-            may_refuse=True,
-        )
+        Cell(place, config, folder / RUNS, how, experiment.attack(place, config), may_refuse=True)
         for seed in (experiment.seeds if seeds is None else seeds)
         for place in chosen_places(experiment, only)
         for config in [experiment.config(place, seed, overrides)]
@@ -556,17 +523,9 @@ def compare(
     if len(left_out) == len(chosen):
         message = f"no method can work with these settings: {next(iter(left_out.values()))}"
         raise ConfigError(message, thing="methods", value=methods)
+    how = {"engine": engine, "workers": workers, "resume": resume, "track": track, "track_in": folder}
     cells = [
-        Cell(
-            ("", method, ""),
-            _config(method, seed, chosen, settings),
-            folder,
-            engine=engine,
-            workers=workers,
-            resume=resume,
-            track=track,
-            track_in=folder,
-        )
+        Cell(("", method, ""), _config(method, seed, chosen, settings), folder, how)
         for seed in seeds
         for method in chosen
         if method not in left_out
@@ -575,9 +534,10 @@ def compare(
         try:
             failures = run_cells(cells, jobs, on_progress)
         except KeyboardInterrupt:
-            _write(folder, [cell for cell in cells if _has_ended(cell)])
+            begun = [read_view(cell.run_folder) for cell in cells if (cell.run_folder / CONFIG).exists()]
+            _write(folder, [view for view in begun if view.done])
             raise
-        results = _write(folder, [cell for cell in cells if cell.name not in failures])
+        results = _write(folder, [read_view(cell.run_folder) for cell in cells if cell.name not in failures])
     return Comparison(results, failures, folder, left_out)
 
 
@@ -594,23 +554,8 @@ def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[st
     return RunConfig(**{**shared, "method": method, "seed": seed, "method_options": own})
 
 
-def _has_ended(cell: Cell) -> bool:
-    """Return whether the cell's run has no round to go."""
-    return has_ended(RunFolder(cell.run_folder).read_rounds(), cell.config.all_rounds, cell.config.patience)
-
-
-def _write(folder: Path, cells: Sequence[Cell]) -> Results:
-    """Write the table from the records of the cells that are done, if there are any; return the results."""
-    views = [
-        RunView(
-            cell.config.entry.title,
-            cell.config.seed,
-            RunFolder(cell.run_folder).read_rounds(),
-            cell.config.settings(),
-            metric=cell.config.headline,
-        )
-        for cell in cells
-    ]
+def _write(folder: Path, views: Sequence[RunView]) -> Results:
+    """Write the table of the runs that are done, if there are any; return the results."""
     results = compared(folder.name, views)
     if results.cells:
         write_atomically(folder / "table.md", markdown(comparison(results)).encode())

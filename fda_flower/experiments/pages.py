@@ -1,6 +1,5 @@
 """What pages and pictures need of runs, comparisons and experiments, read from their folders."""
 
-import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -11,11 +10,11 @@ from fda_flower.errors import ConfigError
 from fda_flower.experiments.definition import file_name
 from fda_flower.experiments.experiment import (
     DEFINITION,
-    MARK,
     NOT_SHARED,
     config_of,
     kind_of,
     load_results,
+    read_mark,
     read_runs,
     read_view,
 )
@@ -81,14 +80,11 @@ def draw(folder: Path, failed: Collection[str] = ()) -> Path:
 
 def _experiment_commands(folder: Path) -> list[str]:
     """Return a command for each way in which the experiment was called."""
-    mark = json.loads((folder / MARK).read_text(encoding="utf-8"))
-    changes = [
-        word
-        for key, value in mark["settings"].items()
-        for word in ("--set", f"{key.replace('_', '-')}={value}")
-    ]
+    mark = read_mark(folder)
+    values = {key.replace("_", "-"): value for key, value in mark["settings"].items()}
+    changes = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
     commands = []
-    for call in mark.get("calls", [{}]):
+    for call in mark["calls"] or [{}]:
         parts = [word for label in call.get("only", ()) for word in ("--only", label)]
         if call.get("seeds"):
             parts += ["--seeds", _seeds(call["seeds"])]
@@ -120,10 +116,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 def write_html(folders: Sequence[str | Path], output: str | Path) -> None:
     """Write one page, an HTML file, of what folders of runs, comparisons and experiments hold so far.
 
-    Raises
-    ------
-    ConfigError
-        If a folder holds none of them, or the file cannot be written.
+    A `ConfigError` says that a folder holds none of them, or the file cannot be written.
     """
     pages = [single_page(path) if kind_of(path) == "run" else table_page(path) for path in map(Path, folders)]
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")

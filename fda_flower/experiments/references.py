@@ -151,22 +151,11 @@ def run_central(
     on_round: Callable[[Record], None] | None = None,
     validation: Mapping[int, float] | None = None,
 ) -> tuple[list[Record], dict[str, Any]]:
-    """Train a centralised reference; the sources' settings of training hold for all domains.
+    """Train a centralised reference; return the record of each round, and the reported model's arrays.
 
-    It writes records and checkpoints to `folder`, and resumes from them; `validation` has the figures of
-    cross-validation by round.
-
-    Returns
-    -------
-    tuple
-        The record of each round, and the reported model's arrays.
-
-    Raises
-    ------
-    ConfigError
-        If a source is too small, or the folder holds more rounds.
-    RunError
-        If the model is not finite after a round.
+    The sources' settings of training hold for all domains. Records and checkpoints are written to `folder`,
+    from which it resumes; `validation` has the figures of cross-validation by round. A `ConfigError` says
+    that a source is too small, or the folder holds more rounds; a `RunError`, that the model is not finite.
     """
     reference = cast(Reference, config.entry.build(**config.strategy_options()))
     trainer = Trainer(config, reference, None if folder is None else folder.path, validation or {})
@@ -177,12 +166,8 @@ def run_central(
             if checkpoint is not None:
                 history = folder.read_rounds()[: checkpoint.round]
                 trainer.resume(checkpoint)
-            if len(history) > config.all_rounds:
-                raise ConfigError(
-                    f"the run has done {len(history)} rounds, only {config.all_rounds} were asked for",
-                    thing="rounds",
-                    value=config.all_rounds,
-                )
+            if (done := len(history)) > config.all_rounds:
+                raise invalid("rounds", config.all_rounds, "ask for more", f"but the run has done {done}")
             folder.begin(len(history), trainer.reported)
         for number in range(len(history) + 1, config.all_rounds + 1):
             if has_stopped(history, config.patience):
@@ -499,6 +484,34 @@ class ERM(Reference):
         yield source_loss(model, step)
 
 
+def moment_gap(a: Tensor, b: Tensor) -> Tensor:
+    """Return the mean squared difference of two samples' means, plus that of their covariances.
+
+    Covariances divide by ``n−1``; that of a single sample is 0.
+
+    Examples
+    --------
+    >>> moment_gap(torch.tensor([[0.0], [2.0]]), torch.tensor([[1.0], [5.0]]))  # 4 + (2 − 8)²
+    tensor(40.)
+    """
+    centred = [x - x.mean(0) for x in (a, b)]
+    first, second = (x.T @ x / max(len(x) - 1, 1) for x in centred)
+    return (a.mean(0) - b.mean(0)).square().mean() + (first - second).square().mean()
+
+
+def kernel_gap(a: Tensor, b: Tensor) -> Tensor:
+    """Return the squared MMD of two samples by its biased estimate, summed over Gaussian kernels.
+
+    ``mean k(a, a') + mean k(b, b') − 2 mean k(a, b)`` with ``k(x, y) = Σ_γ exp(−γ ‖x−y‖²)``, γ in `GAMMAS`.
+    """
+
+    def mean_kernel(x: Tensor, y: Tensor) -> Tensor:
+        distances = (x[:, None] - y).square().sum(-1)
+        return torch.stack([(-gamma * distances).exp().mean() for gamma in GAMMAS]).sum()
+
+    return mean_kernel(a, a) + mean_kernel(b, b) - 2 * mean_kernel(a, b)
+
+
 class CORAL(ERM):
     """ERM, with `moment_gap` between the features of each two sources (Sun & Saenko, ECCV-W 2016).
 
@@ -512,6 +525,8 @@ class CORAL(ERM):
         See `ERM`.
     """
 
+    gap: ClassVar[Callable[[Tensor, Tensor], Tensor]] = staticmethod(moment_gap)
+    """The distance of two sources' features, each of shape ``(n, features)``."""
     gamma: NotNegative = 1.0
 
     def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
@@ -522,17 +537,11 @@ class CORAL(ERM):
         gaps = [self.gap(a, b) for a, b in combinations(parts, 2)]
         yield mean_loss(outputs, step.sources) + self.gamma * torch.stack(gaps).mean()
 
-    def gap(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the distance of two sources' features, each of shape ``(n, features)``."""
-        return moment_gap(a, b)
-
 
 class MMD(CORAL):
     """The same with `kernel_gap` (Li et al., CVPR 2018, without its adversary, as DomainBed has it)."""
 
-    def gap(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the distance of two sources' features, each of shape ``(n, features)``."""
-        return kernel_gap(a, b)
+    gap = staticmethod(kernel_gap)
 
 
 class Mixup(ERM):
@@ -563,31 +572,3 @@ class Mixup(ERM):
         parts = zip(outputs_of(model, mixed), labels, strict=True)
         losses = [u * loss_for(y)(out, y) + (1 - u) * loss_for(y)(out, other) for out, (u, y, other) in parts]
         yield torch.stack(losses).mean()
-
-
-def moment_gap(a: Tensor, b: Tensor) -> Tensor:
-    """Return the mean squared difference of two samples' means, plus that of their covariances.
-
-    Covariances divide by ``n−1``; that of a single sample is 0.
-
-    Examples
-    --------
-    >>> moment_gap(torch.tensor([[0.0], [2.0]]), torch.tensor([[1.0], [5.0]]))  # 4 + (2 − 8)²
-    tensor(40.)
-    """
-    centred = [x - x.mean(0) for x in (a, b)]
-    first, second = (x.T @ x / max(len(x) - 1, 1) for x in centred)
-    return (a.mean(0) - b.mean(0)).square().mean() + (first - second).square().mean()
-
-
-def kernel_gap(a: Tensor, b: Tensor) -> Tensor:
-    """Return the squared MMD of two samples by its biased estimate, summed over Gaussian kernels.
-
-    ``mean k(a, a') + mean k(b, b') − 2 mean k(a, b)`` with ``k(x, y) = Σ_γ exp(−γ ‖x−y‖²)``, γ in `GAMMAS`.
-    """
-
-    def mean_kernel(x: Tensor, y: Tensor) -> Tensor:
-        distances = (x[:, None] - y).square().sum(-1)
-        return torch.stack([(-gamma * distances).exp().mean() for gamma in GAMMAS]).sum()
-
-    return mean_kernel(a, a) + mean_kernel(b, b) - 2 * mean_kernel(a, b)

@@ -3,8 +3,8 @@
 import resource
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -115,46 +115,46 @@ class RunRequest:
 Runner = Callable[[RunRequest], RunOutput]
 
 
-def _on_this_machine(name: str, engine: Engine) -> Runner:
-    def run_here(request: RunRequest) -> RunOutput:
-        config, gpus = request.config, request.gpus_per_client
-        if request.connection is not None:
-            remedy = "leave it out, or choose --engine deploy"
-            raise invalid("connection", request.connection, remedy, "but only the engine deploy has one")
-        if gpus and not engine.parallel:
-            remedy = "leave it out, or choose --engine ray"
-            raise invalid("gpus-per-client", gpus, remedy, f"but engine {name} shares out no GPU")
-        if engine.parallel:
-            check_federated(config.method)
-        if gpus and is_numbered(config.device):
-            why = f"which lets Ray choose the GPU, but device is '{config.device}'"
-            raise invalid("gpus-per-client", gpus, "leave one out", why)
-        resources = Resources(config.threads, gpus, request.workers)
-        lines = overview(config, *check_data(config))
-        folder = None
-        if request.output is not None:
-            folder = make_run_folder(request.output, config, request.resume, request.attack)
-        if config.entry.centralised:
-            _tell(request, lines)
-            return run_central(config, folder, request.on_round, request.validation)
-        results: list[tuple[Result, list[Record]]] = []
+def _on_this_machine(name: str, engine: Engine, request: RunRequest) -> RunOutput:
+    config, gpus = request.config, request.gpus_per_client
+    if request.connection is not None:
+        remedy = "leave it out, or choose --engine deploy"
+        raise invalid("connection", request.connection, remedy, "but only the engine deploy has one")
+    if gpus and not engine.parallel:
+        remedy = "leave it out, or choose --engine ray"
+        raise invalid("gpus-per-client", gpus, remedy, f"but engine {name} shares out no GPU")
+    if engine.parallel:
+        check_federated(config.method)
+    if gpus and is_numbered(config.device):
+        why = f"which lets Ray choose the GPU, but device is '{config.device}'"
+        raise invalid("gpus-per-client", gpus, "leave one out", why)
+    resources = Resources(config.threads, gpus, request.workers)
+    lines = overview(config, *check_data(config))
+    folder = None
+    if request.output is not None:
+        folder = make_run_folder(request.output, config, request.resume, request.attack)
+    if config.entry.centralised:
+        _tell(request, lines)
+        return run_central(config, folder, request.on_round, request.validation)
+    results: list[tuple[Result, list[Record]]] = []
 
-        def server(grid: Grid) -> None:
-            _tell(request, lines)
-            results.append(run_server(grid, config, folder, request.on_round, request.validation))
+    def server(grid: Grid) -> None:
+        _tell(request, lines)
+        results.append(run_server(grid, config, folder, request.on_round, request.validation))
 
-        with shared_data(config) if engine.parallel else nullcontext() as data:
-            changed = None
-            if request.attack is not None:
-                changed = partial(request.attack.client, other=partial(make_client, config, data=data))
-            client_app = make_client_app(
-                config, folder=request.output, data=data, changed=changed, simulated=True
-            )
-            engine(server, client_app, len(config.data.domain_names), resources)
-        ((result, history),) = results
-        return history, {name: array.numpy() for name, array in result.arrays.items()}
-
-    return run_here
+    with TemporaryDirectory(prefix="fda-data-") if engine.parallel else nullcontext() as private:
+        data, changed = None, None
+        if private is not None:
+            data = Path(private) / "data.pt"
+            write_shared(config.data, data)
+        if request.attack is not None:
+            changed = partial(request.attack.client, other=partial(make_client, config, data=data))
+        client_app = make_client_app(
+            config, folder=request.output, data=data, changed=changed, simulated=True
+        )
+        engine(server, client_app, len(config.data.domain_names), resources)
+    ((result, history),) = results
+    return history, {name: array.numpy() for name, array in result.arrays.items()}
 
 
 def make_run_folder(
@@ -164,15 +164,6 @@ def make_run_folder(
     folder = make_folder(str(path), config, resume, find_device(config.device).type)
     folder.config |= {} if attack is None else attack.settings()
     return folder
-
-
-@contextmanager
-def shared_data(config: RunConfig) -> Iterator[Path]:
-    """Yield a file with the data of all clients, which this user alone can read; it is gone afterwards."""
-    with TemporaryDirectory(prefix="fda-data-") as folder:
-        path = Path(folder) / "data.pt"
-        write_shared(config.data, path)
-        yield path
 
 
 def _tell(request: RunRequest, lines: list[str]) -> None:
@@ -204,7 +195,7 @@ def _on_a_superlink(request: RunRequest) -> RunOutput:
 
 
 RUNNERS: dict[str, Runner] = {
-    **{name: _on_this_machine(name, engine) for name, engine in ENGINES.items()},
+    **{name: partial(_on_this_machine, name, engine) for name, engine in ENGINES.items()},
     "deploy": _on_a_superlink,
 }
 """The runners by the name of the engine."""

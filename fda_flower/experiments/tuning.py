@@ -162,14 +162,6 @@ def settings_of_trial(values: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with changes; options by name are changed one by one."""
-    result = dict(settings)
-    for name, value in changes.items():
-        result[name] = {**dict(result.get(name, ())), **value} if name in OPTION_FIELDS else value
-    return result
-
-
 STUDY, BEST, NAME = "study.db", "best.json", "tune"
 REASON, CUT, ROUND, MARK = "reason", "cut-off", "round", "command"
 """Notes: why a trial failed, that it was cut off, its round chosen; and what the study is of."""
@@ -232,24 +224,9 @@ def tune(
     with no more combinations than trials are tried one after the other. A trial that is worse than the median
     of the trials before it, at the same round, is pruned.
 
-    Parameters
-    ----------
-    make : callable
-        Returns the run with a seed and changed settings.
-    spaces : sequence of Space
-        What to search.
-    folder : Path
-        Holds the study.
-    trials : int
-        The trials in all, those done before included.
-    seeds : sequence of int
-        Each trial is run with all of them.
-    judge : {"best", "last5"}
-        Whether the headline's best round counts, or its mean over the last 5 rounds.
-    resume : bool
-        Go on with the study that `folder` holds.
-    on_trial : callable, optional
-        Called after each trial.
+    There are so many `trials` in all, those done before included, each run with all of the `seeds`; of each
+    run the headline's ``"best"`` round counts, or its mean over the ``"last5"``. The study is in `folder`,
+    and `on_trial` is called after each trial.
 
     Raises
     ------

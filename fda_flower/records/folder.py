@@ -27,6 +27,7 @@ from fda_flower.files import (
     file_hash,
     json_safe,
     only_writer,
+    output_error,
     write_atomically,
 )
 from fda_flower.records.record import Record, round_line
@@ -249,11 +250,7 @@ class RunFolder:
             if not rounds.exists() or rounds.read_bytes() != kept:
                 write_atomically(rounds, kept)
         except OSError as error:
-            raise ConfigError(
-                f"cannot write to the output folder '{self.path}': {error}",
-                thing="output folder",
-                value=self.path,
-            ) from error
+            raise output_error("cannot write", self.path, str(error)) from error
 
     def save_round(self, record: Record, checkpoint: Checkpoint, chosen: bool = False) -> None:
         """Append a round's record, then replace the checkpoint, and the chosen round's.
@@ -319,9 +316,8 @@ class RunFolder:
 
         What only a last round's record has is left out of the others: the run has gone on after them.
         """
-        path = self.path / ROUNDS
         records: list[Record] = []
-        for line in path.read_bytes().splitlines() if path.exists() else []:
+        for line in self.read_lines():
             try:
                 records.append(without_link(json.loads(line)))
             except (ValueError, AttributeError, RecursionError):

@@ -113,14 +113,7 @@ def choose(
 ) -> dict[str, Any]:
     """Return the fields of the record of a round with a figure; of equal figures, the earlier is chosen.
 
-    Parameters
-    ----------
-    history : sequence of records
-        Of the rounds before.
-    number, value : int, float
-        The round and its figure.
-    by : str
-        Whose samples are held out.
+    `history` has the records of the rounds before, and `by` says whose samples are held out.
 
     Examples
     --------

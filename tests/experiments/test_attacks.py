@@ -101,8 +101,7 @@ def test_labels_are_flipped_or_of_another_task():
 
 
 def test_a_client_trains_on_poisoned_labels_and_keeps_its_test_set(config):
-    honest = client_of(config)
-    client = attacker_of(config, "flip-labels")
+    honest, client = client_of(config), attacker_of(config, "flip-labels")
     assert isinstance(client, SourceClient)
     assert client.domain.train.y.tolist() == [9 - y for y in honest.domain.train.y.tolist()]
     assert client.domain.train.x is honest.domain.train.x
@@ -112,10 +111,8 @@ def test_a_client_trains_on_poisoned_labels_and_keeps_its_test_set(config):
 
 def seen(update, team=(), last=(0.0, 0.0), back=(0.0, 0.0), number=1):
     """What an attacker knows, with one layer of two numbers."""
-    update, last, back = ({"w": np.array(each)} for each in (update, last, back))
-    return Sight(
-        update, lambda: [{"w": np.array(each)} for each in team], last, back, number, np.random.default_rng(0)
-    )
+    update, last, back, *team = ({"w": np.array(each)} for each in (update, last, back, *team))
+    return Sight(update, lambda: team, last, back, number, np.random.default_rng(0))
 
 
 TEAM = [(1.0, 0.0), (3.0, 0.0), (5.0, 6.0)]
@@ -307,15 +304,3 @@ def test_cells_of_an_experiment_are_attacked_or_refused_and_say_so(tmp_path, in_
     file.write_text(TEXT.replace("flip-sign", "drift"), encoding="utf-8")
     with pytest.raises(ConfigError, check=names(str(folder / "runs" / "2_of_3-Source_Only-flip-seed0"))):
         run_experiment(read_experiment(file), folder)
-    for changed, cell, error in (
-        (TEXT.replace("attackers = 2", "attackers = 5"), "2 of 3, Source Only, none", ("attackers", 5)),
-        (TEXT.replace("flip-sign", "flip-sing"), "2 of 3, Source Only, flip", ("attack", "flip-sing")),
-    ):
-        file.write_text(changed, encoding="utf-8")
-        with pytest.raises(ConfigError) as caught:
-            read_experiment(file)
-        cause = caught.value.__cause__
-        assert isinstance(cause, ConfigError)
-        assert names("cell", cell)(cause)
-        assert isinstance(cause.__cause__, ConfigError)
-        assert names(*error)(cause.__cause__)

@@ -326,6 +326,8 @@ HEADLINE = "'headline' of row 'FedAvg'"
         ([RUN, COLUMN, ROW.replace("fedavg", "fedmagic")], ("method", "fedmagic")),
         ([RUN, GROUP.replace("20", "0"), COLUMN, ROW], ("target-samples", "0")),
         ([RUN, COLUMN, ROW, "only-sources = 5"], ("only-sources", 5)),
+        ([RUN, COLUMN, ROW, "attackers = 5"], ("attackers", 5)),
+        ([RUN, COLUMN, ROW, "attackers = 1\nattack = 'flip-sing'"], ("attack", "flip-sing")),
     ],
 )
 def test_a_mistake_names_the_file_the_place_and_the_value(refused, parts, error):
@@ -338,11 +340,12 @@ def test_cells_whose_files_would_have_the_same_name_are_refused(refused):
     assert found == ("cells", "a / b-c")
 
 
-def test_invalid_settings_name_the_cell_too(read):
+@pytest.mark.parametrize("setting", ["target-samples = 0", "attackers = 5"])
+def test_invalid_settings_name_the_cell_too(read, setting):
     with pytest.raises(ConfigError, check=names("cell", "FedAvg, 0.2")):
         read(HEAD, RUN, COLUMN, ROW).config(("", "FedAvg", "0.2"), 0, {"rounds": 0})
     with pytest.raises(ConfigError) as caught:
-        read(HEAD, RUN, GROUP.replace("20", "0"), COLUMN, ROW)
+        read(HEAD, RUN, GROUP.replace("target-samples = 20", setting), COLUMN, ROW)
     cause = caught.value.__cause__
     assert isinstance(cause, ConfigError)
     assert names("cell", "few, FedAvg, 0.2")(cause)

@@ -1,5 +1,6 @@
 """Flower's own strategies: the models that they make of ours are those that Flower makes alone."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from fda_flower.experiments.run import run_config
 from fda_flower.runs.methods import FLOWER, OF_FLOWER, find_method
 from fda_flower.strategies.base import BadReplyError, ClientUpdate
 from fda_flower.strategies.roster import Node
-from fda_flower.strategies.round import Round
 from fda_flower.wire.protocol import to_layers, to_record
 
 RULES = [
@@ -42,20 +42,13 @@ def nodes_of(count):
     return [Node(i, str(i), i == 0, {}) for i in range(count)]
 
 
-@pytest.fixture
-def round_of():
-    """A maker of a round that has only a number and a model."""
-
-    def make(model):
-        made = object.__new__(Round)
-        made.number, made.model = 1, model
-        return made
-
-    return make
+def round_of(model):
+    """A round that has only a number and a model."""
+    return SimpleNamespace(number=1, model=model)
 
 
 @pytest.mark.parametrize(("ours", "theirs"), RULES, ids=lambda each: type(each).__name__)
-def test_the_model_is_flowers(in_a_run, round_of, ours, theirs):
+def test_the_model_is_flowers(in_a_run, ours, theirs):
     rng = np.random.default_rng(0)
     model = {"w": rng.standard_normal((3, 4)).astype(np.float32), "bn.num_batches_tracked": np.array(2)}
     count = np.array(5)
@@ -85,7 +78,7 @@ def test_the_model_is_flowers(in_a_run, round_of, ours, theirs):
     assert found["bn.num_batches_tracked"] == 5
 
 
-def test_bulyan_refuses_few_clients_before_training_and_holds_a_round_of_few_replies(in_a_run, round_of):
+def test_bulyan_refuses_few_clients_before_training_and_holds_a_round_of_few_replies(in_a_run):
     bulyan = FlowerBulyan(num_malicious_nodes=1)
     bulyan.validate_nodes(nodes_of(7))
     with pytest.raises(RefusedError, check=names("clients", 6, "more sources")):

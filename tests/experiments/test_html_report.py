@@ -50,9 +50,8 @@ def comparison(tmp_path):
 @pytest.fixture
 def experiment(tmp_path):
     folder = tmp_path / "noise"
-    make_run(folder / "runs" / "FedAvg-0.4-seed0", method="fedavg", **NOISE)
-    summary = {"rounds": 3, "parameters": 10}
-    (folder / "runs" / "FedAvg-0.4-seed0" / "summary.json").write_text(json.dumps(summary))
+    done = make_run(folder / "runs" / "FedAvg-0.4-seed0", method="fedavg", **NOISE)
+    (done / "summary.json").write_text(json.dumps({"rounds": 3, "parameters": 10}))
     (folder / "experiment.toml").write_text(EXPERIMENT)
     (folder / "experiment.json").write_text(json.dumps({"experiment": "noise", "settings": {"model": "mlp"}}))
     make_run(folder / "runs" / "Target_Only-0.4-seed0", rounds=1, done=False, method="target-only")

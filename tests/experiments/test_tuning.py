@@ -15,6 +15,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from fda_flower import RunConfig
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments import tuning
+from fda_flower.experiments.definition import merged
 from fda_flower.experiments.run import RunResult, run_config
 from fda_flower.experiments.tuning import (
     TrialResult,
@@ -22,7 +23,6 @@ from fda_flower.experiments.tuning import (
     as_toml,
     best_json,
     grid,
-    merged,
     plot_trials,
     read_space,
     read_spaces,
