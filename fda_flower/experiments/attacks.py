@@ -1,6 +1,6 @@
 """Attacks: sources that poison what they send, for experiments; no client of the package does."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -63,11 +63,6 @@ ASLEEP = 8
 def times(factor: float, update: Deltas) -> Deltas:
     """Return a multiple of an update."""
     return {name: factor * layer for name, layer in update.items()}
-
-
-def difference(names: Collection[str], start: Layers, end: Layers) -> Deltas:
-    """Return ``end − start`` of these layers, in the order of `end`."""
-    return {n: layer.astype(np.float64) - start[n] for n, layer in end.items() if n in names}
 
 
 def norm_of(update: Deltas) -> float:
@@ -263,7 +258,11 @@ class PoisonedSource(NumPyFace):
 
         def poisoned(read: Callable[[TrainReply], Layers]) -> Layers:
             after = read(reply)
-            step = partial(difference, after.keys() - find_buffers(before))
+            names = after.keys() - find_buffers(before)
+
+            def step(start: Layers, end: Layers) -> Deltas:
+                return {n: layer.astype(np.float64) - start[n] for n, layer in end.items() if n in names}
+
             sent = self._poison(
                 Sight(
                     update=step(before, after),

@@ -31,6 +31,7 @@ from fda_flower.server_app import check_data
 DEFINITION, MARK = "experiment.toml", "experiment.json"
 RUNS, ARCHIVED = "runs", "cells"
 """The folder of the runs, and the folder of their results in an archive."""
+AGAIN = "delete it, and run again"
 NOT_SHARED = ("method", "method_options", "seed", "variant", "beta")
 """Settings that the runs of a comparison need not share."""
 
@@ -55,15 +56,9 @@ def _check_free(folder: Path, mark: Mapping[str, Any]) -> list[Any]:
 
 def read_mark(folder: Path) -> dict[str, Any]:
     """Return the experiment and settings that a folder belongs to, and how it was called."""
-    path = folder / MARK
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        settings, calls = dict(found["settings"]), list(found.get("calls", ()))
-        return {"experiment": found["experiment"], "settings": settings, "calls": calls}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"'{path}' cannot be read ({error!r}): choose another --output", thing=str(path)
-        ) from error
+    path, remedy = folder / MARK, "choose another --output"
+    found = _read_json(path, remedy, experiment=str, settings=dict, calls=list | None)
+    return {**found, "calls": found.get("calls") or []}
 
 
 def _claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None:
@@ -120,15 +115,10 @@ def read_runs(folder: Path, failed: Collection[str] = ()) -> dict[str, RunView]:
 def read_view(folder: Path) -> RunView:
     """Return what tables and pages need of the run in a folder; a `ConfigError` names a damaged file."""
     path = folder / CONFIG
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        settings = dict(found.get("settings") or found["run"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"'{path}' is not the configuration of a run ({error!r})", thing=str(path)
-        ) from error
+    found = _read_json(path, "restore it from a copy", run=dict, settings=dict | None)
+    settings = found.get("settings") or found["run"]
     history = RunFolder(folder).read_rounds()
-    summary = _read_result(folder / SUMMARY) if (folder / SUMMARY).exists() else None
+    summary = _read_json(folder / SUMMARY, AGAIN) if (folder / SUMMARY).exists() else None
     config = config_of(settings)
     rounds = config.all_rounds if config else int(found.get("rounds", 0))
     commands = [
@@ -146,7 +136,7 @@ def read_view(folder: Path) -> RunView:
         rounds=rounds,
         done=has_ended(history, rounds, config.patience) if config else summary is not None,
         commands=commands,
-        run=dict(found.get("run", settings)),
+        run=found["run"],
         summary=summary or {},
         **({} if config is None else {"metric": config.headline}),
     )
@@ -154,23 +144,22 @@ def read_view(folder: Path) -> RunView:
 
 def _archived(path: Path) -> RunView:
     """Return the same of a cell's file in an archive, which stands for the folder of its run."""
-    found = _read_result(path, "config", "history", "row", "seed", "rounds", "parameters")
+    numbers = dict.fromkeys(("seed", "rounds", PARAMETERS), int)
+    found = _read_json(path, AGAIN, config=dict, history=list, row=str, **numbers)
     history, run = found["history"], found["config"]
     notes = {key: value for key, value in found.items() if key in ("rounds", "versions", "machine")}
-    summary = {"rounds": len(history), PARAMETERS: found["parameters"], **found.get("summary", {})}
+    summary = {"rounds": len(history), PARAMETERS: found[PARAMETERS], **found.get("summary", {})}
     return RunView(found["row"], found["seed"], history, run, notes, len(history), run=run, summary=summary)
 
 
-def _read_result(path: Path, *needed: str) -> dict[str, Any]:
-    """Return the JSON object in a file, which has these keys; a `ConfigError` names it if it is damaged."""
+def _read_json(path: Path, remedy: str, **kinds: Any) -> dict[str, Any]:
+    """Return the JSON object in a file, with keys of these types; a `ConfigError` names a damaged one."""
     try:
         found: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
-        if missing := {*needed} - found.keys():
-            raise ValueError(f"it has no '{min(missing)}'")
+        if wrong := [key for key, kind in kinds.items() if not isinstance(found.get(key), kind)]:
+            raise ValueError(f"it has no valid '{wrong[0]}'")
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(
-            f"the result '{path}' is damaged ({error}): delete it, and run again", thing="result", value=path
-        ) from error
+        raise ConfigError(f"'{path}' is damaged ({error})", thing=str(path), remedy=remedy) from error
     return found
 
 

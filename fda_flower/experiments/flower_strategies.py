@@ -141,32 +141,26 @@ class FlowerKrum(FlowerFedAvg):
     num_malicious_nodes: int = 0
 
 
-class FlowerMultiKrum(FlowerFedAvg):
+class FlowerMultiKrum(FlowerKrum):
     """Flower's ``MultiKrum``: the mean of the models of the clients that Krum ranks first.
 
     Parameters
     ----------
-    num_malicious_nodes : int
-        How many clients may attack, ``f``.
     num_nodes_to_select : int
         How many models are averaged; 1 is Krum.
+    num_malicious_nodes
+        See `FlowerKrum`.
     """
 
     rule = flower.MultiKrum
 
-    num_malicious_nodes: int = 0
     num_nodes_to_select: int = 1
 
 
-class FlowerBulyan(FlowerFedAvg):
+class FlowerBulyan(FlowerKrum):
     """Flower's ``Bulyan``: a trimmed mean of models that Multi-Krum selects (El Mhamdi et al., ICML 2018).
 
-    Parameters
-    ----------
-    num_malicious_nodes : int
-        How many clients may attack, ``f``; it needs 4f + 3 clients.
+    It needs 4f + 3 clients, with `FlowerKrum`'s ``f``.
     """
 
     rule = flower.Bulyan
-
-    num_malicious_nodes: int = 0

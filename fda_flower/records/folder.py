@@ -447,11 +447,11 @@ class Progress:
 
     def open(self, settings: Mapping[str, Any]) -> Checkpoint | None:
         """Return the checkpoint that the folder holds, whose rounds become the history; None without one."""
-        checkpoint = None if self.output is None else self.output.open(settings)
-        if checkpoint is not None and self.output is not None:
-            self._held_rounds = checkpoint.held_rounds
-            self.history[:] = self.output.read_rounds()[: checkpoint.round]
-            log(INFO, "Resumed after round %d from %s", checkpoint.round, self.output.path)
+        if self.output is None or (checkpoint := self.output.open(settings)) is None:
+            return None
+        self._held_rounds = checkpoint.held_rounds
+        self.history[:] = self.output.read_rounds()[: checkpoint.round]
+        log(INFO, "Resumed after round %d from %s", checkpoint.round, self.output.path)
         return checkpoint
 
     def begin(self, done: int, model: Layers) -> None:

@@ -159,33 +159,6 @@ def test_what_a_method_cannot_use_is_refused_before_training(method, settings, e
     assert not (tmp_path / "run").exists()
 
 
-# KD3A, FedDAF, FedDWA
-
-
-def test_kd3as_target_does_not_move_without_a_vote_that_passes():
-    settings = {**FEW, "method": "kd3a", "rounds": 2, "method_options": {"gate_start": 1.0, "gate_end": 1.0}}
-    for record in run(**settings).history:
-        assert (record["target"]["mask-share"], record["target"]["weight"]) == (0, 0)
-        assert [entry["weight"] for entry in record["sources"].values()] == [pytest.approx(1 / 3)] * 3
-
-
-def test_feddafs_records_say_how_the_models_were_blended():
-    first, *others = run(**FEW, method="feddaf", rounds=3).history
-    assert first["target"]["alpha"] is None
-    for record in others:
-        target = record["target"]
-        assert target["theta"] == pytest.approx(math.acos(target["sim"]))
-        assert target["alpha"] == pytest.approx(1 - math.exp(-math.exp(-5 * (target["theta"] - 1))))
-        assert 0 <= record["accuracy-global"] <= 1
-
-
-def test_feddwas_weights_sum_to_1_and_a_scarce_target_trusts_itself():
-    for record in run(**FEW, method="feddwa", rounds=2).history:
-        weights = [record["target"]["weight"], *(s["weight"] for s in record["sources"].values())]
-        assert sum(weights) == pytest.approx(1)
-        assert weights[0] == max(weights)
-
-
 # A model of the target's own
 
 
