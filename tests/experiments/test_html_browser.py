@@ -2,10 +2,10 @@
 
 import json
 import shutil
-import time
 
 import pytest
 from run_folders import make_run, records
+from waiting import until
 
 from fda_flower.experiments.pages import write_html
 
@@ -69,12 +69,12 @@ def charts(browser, section):
             drawn: place.querySelectorAll('path').length,
         })));
     """
-    for _ in range(100):
+
+    def drawn():
         found = browser.execute_script(code, section)
-        if found and all(found):
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"no chart in '{section}'")
+        return found if all(found) else None
+
+    return until(drawn)
 
 
 def click(browser, what):
@@ -109,12 +109,9 @@ def test_a_page_sorts_toggles_keeps_what_was_chosen_and_needs_no_network(browser
 
     toggles = browser.find_elements("css selector", "#part-1-3 .legendtoggle")
     click(browser, toggles[1])
-    hidden = set()
-    for _ in range(50):
-        hidden = {t["name"] for t in charts(browser, "By round")[0] if t["visible"] == "legendonly"}
-        if hidden:
-            break
-        time.sleep(0.1)  # a click waits whether it is a double click
+    hidden = until(  # a click waits whether it is a double click
+        lambda: {t["name"] for t in charts(browser, "By round")[0] if t["visible"] == "legendonly"}
+    )
     assert hidden == {"Target Only"}
 
     (weights,) = charts(browser, "Weights of the sources")
