@@ -78,8 +78,9 @@ def test_a_folder_of_another_run_is_refused_and_the_difference_named(tmp_path):
     # Not also what the strategy says of itself, which follows from it.
     plans = "strategy: {'plan': '2 folds'} there, {'plan': '4 folds'} asked for"
     for folds, differs in ((4, "folds: 2 there, 4 asked for"), (2, plans)):
+        refused = RunFolder(tmp_path, {"folds": folds}, {}, resume=True)
         with pytest.raises(ConfigError, check=names(str(tmp_path), differs, "another --output")):
-            RunFolder(tmp_path, {"folds": folds}, {}, resume=True).open({"plan": "4 folds"})
+            refused.open({"plan": "4 folds"})
     RunFolder(tmp_path, {"folds": 2}, {}, resume=True).open({"plan": "2 folds"})  # others can open it still
 
 
