@@ -136,7 +136,7 @@ class FlowerKrum(FlowerFedAvg):
         How many clients may attack, ``f``.
     """
 
-    rule = flower.Krum
+    rule: ClassVar[type[flower.FedAvg]] = flower.Krum
 
     num_malicious_nodes: int = 0
 

@@ -525,7 +525,7 @@ class CORAL(ERM):
         See `ERM`.
     """
 
-    gap: ClassVar[Callable[[Tensor, Tensor], Tensor]] = staticmethod(moment_gap)
+    gap = staticmethod(moment_gap)
     """The distance of two sources' features, each of shape ``(n, features)``."""
     gamma: NotNegative = 1.0
 

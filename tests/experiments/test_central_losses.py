@@ -189,6 +189,10 @@ def test_the_second_loss_is_lambda_times_the_entropy_of_the_model_after_the_firs
     assert list(losses) == []
 
 
+def head_gradient(network):
+    return head_of(network).weight.grad
+
+
 def test_mme_reverses_the_gradient_between_head_and_body_alone(network):
     x, twin, mme = draw(3, 4), copy.deepcopy(network), MinimaxEntropy()
     with pytest.raises(RuntimeError):
@@ -198,7 +202,7 @@ def test_mme_reverses_the_gradient_between_head_and_body_alone(network):
     plain.backward()
     assert loss == -plain
     assert torch.equal(network[0].weight.grad, twin[0].weight.grad)
-    assert torch.equal(head_of(network).weight.grad, -head_of(twin).weight.grad)
+    assert torch.equal(head_gradient(network), -head_gradient(twin))
     network.zero_grad()
     entropy(network(x)).backward()
     assert all(map(torch.equal, *([p.grad for p in each.parameters()] for each in (network, twin))))
