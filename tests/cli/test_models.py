@@ -113,7 +113,8 @@ def test_what_cannot_work_is_said(table_run, tmp_path):
 def test_data_of_another_form_are_refused(table_run):
     copy = shutil.copytree(table_run, "copy")
     about, predictor = read_model(table_run)
-    layers = {name: np.resize(a, (3, *a.shape[1:])) for name, a in predictor.parts.networks["network"].items()}
+    arrays = predictor.parts.networks["network"]
+    layers = {name: np.resize(array, (3, *array.shape[1:])) for name, array in arrays.items()}
     write_model(Path(copy), replace(about, classes=3, class_names=()), Single(layers))
     said = fda("evaluate", copy)
     assert "the run's data have 2 classes and samples of shape (2,), its model has 3" in said
