@@ -99,10 +99,7 @@ def test_the_log_of_a_site_is_shown_in_total_with_what_was_refused(fda, tmp_path
     assert code == 0
     assert "Sent by north in run 7" in out
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
-    assert rows == [
-        ["train", "arrays", "2", "2,400", "1,200"],
-        ["train", "metrics", "2", "80", "40"],
-    ]
+    assert rows == [["train", "arrays", "2", "2,400", "1,200"], ["train", "metrics", "2", "80", "40"]]
     assert "Refused at 2026-11-22T10:00:00.000, train of run 7: not [that]\n" in out
     assert "Failed at 2026-11-22T10:00:00.000, train of run 7: OSError('the disk is full')" in out
     code, _, err = fda("deploy", "log", tmp_path / "nowhere")

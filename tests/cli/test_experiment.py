@@ -167,11 +167,9 @@ def test_a_page_is_written_beside_the_run_or_where_it_is_asked_for(fda):
 def test_without_html_a_run_or_the_runs_of_a_folder_are_drawn(fda, pictures):
     make_run(Path("runs/first"), method="fedavg")
     code, out, _ = fda("report", "runs/first", "runs")
-    assert (code, out.splitlines()) == (
-        0,
-        ["Written: runs/first/accuracy.png", "Written: runs/comparison.png"],
-    )
-    for picture in ("runs/first/accuracy.png", "runs/comparison.png"):
+    drawn = ["runs/first/accuracy.png", "runs/comparison.png"]
+    assert (code, out.splitlines()) == (0, [f"Written: {picture}" for picture in drawn])
+    for picture in drawn:
         assert Path(picture).read_bytes().startswith(b"\x89PNG")
     code, _, err = fda("report", "runs/first", "--output", "page.md")
     assert code == 2

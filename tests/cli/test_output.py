@@ -86,7 +86,4 @@ def test_cells_that_failed_for_one_reason_are_one_line(capsys):
     failures = {"a": "no data", "b": "no luck", "c": "no data", "d": "no data"}
     with pytest.raises(typer.Exit):
         end_with(failures)
-    assert capsys.readouterr().out.splitlines() == [
-        "Failed: a and 2 more: no data",
-        "Failed: b: no luck",
-    ]
+    assert capsys.readouterr().out.splitlines() == ["Failed: a and 2 more: no data", "Failed: b: no luck"]

@@ -1,6 +1,7 @@
 """`fda tune`, as a user calls it."""
 
 import json
+from unittest.mock import Mock
 
 import pytest
 
@@ -78,33 +79,23 @@ def test_a_mistake_is_one_line_before_any_trial(fda, tmp_path, arguments, says):
     assert not (tmp_path / "tune").exists()
 
 
-def failing_with(error):
-    def fail(*_, **__):
-        raise error
-
-    return fail
-
-
-def test_an_interrupt_says_how_to_go_on(fda, tmp_path, monkeypatch):
-    monkeypatch.setattr(tuning, "run_config", failing_with(KeyboardInterrupt))
-    code, out, _ = fda("tune", *SMALL, "--search", "epochs=1,2", "--output", tmp_path / "tune")
-    assert code == 130
-    assert "the same with --resume goes on" in " ".join(out.split())
-
-
-def test_a_search_in_which_every_trial_fails_says_why(fda, tmp_path, monkeypatch):
-    monkeypatch.setattr(tuning, "run_config", failing_with(RuntimeError("no luck")))
-    code, _, error = fda("tune", *SMALL, "--search", "epochs=1,2", "--output", tmp_path / "tune")
-    assert code == 1
-    assert "no trial of 2 is complete, the first because RuntimeError('no luck')" in error
-    assert (tmp_path / "tune" / "trials.md").exists()
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (KeyboardInterrupt, 130, "the same with --resume goes on"),
+        (RuntimeError("no luck"), 1, "no trial of 2 is complete, the first because RuntimeError('no luck')"),
+    ],
+)
+def test_a_search_that_is_interrupted_or_fails_says_so(fda, tmp_path, monkeypatch, error, code, says):
+    monkeypatch.setattr(tuning, "run_config", Mock(side_effect=error))
+    found = fda("tune", *SMALL, "--search", "epochs=1,2", "--output", tmp_path / "tune")
+    assert found[0] == code
+    assert says in " ".join("".join(found[1:]).split())
+    assert (tmp_path / "tune" / "trials.md").exists() == (code == 1)
 
 
 def test_a_comparison_has_a_column_for_the_round_chosen(fda, tmp_path, in_process):
-    code, out, _ = fda(
-        *("compare", *SMALL, "--methods", "fedavg,target-only", "--seeds", "1", "--jobs", "1"),
-        *("--validation", "cv:2", "--output", tmp_path / "compare"),
-    )
-    assert code == 0
-    assert "selected" in out
+    options = "--methods fedavg,target-only --seeds 1 --jobs 1 --validation cv:2 --output compare"
+    code, out, _ = fda("compare", *SMALL, *options.split())
+    assert (code, "selected" in out) == (0, True)
     assert "| selected (%) |" in (tmp_path / "compare" / "table.md").read_text()
