@@ -5,6 +5,19 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 
 from fda_flower.engines import LocalGrid
+from fda_flower.runs.methods import METHODS
+
+
+def build(method, **options):
+    """A method without warm-up rounds; what FedGP estimates from is not sketched."""
+    if method == "fedgp-auto":
+        options["batch_update_encoding"] = "full"
+    return METHODS[method].build(**{"warmup_rounds": 0, **options})
+
+
+def rounds_with(strategy, name):
+    """The rounds whose record has an entry."""
+    return [record["round"] for record in strategy.history if name in record]
 
 
 def reply_of(model, examples=10, steps=2, rate=0.5, role="source", domain="a", extra=None, **metrics):

@@ -100,22 +100,10 @@ def details() -> RecordDict:
 
 
 class HostileGrid(LocalGrid):
-    """A grid in which the replies of one node are changed; they travel as bytes, as from a real node.
+    """A grid in which the replies of the nodes of some domains are changed; these travel as bytes.
 
-    Parameters
-    ----------
-    app : HandMade
-        The nodes, in the order of `DELTAS`.
-    domains : str or iterable of str
-        Of the node, or nodes, whose replies are changed.
-    change : Callable
-        Changes the records of a reply, as one of `MUTATORS` with its random generator does.
-    kinds : sequence of str
-        Types of the messages to which the node replies so.
-    late : bool
-        Whether the node connects after the first round only.
-    envelope : Callable
-        Changes the replies to some messages, as one of `ENVELOPES` does.
+    `change` does it, as one of `MUTATORS` with its generator, where a message is of one of the `kinds`, and
+    `envelope`, one of `ENVELOPES`, with all that arrive. A `late` node connects after the first round only.
     """
 
     def __init__(self, app, domains, change, kinds=("train", "evaluate"), late=False, envelope=None):
@@ -162,9 +150,9 @@ NUMBERS = [0, -1, 0.5, -0.0, 1e-300, 5e-324, 1e30, 1e300, 1.7e308, -1.7e308, 2**
 NUMBERS += [float("nan"), float("inf"), float("-inf")]
 
 
-def mutator(change):
+def mutator(change, table=MUTATORS):
     """Register a change by its name in words."""
-    MUTATORS[change.__name__.replace("_", "-")] = change
+    table[change.__name__.replace("_", "-")] = change
     return change
 
 
@@ -514,6 +502,7 @@ def a_bundle(content, rng):
 DOMAINS = words("../../etc/x a t a/b client q sources first weights average/1 .")
 DOMAINS += [FORGED, "north\nFDA-RESULT complete", "", " ", "x" * 100_000, "é\u202e", "\x1b[2J"]
 DOMAINS += [5, b"a", ["a"], 0.5, True]
+VALUES_TOLD = [0, -1, 2**62, 0.5, float("nan"), FORGED, [FORGED] * 2, [], ["x" * 50_000], [3, 4], b"", True]
 PROPERTIES = words("""examples unlabelled test-examples validation-examples groups regression head class-names
     classes features shape""")
 
@@ -534,24 +523,7 @@ ROLES: dict[str, Callable[..., Instead]] = {
         {
             "domains": (_info, ["domain"], DOMAINS),
             "roles": ENTRIES["another-role"],
-            "properties": (
-                _info,
-                [*PROPERTIES, FORGED],
-                [
-                    0,
-                    -1,
-                    2**62,
-                    0.5,
-                    float("nan"),
-                    FORGED,
-                    [FORGED] * 2,
-                    [],
-                    ["x" * 50_000],
-                    [3, 4],
-                    b"",
-                    True,
-                ],
-            ),
+            "properties": (_info, [*PROPERTIES, FORGED], VALUES_TOLD),
         }
     ),
     "problems": problems,
@@ -568,10 +540,7 @@ ROLES: dict[str, Callable[..., Instead]] = {
 ENVELOPES: dict[str, Callable[..., list[Message]]] = {}
 
 
-def envelope(change):
-    """Register a change of the replies that arrive."""
-    ENVELOPES[change.__name__.replace("_", "-")] = change
-    return change
+envelope = partial(mutator, table=ENVELOPES)
 
 
 def _with_metadata(reply, **fields):
@@ -581,40 +550,38 @@ def _with_metadata(reply, **fields):
     return other
 
 
-def _own(replies, hostile):
-    return [reply for reply in replies if reply.metadata.src_node_id in hostile]
+def _replies(replies, hostile, own=True):
+    """The replies of the hostile nodes, or of the others."""
+    return [reply for reply in replies if (reply.metadata.src_node_id in hostile) == own]
 
 
 @envelope
 def twice(replies, hostile, rng):
-    return [*replies, *_own(replies, hostile), *_own(replies, hostile)]
+    return [*replies, *2 * _replies(replies, hostile)]
 
 
 @envelope
 def to_a_message_that_was_never_sent(replies, hostile, rng):
-    others = [reply for reply in replies if reply.metadata.src_node_id not in hostile]
-    lost = [_with_metadata(each, reply_to_message_id=FORGED) for each in _own(replies, hostile)]
-    return [*lost, *others]
+    lost = [_with_metadata(each, reply_to_message_id=FORGED) for each in _replies(replies, hostile)]
+    return [*lost, *_replies(replies, hostile, own=False)]
 
 
 @envelope
 def to_the_message_of_another_node(replies, hostile, rng):
     """Flower takes a node's word for the message that it replies to."""
-    others = [reply for reply in replies if reply.metadata.src_node_id not in hostile]
+    others = _replies(replies, hostile, own=False)
     if not others:
         return replies
     theirs = one(rng, others).metadata.reply_to_message_id
-    moved = [_with_metadata(each, reply_to_message_id=theirs) for each in _own(replies, hostile)]
+    moved = [_with_metadata(each, reply_to_message_id=theirs) for each in _replies(replies, hostile)]
     return [*moved, *others] if rng.integers(2) else [*others, *moved]
 
 
 @envelope
 def of_another_type(replies, hostile, rng):
     kind = one(rng, ["query.role", "evaluate", "system", FORGED])
-    return [
-        _with_metadata(each, message_type=kind) if each.metadata.src_node_id in hostile else each
-        for each in replies
-    ]
+    own = [_with_metadata(each, message_type=kind) for each in _replies(replies, hostile)]
+    return [*_replies(replies, hostile, own=False), *own]
 
 
 # Bundles
@@ -635,13 +602,8 @@ BUNDLES: dict[str, Callable[..., Any]] = {
 
 
 def _with_lengths(about, change):
-    return [
-        [
-            name,
-            told and [[*each[:-1], change(each[-1]) if i == 0 else each[-1]] for i, each in enumerate(told)],
-        ]
-        for name, told in about
-    ]
+    """The first length of each record is another one."""
+    return [[name, told and [[*told[0][:-1], change(told[0][-1])], *told[1:]]] for name, told in about]
 
 
 def _with_pairs(about, count):

@@ -45,6 +45,7 @@ def test_outcomes_change_nothing_else_and_a_regression_has_none() -> None:
         {"right": np.zeros(2, np.uint8)},
         {"right": np.zeros(2, np.uint8), "examples": np.array(17)},
         {"right": np.zeros(2, np.float32), "examples": np.array(16)},
+        {"right": np.zeros(2, np.uint8), "examples": np.array(16.0)},
         {"right": np.zeros(2, np.uint8), "examples": np.array([16, 16])},
     ],
 )

@@ -80,11 +80,10 @@ class ManagerGrid(LocalGrid):
         """Return the replies to role queries; raise a `ConfigError` if a message is anything else."""
         asked = numbered(messages)
         if any(message.metadata.message_type != ROLE_QUERY for message in asked):
-            raise ConfigError(
-                "the method asks its clients more than once in a round, which Flower's older server "
-                "cannot do: use the Message API",
-                thing="method",
+            why = (
+                "the method asks its clients more than once in a round, which Flower's older server cannot do"
             )
+            raise ConfigError(why, thing="method", remedy="use the Message API")
         with ThreadPoolExecutor() as pool:
             return list(pool.map(lambda message: self.answer(message, timeout), asked))
 
@@ -96,9 +95,6 @@ class ManagerGrid(LocalGrid):
         except ClientError as failure:
             return error_reply(message, f"client {proxy.cid}: {failure}")
         if answer.status.code != Code.OK or "domain" not in answer.properties:
-            return error_reply(
-                message,
-                f"client {proxy.cid} does not report its domain: let its get_properties return "
-                '{"domain": ..., "role": "source" or "target"}',
-            )
+            remedy = 'let its get_properties return {"domain": ..., "role": "source" or "target"}'
+            return error_reply(message, f"client {proxy.cid} does not report its domain: {remedy}")
         return Message(RecordDict({INFO: ConfigRecord(dict(answer.properties))}), reply_to=message)

@@ -35,11 +35,8 @@ def check_request(request: EvaluateRequest) -> None:
     """Raise a `ConfigError` if a request holds more than an older client takes: arrays and scalars."""
     extra = [*request.records, *(k for k, value in request.config.items() if not isinstance(value, Scalar))]
     if extra:
-        raise ConfigError(
-            f"the method sends its clients '{extra[0]}', which Flower's older clients cannot take: use the "
-            "Message API",
-            thing=extra[0],
-        )
+        why = f"the method sends its clients '{extra[0]}', which Flower's older clients cannot take"
+        raise ConfigError(why, thing=extra[0], remedy="use the Message API")
 
 
 def parameters_of(arrays: ArrayRecord) -> Parameters:

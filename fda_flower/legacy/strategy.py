@@ -90,13 +90,11 @@ class LegacyStrategy(Strategy):
     ) -> None:
         _check_it_works(strategy)
         if secure_aggregation and not _takes_the_mean(strategy):
-            raise ConfigError(
-                f"{type(strategy).__name__} looks at each model, but secure aggregation shows only their "
-                "mean by examples: use SourceOnly or FedAvg with weights by examples, without "
-                "max_update_norm and source_mean, or leave out secure_aggregation",
-                thing="secure_aggregation",
-                value=True,
-            )
+            why = "looks at each model, but secure aggregation shows only their mean by examples"
+            remedy = "use SourceOnly or FedAvg with weights by examples, without max_update_norm and "
+            remedy += "source_mean, or leave out secure_aggregation"
+            message = f"{type(strategy).__name__} {why}"
+            raise ConfigError(message, thing="secure_aggregation", value=True, remedy=remedy)
         self.strategy = strategy
         self._initial = initial_parameters
         self._names = names
@@ -169,7 +167,7 @@ class LegacyStrategy(Strategy):
         """Return the target, if it is connected, with what it is sent."""
         asked = self._ask(self.strategy.configure_evaluate, server_round, parameters, self._evaluate_config)
         if not asked:  # the server will not call `aggregate_evaluate`
-            self._finish(server_round)
+            self.strategy.finish_round(self._done + server_round, *self._times)
         return [(proxy, EvaluateIns(*instruction(message))) for proxy, message in asked]
 
     def aggregate_evaluate(
@@ -179,7 +177,7 @@ class LegacyStrategy(Strategy):
         replies = [evaluate_reply(self._asked[proxy.cid], result) for proxy, result in results]
         replies += self._failed(failures)
         metrics = _scalars(self.strategy.aggregate_evaluate(self._done + server_round, replies))
-        self._finish(server_round)
+        self.strategy.finish_round(self._done + server_round, *self._times)
         loss = metrics.pop("loss", None)
         return None if loss is None else float(loss), metrics
 
@@ -208,15 +206,6 @@ class LegacyStrategy(Strategy):
             else:
                 log(WARNING, "A client failed: %r", failure)
 
-    def _finish(self, server_round: int) -> None:
-        begun, trained, aggregated = self._times
-        self.strategy.record["seconds"] = {
-            "train": trained - begun,
-            "aggregate": aggregated - trained,
-            "evaluate": time.perf_counter() - aggregated,
-        }
-        self.strategy.finish_round(self._done + server_round)
-
     def _whole_arrays(self, parameters: Parameters) -> ArrayRecord:
         """Return the arrays with types and shapes; raise a `ConfigError` if buffers or names are unclear."""
         arrays = to_ndarrays(parameters)
@@ -228,12 +217,9 @@ class LegacyStrategy(Strategy):
         known = self._names is not None or self.strategy.buffer_names is not None
         for name, array in zip(names, arrays, strict=True):
             if not known and not np.issubdtype(array.dtype, np.floating):
-                raise ConfigError(
-                    f"array '{name}' holds no floats, so it is a buffer, but arrays have no names here: give "
-                    "names=list(model.state_dict()), or list all buffers in buffer_names=[...]",
-                    thing="array",
-                    value=name,
-                )
+                why = f"array '{name}' holds no floats, so it is a buffer, but arrays have no names here"
+                remedy = "give names=list(model.state_dict()), or list all buffers in buffer_names=[...]"
+                raise ConfigError(why, thing="array", value=name, remedy=remedy)
         return ArrayRecord({name: Array(array) for name, array in zip(names, arrays, strict=True)})
 
 
@@ -241,19 +227,14 @@ def _check_it_works(strategy: DomainAdaptationStrategy) -> None:
     """Raise a `ConfigError` if a strategy needs what Flower's older server cannot do."""
     name, remedy = type(strategy).__name__, "leave it out, or use the Message API"
     if strategy.asks_again:
-        raise ConfigError(
-            f"{name} asks its clients twice in a round, which Flower's older server cannot do: use the "
-            "Message API, or aggregate_on='server' if it is 'target'",
-            thing="strategy",
-            value=name,
-        )
+        why = f"{name} asks its clients twice in a round, which Flower's older server cannot do"
+        other = "use the Message API, or aggregate_on='server' if it is 'target'"
+        raise ConfigError(why, thing="strategy", value=name, remedy=other)
     if strategy.ends_with_an_evaluation:
-        raise ConfigError(
-            f"{name} has its target evaluate in the last round, but Flower's older server does not say which "
-            "round is the last: use the Message API, or final_head_epochs=0 if it is above 0",
-            thing="strategy",
-            value=name,
-        )
+        why = "but Flower's older server does not say which round is the last"
+        message = f"{name} has its target evaluate in the last round, {why}"
+        other = "use the Message API, or final_head_epochs=0 if it is above 0"
+        raise ConfigError(message, thing="strategy", value=name, remedy=other)
     if (every := strategy.evaluate_every) > 1:
         why = "but Flower's older server does not say which rounds are the last"
         raise invalid("evaluate_every", every, remedy, why)

@@ -129,8 +129,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         self._at_start = self.auto and self.estimate_at == "start"
         if self._at_start and self._rule.beta_rule in FROM_STEPS:
             remedy = "choose definition, or estimate_at=training"
-            why = "which needs the steps of the training"
-            raise invalid("beta_formula", "reference-code", remedy, why)
+            raise invalid("beta_formula", "reference-code", remedy, "which needs the steps of the training")
         self._evidence = protocol.GRADIENTS if self._at_start else protocol.BATCH_UPDATES
         self._encoding = self.gradient_encoding if self._at_start else self.batch_update_encoding
         roles = {"source", "target"} if self._at_start else {"target"}
@@ -157,13 +156,10 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         """Raise a `ConfigError` if a client has fewer than the two batches that estimates need."""
         estimates = self.auto and (role == "target" or self._at_start)
         if estimates and samples < 2 * batch_size:
-            raise ConfigError(
-                f"{who} has {samples} labelled samples, auto-weighting needs two batches of {batch_size}: "
-                "give more samples, a smaller batch size, or a method with a fixed beta"
-                + ("" if role == "target" else ", or estimate_at=training"),
-                thing=who,
-                value=samples,
-            )
+            why = f"{who} has {samples} labelled samples, auto-weighting needs two batches of {batch_size}"
+            remedy = "give more samples, a smaller batch size, or a method with a fixed beta"
+            remedy += "" if role == "target" else ", or estimate_at=training"
+            raise ConfigError(why, thing=who, value=samples, remedy=remedy)
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Ask for what the rule needs, and with `auto` for what β is estimated from."""
@@ -299,9 +295,8 @@ def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:
         raise invalid("beta", beta, "give a number in [0, 1], or one for each source") from None
     for value in values:
         if not 0 <= value <= 1:
-            raise invalid(
-                "beta", value, "0 trusts the target alone, 1 the source alone", "it must be in [0, 1]"
-            )
+            remedy = "0 trusts the target alone, 1 the source alone"
+            raise invalid("beta", value, remedy, "it must be in [0, 1]")
     if isinstance(beta, Mapping):
         return {domain: float(value) for domain, value in beta.items()}
     return values[0] if np.ndim(beta) == 0 else tuple(values)
@@ -317,12 +312,8 @@ def betas_of(beta: Beta, domains: Sequence[str]) -> NDArray[np.float64]:
     if isinstance(beta, float):
         return np.full(len(domains), beta)
     if len(beta) != len(domains):
-        raise ConfigError(
-            f"beta has {len(beta)} values for {len(domains)} sources ({', '.join(domains)}): give one "
-            "value, or one for each source",
-            thing="beta",
-            value=beta,
-        )
+        why = f"beta has {len(beta)} values for {len(domains)} sources ({', '.join(domains)})"
+        raise ConfigError(why, thing="beta", value=beta, remedy="give one value, or one for each source")
     return np.array(beta)
 
 

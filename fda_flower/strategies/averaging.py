@@ -44,12 +44,8 @@ class ModelAverage:
     def check(self, rounds: int) -> None:
         """Raise a `ConfigError` if the tail is longer than the rounds after the warm-up."""
         if isinstance(self._rule, TailAverage) and self._rule.length > rounds:
-            raise invalid(
-                "average",
-                self.text,
-                f"give tail:{rounds} or a shorter tail, or more rounds",
-                f"which is longer than the rounds after the warm-up, {rounds}",
-            )
+            why = f"which is longer than the rounds after the warm-up, {rounds}"
+            raise invalid("average", self.text, f"give tail:{rounds} or a shorter tail, or more rounds", why)
 
     def add(self, model: Layers) -> None:
         """Add a round's model to the average."""
@@ -63,7 +59,7 @@ class ModelAverage:
         config = {name: value for name, value in round.config.items() if name != protocol.CONFUSION}
         beside = {**config, protocol.BESIDE: True}
         request = EvaluateRequest(to_record(self._rule.average(self._kept)), beside)
-        messages = round.evaluate_messages({round.target: request})
+        messages = round.messages({round.target: request})
         round.read_evaluation(round.send(messages), suffix="-average")
 
     def state_dict(self) -> dict[str, Layers]:
@@ -133,11 +129,7 @@ def read_source_mean(text: str) -> SourceMean:
 
 def check_source_mean(strategy: MethodHooks, text: str, warmup_rounds: int) -> None:
     """Raise a `ConfigError` if a strategy never takes the sources' plain mean that the option replaces."""
-    if text == "mean" or strategy.averages_sources or warmup_rounds:
-        return
-    raise invalid(
-        "source_mean",
-        text,
-        "leave it out, give warmup_rounds, whose mean it then is, or choose source-only or mixture",
-        f"but {type(strategy).__name__} never takes a plain mean of the sources",
-    )
+    if text != "mean" and not strategy.averages_sources and not warmup_rounds:
+        remedy = "leave it out, give warmup_rounds, whose mean it then is, or choose source-only or mixture"
+        why = f"but {type(strategy).__name__} never takes a plain mean of the sources"
+        raise invalid("source_mean", text, remedy, why)

@@ -18,7 +18,7 @@ from fda_flower.aggregation import Layers, Update, source_weights
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import json_safe
 from fda_flower.records.folder import Progress, check_same_model
-from fda_flower.records.record import Record
+from fda_flower.records.record import Record, chosen_round
 from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_source_mean, read_source_mean
 from fda_flower.strategies.hooks import Aggregated, CommonOptions, MethodHooks, Sources
 from fda_flower.strategies.replies import (
@@ -166,31 +166,20 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
                 if evaluate_fn and (own := evaluate_fn(server_round, result.arrays)) is not None:
                     result.evaluate_metrics_serverapp[server_round] = own
                     self.record["server"] = dict(own)
-                self.record["seconds"] = {
-                    "train": trained - begun,
-                    "aggregate": aggregated - trained,
-                    "evaluate": time.perf_counter() - aggregated,
-                }
-                self.finish_round(num_rounds)
+                self.finish_round(num_rounds, begun, trained, aggregated)
                 if should_stop is not None and should_stop(server_round, result):
                     break
             return result
 
     def _check_start(self, num_rounds: int, should_stop: object) -> None:
         if num_rounds <= self.warmup_rounds:
-            raise invalid(
-                "num_rounds",
-                num_rounds,
-                f"it must be at least {self.warmup_rounds + 1}"
-                + (f" with {self.warmup_rounds} warm-up rounds" if self.warmup_rounds else ""),
-            )
+            remedy = f"it must be at least {self.warmup_rounds + 1}"
+            remedy += f" with {self.warmup_rounds} warm-up rounds" if self.warmup_rounds else ""
+            raise invalid("num_rounds", num_rounds, remedy)
         if should_stop is not None and self.ends_with_an_evaluation:
-            raise ConfigError(
-                f"should_stop is given, but {type(self).__name__} has its target evaluate in the last round, "
-                "which must be known beforehand: leave it out",
-                thing="should_stop",
-                value=should_stop,
-            )
+            why = f"should_stop is given, but {type(self).__name__} has its target evaluate in the last round"
+            why += ", which must be known beforehand"
+            raise ConfigError(why, thing="should_stop", value=should_stop, remedy="leave it out")
         self.model_average.check(num_rounds - self.warmup_rounds)
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
@@ -248,7 +237,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)
         if round.target is None or request is None:
             return []
-        return round.evaluate_messages({round.target: request, **self.selection.requests(round)})
+        return round.messages({round.target: request, **self.selection.requests(round)})
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the metrics of the model on the target's test set, and record them."""
@@ -274,10 +263,22 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         evaluation = self.evaluate_request(round)
         return [*self._requests(round).values(), *([evaluation] if evaluation else [])]
 
-    def finish_round(self, num_rounds: int) -> None:
-        """Write the round's record and the checkpoint; raise a `RunError` after too many held rounds."""
+    def finish_round(self, num_rounds: int, begun: float, trained: float, aggregated: float) -> None:
+        """Write the round's record, with its times, and the checkpoint.
+
+        Raises
+        ------
+        RunError
+            After too many held rounds.
+        """
+        self.record["seconds"] = {
+            "train": trained - begun,
+            "aggregate": aggregated - trained,
+            "evaluate": time.perf_counter() - aggregated,
+        }
         record: Record = json_safe(dict(self.record))
-        self.progress.finish(record, num_rounds, self.model, self._state, self.selection.is_chosen(record))
+        chosen = chosen_round([record]) == record["round"]
+        self.progress.finish(record, num_rounds, self.model, self._state, chosen)
 
     def _state(self) -> dict[str, Layers]:
         return {**self.state_dict(), **self.model_average.state_dict()}

@@ -49,12 +49,9 @@ class FedDAF(OwnModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_update_norm is not None:
-            raise invalid(
-                "max_update_norm",
-                self.max_update_norm,
-                "leave it out, or choose another method",
-                "but FedDAF's target blends and keeps its own model, which the server cannot limit",
-            )
+            remedy = "leave it out, or choose another method"
+            why = "but FedDAF's target blends and keeps its own model, which the server cannot limit"
+            raise invalid("max_update_norm", self.max_update_norm, remedy, why)
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Send the source model to all nodes; the target has to blend, and to tell how."""

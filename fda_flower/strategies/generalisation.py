@@ -55,14 +55,9 @@ class PenalisedSources(SourceOnly):
         """Return a round's result with the local steps counted; record λ."""
         strength = round.record["lam"] = self.strength
         if strength < self.lam and round.number == self.num_rounds:
-            log(
-                WARNING,
-                "In the whole run λ was %g, not %g: the sources have done fewer than %d local steps. Train "
-                "longer, or lower anneal_steps",
-                strength,
-                self.lam,
-                self.anneal_steps,
-            )
+            said = "In the whole run λ was %g, not %g: the sources have done fewer than %d local steps. "
+            remedy = "Train longer, or lower anneal_steps"
+            log(WARNING, said + remedy, strength, self.lam, self.anneal_steps)
         if self.anneal_steps == 0:
             return Aggregated(model)
         done = self._steps_done() + float(np.mean([source.steps for source in sources]))

@@ -81,23 +81,17 @@ class KD3A(DomainAdaptationStrategy):
         """Raise a `ConfigError` if the target does not tell which arrays are its head."""
         for node in nodes:
             if node.is_target and not isinstance(node.info.get(HEAD), list):
-                raise ConfigError(
-                    f"the target '{node.domain}' does not tell its '{HEAD}': {REMEDY}",
-                    thing="target",
-                    value=node.domain,
-                )
+                why = f"the target '{node.domain}' does not tell its '{HEAD}'"
+                raise ConfigError(why, thing="target", value=node.domain, remedy=REMEDY)
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Begin the run; raise a `ConfigError` if the head that the target tells is not in the model."""
         target = self.roster.target
         for name in _head(target) if target else ():
             if name not in arrays:
-                raise ConfigError(
-                    f"the target says that '{name}' is in its head, but the model has no such array: give "
-                    "all clients the server's model",
-                    thing="target says that",
-                    value=name,
-                )
+                why = f"the target says that '{name}' is in its head, but the model has no such array"
+                remedy = "give all clients the server's model"
+                raise ConfigError(why, thing="target says that", value=name, remedy=remedy)
         super().begin(arrays, done)
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:

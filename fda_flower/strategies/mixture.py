@@ -99,13 +99,13 @@ class Mixture(SourceOnly):
         cost, node = self._cost(arrays, self.num_rounds), self.roster.target
         labels = node.info.get(LABELLED) if node else None
         rounds = self.num_rounds - self.warmup_rounds
+        evaluations = cost["evaluations"]
+        often = "once" if evaluations == 1 else f"{evaluations} times"
+        epochs = self._plan.epochs_of(labels if isinstance(labels, int) else 0, rounds, evaluations)
         COSTS.info(
-            "Mixture predicts with %d models; in the whole run the target evaluates %s, receives %.3g MB for "
-            "it, and trains %d epochs of its labels (with one epoch in a round)",
-            cost["models"],
-            "once" if cost["evaluations"] == 1 else f"{cost['evaluations']} times",
-            cost["bytes"] / 1e6,
-            self._plan.epochs_of(labels if isinstance(labels, int) else 0, rounds, cost["evaluations"]),
+            f"Mixture predicts with {cost['models']} models; in the whole run the target evaluates {often}, "
+            f"receives {cost['bytes'] / 1e6:.3g} MB for it, and trains {epochs} epochs of its labels (with "
+            "one epoch in a round)"
         )
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
@@ -117,11 +117,8 @@ class Mixture(SourceOnly):
         """Have the target train and evaluate its mixture, in the rounds in which it does."""
         if not (self._is_due(round.number) or round.number == self.num_rounds):
             return None
-        asked: Record = {
-            MIXTURE: self._plan.to_text(),
-            FIRST_ROUND: self.warmup_rounds + 1,
-            REPORT: self.report,
-        }
+        plan, first_round = self._plan.to_text(), self.warmup_rounds + 1
+        asked: Record = {MIXTURE: plan, FIRST_ROUND: first_round, REPORT: self.report}
         if self.learning_rate_factor != 1:
             asked[protocol.LEARNING_RATE_FACTOR] = self.learning_rate_factor
         # While all rounds have been held, the global model is still the first one.
@@ -135,12 +132,8 @@ class Mixture(SourceOnly):
         if metrics is not None and not self.round.warmup:
             found = _by_member(record.pop("metrics", {}))
             if self.report == "full" and not found["members"] and "privacy" not in record:
-                log(
-                    WARNING,
-                    "Round %d: the target reports no weights, so it may have evaluated the sources' model: "
-                    "let it run MixtureTarget",
-                    server_round,
-                )
+                why = "so it may have evaluated the sources' model: let it run MixtureTarget"
+                log(WARNING, "Round %d: the target reports no weights, %s", server_round, why)
             record["mixture"] = {**found, "cost": self._cost(self.round.arrays, server_round)}
         return metrics
 

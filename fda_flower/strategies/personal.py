@@ -68,14 +68,10 @@ class Ditto(OwnModel, FedAvg):
     lam: NotNegative = 1.0
     global_branch: Literal["fedavg", "none"] = "fedavg"
 
-    @property
-    def _has_global_branch(self) -> bool:
-        return self.global_branch == "fedavg"
-
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Ask the target for its personal model; without a global branch, all clients for the penalty."""
         request = super().train_request(node, round)
-        if not self._has_global_branch:
+        if self.global_branch == "none":
             return request.adding(config={protocol.PROXIMAL: self.lam})
         if not node.is_target:
             return request
@@ -88,7 +84,7 @@ class Ditto(OwnModel, FedAvg):
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return the epochs by role; beside a global branch, the target trains its personal model too."""
         total = super().training_epochs(rounds, warmup, epochs, labels)
-        total["target"] += rounds * epochs["target"] * self._has_global_branch
+        total["target"] += rounds * epochs["target"] * (self.global_branch == "fedavg")
         return total
 
 
@@ -130,12 +126,8 @@ class APFL(OwnModel, FedAvg):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.alpha_decay and not self.adaptive:
-            raise invalid(
-                "alpha_decay",
-                self.alpha_decay,
-                "leave it out, or set adaptive=true",
-                "but the mixing weight is fixed",
-            )
+            remedy = "leave it out, or set adaptive=true"
+            raise invalid("alpha_decay", self.alpha_decay, remedy, "but the mixing weight is fixed")
         self._mixture: Record = {MIXING: self.mixing, MIX: self.mix}
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
@@ -206,19 +198,13 @@ class KNNPer(FedAvg):
         if role != "target":
             return
         if samples < self.k:
-            raise ConfigError(
-                f"{who} has {samples} labelled samples, but kNN-Per looks at k = {self.k} of them: give "
-                "more samples, a smaller k (method option k), or another method",
-                thing=who,
-                value=samples,
-            )
+            why = f"{who} has {samples} labelled samples, but kNN-Per looks at k = {self.k} of them"
+            remedy = "give more samples, a smaller k (method option k), or another method"
+            raise ConfigError(why, thing=who, value=samples, remedy=remedy)
         if samples < 2 and self.mixing in CROSS_VALIDATED:
-            raise ConfigError(
-                f"{who} has {samples} labelled sample, but cross-validation needs 2: give more samples, a "
-                "number in [0, 1] (method option mixing), or another method",
-                thing=who,
-                value=samples,
-            )
+            why = f"{who} has {samples} labelled sample, but cross-validation needs 2"
+            remedy = "give more samples, a number in [0, 1] (method option mixing), or another method"
+            raise ConfigError(why, thing=who, value=samples, remedy=remedy)
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if the target says that it has too few samples."""
@@ -229,12 +215,7 @@ class KNNPer(FedAvg):
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
         """Have the target evaluate the mixture, and the new global model beside it."""
-        asked: Record = {
-            NEIGHBOURS: self.k,
-            LAMBDA: self.mixing,
-            KERNEL_SCALE: self.scale,
-            MIX: self.mix,
-        }
+        asked: Record = {NEIGHBOURS: self.k, LAMBDA: self.mixing, KERNEL_SCALE: self.scale, MIX: self.mix}
         return EvaluateRequest(round.arrays, {**round.config, **asked})
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -249,12 +230,8 @@ class KNNPer(FedAvg):
         if others:
             record["metrics"] = others
         if LAMBDA not in record:
-            log(
-                WARNING,
-                "Round %d: the target reports no lambda, so it may have evaluated the global model alone: "
-                "let it run KNNPerTarget",
-                server_round,
-            )
+            why = "so it may have evaluated the global model alone: let it run KNNPerTarget"
+            log(WARNING, "Round %d: the target reports no lambda, %s", server_round, why)
         return metrics
 
 

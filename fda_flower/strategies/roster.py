@@ -172,11 +172,9 @@ class Roster:
         """Raise a `RunError` that says what keeps nodes out, unless target and enough sources are there."""
         for each in self._missing.values():
             if each.node.is_target:
-                raise RunError(
-                    f"the target '{each.node.domain}' cannot take part: {each.reason}",
-                    thing="target",
-                    value=each.node.domain,
-                )
+                domain = each.node.domain
+                why = f"the target '{domain}' cannot take part: {each.reason}"
+                raise RunError(why, thing="target", value=domain)
         claims = ", ".join(node.domain for node in self.nodes) or "none"
         reasons = "; ".join(f"{each['domain']}: {each['reason']}" for each in self.missing)
         repair = f"repair what keeps nodes out ({reasons})" if reasons else ""
@@ -233,11 +231,8 @@ def _check_refusals(told: Iterable[tuple[Node, str | None]]) -> None:
     )
     if refused:
         reasons = "; ".join(reason for reason, _ in refused)
-        raise RunError(
-            f"a site refuses the run: {reasons}; change the run, or take the site's node out",
-            thing="site",
-            value=[domain for _, domain in refused],
-        )
+        why = f"a site refuses the run: {reasons}; change the run, or take the site's node out"
+        raise RunError(why, thing="site", value=[domain for _, domain in refused])
 
 
 def _first_line(reason: object) -> str:

@@ -120,11 +120,16 @@ class Round:
     def train_messages(self, requests: Mapping[Node, TrainRequest]) -> Iterable[Message]:
         """Return the messages that carry requests; `collect` reads the replies."""
         self.requests |= requests
-        return self._messages(requests, protocol.TRAIN)
+        return self.messages(requests, protocol.TRAIN)
 
-    def evaluate_messages(self, requests: Mapping[Node, EvaluateRequest]) -> Iterable[Message]:
+    def messages(
+        self, requests: Mapping[Node, EvaluateRequest], kind: str = protocol.EVALUATE
+    ) -> Iterable[Message]:
         """Return the messages that carry requests; `read_evaluation` reads the replies."""
-        return self._messages(requests, protocol.EVALUATE)
+        self.sent = {
+            node: Message(request.content(self.keys), node.id, kind) for node, request in requests.items()
+        }
+        return list(self.sent.values())
 
     def exchange(self, requests: Mapping[Node, TrainRequest]) -> Updates:
         """Send further requests in the middle of a round, and return the updates in the replies."""
@@ -141,7 +146,11 @@ class Round:
                 with readable():
                     update = self._read(node, reply)
             except BadReplyError as error:
-                self._drop(node, reply, error)
+                self.drop(node.domain, error)
+                if reply is None:
+                    self.silent.add(node)
+                elif reply.has_error() and reply.error.code == protocol.BUDGET_CODE:
+                    self.spent.add(node)
                 continue
             finally:
                 release(reply)
@@ -222,13 +231,6 @@ class Round:
             value=sorted(names),
         )
 
-    def _drop(self, node: Node, reply: Message | None, error: BadReplyError) -> None:
-        self.drop(node.domain, error)
-        if reply is None:
-            self.silent.add(node)
-        elif reply.has_error() and reply.error.code == protocol.BUDGET_CODE:
-            self.spent.add(node)
-
     @property
     def _class_names(self) -> Sequence[str]:
         names = self.target.info.get(protocol.CLASS_NAMES) if self.target else None
@@ -250,12 +252,6 @@ class Round:
                 _, self.held_out[node] = split_held_out(read_metrics(reply))
         except BadReplyError as error:
             log(WARNING, "Round %d: %s did not judge the model: %s", self.number, node.domain, error)
-
-    def _messages(self, requests: Mapping[Node, EvaluateRequest], kind: str) -> Iterable[Message]:
-        self.sent = {
-            node: Message(request.content(self.keys), node.id, kind) for node, request in requests.items()
-        }
-        return list(self.sent.values())
 
     def _read(self, node: Node, reply: Message | None) -> ClientUpdate:
         if reply is not None and reply.has_content():

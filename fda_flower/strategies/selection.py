@@ -51,7 +51,8 @@ class Selection:
     def judge(self, round: Round, history: Sequence[Record], evaluates_trained: bool) -> None:
         """Move the figures of a round's evaluation to where its record has them, and choose."""
         record = round.record
-        figures = [round.held_out.pop(node, {}) for node in round.nodes if self._judges(node)]
+        judges = (node for node in round.nodes if node.is_target == (self.by == "target"))
+        figures = [round.held_out.pop(node, {}) for node in judges]
         target = record["target"] or {}
         _, trained = split_held_out(target)
         for name in trained:
@@ -61,8 +62,7 @@ class Selection:
         if evaluates_trained:
             figures = [trained]
         name = self.metric or default_metric(figures)
-        values = [found[name] for found in figures if name in found]
-        by = self.by
+        values, by = [found[name] for found in figures if name in found], self.by
         if round.number in self.known:
             values, by = [self.known[round.number]], "folds"
         elif not values:
@@ -71,35 +71,23 @@ class Selection:
             missing = len(figures) - len(values)
             log(WARNING, "Round %d: %d sources did not judge the model", round.number, missing)
             return
-        higher = METRICS[name].higher_is_better
-        value = float(np.mean(values))
+        higher, value = METRICS[name].higher_is_better, float(np.mean(values))
         record |= choose(history, round.number, value, by=by, higher_is_better=higher)
         if self.by == "sources":
             for node, value in zip(round.sources, values, strict=True):
                 record["sources"].get(node.domain, {})[VALIDATION] = value
 
-    def is_chosen(self, record: Record) -> bool:
-        """Whether a round is the one chosen so far."""
-        return bool(chosen_round([record]) == record["round"])
-
     def may_stop(self, history: Sequence[Record]) -> bool:
         """Whether the run ends with the next round, unless that is better."""
         return self.patience is not None and has_stopped(history, self.patience - 1)
 
-    def has_stopped(self, history: Sequence[Record]) -> bool:
-        """Whether the run has ended with the rounds that it has."""
-        return has_stopped(history, self.patience)
-
     def stops(self, history: Sequence[Record]) -> bool:
         """Whether the run ends with the rounds that it has; the log says so."""
-        if not self.has_stopped(history):
+        if not has_stopped(history, self.patience):
             return False
         chosen = chosen_round(history)
         log(INFO, "Stopped after round %d: none was better than round %d", len(history), chosen)
         return True
-
-    def _judges(self, node: Node) -> bool:
-        return node.is_target == (self.by == "target")
 
 
 def default_metric(figures: Sequence[Mapping[str, float]]) -> str:
@@ -124,45 +112,23 @@ def check_selection(
         given = {"patience": patience, "select-by": None if select_by == "target" else select_by}
         for name, value in given.items():
             if value is not None:
-                raise invalid(
-                    name,
-                    value,
-                    "add validation, such as validation=0.2",
-                    "but no labels are held out to choose by",
-                )
+                remedy = "add validation, such as validation=0.2"
+                raise invalid(name, value, remedy, "but no labels are held out to choose by")
         return
-    if strategy.evaluate_every > 1:
-        raise invalid(
-            "evaluate-every",
-            strategy.evaluate_every,
-            "leave one of them out",
-            f"but validation is {validation}, which judges each round",
-        )
+    if (every := strategy.evaluate_every) > 1:
+        why = f"but validation is {validation}, which judges each round"
+        raise invalid("evaluate-every", every, "leave one of them out", why)
     if select_by == "sources" and folds:
-        raise invalid(
-            "validation",
-            validation,
-            "give one, such as 0.2",
-            "but with select-by=sources it is a share of each source's samples",
-        )
+        why = "but with select-by=sources it is a share of each source's samples"
+        raise invalid("validation", validation, "give one, such as 0.2", why)
     if select_by == "sources" and (strategy.evaluates_own or strategy.evaluates_trained):
-        raise ConfigError(
-            f"select-by is sources, but {what} has no model that the sources could evaluate as the target "
-            "does: leave it out, so that labels of the target choose",
-            thing="select-by",
-            value=select_by,
-        )
+        why = f"but {what} has no model that the sources could evaluate as the target does"
+        remedy = "leave it out, so that labels of the target choose"
+        raise ConfigError(f"select-by is sources, {why}", thing="select-by", value=select_by, remedy=remedy)
     if getattr(strategy, "chooses_itself", False):  # a reference only
-        raise invalid(
-            "validation",
-            validation,
-            "leave it out, and give the method option validation_share",
-            f"but {what} chooses its model itself, by samples of the sources",
-        )
+        remedy = "leave it out, and give the method option validation_share"
+        why = f"but {what} chooses its model itself, by samples of the sources"
+        raise invalid("validation", validation, remedy, why)
     if patience is not None and strategy.ends_with_an_evaluation:
-        raise invalid(
-            "patience",
-            patience,
-            "leave it out",
-            f"but {what} evaluates in the last round in another way than before",
-        )
+        why = f"but {what} evaluates in the last round in another way than before"
+        raise invalid("patience", patience, "leave it out", why)

@@ -3,11 +3,12 @@
 import inspect
 import itertools
 import json
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
-from handmade import HandMade, bits, failing, initial, moves, reply_of, steps_extra, weights
+from handmade import HandMade, bits, build, failing, initial, moves, steps_extra, weights
 from naming import names
 
 from fda_flower.errors import ConfigError, RunError
@@ -41,12 +42,6 @@ from fda_flower.strategies.hooks import COMMON as COMMON_OPTIONS
 
 STEPS = [[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]]
 TOTAL = np.sum(STEPS, axis=0)
-
-
-def build(method, **options):
-    if method == "fedgp-auto":
-        options["batch_update_encoding"] = "full"
-    return METHODS[method].build(**{"warmup_rounds": 0, **options})
 
 
 def nodes(order=(0, 1, 2, 3), **replaced):
@@ -105,18 +100,6 @@ def test_only_sources_train_in_the_warm_up_and_are_averaged_then_the_roles_of_th
     assert set(factors[6:]) == {0.25}
     two_rounds, _ = run("source-only", nodes(), rounds=2, source_mean=strategy.source_mean)
     assert models[1] == bits(two_rounds.arrays) != models[2]
-
-
-def test_each_variant_can_be_built(method):
-    assert set(METHODS[method].variants) == {"reference-code", "paper"}
-    for options in METHODS[method].variants.values():
-        METHODS[method].build(**options)
-
-
-def test_one_source_is_enough(method):
-    result, strategy = run(method, nodes((0, 3)))
-    assert strategy.history[0]["held"] is None
-    assert np.isfinite(weights(result)).all()
 
 
 @pytest.mark.parametrize(
@@ -180,13 +163,12 @@ GATE = {"gate-start": 0.9, "gate-end": 1.0, "gate-rounds": 7}
 @pytest.mark.parametrize(
     ("strategy", "own"),
     [
-        (TargetOnly(), {}),
-        (FedProx(mu=2), {"weights": "examples", "mu": 2.0}),
-        (FedDWA(evaluate="trained"), {"top": 5, "evaluate": "trained"}),
         (
-            VREx(lam=3, clip=True),
-            {"source-weights": "uniform", "lam": 3.0, "anneal-steps": 500, "clip": True},
+            TargetOnly(min_sources=2, max_update_norm=4),
+            {"min-sources": 2, "limit": "NormLimit(max_norm=4.0)"},
         ),
+        (FedProx(mu=2), {"weights": "examples", "mu": 2.0}),
+        (FedAvgFT(), {"weights": "uniform", "tune": "all"}),
         (
             KD3A(gate_start=0.9, gate_end=1, gate_rounds=7, mixup=False, teacher_bn="eval", momentum=0),
             {**GATE, "mixup": False, "teacher-bn": "eval", "momentum": 0.0},
@@ -215,36 +197,72 @@ def test_the_variants_of_the_adaptive_methods():
     assert FedGP.variants == {"reference-code": code, "paper": paper}
 
 
-def test_integer_and_float_buffers_survive(method):
-    model = {
-        "w": np.array([1.0, 2.0], np.float32),
-        "bn.running_var": np.array([1e-6, 4.0], np.float32),
-        "bn.num_batches_tracked": np.array(3),
-    }
+# What a method asks of its clients
 
-    def node(step, role, domain, **kwargs):
-        def answer(arrays, message):
-            moved = {
-                "w": arrays["w"] + np.float32(step),
-                "bn.running_var": arrays["bn.running_var"] * np.float32(step**2),
-                "bn.num_batches_tracked": arrays["bn.num_batches_tracked"] + 7,
-            }
-            return reply_of(moved, role=role, domain=domain, **kwargs)
-
-        return role, domain, answer
-
-    federation = [
-        node(0.5, "source", "a"),
-        node(-0.25, "target", "t", extra=steps_extra([[-0.2, -0.1], [-0.05, -0.15]])),
-    ]
-    arrays = ArrayRecord({name: Array(value) for name, value in model.items()})
-    result = build(method).start(HandMade(federation).grid(), arrays, 1)
-    assert (result.arrays["bn.running_var"].numpy() > 0).all()
-    tracked = result.arrays["bn.num_batches_tracked"].numpy()
-    assert (tracked, tracked.shape, tracked.dtype) == (10, (), np.int64)
+TRAINED = {"evaluate-trained": True, "confusion": True}
+BESIDE = {"beside": True}
+SKETCH = {"sketch-size": 64, "sketch-seed": 2}
+AT_START: dict[str, Any] = {"estimate_at": "start", "sketch_size": 64}
 
 
-# What a method asks of its clients' replies
+@pytest.mark.parametrize(
+    ("strategy", "clients", "target", "evaluation"),
+    [
+        (FedAvg, {}, {}, {}),
+        (partial(FedProx, mu=0.25), {"proximal": 0.25}, {}, {}),
+        (FedAvgFT, {}, TRAINED, BESIDE),
+        (partial(FedAvgFT, tune="head"), {}, {"tune": "head", **TRAINED}, BESIDE),
+        (partial(Ditto, lam=0.25), {}, {"personal": 0.25, **TRAINED}, BESIDE),
+        (partial(Ditto, lam=0.25, global_branch="none"), {"proximal": 0.25}, TRAINED, BESIDE),
+        (
+            partial(APFL, mixing=0.75, mix="parameters", adaptive=True, alpha_decay=0.02),
+            {},
+            {"mixing": 0.75, "mix": "parameters", "adaptive": True, "alpha-decay": 0.02},
+            {"mixing": 0.75, "mix": "parameters"},
+        ),
+        (
+            partial(KNNPer, k=7, mixing=0.5, scale=2, mix="logits"),
+            {},
+            {},
+            {"neighbours": 7, "lambda": 0.5, "kernel-scale": 2.0, "mix": "logits"},
+        ),
+        (FedPer, {"local-part": "head"}, {}, {"local-part": "head"}),
+        (FedBN, {"local-part": "batch-norm"}, {}, {"local-part": "batch-norm"}),
+        (
+            partial(FedRep, head_epochs=7, body_epochs=2, final_head_epochs=0),
+            {"local-part": "head", "head-epochs": 7, "epochs": 2, "tune": "body"},
+            {},
+            {"local-part": "head"},
+        ),
+        (FedDWA, {"guidance": True}, {}, {}),
+        (partial(FedDWA, evaluate="trained"), {"guidance": True}, TRAINED, BESIDE),
+        (partial(FedDAF, mu=-2.5), {}, {"mu": -2.5}, {}),
+        (partial(IRM, lam=7.0, anneal_steps=0), {"irm": 7.0}, None, {}),
+        (partial(IRM, lam=0.0), {}, None, {}),
+        (VREx, {"loss-at-start": True}, None, {}),
+        (partial(FedDA, auto=True), {}, {"batch-updates": "norms"}, {}),
+        (partial(FedDA, estimate_at="start"), {}, {}, {}),
+        (partial(FedGP, auto=True, sketch_size=64), {}, {"batch-updates": "sketch", **SKETCH}, {}),
+        *(
+            (partial(kind, **AT_START), {"gradients": "sketch", **SKETCH}, {}, {})
+            for kind in (partial(FedDA, auto=True), partial(FedGP, auto=True), FedDAJoint)
+        ),
+    ],
+)
+def test_clients_are_told_what_the_method_needs_but_not_in_warm_up_rounds(
+    strategy, clients, target, evaluation
+):
+    federation = HandMade(nodes((0, 3)))
+    strategy(warmup_rounds=1).start(federation.grid(), initial(), 2)
+    first, *second = federation.configs
+    assert first == ("a", {"server-round": 1})
+    told = {"server-round": 2, **clients}
+    assert dict(second) == {"a": told, **({} if target is None else {"t": {**told, **target}})}
+    asked = [content["config"] for content in federation.evaluated]
+    assert asked == [{"server-round": 1}, {"server-round": 2, "confusion": True, **evaluation}]
+
+
+# What it asks of their replies
 
 LOCAL_PART = [(kind, {}, "LocalPartSource") for kind in (FedPer, FedRep, FedBN)]
 
@@ -343,6 +361,10 @@ def test_steps_and_losses_are_required_where_they_count(kind, metric):
         (Mixture, "every", -1),
         (Mixture, "report", "some"),
         (Mixture, "members", "prior"),
+        (Mixture, "members", "sources,sources"),
+        (Mixture, "folds", 1),
+        (Mixture, "folds", 2.5),
+        (Mixture, "epochs", "30,1"),
         (Mixture, "epochs", "1,x"),
         (Mixture, "epochs", 0),
         (Mixture, "epochs", [1.5, 30]),

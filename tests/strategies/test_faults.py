@@ -1,14 +1,12 @@
 """The faults of a deployment on the in-process grid: who is away, late, silent or back, round by round."""
 
-import numpy as np
 import pytest
 from flwr.app import Error, Message
-from handmade import HandMade, bits, initial, moves, weights
+from handmade import HandMade, bits, initial, moves
 from naming import names
 
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
-from fda_flower.files import json_safe
 from fda_flower.strategies import FedDA, RunFolder
 
 NODES = [
@@ -89,25 +87,3 @@ def test_without_the_target_the_model_holds_and_the_run_ends_with_a_checkpoint_t
     resumed, history = run({}, rounds=4, output=RunFolder(tmp_path, resume=True))
     assert history[-1]["held"] is None
     assert bits(resumed.arrays) == bits(run({}, rounds=2)[0].arrays)
-
-
-def test_a_run_that_was_killed_between_rounds_goes_on_with_the_same_bits(tmp_path):
-    whole, history = run({}, rounds=4)
-
-    def stop(record):
-        if record["round"] == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run({}, rounds=4, output=RunFolder(tmp_path), on_round=stop)
-    resumed, resumed_history = run({}, rounds=4, output=RunFolder(tmp_path, resume=True))
-    assert bits(resumed.arrays) == bits(whole.arrays)
-    for ours, other in zip(json_safe(resumed_history), json_safe(history), strict=True):
-        assert {**ours, "seconds": None} == {**other, "seconds": None}
-
-
-def test_a_target_whose_evaluation_fails_leaves_the_accuracy_unknown():
-    result, (record,) = run({}, rounds=1, accuracy=float("nan"))
-    assert "accuracy" not in record
-    assert "finite" in record["evaluation-failed"]
-    assert np.isfinite(weights(result)).all()

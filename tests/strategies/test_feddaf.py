@@ -46,7 +46,7 @@ def test_the_sources_mean_is_uniform_or_by_examples_and_never_holds_the_target()
 
 
 def test_the_runs_model_is_the_adapted_one_which_is_evaluated_and_beside_it_the_source_model():
-    result, strategy, grid = start(target((7.0, 8.0)), rounds=3, warmup_rounds=1, mu=-2.5)
+    result, strategy, grid = start(target((7.0, 8.0)), rounds=3, warmup_rounds=1)
     np.testing.assert_array_equal(weights(result), [7, 8])
     assert list(strategy.state_dict()) == ["sources"]
     entry = strategy.history[-1]["target"]
@@ -62,8 +62,6 @@ def test_the_runs_model_is_the_adapted_one_which_is_evaluated_and_beside_it_the_
         {"arrays": [7, 8], "global": [1.625, 1.25]},
         {"arrays": [7, 8], "global": [1.875, 0.75]},
     ]
-    told = {domain: content["config"].get("mu") for kind, domain, content, _ in grid.seen if kind == "train"}
-    assert told == {"a": None, "b": None, "t": -2.5}
 
 
 @pytest.mark.parametrize(
@@ -83,14 +81,6 @@ def test_a_reply_of_no_use_is_dropped_and_both_streams_stay_as_they_are(last, sa
     assert says in strategy.history[0]["dropped"][0]["reason"]
     assert strategy.state_dict() == {}
     np.testing.assert_array_equal(weights(result), [1, 2])
-
-
-def test_sources_that_overflow_hold_the_round():
-    huge = [("source", "a", moves(np.float32(3e38), domain="a"))]
-    arrays = ArrayRecord({"w": Array(np.array([3e38, 0], np.float32))})
-    result, strategy, _ = start(target(), arrays=arrays, nodes=huge)
-    assert np.isfinite(weights(result)).all()
-    assert strategy.history[0]["held"] is not None
 
 
 def test_a_target_that_lost_its_own_model_is_told_of():

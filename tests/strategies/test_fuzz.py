@@ -60,25 +60,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 """The methods, and options with which they read replies in another way."""
 
 
-class Log(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self):
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
-
-
 @pytest.fixture
 def log(monkeypatch):
-    """Flower's log, which nobody else sees."""
-    logger, kept = logging.getLogger("flwr"), Log()
-    monkeypatch.setattr(logger, "handlers", [kept])
-    monkeypatch.setattr(logger, "propagate", False)
+    """The lines of Flower's log, which nobody else sees."""
+    logger, lines = logging.getLogger("flwr"), []
+    monkeypatch.setattr(logger, "callHandlers", lambda record: lines.append(record.getMessage()))
     monkeypatch.setattr(logger, "level", logging.INFO)
-    return kept
+    return lines
 
 
 def build(case, **options):
@@ -111,7 +99,7 @@ def run(log, case, grid, role, **options):
     """Run, check that all that must hold does, and return the history."""
     strategy, models = build(case, **options), [MODEL]
     strategy.progress.on_round = lambda record: models.append(strategy.model)
-    log.lines.clear()
+    log.clear()
     strategy.start(grid, initial(), ROUNDS)
     assert len(strategy.history) == ROUNDS
     for (before, after), record in zip(pairwise(models), strategy.history, strict=True):
@@ -121,7 +109,7 @@ def run(log, case, grid, role, **options):
             check_others(strategy, record)
     for layers in strategy.state_dict().values():
         assert all(np.isfinite(array).all() for array in layers.values())
-    for line in log.lines:
+    for line in log:
         assert_plain(line)
     return strategy.history
 
@@ -242,7 +230,7 @@ def test_a_first_node_that_tells_anything_of_itself_at_most_ends_the_run_in_word
             except FdaError as found:
                 error = found
             assert len(str(error)) <= 2 * LONGEST_REASON
-            for text in [str(error), *log.lines]:
+            for text in [str(error), *log]:
                 assert_plain(text)
 
 

@@ -112,14 +112,6 @@ def test_irms_mean_may_be_by_examples():
     assert bits(found.arrays) == bits(start(SourceOnly(), nodes)[0].arrays)
 
 
-def test_irms_sources_are_told_the_penalty_unless_it_is_none_and_the_record_has_it():
-    strategy = IRM(lam=7.0, anneal_steps=0)
-    _, federation = start(strategy)
-    assert federation.told("irm") == dict.fromkeys("abc", 7.0)
-    assert recorded(strategy.history[0], "penalty") == [0.1, 0.2, 0.3]
-    assert start(IRM(lam=0.0))[1].told("irm") == dict.fromkeys("abc")
-
-
 @PENALISED
 @pytest.mark.parametrize(
     ("options", "off", "expected"),
@@ -134,6 +126,8 @@ def test_lambda_is_at_most_1_until_the_sources_have_done_their_local_steps(kind,
     strategy = kind(**options)
     start(strategy, [SOURCES[0], SOURCES[1], source("c", off=off, steps=5)], rounds=5)
     assert [record.get("lam") for record in strategy.history] == expected
+    if kind is IRM:
+        assert recorded(strategy.history[-1], "penalty") == [0.1, 0.2, 0.3]
 
 
 @pytest.mark.parametrize(("steps", "warns"), [(4, True), (3, True), (2, False), (0, False)])

@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord
 from handmade import HandMade, Watched, bits, failing, initial, moves, steps_extra, weights
 
-from fda_flower.clients import LocalTraining, SourceClient, TargetClient, aggregate_on_target, serve
-from fda_flower.datasets import DataSpec, load_federation
+from fda_flower.clients import aggregate_on_target
 from fda_flower.engines import LocalGrid
-from fda_flower.models import build_model
-from fda_flower.strategies import FedDA, FedDAJoint, FedGP
+from fda_flower.strategies import KD3A, FedDA, FedDAJoint, FedGP
 
 STEPS = [[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]]
 SOURCES = [
@@ -69,12 +66,12 @@ def test_a_target_that_does_not_aggregate_holds_the_model(last, mods, says):
     np.testing.assert_array_equal(weights(result), [1.0, 2.0])
 
 
-def test_without_the_target_the_model_holds():
+@pytest.mark.parametrize("strategy", [FedDA(aggregate_on="target"), KD3A()])
+def test_without_the_target_the_model_holds(strategy):
     class Leaving(LocalGrid):
         def get_node_ids(self):
             return list(super().get_node_ids())[: 3 - len(strategy.history)]
 
-    strategy = FedDA(aggregate_on="target")
     app = HandMade([*SOURCES, target()], mods=[aggregate_on_target])
     strategy.start(Leaving(app.app, 3), initial(), 2)
     assert [record["held"] for record in strategy.history] == [None, "the target is not connected"]
@@ -90,24 +87,3 @@ def test_batch_updates_that_are_missing_leave_the_fixed_beta():
     fixed, _, _ = run(FedDA(beta=0.25))
     auto, _, _ = run(FedDA(beta=0.25, auto=True, aggregate_on="target"), target(extra=None))
     assert bits(auto.arrays) == bits(fixed.arrays)
-
-
-def test_the_packages_own_clients_have_the_mod():
-    spec = DataSpec("digits", "rotate", num_sources=2, target_samples=24)
-    federation = load_federation(spec)
-
-    def model():
-        return build_model("mlp", federation.shape, federation.classes, 0)
-
-    def client(context):
-        name = spec.domain_names[int(context.node_config["partition-id"])]
-        kind = TargetClient if name == federation.target else SourceClient
-        return kind(federation.domains[name], model(), LocalTraining(0.01, 8))
-
-    results = []
-    for place in ("server", "target"):
-        strategy = FedGP(auto=True, sketch_size=64, aggregate_on=place)
-        arrays = ArrayRecord(model().state_dict())
-        results.append(bits(strategy.start(LocalGrid(serve(client), 3), arrays, 2).arrays))
-        assert all(record["held"] is None for record in strategy.history)
-    assert results[0] == results[1]

@@ -1,12 +1,11 @@
 """Ditto, APFL and kNN-Per on the server: FedAvg's model, and what is read of the target's own."""
 
-import numpy as np
 import pytest
-from handmade import HandMade, bits, failing, initial, moves, reply_of, weights
+from handmade import HandMade, failing, initial, moves, reply_of
 from naming import names
 
 from fda_flower import ConfigError, RunConfig
-from fda_flower.strategies import APFL, Ditto, FedAvg, KNNPer, RunFolder
+from fda_flower.strategies import APFL, Ditto, KNNPer, RunFolder
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 A = ("source", "a", moves([0.5, 0.0], domain="a", examples=30))
@@ -41,40 +40,6 @@ def start(kind, nodes=NODES, rounds=1, **options):
 def lost(strategy):
     """The rounds whose record says that the target has lost its model."""
     return [r["round"] for r in strategy.history if "fallback" in (r["target"] or {})]
-
-
-@pytest.mark.parametrize("kind", [APFL, Ditto, KNNPer])
-def test_the_model_is_fedavgs_by_examples_or_uniform(kind):
-    for mean, expected in (("examples", [1.625, 2.25]), ("uniform", [1.75, 2.5])):
-        found, strategy = start(kind, rounds=2, weights=mean)
-        assert bits(found.arrays) == bits(start(FedAvg, rounds=2, weights=mean)[0].arrays)
-        assert strategy.state_dict() == {}
-        np.testing.assert_allclose(weights(start(kind, weights=mean)[0]), expected)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "all_clients", "target_alone"),
-    [
-        (Ditto(lam=0.25), {}, {"personal": 0.25, "evaluate-trained": True, "confusion": True}),
-        (
-            APFL(mixing=0.75, mix="parameters", adaptive=True, alpha_decay=0.02),
-            {},
-            {"mixing": 0.75, "mix": "parameters", "adaptive": True, "alpha-decay": 0.02},
-        ),
-        (KNNPer(), {}, {}),
-        (
-            Ditto(lam=0.25, global_branch="none"),
-            {"proximal": 0.25},
-            {"evaluate-trained": True, "confusion": True},
-        ),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_what_is_told_to_whom(strategy, all_clients, target_alone):
-    federation = HandMade([A, target()])
-    strategy.start(federation.grid(), initial(), 1)
-    told = {"server-round": 1, **all_clients}
-    assert dict(federation.configs) == {"a": told, "t": {**told, **target_alone}}
 
 
 def test_the_records_have_the_weight_the_distance_and_both_accuracies():
@@ -134,13 +99,6 @@ def mixed(metrics=METRICS, rounds=1, info=(), **options):
     federation, strategy = HandMade([A, target()], info=info, metrics=metrics), KNNPer(**options)
     strategy.start(federation.grid(), initial(), rounds)
     return strategy.history[-1], federation
-
-
-def test_the_evaluate_message_says_how_to_mix_but_not_in_warm_up_rounds():
-    _, federation = mixed(rounds=2, k=7, mixing=0.5, scale=2, mix="logits", warmup_rounds=1)
-    asked = {"neighbours": 7, "lambda": 0.5, "kernel-scale": 2.0, "mix": "logits"}
-    last = {"server-round": 2, "confusion": True, **asked}
-    assert [content["config"] for content in federation.evaluated] == [{"server-round": 1}, last]
 
 
 def test_the_record_has_lambda_both_accuracies_and_the_oracle_beside_the_headline():

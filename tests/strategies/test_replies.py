@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from handmade import HandMade, initial, moves, reply_of, steps_extra, weights
-from hostile import saved
 
 from fda_flower.clients.local_training import LocalTraining
 from fda_flower.strategies import FedAvg, FedAvgFT, FedDA, FedGP, SourceOnly, VREx
@@ -16,7 +15,6 @@ from fda_flower.strategies.replies import (
     BadReplyError,
     read_confusion,
     read_metrics,
-    read_outcomes,
     read_update,
 )
 from fda_flower.strategies.roster import Node
@@ -129,14 +127,6 @@ def test_a_source_cannot_claim_what_would_have_it_trusted_more(claim, config, sh
         read(reply_of(GOOD, **{**honest, **claim}), **told)
 
 
-def test_the_reason_is_one_line_without_control_characters_and_not_endless():
-    forged = "x\nFDA-RESULT {}\x1b[2J" + "y" * 5000
-    with pytest.raises(BadReplyError, match=tells(r"x\nFDA-RESULT {}\x1b[2J")) as error:
-        read(reply_of({**GOOD, forged: np.zeros(1)}))
-    assert str(error.value).isprintable()
-    assert len(str(error.value)) <= 1000
-
-
 @pytest.mark.parametrize(
     ("metrics", "shown"),
     [
@@ -155,26 +145,6 @@ def test_an_evaluation_that_cannot_be_true_is_refused(metrics, shown):
     content = RecordDict({"metrics": MetricRecord({"loss": -2.0, **metrics})})
     with pytest.raises(BadReplyError, match=tells(*shown)):
         read_metrics(answering(content))
-
-
-@pytest.mark.parametrize(
-    ("data", "shown"),
-    [
-        (saved(np.savez, w=GOOD["w"]), "NpzFile"),
-        (saved(np.save, np.array([print], dtype=object), allow_pickle=True), ""),
-        (b"", ""),
-        (b"junk", ""),
-        (b"\x93NUMPY\x01\x00", ""),
-        (saved(np.save, np.ones(3, np.float32)), ("float32", (2, 2))),
-        (saved(np.save, np.ones((2, 2))), ("float32", (2, 2))),
-    ],
-    ids=["archive", "pickle", "nothing", "junk", "header", "shape", "type"],
-)
-def test_bytes_that_are_no_such_array_are_refused_and_never_unpickled(data, shown):
-    content = reply_of(GOOD)
-    content["arrays"]["w"] = Array("float32", (2, 2), "numpy.ndarray", data)
-    with pytest.raises(BadReplyError, match=tells("'w'", shown)):
-        read(content)
 
 
 def test_an_update_that_overflows():
@@ -207,29 +177,6 @@ def test_a_learning_rate_out_of_range_makes_no_model_that_is_not_finite(kind, op
     result, record = one_round(kind(beta=0.5, auto=True, **options), source("a", rate=rate))
     assert np.isfinite(weights(result)).all()
     assert record["held"] is None or "learning rate are out of range" in record["held"]
-
-
-@pytest.mark.parametrize("size", [1e20, 3e38])
-def test_a_huge_update_makes_no_model_that_is_not_finite(size):
-    result, record = one_round(FedGP(auto=True, **FULL), source("a", [size, -size]))
-    assert np.isfinite(weights(result)).all()
-    assert record["held"] is None
-
-
-@pytest.mark.parametrize(
-    ("extra", "says"),
-    [
-        ({"norms": [9.0, 9.0, 9.0], "full": STEPS}, "do not have the norms"),
-        (steps_extra(-STEPS), "they do not sum to it"),
-        (steps_extra(100 * STEPS), "they do not sum to it"),
-        (steps_extra(0.01 * STEPS), "do not fit the target's update"),
-    ],
-)
-def test_steps_that_do_not_fit_the_update_leave_the_fixed_beta(extra, says):
-    extra = {"norms": np.asarray(extra["norms"], np.float64), "full": np.asarray(extra["full"], np.float32)}
-    _, record = one_round(FedGP(beta=0.3, auto=True, **FULL), source("a"), extra=extra)
-    assert record["sources"]["a"]["beta"] == 0.3
-    assert says in record["sources"]["a"]["fallback"]
 
 
 def test_a_source_that_alone_makes_the_model_overflow_is_dropped():
@@ -307,11 +254,6 @@ def test_counts_that_cannot_be_read_are_left_out(arrays):
     assert read_confusion(arrays, []) == {}
 
 
-@pytest.mark.parametrize("examples", [np.nan, np.inf, 8.0, -8])
-def test_outcomes_of_an_impossible_number_of_samples_are_left_out(examples):
-    assert read_outcomes({"right": np.zeros(1, np.uint8), "examples": np.array(examples)}) == {}
-
-
 @pytest.mark.parametrize(
     ("own", "figures", "info", "expected"),
     [
@@ -345,6 +287,7 @@ def test_the_trained_models_figures_are_the_headline(monkeypatch, own, figures, 
         assert "accuracy" not in record
         lacking, _ = evaluated(figures, FedAvgFT())
         assert "'eval-accuracy'" in lacking["dropped"][0]["reason"]
+        assert (lacking["r2-global"], lacking.get("r2")) == (0.25, None)
 
 
 def test_sizes_are_what_the_nodes_tell():
