@@ -130,7 +130,7 @@ def test_list_names_every_entry_of_every_registry(fda):
 
 
 def test_list_shows_one_kind_alone_by_whatever_name_or_refuses_it(fda):
-    kinds = {"methods": METHODS, "Method": METHODS, "networks": MODELS}
+    kinds: dict[str, Any] = {"methods": METHODS, "Method": METHODS, "networks": MODELS}
     kinds |= dict.fromkeys(("data sets", "datasets", "data_set"), DATASETS)
     for words, registry in kinds.items():
         assert [*json.loads(fda("list", *words.split(), "--json")[1]).values()] == [list(registry)]
