@@ -35,6 +35,13 @@ def test_a_table_is_standardised_as_in_one_go_with_the_same_bits_from_json():
         Preparation.from_json({"kind": "text"})
 
 
+def test_outputs_of_a_regression_and_labels_are_each_others_inverse():
+    preparation = TablePreparation(("age",), (0.0,), (1.0,), label_mean=50.0, label_deviation=10.0)
+    outputs = preparation.outputs(torch.tensor([40.0, 70.0]))
+    assert outputs.tolist() == [[-1.0], [2.0]]
+    assert preparation.labels(outputs).tolist() == [[40.0], [70.0]]
+
+
 # Images
 
 
