@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from logging import WARNING
 from pathlib import Path
@@ -39,15 +39,7 @@ from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import freeze
 from fda_flower.wire.numpy_client import NumPyFace
-from fda_flower.wire.protocol import (
-    CLASS_NAMES,
-    REGRESSION,
-    EvaluateReply,
-    EvaluateRequest,
-    TrainReply,
-    TrainRequest,
-    to_layers,
-)
+from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, to_layers
 
 Settings = Mapping[str, Any]
 
@@ -55,6 +47,7 @@ ESTIMATION_BATCH = 256
 """Samples in a batch from which running statistics are estimated."""
 
 
+@dataclass(eq=False, repr=False)
 class DomainClient(NumPyFace):
     """A client that trains on its own domain.
 
@@ -82,26 +75,18 @@ class DomainClient(NumPyFace):
 
     role: ClassVar[str]
 
-    def __init__(
-        self,
-        domain: Domain,
-        model: nn.Module,
-        training: LocalTraining,
-        seed: int = 0,
-        threads: int = 1,
-        about: Settings | None = None,
-        state: RecordDict | None = None,
-        own_folder: Path | None = None,
-        publish: Callable[[Predictor, int], None] | None = None,
-    ) -> None:
-        self.domain = domain
-        self.model = model
-        self.training = training
-        self._seed = seed
-        self._threads = threads
-        self._about = dict(about or {})
-        self.own_state = OwnState(RecordDict() if state is None else state, own_folder)
-        self._publish = publish
+    domain: Domain
+    model: nn.Module
+    training: LocalTraining
+    seed: int = 0
+    threads: int = 1
+    about: Settings | None = None
+    state: RecordDict | None = None
+    own_folder: Path | None = None
+    publish: Callable[[Predictor, int], None] | None = None
+
+    def __post_init__(self) -> None:
+        self.own_state = OwnState(RecordDict() if self.state is None else self.state, self.own_folder)
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return counts of samples, whether labels are numbers, a digest of what is frozen, and `about`."""
@@ -114,7 +99,7 @@ class DomainClient(NumPyFace):
             protocol.TEST: len(self.domain.test),
             protocol.REGRESSION: self.domain.train.y.is_floating_point(),
             **({protocol.FROZEN: frozen} if frozen else {}),
-            **self._about,
+            **(self.about or {}),
         }
 
     @property
@@ -172,7 +157,7 @@ class DomainClient(NumPyFace):
         self.load(model)
         loss_at_start, gradients = self.loss_at_start(config), self.gradients(config)
         training = self.training_in(config)
-        recorder = make_recorder(self.parameters_in_order(), config) if self.role == "target" else None
+        recorder = make_recorder(self.parameters(), config) if self.role == "target" else None
         on_step = on_step if recorder is None else recorder.step
         steps, loss = self.train_on("train", config, objective, config.get(protocol.TUNE, "all"), on_step)
         metrics = {
@@ -211,7 +196,7 @@ class DomainClient(NumPyFace):
         samples = self.domain.train
         with self.drawing("gradient", config) as generator:
             batches = samples.batches(self.training.batch_size, generator, shuffle=True)
-            parameters, loss = self.parameters_in_order(), training_loss(samples.y, self.training)
+            parameters, loss = self.parameters(), training_loss(samples.y, self.training)
             return batch_gradients(self.model, batches, loss, config, parameters).arrays
 
     def train_on(
@@ -248,7 +233,7 @@ class DomainClient(NumPyFace):
             outputs = predictor.outputs(passes or self.passes(config))
             metrics = self.figures(outputs, self.domain.test)
             reply = EvaluateReply(len(outputs), metrics, self._details(outputs, config))
-            self.publish(predictor, config)
+            self.announce(predictor, config)
         if held_out is not None:
             outputs = predictor.outputs(self.passes(config, samples=held_out))
             reply = reply.judged_by(self.figures(outputs, held_out))
@@ -260,10 +245,10 @@ class DomainClient(NumPyFace):
         """Return the figures of outputs for samples of the domain."""
         return figures(outputs, samples.y, self.domain.labels)
 
-    def publish(self, predictor: Predictor, config: Settings) -> None:
+    def announce(self, predictor: Predictor, config: Settings) -> None:
         """Publish a predictor, unless the evaluation is not the run's headline."""
-        if self._publish is not None and not config.get(protocol.BESIDE):
-            self._publish(predictor, int(config.get(protocol.SERVER_ROUND, 0)))
+        if self.publish is not None and not config.get(protocol.BESIDE):
+            self.publish(predictor, int(config.get(protocol.SERVER_ROUND, 0)))
 
     def _details(self, outputs: Tensor, config: Settings) -> dict[str, Layers]:
         """Return the arrays of outputs for the test set that a message asks for."""
@@ -282,7 +267,7 @@ class DomainClient(NumPyFace):
         samples = self.domain.test if samples is None else samples
         return Passes(self.model, samples, partial(self.drawing, phase, config))
 
-    def parameters_in_order(self) -> list[Tensor]:
+    def parameters(self) -> list[Tensor]:
         """Return the model's parameters that travel, in the order of its state dictionary."""
         return list(self.exchange.parameters(self.model).values())
 
@@ -304,8 +289,8 @@ class DomainClient(NumPyFace):
     @contextmanager
     def drawing(self, phase: str, config: Settings) -> Iterator[torch.Generator]:
         """Derive all randomness inside from the seed, the phase, the round and the domain."""
-        seed = derive_seed(self._seed, phase, config.get(protocol.SERVER_ROUND, 0), self.domain.name)
-        with repeatable(seed, self._threads, self.domain.train.y.device):
+        seed = derive_seed(self.seed, phase, config.get(protocol.SERVER_ROUND, 0), self.domain.name)
+        with repeatable(seed, self.threads, self.domain.train.y.device):
             yield torch.Generator().manual_seed(seed)
 
     def adapted(self, layers: Layers, config: Settings) -> Layers:
@@ -354,8 +339,8 @@ class TargetClient(DomainClient):
         """Return what every client tells; warn, here and not at the server, of too few samples."""
         properties = super().get_properties(config)
         problems = few_tests(len(self.domain.test))
-        if not properties[REGRESSION]:
-            names = properties.get(CLASS_NAMES) or range(int(properties.get("classes", 0)))
+        if not properties[protocol.REGRESSION]:
+            names = properties.get(protocol.CLASS_NAMES) or range(int(properties.get("classes", 0)))
             problems += label_problems(self.domain.train.y.tolist(), [str(name) for name in names])
         for problem in problems:
             log(WARNING, "The target '%s': %s", self.domain.name, problem)

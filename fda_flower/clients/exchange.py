@@ -1,7 +1,7 @@
 """Which arrays of a network travel, which a client keeps for itself, and which never move."""
 
 import fnmatch
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +63,9 @@ class Exchange:
                 thing="network",
                 value=type(network).__name__,
             )
-        kept = set(_kept(network, own, moving)) - fixed
+        kept = PARTS[own](network) if own in PARTS else fnmatch.filter(moving, own)
+        if own and not kept and own not in PARTS:
+            raise unknown("part of the model", own, PARTS)
         shared = tuple(name for name in moving if name not in kept)
         return cls(shared, tuple(name for name in moving if name in kept), frozen)
 
@@ -93,12 +95,3 @@ def frozen_digest(network: nn.Module) -> str:
     """Return a digest of what is frozen in a network, which is the same at all sites; empty for nothing."""
     layers = frozen_layers(network)
     return checksum({}, layers) if layers else ""
-
-
-def _kept(network: nn.Module, own: str, moving: Sequence[str]) -> Sequence[str]:
-    """Return the names of a part of a network."""
-    if own in PARTS or not own:
-        return PARTS[own](network) if own else ()
-    if found := fnmatch.filter(moving, own):
-        return found
-    raise unknown("part of the model", own, PARTS)

@@ -1,7 +1,6 @@
 """FedDAF's target: it blends the sources' model with its own before it trains."""
 
 from dataclasses import replace
-from typing import Any
 
 from fda_flower.aggregation import Layers, blend, functional_distance, gradient_similarity
 from fda_flower.clients.client import Settings, TargetClient
@@ -26,16 +25,13 @@ class FedDAFTarget(TargetClient):
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Adapt the model, train from the adapted one, and keep the trained model.
 
-        Returns
-        -------
-        TrainReply
-            As from `train_from`, with the record ``adapted``, and ``fresh-start``: 1 if the target had no
-            model of its own, else 0 with ``sim``, ``theta`` (radians) and ``alpha``.
+        The reply is that of `train_from`, with the record ``adapted``, and ``fresh-start``: 1 if the target
+        had no model of its own, else 0 with ``sim``, ``theta`` (radians) and ``alpha``.
         """
         if MU not in request.config:
             return super().local_train(request)
-        config: dict[str, Any] = dict(request.config)
-        received, server_round = self.received(request), int(config[SERVER_ROUND])
+        config, received = request.config, self.received(request)
+        server_round = int(config[SERVER_ROUND])
         kept = self.own_state.load_before(OWN, server_round)
         adapted: Layers = received
         told: dict[str, float] = {}

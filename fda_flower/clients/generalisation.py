@@ -20,16 +20,13 @@ class IRMSource(SourceClient):
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train for one round.
 
-        Returns
-        -------
-        TrainReply
-            As from `train_from`, where ``train-loss`` is the mean of ``CE + λ D``, with ``penalty``, the mean
-            of ``D`` over the samples that were trained on.
+        The reply is that of `train_from`, where ``train-loss`` is the mean of ``CE + λ D``, with ``penalty``,
+        the mean of ``D`` over the samples that were trained on.
         """
         if STRENGTH not in request.config:
             return super().local_train(request)
         loss = training_loss(self.domain.train.y, self.training)
-        objective = PenalisedLoss(float(str(request.config[STRENGTH])), loss)
+        objective = PenalisedLoss(float(request.config[STRENGTH]), loss)
         reply = self.train_from(self.received(request), request.config, objective)
         return replace(reply, metrics={**reply.metrics, PENALTY: objective.penalty})
 
@@ -65,13 +62,6 @@ def scale_penalty(logits: Tensor, y: Tensor) -> Tensor:
     even and at odd positions: an unbiased estimate of the squared derivative, which may be negative. The
     derivative of a sample is ``Σ_c p_c z_c − z_y``, with its logits ``z`` and probabilities ``p``. `logits`
     has shape ``(n, classes)``, `y` shape ``(n,)``; a single sample has no second half, and ``D`` of 0.
-
-    Examples
-    --------
-    >>> import torch
-    >>> logits = torch.tensor([[1.0, -1.0], [0.0, 2.0]])
-    >>> round(float(scale_penalty(logits, torch.tensor([0, 0]))), 4)  # -0.2384 times 1.7616
-    -0.42
     """
     chosen = logits.gather(1, y[:, None])
     slopes = (logits.softmax(dim=1) * (logits - chosen)).sum(dim=1)

@@ -131,15 +131,6 @@ def own_statistics(model: nn.Module, batches: Iterable[Tensor]) -> Iterator[None
     before it have adapted; all else is in evaluation mode (Li et al., "Adaptive Batch Normalization for
     practical domain adaptation", 2016/2018, Algorithm 1, with batches in place of the whole domain). Batches
     of a single sample, which have no variance, are left out.
-
-    Examples
-    --------
-    >>> layer = nn.BatchNorm1d(1)
-    >>> with own_statistics(layer, [torch.tensor([[1.0], [3.0]])]):
-    ...     layer.running_mean.item(), layer.running_var.item()
-    (2.0, 2.0)
-    >>> layer.running_mean.item(), layer.running_var.item()
-    (0.0, 1.0)
     """
     layers = [layer for layer in batch_norms(model) if layer.running_mean is not None]
     if not layers:

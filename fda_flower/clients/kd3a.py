@@ -16,7 +16,7 @@ from fda_flower.datasets import Samples
 from fda_flower.files import derive_seed
 from fda_flower.models.parts import batch_norms, head_names
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import TrainReply, TrainRequest
+from fda_flower.wire.protocol import SERVER_ROUND, TrainReply, TrainRequest
 
 GATE, MIXUP, TEACHER_BN = "gate", "mixup", "teacher-bn"
 SOURCE_MODEL, CONTRIBUTION = "source-", "contribution-"
@@ -39,16 +39,14 @@ class KD3ATarget(TargetClient):
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Have the models in the records ``source-DOMAIN`` vote, and train the received one on their votes.
 
-        Returns
-        -------
-        TrainReply
-            The trained model, with ``mask-share``, the share of samples with a vote above the gate, and each
-            source's ``contribution-DOMAIN``. Without any such sample nothing is trained.
+        The reply has ``mask-share``, the share of samples with a vote above the gate, and each source's
+        ``contribution-DOMAIN``. Without any such sample nothing is trained.
         """
-        config: dict[str, Any] = dict(request.config)
+        config = request.config
         if GATE not in config:
             return super().local_train(request)
-        samples, training = self._samples(), self.training_in(config)
+        whole, training = self.domain.inputs, self.training_in(config)
+        samples = replace(whole, y=torch.arange(len(whole), device=whole.y.device))  # their positions
         models = {
             name.removeprefix(SOURCE_MODEL): self.named(record)
             for name, record in sorted(request.records.items())
@@ -57,9 +55,7 @@ class KD3ATarget(TargetClient):
         votes = self._vote(list(models.values()), samples, config)
         model, gate = self.received(request), config[GATE]
         self.load(model)
-        seed = derive_seed(
-            self._seed, "contributions", config.get(protocol.SERVER_ROUND, 0), self.domain.name
-        )
+        seed = derive_seed(self.seed, "contributions", config.get(SERVER_ROUND, 0), self.domain.name)
         contributions = votes.contributions(gate, seed)
         labels, _, mask = votes.consensus(gate, int(votes.classes.max()) + 1)
         steps, loss = 0, 0.0
@@ -83,11 +79,6 @@ class KD3ATarget(TargetClient):
         for domain, contribution in zip(models, contributions.tolist(), strict=True):
             metrics[f"{CONTRIBUTION}{domain}"] = contribution
         return TrainReply(self.layers(), len(samples), metrics)
-
-    def _samples(self) -> Samples:
-        """Return all training samples; their ``y`` is their position."""
-        whole = self.domain.inputs
-        return replace(whole, y=torch.arange(len(whole), device=whole.y.device))
 
     @torch.no_grad()
     def _vote(self, models: list[Layers], samples: Samples, config: Settings) -> Votes:

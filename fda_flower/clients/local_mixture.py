@@ -1,7 +1,7 @@
 """Train the members of a mixture on a target's labels, and weigh them; in any framework."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from logging import WARNING
 from typing import Any, Generic, Literal, TypeVar
 
@@ -63,10 +63,10 @@ class TrainedMixture(Generic[Model]):
 
     mixture: Mixture
     models: Mapping[str, list[Model]]
-    prior: list[NDArray[Any]] = field(default_factory=list)
-    held_out: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    folds: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    views: Literal["all", "full"] = "all"
+    prior: list[NDArray[Any]]
+    held_out: Mapping[str, NDArray[Any]]
+    folds: NDArray[np.int64]
+    views: Literal["all", "full"]
 
     @property
     def views_used(self) -> slice:

@@ -26,16 +26,13 @@ class LocalPart(DomainClient):
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train from the model received with the client's own part, and keep this part.
 
-        Returns
-        -------
-        TrainReply
-            As from `train_from`, with the part as received; ``local-part`` is the round whose part the client
-            began with, 0 for none.
+        The reply is that of `train_from`, with the part as received; ``local-part`` is the round whose part
+        the client began with, 0 for none.
         """
         config = request.config
         if protocol.LOCAL_PART not in config:
             return super().local_train(request)
-        received, now = self.received(request), _round(config)
+        received, now = self.received(request), int(config[protocol.SERVER_ROUND])
         own, kept_in = self._own_part(now)
         model: Layers = {**received, **own}
         if protocol.HEAD_EPOCHS in config:
@@ -51,16 +48,13 @@ class LocalPart(DomainClient):
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate the model of a request with the client's own part.
 
-        Returns
-        -------
-        EvaluateReply
-            With ``final-head-epochs`` it has ``accuracy-final-head`` and ``loss-final-head``, too, of a head
-            that is trained for these epochs more and not kept.
+        With ``final-head-epochs`` the reply has ``accuracy-final-head`` and ``loss-final-head``, too, of a
+        head that is trained for these epochs more and not kept.
         """
         config = request.config
         if protocol.LOCAL_PART not in config:
             return super().local_evaluate(request)
-        own, _ = self._own_part(_round(config) + 1)
+        own, _ = self._own_part(int(config[protocol.SERVER_ROUND]) + 1)
         model = {**self.received(request), **own}
         reply = self.score(self.single(model, config), config)
         if FINAL_HEAD_EPOCHS not in config:
@@ -87,7 +81,3 @@ class LocalPartSource(LocalPart, SourceClient):
 
 class LocalPartTarget(LocalPart, TargetClient):
     """A target with a part of the model of its own; see `LocalPart`."""
-
-
-def _round(config: Settings) -> int:
-    return int(config[protocol.SERVER_ROUND])

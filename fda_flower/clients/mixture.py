@@ -46,12 +46,9 @@ class MixtureTarget(TargetClient):
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Train the members that are missing, weigh them, and evaluate the mixture on the test set.
 
-        Returns
-        -------
-        EvaluateReply
-            Figures of the mixture; for each member ``weight.M``, ``temperature.M`` and its accuracies
-            ``held-out.M`` and ``test.M``; ``fold.K``, the size of each fold; ``alone``, the number of classes
-            with a single label. With ``report`` of ``none`` the number of test samples alone.
+        The reply has figures of the mixture; for each member ``weight.M``, ``temperature.M`` and its
+        accuracies ``held-out.M`` and ``test.M``; ``fold.K``, the size of each fold; ``alone``, the number of
+        classes with a single label. With ``report`` of ``none`` it has the number of test samples alone.
         """
         config = request.config
         if MIXTURE not in config:
@@ -63,7 +60,7 @@ class MixtureTarget(TargetClient):
         }
         predictor = Mixed(trained.mixture, models, trained.prior[trained.views_used])
         if config.get(REPORT) == "none":
-            self.publish(predictor, config)
+            self.announce(predictor, config)
             return EvaluateReply(len(self.domain.test))
         passes = self.passes(config)
         reply = self.score(predictor, config, passes)
@@ -71,11 +68,11 @@ class MixtureTarget(TargetClient):
 
     def _train(self, request: EvaluateRequest) -> TrainedMixture[Layers]:
         config = request.config
-        plan = MixturePlan.from_text(str(config[MIXTURE]))
+        plan = MixturePlan.from_text(config[MIXTURE])
         first = self.named(request.records[FIRST])  # type: ignore[arg-type]
-        begun, now = (int(str(config[name])) for name in (FIRST_ROUND, protocol.SERVER_ROUND))
+        begun, now = (int(config[name]) for name in (FIRST_ROUND, protocol.SERVER_ROUND))
         samples = self.domain.train
-        key = _digest(first, samples, self.training_in(config), plan.folds, self._seed, begun)
+        key = _digest(first, samples, self.training_in(config), plan.folds, self.seed, begun)
         own, done = self._own_models(key, begun, now)
         trained = train_mixture(
             Learner(
@@ -91,7 +88,7 @@ class MixtureTarget(TargetClient):
             first=first,
             rounds=range(done + 1, now + 1),
             plan=plan,
-            seed=self._seed,
+            seed=self.seed,
             own=own,
             groups=None if samples.groups is None else samples.groups.cpu().numpy(),
         )

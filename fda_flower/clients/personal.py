@@ -24,16 +24,7 @@ from fda_flower.clients.training import (
 from fda_flower.models.parts import to_train
 from fda_flower.prediction.predictors import Mix, Neighbours, Predictor, Single, Weighted
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import (
-    EVALUATE_TRAINED,
-    FRESH_START,
-    PROXIMAL,
-    SERVER_ROUND,
-    EvaluateReply,
-    EvaluateRequest,
-    TrainReply,
-    TrainRequest,
-)
+from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
 PERSONAL, MIXING, MIX, ADAPTIVE, ALPHA_DECAY = "personal", "mixing", "mix", "adaptive", "alpha-decay"
 ALPHA = "alpha"
@@ -56,25 +47,22 @@ class DittoTarget(TargetClient):
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train both models, and keep the personal one.
 
-        Returns
-        -------
-        TrainReply
-            As from `train_from` for the global model, with the evaluation of ``v`` if one is asked for,
-            ``distance``, ``‖v − θ‖`` before the training, and ``fresh-start``, 1 if there was no ``v``.
+        The reply is that of `train_from` for the global model, with the evaluation of ``v`` if one is asked
+        for, ``distance``, ``‖v − θ‖`` before the training, and ``fresh-start``, 1 if there was no ``v``.
         """
         config, model = request.config, self.received(request)
         if PERSONAL not in config:
             return super().local_train(request)
-        reply = self.train_from(model, {k: v for k, v in config.items() if k != EVALUATE_TRAINED})
+        reply = self.train_from(model, {k: v for k, v in config.items() if k != protocol.EVALUATE_TRAINED})
         self.load(model)
-        personally = replace(self.training_in(config), proximal=float(str(config[PERSONAL])))
+        personally = replace(self.training_in(config), proximal=float(config[PERSONAL]))
         plain = plain_objective(self.domain.train.y, self.training)
         objective = penalised(plain, self.model, personally, "λ")
-        server_round = int(str(config[SERVER_ROUND]))
+        server_round = int(config[protocol.SERVER_ROUND])
         metrics, records = {**reply.metrics, **self._take_up(server_round)}, dict(reply.records)
-        self.train_on("train", {**config, PROXIMAL: 0.0}, objective)
+        self.train_on("train", {**config, protocol.PROXIMAL: 0.0}, objective)
         personal = self.layers()
-        if config.get(EVALUATE_TRAINED):
+        if config.get(protocol.EVALUATE_TRAINED):
             evaluation = self.score(self.single(personal, config), config)
             metrics |= evaluation.in_train_reply
             records |= evaluation.records
@@ -85,12 +73,12 @@ class DittoTarget(TargetClient):
         """Put ``v`` into the model in the place of ``θ``; return metrics of the reply."""
         kept = self.own_state.load_before(DITTO, server_round)
         if kept is None:
-            return {FRESH_START: 1, "distance": 0.0}
+            return {protocol.FRESH_START: 1, "distance": 0.0}
         anchor = [p.detach().clone() for p in self.model.parameters()]
         self.load(kept[0])
         pairs = zip(self.model.parameters(), anchor, strict=True)
         squares = ((p.detach().double() - a.double()).square().sum() for p, a in pairs)
-        return {FRESH_START: 0, "distance": math.sqrt(sum(map(float, squares)))}
+        return {protocol.FRESH_START: 0, "distance": math.sqrt(sum(map(float, squares)))}
 
 
 MIXED = "apfl"
@@ -108,22 +96,19 @@ class APFLTarget(TargetClient):
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train both models, and keep the own one.
 
-        Returns
-        -------
-        TrainReply
-            As from `train_from` for the global model, with ``alpha``, the weight ``a`` after the round, and
-            ``fresh-start``, 1 if ``v`` began as the received model.
+        The reply is that of `train_from` for the global model, with ``alpha``, the weight ``a`` after the
+        round, and ``fresh-start``, 1 if ``v`` began as the received model.
         """
         config, model = request.config, self.received(request)
         if MIXING not in config:
             return super().local_train(request)
-        server_round = int(str(config[protocol.SERVER_ROUND]))
+        server_round = int(config[protocol.SERVER_ROUND])
         kept = self.own_state.load_before(MIXED, server_round)
         layers, alpha = (model, config[MIXING]) if kept is None else (kept[0], kept[1]["alpha"])
         self.load(layers)
         training = self.training_in(config)
         loss = training_loss(self.domain.train.y, training)
-        own = OwnModel(copy.deepcopy(self.model), training, float(str(alpha)), config, loss)
+        own = OwnModel(copy.deepcopy(self.model), training, float(alpha), config, loss)
         reply = self.train_from(model, config, own.objective, own.on_step)
         self.model.load_state_dict(own.model.state_dict())
         self.own_state.save_after(MIXED, self.layers(), {"alpha": own.alpha}, server_round)
@@ -133,11 +118,8 @@ class APFLTarget(TargetClient):
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate the mixture of ``v`` and the received model on the test set.
 
-        Returns
-        -------
-        EvaluateReply
-            Figures of the mixture and, with ``-global``, of the received model, which is also the mixture of
-            a target without ``v``.
+        The reply has figures of the mixture and, with ``-global``, of the received model, which is also the
+        mixture of a target without ``v``.
         """
         config = request.config
         if MIXING not in config:
@@ -148,7 +130,7 @@ class APFLTarget(TargetClient):
 
     def _mixed(self, alone: Single, request: EvaluateRequest) -> Predictor:
         config = request.config
-        kept = self.own_state.load_before(MIXED, int(str(config[protocol.SERVER_ROUND])) + 1)
+        kept = self.own_state.load_before(MIXED, int(config[protocol.SERVER_ROUND]) + 1)
         if kept is None:
             return alone
         own, alpha = kept[0], kept[1]["alpha"]
@@ -263,11 +245,8 @@ class KNNPerTarget(TargetClient):
         Where the message's ``lambda`` is a word, ``λ`` is chosen by leave-one-out on the training labels,
         with the received model, which may have seen them.
 
-        Returns
-        -------
-        EvaluateReply
-            Figures of the mixture, ``lambda``, and with ``-global`` figures of the model alone; for
-            ``oracle-test``, ``accuracy-oracle-lambda`` and ``oracle-lambda``.
+        The reply has figures of the mixture, ``lambda``, and with ``-global`` figures of the model alone; for
+        ``oracle-test``, ``accuracy-oracle-lambda`` and ``oracle-lambda``.
         """
         config = request.config
         if NEIGHBOURS not in config:
@@ -288,9 +267,9 @@ class KNNPerTarget(TargetClient):
         layers = self.single(self.received(request), config).layers
         outputs, keys = self.passes(config, "keys", train).outputs_and_features(layers)
         labels, mix, weight = train.y.cpu().numpy(), cast(Mix, config[MIX]), config[LAMBDA]
-        k, scale = int(str(config[NEIGHBOURS])), float(str(config[KERNEL_SCALE]))
+        k, scale = int(config[NEIGHBOURS]), float(config[KERNEL_SCALE])
         predictor = Neighbours(layers, keys.double().cpu().numpy(), labels, k, scale, 0.0, mix)
         if isinstance(weight, str):
             near = predictor.near(outputs.shape[1])
             weight = choose_weight(outputs.cpu().numpy(), near, labels, mix)
-        return replace(predictor, weight=float(str(weight)))
+        return replace(predictor, weight=float(weight))

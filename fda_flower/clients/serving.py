@@ -136,11 +136,6 @@ def serve(
         Mods around all messages, such as `fda_flower.site.DifferentialPrivacy`, with the same exception.
     gate : SiteGate, optional
         Enforces a site's rules, and notes what leaves it.
-
-    Examples
-    --------
-    >>> from flwr.client import NumPyClient
-    >>> app = serve(lambda context: NumPyClient())
     """
     app = ClientApp(mods=[bundled, gate, return_errors, aggregate_on_target, *app_mods])
 

@@ -215,15 +215,6 @@ def uncompiled(kind: type[Kind]) -> type[Kind]:
 
     The wrappers import the compiler, which costs each new process two seconds and 150 MB. Steps have the same
     bits; the option ``differentiable`` is unknown.
-
-    Examples
-    --------
-    >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
-    >>> optimizer = uncompiled(torch.optim.SGD)([weight], lr=0.5)
-    >>> weight.grad = torch.tensor([1.0])
-    >>> optimizer.step()
-    >>> weight.tolist()
-    [0.5]
     """
     wrapped = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
     methods: dict[str, Any] = {name: unwrap(getattr(kind, name)) for name in wrapped}

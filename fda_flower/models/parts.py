@@ -145,14 +145,6 @@ def features_of(model: nn.Module) -> Iterator[list[Tensor]]:
     """Collect the features of each batch that the model is called with inside: the inputs of its head.
 
     They are of shape ``(n, features)``, float32, one entry for each call, with their gradients.
-
-    Examples
-    --------
-    >>> model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 5))
-    >>> with features_of(model) as features:
-    ...     _ = model(torch.ones(4, 3))
-    >>> features[0].shape
-    torch.Size([4, 2])
     """
     found: list[Tensor] = []
     handle = head_of(model).register_forward_pre_hook(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from flwr.app.typing import ConfigRecordValues, MetricRecordValues
+from flwr.app.typing import MetricRecordValues
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
@@ -81,7 +81,7 @@ does not cover."""
 BUDGET_CODE = 106
 """The code of an error reply of a site whose privacy budget is spent; Flower's own codes are below 100."""
 
-Config = Mapping[str, ConfigRecordValues]
+Config = Mapping[str, Any]
 Like = Literal["model", "parameters", "any"]
 Record = ArrayRecord | ConfigRecord
 

@@ -128,23 +128,18 @@ def test_a_file_that_is_no_state_is_refused_without_torchs_advice_to_run_it(tmp_
     assert "weights_only" not in str(caught.value)
 
 
-def test_imagenets_weights_are_torchvisions(monkeypatch, original):
+def test_imagenets_weights_are_torchvisions_and_a_download_that_fails_says_what_to_do(monkeypatch, original):
     asked, state = [], original.state_dict()
 
     def download(url, **_):
         asked.append(url)
+        if len(asked) == 2:
+            raise URLError("no network")
         return state
 
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", download)
     assert torch.equal(build("imagenet", 4).conv1.weight, state["conv1.weight"])
     assert asked == [models.ResNet18_Weights.DEFAULT.url]
-
-
-def test_a_download_that_fails_says_what_to_do(monkeypatch):
-    def fails(url, **_):
-        raise URLError("no network")
-
-    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fails)
     with pytest.raises(ConfigError, match="no network", check=names("model", "resnet18", "weights=FILE")):
         build("imagenet", 4)
 
