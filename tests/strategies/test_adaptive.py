@@ -94,12 +94,6 @@ def test_a_dropped_reply_does_not_move_the_betas_of_the_others():
     np.testing.assert_allclose(weights(result), [1.0, 3.0])
 
 
-@pytest.mark.parametrize("beta", [-0.1, 1.5, float("nan"), [0.5, 2.0], {"a": -1.0}])
-def test_beta_outside_its_range(beta):
-    with pytest.raises(ConfigError, check=names("beta")):
-        FedGP(beta=beta)
-
-
 @pytest.mark.parametrize(
     ("beta", "shown"), [((0.1, 0.2), r"2 .*1 .*\(a\)"), ({"b": 0.5}, "'a'")], ids=["in order", "by name"]
 )

@@ -120,12 +120,6 @@ def test_a_target_that_reports_no_lambda_is_warned_of(flower_log):
     assert "Round 1: the target reports no lambda" not in flower_log.text
 
 
-@pytest.mark.parametrize("mixing", [1.5, -0.1, "nan", "test"])
-def test_a_weight_that_is_none_is_refused(mixing):
-    with pytest.raises(ConfigError, check=names("mixing", mixing)):
-        KNNPer(mixing=mixing)
-
-
 def test_a_target_with_too_few_samples_is_refused_before_anything_is_trained():
     info = {"t": {"examples": 9}, "a": {"examples": 1}}
     federation = HandMade([A, target()], info=info)
