@@ -7,12 +7,15 @@ def without_seconds(history):
     return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
 
 
+def bits(model):
+    """A model's arrays, by name and in their order."""
+    return [(name, array.tobytes()) for name, array in model.items()]
+
+
 def assert_same(result, other, last=0):
     """The same records, all or of the last rounds, and the same model."""
     assert without_seconds(result.history[-last:]) == without_seconds(other.history[-last:])
-    assert list(result.model) == list(other.model)
-    for name, array in other.model.items():
-        assert result.model[name].tobytes() == array.tobytes()
+    assert bits(result.model) == bits(other.model)
 
 
 def with_batch_norm(folder):

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import tomli_w
+
 from fda_flower.deployment.certificates import Certificates, make_certificates, make_key
 from fda_flower.deployment.processes import Service, end, free_port, uninterrupted
 from fda_flower.errors import RunError, unknown
@@ -103,14 +105,14 @@ class Federation:
             for name in self._first_nodes:
                 self.wait_for_node(name)
         except BaseException:
-            self._end()
+            end(self._services.values())
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        end(self._services.values())
 
     @property
     def address(self) -> str:
@@ -127,9 +129,8 @@ class Federation:
     ) -> None:
         commands = list[list[str]]()
         for name, config in nodes.items():
-            lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in config.items()]
             self._config_path(name).parent.mkdir(parents=True, exist_ok=True)
-            self._config_path(name).write_text("".join(lines), encoding="utf-8")
+            self._config_path(name).write_text(tomli_w.dumps(dict(config)), encoding="utf-8")
             if self.secure:
                 _, public = make_key(self.folder / "keys", name)
                 commands.append(["supernode", "register", str(public), self.connection, "--name", name])
@@ -219,9 +220,6 @@ class Federation:
         with uninterrupted():
             self._services[name] = Service(name, command, self.folder, self.environment, self._temporary)
 
-    def _end(self) -> None:
-        end(self._services.values())
-
     def _check(self, name: str) -> None:
         if name not in self._nodes:
             raise unknown("node", name, self._nodes)
@@ -230,12 +228,10 @@ class Federation:
         return self.folder / "nodes" / f"{name}.toml"
 
     def _write_connection(self) -> None:
-        lines = ["[superlink]", f'default = "{self.connection}"', "", f"[superlink.{self.connection}]"]
-        lines += [f'address = "{self.address}"']
-        if self._certificates is None:
-            lines += ["insecure = true"]
-        else:
-            lines += [f"root-certificates = {json.dumps(str(self._certificates.ca), ensure_ascii=False)}"]
+        ca = self._certificates and self._certificates.ca
+        trust = {"insecure": True} if ca is None else {"root-certificates": str(ca)}
+        link = {self.connection: {"address": self.address, **trust}}
         home = Path(self.environment["FLWR_HOME"])
         home.mkdir(parents=True, exist_ok=True)
-        (home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        config = {"superlink": {"default": self.connection, **link}}
+        (home / "config.toml").write_text(tomli_w.dumps(config), encoding="utf-8")

@@ -24,16 +24,8 @@ def guarded(command: Sequence[str], grace: float, remove: str = "") -> list[str]
     """Return the command that runs a command for as long as this process lives.
 
     Whoever starts it ends it by SIGTERM. The guard then does what it does when this process is gone,
-    however it ended: it ends the command, and every process that the command started.
-
-    Parameters
-    ----------
-    command : sequence of str
-        The program and its arguments.
-    grace : float
-        Seconds after which the guard kills processes that do not end.
-    remove : str
-        A folder that the guard removes if this process is gone.
+    however it ended: it ends the command, and every process that the command started, by force those that
+    run after a grace in seconds; and it removes a folder.
     """
     # -P: the folder of this file is not on the path, where its neighbours would hide other modules.
     return [sys.executable, "-P", __file__, str(os.getpid()), str(grace), remove, *command]

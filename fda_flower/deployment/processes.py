@@ -58,20 +58,10 @@ def running(command: Sequence[str], grace: float, **options: Any) -> Iterator["s
 
 
 class Service:
-    """A process that runs until it is ended or this process is gone, and its output.
+    """A process that runs in a folder until it is ended or this process is gone, and its output.
 
-    Parameters
-    ----------
-    name : str
-        What errors call it.
-    command : sequence of str
-        What to run.
-    folder : Path
-        Where it runs; ``logs/NAME.log`` gets what it says, behind what an earlier process said.
-    environment : Mapping
-        All its variables.
-    temporary : bool
-        Whether the folder is to be removed if this process is gone.
+    The folder's ``logs/NAME.log`` gets what it says, behind what an earlier process of this name said. A
+    temporary folder is removed if this process is gone.
     """
 
     def __init__(
@@ -135,14 +125,10 @@ class Service:
 
 
 def end(services: Iterable[Service], kill: bool = False) -> None:
-    """End services and all processes that they started; kill those that do not end within 10 s.
+    """End services, at the same time, and all that they started; kill what does not end within 10 s.
 
-    Parameters
-    ----------
-    services : iterable of Service
-        Ended at the same time; of those that have ended already, what they left behind is killed.
-    kill : bool
-        Kill them at once, as a machine that loses its power does.
+    Of those that have ended already, what they left behind is killed. With `kill` all is killed at once, as
+    by a machine that loses its power.
     """
     services = list(services)
     roots = [service.process for service in services if service.process.poll() is None]

@@ -24,65 +24,44 @@ LINE = re.compile(rf"{MARK}([0-9a-f]{{32}}) (.*)")
 """The run's secret, and a value as JSON."""
 
 
-class Sender:
-    """Writes the results of a run, from its folder on the server, into its log by `push`."""
-
-    def __init__(self, push: Callable[[str], None], folder: Path) -> None:
-        self._push = push
-        self._folder = folder
-        self._secret = secrets.token_hex(16)
-        self._config: str | None = None
-        self.rounds = 0
-        self._send({"folder": str(folder.absolute())})
-
-    def update(self) -> None:
-        """Send what the folder holds and was not sent: the configuration, and the records of rounds."""
-        config = (self._folder / CONFIG).read_text(encoding="utf-8")
-        if config != self._config:
-            self._send({"config": config})
-            self._config = config
-        for line in RunFolder(self._folder).read_lines()[self.rounds :]:
-            self._send({"record": json.loads(line)})
-            self.rounds += 1
-
-    def error(self, message: str) -> None:
-        """Send why the run cannot go on."""
-        self._send({"error": message})
-
-    def complete(self) -> None:
-        """Send that the run has come to its end, and the number of its rounds."""
-        self._send({"complete": self.rounds})
-
-    def _send(self, value: Record) -> None:
-        # What others print may not end with its line.
-        self._push(f"\n{MARK}{self._secret} {json.dumps(value)}\n")
-
-
 @contextmanager
 def sending(grid: Grid, folder: Path) -> Iterator[Callable[[Record], None]]:
     """Send a run's results to its submitter: its configuration, each round's record, an error. No model.
 
     Yields what to call when a round has been written to the folder; raises a `RunError` in a simulation.
     """
-    sender = Sender(log_writer(grid), folder)
+    push, secret = log_writer(grid), secrets.token_hex(16)
+    sent, rounds = "", 0
+
+    def send(value: Record) -> None:
+        # What others print may not end with its line.
+        push(f"\n{MARK}{secret} {json.dumps(value)}\n")
+
+    def update() -> None:
+        nonlocal sent, rounds
+        config = (folder / CONFIG).read_text(encoding="utf-8")
+        if config != sent:
+            send({"config": config})
+            sent = config
+        for line in RunFolder(folder).read_lines()[rounds:]:
+            send({"record": json.loads(line)})
+            rounds += 1
+
+    send({"folder": str(folder.absolute())})
     try:
-        yield lambda record: sender.update()
+        yield lambda record: update()
     except FdaError as error:
-        sender.error(str(error))
+        send({"error": str(error)})
         raise
-    sender.update()
-    sender.complete()
+    update()
+    send({"complete": rounds})
 
 
 class Receiver:
     """Reads the results of a run from the lines of the run's log.
 
-    Parameters
-    ----------
-    on_config : callable
-        Called with the text of the run's ``config.json``, again if it has changed.
-    on_record : callable
-        Called once with each round's record, in order, as it stands in its line of ``rounds.jsonl``.
+    `on_config` gets the text of the run's ``config.json``, again if it has changed, and `on_record` each
+    round's record once, in order, as it stands in ``rounds.jsonl``.
 
     Attributes
     ----------

@@ -66,12 +66,7 @@ TICK_SECONDS = 1.0
 class Connection:
     """Submits, follows and stops runs by the ``flwr`` command; each raises a `RunError` if that fails.
 
-    Parameters
-    ----------
-    name : str
-        As in Flower's ``config.toml``.
-    environment : Mapping, optional
-        Environment variables of the command. Default: those of this process.
+    The name is that in Flower's ``config.toml``; the command has this process' environment by default.
     """
 
     def __init__(self, name: str, environment: Mapping[str, str] | None = None) -> None:

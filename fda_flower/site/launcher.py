@@ -16,11 +16,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib.metadata import EntryPoint
 from logging import WARNING
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from flwr.common import log
@@ -33,15 +33,7 @@ IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
 
 class Stage(NamedTuple):
-    """What a launcher has ready.
-
-    Attributes
-    ----------
-    commands : Mapping[str, str]
-        ``module:function`` of each command.
-    prepare : str
-        ``module:function``, which the launcher calls once, for imports that the commands will need.
-    """
+    """What a launcher has ready: ``module:function`` of each command, and of what it calls once before."""
 
     commands: Mapping[str, str]
     prepare: str
@@ -55,11 +47,8 @@ def launching(*stages: Stage) -> Iterator[None]:
     Linux, no folder for temporary files), which the log says, and should it end before, the command that is
     next on the path runs, as it does without.
 
-    Parameters
-    ----------
-    *stages : Stage
-        Each gets a launcher of its own, which is a fork of that of the stage before: it has ready what those
-        have, and commands of an early stage need not wait for, nor hold, what a later one imports.
+    Each stage gets a launcher of its own, which is a fork of that of the stage before: it has ready what
+    those have, and commands of an early stage need not wait for, nor hold, what a later one imports.
     """
     path = os.environ.get("PATH", os.defpath)
     folder: Path | None = None
@@ -112,8 +101,8 @@ def main(folder: str, stages: Sequence[tuple[dict[str, str], str, int]]) -> None
     for ignored in IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
     (references, prepare, descriptor), *later = stages
-    commands: dict[str, Callable[[], int | None]] = {name: _load(given) for name, given in references.items()}
-    _load(prepare)()
+    commands = {name: resolve_name(given) for name, given in references.items()}
+    resolve_name(prepare)()
     gc.freeze()
     if later and os.fork() == 0:
         os.close(descriptor)
@@ -129,11 +118,6 @@ def main(folder: str, stages: Sequence[tuple[dict[str, str], str, int]]) -> None
     sys.exit(commands[sys.argv[0]]())
 
 
-def _load(reference: str) -> Callable[[], Any]:
-    function: Callable[[], Any] = EntryPoint("", reference, "").load()
-    return function
-
-
 def _next_task(listener: socket.socket) -> dict[str, Any] | None:
     """Fork for each task: return the task in the fork, and nothing in the launcher, at its end."""
     with listener:
@@ -143,20 +127,16 @@ def _next_task(listener: socket.socket) -> dict[str, Any] | None:
             with listener.accept()[0] as connection:
                 connection.settimeout(HAND_OVER_SECONDS)
                 try:
-                    task = _receive(connection)
+                    _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+                    with connection.makefile("rb") as file:
+                        task = {**json.load(file), "streams": streams}
                     connection.sendall(b"taken")
                 except (OSError, ValueError):
                     continue
                 if os.fork() == 0:
                     return task
-                for stream in task["streams"]:
+                for stream in streams:
                     os.close(stream)
-
-
-def _receive(connection: socket.socket) -> dict[str, Any]:
-    _, streams, _, _ = socket.recv_fds(connection, 1, 3)
-    with connection.makefile("rb") as file:
-        return {**json.load(file), "streams": streams}
 
 
 def take_place(

@@ -174,17 +174,7 @@ RECORD = "privacy"
 
 @dataclass(frozen=True)
 class Entry:
-    """What one reply has released.
-
-    Attributes
-    ----------
-    round : int
-        The round, as the server counts it.
-    request : str
-        A digest of what the site was asked.
-    noise, releases : float, int
-        The noise multiplier, and how many vectors or numbers were released with it.
-    """
+    """What a reply has released, with which multiplier; the request is the digest of what was asked."""
 
     round: int
     request: str

@@ -52,20 +52,9 @@ HARMLESS = frozenset({"domain", "role", protocol.AGGREGATED_ON})
 
 @dataclass
 class Exchange:
-    """One train message and what its reply releases.
+    """One train message's model and settings, and what its reply releases.
 
-    Attributes
-    ----------
-    settings : PrivacySettings
-        The site's.
-    mechanism : Mechanism
-        Adds the noise.
-    model : Layers
-        The model that the site was sent.
-    config : Mapping
-        The message's settings.
-    update : dict
-        The change of the parameters as it is sent, with its noise.
+    `update` is the change of the parameters as it is sent, with its noise.
     """
 
     settings: PrivacySettings

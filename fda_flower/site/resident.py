@@ -47,12 +47,8 @@ class UnavailableError(Exception):
 class ResidentApp(ClientApp):
     """A client app whose messages a worker answers, at nodes that are configured to have one.
 
-    Parameters
-    ----------
-    app : ClientApp
-        Answers in this process, at any other node, and where a worker cannot be had.
-    reference : str
-        ``module:name`` of a function that makes the same app in the worker.
+    At any other node, and where a worker cannot be had, `app` answers in this process; `reference` is
+    ``module:name`` of a function that makes the same app in the worker.
     """
 
     def __init__(self, app: ClientApp, reference: str) -> None:
@@ -61,15 +57,7 @@ class ResidentApp(ClientApp):
         self._reference = reference
 
     def __call__(self, message: Message, context: Context) -> Message:
-        """Answer a message.
-
-        Raises
-        ------
-        RunError
-            If the worker ends before it has answered.
-        Exception
-            As the app in the worker has raised it: the name of its class and its text are the same.
-        """
+        """Answer a message; see `hand_over` for the errors."""
         if not SiteConfig.of(context).resident:
             return self._app(message, context)
         kind = message.metadata.message_type
@@ -89,12 +77,8 @@ class ResidentApp(ClientApp):
 def place(context: Context) -> Path:
     """Return the folder of this SuperNode's worker, which only its account can enter; make it if need be.
 
-    Raises
-    ------
-    UnavailableError
-        If the system is not Linux, or the node has no ``state-dir``.
-    OSError
-        If the folder cannot be made.
+    Raises an `UnavailableError` on another system than Linux or without a ``state-dir``, and an `OSError` if
+    it cannot be made.
     """
     if sys.platform != "linux":
         raise UnavailableError(f"it needs Linux, and this is {sys.platform}")
@@ -114,12 +98,7 @@ def place(context: Context) -> Path:
 def held(folder: Path) -> Iterator[None]:
     """Have a worker for oneself, as long as this process lives.
 
-    Raises
-    ------
-    BlockingIOError
-        If another process has it.
-    OSError
-        If there is no folder, or its file system has no locks.
+    Raises a `BlockingIOError` if another process has it, another `OSError` where files cannot be locked.
     """
     import fcntl
 
@@ -134,14 +113,9 @@ def held(folder: Path) -> Iterator[None]:
 def hand_over(message: Message, context: Context, folder: Path, reference: str) -> Message:
     """Return the worker's reply to a message, and give the context the state that the worker has left.
 
-    Raises
-    ------
-    UnavailableError, OSError
-        If no worker can be started; nothing has happened yet.
-    RunError
-        If the worker ends before it has answered.
-    Exception
-        As the app in the worker has raised it.
+    Raises an `UnavailableError` or `OSError` if no worker can be started, and nothing has happened yet; a
+    `RunError` if it ends before it has answered; and what the app in the worker has raised, with the name of
+    its class and its text.
     """
     pid, connection = _connect(folder, _key(context.run_id, reference), reference)
     with connection:

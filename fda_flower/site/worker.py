@@ -14,8 +14,8 @@ import threading
 import traceback
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from flwr.clientapp import ClientApp
@@ -30,22 +30,7 @@ LENGTH_BYTES = 8
 
 
 def send(connection: socket.socket, header: dict[str, Any], parts: list[bytes]) -> None:
-    """Send a frame.
-
-    Parameters
-    ----------
-    connection : socket.socket
-        A stream.
-    header : dict
-        JSON values; not the key ``sizes``.
-    parts : list of bytes
-        Of any size.
-
-    Raises
-    ------
-    OSError
-        If the other side is gone.
-    """
+    """Send a frame, whose header has no key ``sizes``; raise an `OSError` if the other side is gone."""
     text = json.dumps({**header, "sizes": [len(part) for part in parts]}).encode()
     connection.sendall(len(text).to_bytes(LENGTH_BYTES, "big") + text)
     for part in parts:
@@ -53,15 +38,7 @@ def send(connection: socket.socket, header: dict[str, Any], parts: list[bytes]) 
 
 
 def receive(connection: socket.socket) -> Frame:
-    """Receive a frame.
-
-    Raises
-    ------
-    EOFError
-        If the other side is gone before the frame is whole.
-    OSError
-        If the connection is broken.
-    """
+    """Receive a frame; raise an `EOFError` or `OSError` if the other side is gone before it is whole."""
     size = int.from_bytes(_exactly(connection, LENGTH_BYTES), "big")
     header = json.loads(_exactly(connection, size))
     return header, [_exactly(connection, length) for length in header.pop("sizes")]
@@ -81,14 +58,8 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 class Owner(NamedTuple):
     """The process that a worker works for, and ends with.
 
-    Attributes
-    ----------
-    space : int
-        The space of process numbers: a container has one of its own.
-    pid : int
-        Its number.
-    started : int
-        When it started, in the system's ticks since the machine did: numbers are used again, moments are not.
+    Its number is one of a space, since a container has its own, and used again: so `started` says when it
+    started, in the system's ticks since the machine did.
     """
 
     space: int
@@ -97,13 +68,7 @@ class Owner(NamedTuple):
 
     @classmethod
     def of(cls, pid: int) -> "Owner":
-        """Return the process that has a number now.
-
-        Raises
-        ------
-        OSError
-            If no process has it.
-        """
+        """Return the process that has a number now; raise an `OSError` if none has it."""
         # The name of the program, in brackets, may have spaces and brackets of its own.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         if fields[0] in "ZX":
@@ -160,19 +125,9 @@ POLL_SECONDS = 0.2
 
 
 class Watch(threading.Thread):
-    """Ends this process as soon as nobody needs it.
+    """Ends this process by `leave`, with an exit code, as soon as nobody needs it.
 
-    Parameters
-    ----------
-    path : Path
-        The socket, in the folder that bears the name of its owner.
-    leave : callable
-        Ends the process, with an exit code.
-
-    Attributes
-    ----------
-    client : socket.socket or None
-        Who waits for an answer.
+    The socket's folder bears the name of its owner; `client` waits for an answer.
     """
 
     def __init__(self, path: Path, leave: Callable[[int], object]) -> None:
@@ -219,20 +174,10 @@ def has_left(client: socket.socket) -> bool:
 
 
 def answer(request: Frame, load: Callable[[], ClientApp]) -> tuple[Frame, bool]:
-    """Answer a message.
+    """Have an app answer a message, whose request has the task and the context too.
 
-    Parameters
-    ----------
-    request : Frame
-        Of `fda_flower.site.resident`: the task, the context and the message.
-    load : callable
-        Returns the app.
-
-    Returns
-    -------
-    tuple
-        The reply, or the error that the app has raised, with the context as the app has left it; and whether
-        all went well.
+    Returns the reply, or the error that the app has raised, with the context as the app has left it; and
+    whether all went well.
     """
     header, (given, *parts) = request
     internals.set_task(header["task"])
@@ -250,17 +195,7 @@ def answer(request: Frame, load: Callable[[], ClientApp]) -> tuple[Frame, bool]:
 
 
 def serve(listener: socket.socket, watch: Watch, load: Callable[[], ClientApp]) -> None:
-    """Answer messages one after another, until one of them ends in an error or none comes for an hour.
-
-    Parameters
-    ----------
-    listener : socket.socket
-        Where the messages come from; it is closed at the end.
-    watch : Watch
-        Told who waits.
-    load : callable
-        Returns the app.
-    """
+    """Answer messages one after another, until one of them ends in an error or none comes for an hour."""
     listener.settimeout(IDLE_SECONDS)
     with listener:
         while True:
@@ -285,28 +220,14 @@ def serve(listener: socket.socket, watch: Watch, load: Callable[[], ClientApp]) 
 
 
 def main(reference: str, path: str) -> None:
-    """Serve the app of a reference on the open socket that is the standard input.
-
-    Parameters
-    ----------
-    reference : str
-        ``module:name`` of a function that makes the app.
-    path : str
-        The socket's.
-    """
+    """Serve the app that a function makes (``module:name``) on the socket that is the standard input."""
     listener = socket.socket(fileno=os.dup(0))
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
     watch = Watch(Path(path), os._exit)
     watch.start()
 
-    @cache
-    def load() -> ClientApp:
-        module, _, name = reference.partition(":")
-        app: ClientApp = getattr(import_module(module), name)()
-        return app
-
-    serve(listener, watch, load)
+    serve(listener, watch, cache(lambda: resolve_name(reference)()))
 
 
 def launched() -> None:

@@ -106,6 +106,6 @@ class Bundles:
         try:
             reply.content = split(reply.content)
         except Exception as error:  # A node may send anything, and must not end the run by it.
-            return failed(reply, f"its bundle of arrays cannot be taken apart: {error!r}")
+            return failed(reply.metadata, f"its bundle of arrays cannot be taken apart: {error!r}")
         self._nodes.add(reply.metadata.src_node_id)
         return reply

@@ -79,12 +79,8 @@ def error_reply(message: Message, reason: str) -> Message:
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
 
-def failed(reply: Message, reason: str) -> Message:
-    """Return an error in the place of a reply that has come."""
-    return _error_message(reply.metadata, reason)
-
-
-def _error_message(metadata: Any, reason: str) -> Message:
+def failed(metadata: Any, reason: str) -> Message:
+    """Return an error in the place of a reply that has come with this metadata."""
     make: Any = Message
     error: Message = make(metadata=metadata, error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason))
     return error
@@ -165,7 +161,7 @@ def survive_bad_replies(grid: "Grid") -> None:
             reason = f"its content is {type(message.content).__name__}, expected records"
         except Exception as error:  # A node may send anything, and must not end the run by it.
             reason = f"it cannot be put together: {error!r}"
-        return _error_message(_metadata_in(head), reason)
+        return failed(_metadata_in(head), reason)
 
     inflated.survives = True  # type: ignore[attr-defined]
     parts[INFLATE] = inflated

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fda_flower.deployment.results import MARK, Receiver, Sender, sending
+from fda_flower.deployment.results import MARK, Receiver, sending
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
 
@@ -25,16 +25,29 @@ def folder(tmp_path):
     return tmp_path
 
 
-def log_of(send, folder):
-    """The lines of the log that a function of a sender makes."""
-    chunks = []
-    send(Sender(chunks.append, folder))
-    return "".join(chunks).splitlines(keepends=True)
+class Grid:
+    """A grid of a run on a SuperLink, as far as it is used."""
+
+    def __init__(self):
+        self.log = []
+        self.run = type("Run", (), {"run_id": 7})
+        self._runtime_client = self
+
+    def PushLogs(self, request):  # noqa: N802
+        assert request.run_id == 7
+        self.log += request.logs
+
+    @property
+    def received(self):
+        return Received("".join(self.log).splitlines())
 
 
-def ended(sender):
-    sender.update()
-    sender.complete()
+def log_of(folder):
+    """The lines of the log of a run that has written all to its folder."""
+    grid = Grid()
+    with sending(grid, folder):  # type: ignore[arg-type]
+        pass
+    return "".join(grid.log).splitlines(keepends=True)
 
 
 class Received(Receiver):
@@ -58,7 +71,7 @@ def mark_of(lines):
 
 
 def test_lines_of_others_and_half_lines_between_them_do_not_matter(folder):
-    lines = log_of(ended, folder)
+    lines = log_of(folder)
     mark = mark_of(lines)
     noise = ["INFO : Round 1\n", "a bar without an end", f"{mark}{{half", f"{mark}[]\n"[:-3], "\n"]
     mixed = [each for line in lines for each in ("".join(noise[:1]), *noise, "\n", line)]
@@ -66,7 +79,7 @@ def test_lines_of_others_and_half_lines_between_them_do_not_matter(folder):
 
 
 def test_a_log_that_was_cut_off_is_not_complete_until_it_is_read_again(folder):
-    lines = log_of(ended, folder)
+    lines = log_of(folder)
     for end in range(len(lines)):
         received = Received(lines[:end])
         assert not received.complete
@@ -76,7 +89,7 @@ def test_a_log_that_was_cut_off_is_not_complete_until_it_is_read_again(folder):
 
 
 def test_a_record_that_is_missing_is_waited_for(folder):
-    received = Received([line for line in log_of(ended, folder) if '"round": 2' not in line])
+    received = Received([line for line in log_of(folder) if '"round": 2' not in line])
     assert (received.records, received.complete) == (RECORDS[:1], False)
 
 
@@ -96,16 +109,15 @@ OTHER = f"{MARK}{'0' * 32} "
     ],
 )
 def test_a_line_without_the_secret_of_the_run_is_not_a_result(folder, mark, forged):
-    lines = log_of(Sender.update, folder)
+    *lines, _ = log_of(folder)
     forged_line = f"{mark}{json.dumps(forged)}\n"
-    others = log_of(lambda sender: sender.error("of another run"), folder)
-    received = Received([lines[1], forged_line, *lines[2:], forged_line, *others])
+    received = Received([lines[1], forged_line, *lines[2:], forged_line, *log_of(folder)])
     assert received.all == (["{}"], RECORDS, False)
     assert (received.error, received.folder) == (None, str(folder))
 
 
 def test_the_secret_is_told_before_anything_else_and_differs_from_run_to_run(folder):
-    first, second = (log_of(lambda sender: None, folder) for _ in range(2))
+    first, second = (log_of(folder) for _ in range(2))
     assert mark_of(first) != mark_of(second)
 
 
@@ -119,30 +131,13 @@ def test_the_secret_is_told_before_anything_else_and_differs_from_run_to_run(fol
     ],
 )
 def test_a_line_that_is_no_result_is_ignored_though_it_has_the_secret(folder, text):
-    lines = log_of(ended, folder)
+    lines = log_of(folder)
     received = Received([lines[1], f"{mark_of(lines)}{text}\n", *lines])
     assert received.all == (["{}"], RECORDS, True)
     assert (received.error, received.folder) == (None, str(folder))
 
 
 # On the server
-
-
-class Grid:
-    """A grid of a run on a SuperLink, as far as it is used."""
-
-    def __init__(self):
-        self.log = []
-        self.run = type("Run", (), {"run_id": 7})
-        self._runtime_client = self
-
-    def PushLogs(self, request):  # noqa: N802
-        assert request.run_id == 7
-        self.log += request.logs
-
-    @property
-    def received(self):
-        return Received("".join(self.log).splitlines())
 
 
 def test_a_run_sends_each_record_once_as_it_is_written_and_another_configuration(tmp_path):
@@ -157,12 +152,10 @@ def test_a_run_sends_each_record_once_as_it_is_written_and_another_configuration
 
 
 def test_a_run_that_goes_on_sends_what_it_has_done_before_but_no_model(folder):
-    grid = Grid()
-    with sending(grid, folder):  # type: ignore[arg-type]
-        pass
-    assert grid.received.all == (["{}"], RECORDS, True)
-    assert grid.received.folder == str(folder)
-    assert not any("model" in line for line in grid.log)
+    lines = log_of(folder)
+    received = Received(lines)
+    assert (*received.all, received.folder) == (["{}"], RECORDS, True, str(folder))
+    assert not any("model" in line for line in lines)
 
 
 @pytest.mark.parametrize(

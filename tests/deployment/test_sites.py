@@ -7,6 +7,7 @@ import stat
 from typing import Any
 
 import pytest
+from same_bits import bits, without_seconds
 
 from fda_flower import RunConfig, load, run
 from fda_flower.datasets import load_domain
@@ -21,10 +22,6 @@ SETTINGS: dict[str, Any] = {
     **{"model": "mlp", "sources": 1, "rounds": 2, "device": "cpu"},
     **{"target_samples": 16, "source_samples": 40, "test_samples": 40},
 }
-
-
-def untimed(records):
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
 def deployed(federation, settings, output):
@@ -65,11 +62,9 @@ def test_what_a_client_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
     history, there = deployed(federation, settings, tmp_path / "deployed")
     written = set(folder.rglob("*.safetensors")) - before
     local = run(**settings, output=tmp_path / "local")
-    assert untimed(history) == untimed(local.history)
+    assert without_seconds(history) == without_seconds(local.history)
     model = RunFolder(there).load_checkpoint().model
-    assert {name: array.tobytes() for name, array in model.items()} == {
-        name: array.tobytes() for name, array in local.model.items()
-    }
+    assert bits(model) == bits(local.model)
     [model_file] = (path for path in written if path.name == "model.safetensors")
     assert model_file.read_bytes() == (tmp_path / "local" / "model.safetensors").read_bytes()
     site_model = load(model_file.parent)

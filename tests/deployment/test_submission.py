@@ -20,10 +20,11 @@ from flwr.app import Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate
 from naming import names
+from same_bits import bits, without_seconds
 
 from fda_flower import RunConfig, load, run
 from fda_flower.client_app import make_client_app
-from fda_flower.deployment import Federation, results, run_deployed, submission
+from fda_flower.deployment import Federation, run_deployed, submission
 from fda_flower.deployment.submission import Connection, write_app
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
@@ -127,14 +128,6 @@ def local():
     return run(**SETTINGS, rounds=2)
 
 
-def same_bits(a, b):
-    return list(a) == list(b) and all(a[name].tobytes() == b[name].tobytes() for name in a)
-
-
-def untimed(records):
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
-
-
 def lines_of(folder):
     return RunFolder(folder).read_rounds()
 
@@ -142,7 +135,7 @@ def lines_of(folder):
 def test_records_are_those_of_a_local_run_and_the_model_stays_on_the_server(superlink, output, local):
     seen = []
     history, there = run_deployed(CONFIG, "prod", output, on_round=seen.append)
-    assert untimed(history) == untimed(local.history)
+    assert without_seconds(history) == without_seconds(local.history)
     assert seen == history == lines_of(output)
     assert sorted(path.name for path in output.iterdir()) == [
         *(".lock", "config.json", "rounds.jsonl", "submitted.json")
@@ -153,7 +146,7 @@ def test_records_are_those_of_a_local_run_and_the_model_stays_on_the_server(supe
     assert "submitted.json" in verify(output).notes[0]
     model = load(there)
     assert (model.about.holder, model.about.round) == ("server", 2)
-    assert same_bits(model.predictor.networks["network"], local.model)
+    assert bits(model.predictor.networks["network"]) == bits(local.model)
     # The server's folder is one that only this run has.
     about = json.loads((output / "submitted.json").read_text(encoding="utf-8"))
     assert (about["run-id"], superlink.folder / about["server-folder"]) == ("1", Path(there))
@@ -165,20 +158,19 @@ def test_records_are_those_of_a_local_run_and_the_model_stays_on_the_server(supe
 
 @pytest.mark.parametrize(
     ("told", "asked", "says"),
-    [("complete", 0, None), ("complete, error", 1, None), ("", 1, "did not arrive whole")],
+    [(["complete"], 0, None), (["error", "complete"], 1, None), ([], 1, "did not arrive whole")],
 )
 def test_flower_is_asked_how_a_run_ended_unless_all_results_came(
     told, asked, says, superlink, output, monkeypatch
 ):
-    complete = results.Sender.complete
+    whole = superlink._run
 
-    def tells(self):
-        if "error" in told:
-            self.error("no target any more")
-        if "complete" in told:
-            complete(self)
+    def tells(run_id):
+        *lines, complete = whole(run_id).splitlines(keepends=True)
+        error = complete.replace('{"complete": 2}', '{"error": "no target any more"}')
+        return "".join([*lines, *({"complete": complete, "error": error}[each] for each in told)])
 
-    monkeypatch.setattr(results.Sender, "complete", tells)
+    monkeypatch.setattr(superlink, "_run", tells)
     with nullcontext() if says is None else pytest.raises(RunError, match=says):
         run_deployed(CONFIG, "prod", output)
     assert superlink.asked == asked
@@ -230,7 +222,7 @@ def test_a_folder_that_the_caller_or_the_server_has_is_refused_but_to_resume(
         run_deployed(CONFIG, "prod", tmp_path / "again" / "first")
     assert lines_of(tmp_path / "again" / "first") == []
     history, _ = run_deployed(CONFIG, "prod", tmp_path / "other" / "first", resume=True)
-    assert untimed(history) == untimed(local.history)
+    assert without_seconds(history) == without_seconds(local.history)
 
 
 # Continuing
@@ -241,9 +233,9 @@ def test_a_resumed_run_is_that_of_an_uninterrupted_one(superlink, output, local)
     seen = []
     history, there = run_deployed(CONFIG, "prod", output, resume=True, on_round=seen.append)
     assert [record["round"] for record in seen] == [2]
-    assert untimed(history)[1:] == untimed(local.history)[1:]
+    assert without_seconds(history)[1:] == without_seconds(local.history)[1:]
     assert (output / "rounds.jsonl").read_bytes() == (Path(there) / "rounds.jsonl").read_bytes()
-    assert same_bits(load(there).predictor.networks["network"], local.model)
+    assert bits(load(there).predictor.networks["network"]) == bits(local.model)
 
 
 def test_a_resume_follows_a_run_that_still_goes_on(superlink, output, monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from handmade import HandMade, initial, moves, weights
 from naming import names
+from same_bits import bits
 
 from fda_flower import run
 from fda_flower.aggregation import BatchUpdates, CountSketch, GradientForm, MeanGradient
@@ -58,10 +59,6 @@ def context(node=None, settings=None):
     return Context(1, 5, node or {}, RecordDict(), settings or {})
 
 
-def same_bits(a, b):
-    return all(a[name].tobytes() == b[name].tobytes() for name in a)
-
-
 def spent(records, domain):
     return [record["privacy"][domain]["epsilon"] for record in records]
 
@@ -70,8 +67,8 @@ def test_noise_repeats_with_the_seed_and_epsilon_is_the_accountants(tmp_path):
     first = run(**SMALL, **NOISY, method="fedda-auto", output=tmp_path / "a")
     again = run(**SMALL, **NOISY, method="fedda-auto")
     plain = run(**SMALL, method="fedda-auto")
-    assert same_bits(first.model, again.model)
-    assert not same_bits(first.model, plain.model)
+    assert bits(first.model) == bits(again.model)
+    assert bits(first.model) != bits(plain.model)
     sources = [epsilon([(2.0, n)], DELTA) for n in (1, 2)]
     target = [epsilon([(2.0, 2 * n)], DELTA) for n in (1, 2)]
     assert spent(first.history, "source-1") == spent(again.history, "source-1") == sources
@@ -109,7 +106,7 @@ def test_a_run_stops_before_the_budget_with_its_checkpoint_and_goes_on_with_a_la
     resumed = run(**settings, max_epsilon=100.0, output=tmp_path / "a", resume=True)
     whole = run(**settings, output=tmp_path / "b")
     assert [r["privacy"] for r in resumed.history] == [r["privacy"] for r in whole.history]
-    assert same_bits(whole.model, resumed.model)
+    assert bits(whole.model) == bits(resumed.model)
 
 
 @pytest.mark.parametrize("spends", ["before the training", "meanwhile, by another run"])
@@ -187,7 +184,7 @@ def test_aggregation_on_the_target_sees_what_would_have_left():
     settings = {**SMALL, **NOISY, "method": "fedda-auto", "rounds": 1}
     server = run(**settings)
     target = run(**settings, method_options={"aggregate_on": "target"})
-    assert same_bits(server.model, target.model)
+    assert bits(server.model) == bits(target.model)
     assert spent(target.history, "target") == spent(server.history, "target")
 
 

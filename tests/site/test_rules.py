@@ -15,6 +15,7 @@ from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.common import ndarray_to_bytes
 from naming import names
+from same_bits import bits
 from sites import run_sites
 
 import fda_flower.datasets
@@ -404,9 +405,7 @@ def test_sites_that_allow_what_is_asked_take_part_and_note_what_they_send(tmp_pa
     plain, _ = run_sites(CONFIG, nodes())
     model, [record] = run_sites(CONFIG, nodes({**rules, "state-dir": str(tmp_path)}, rules))
     assert record["held"] is None
-    assert {name: array.tobytes() for name, array in model.items()} == {
-        name: array.tobytes() for name, array in plain.items()
-    }
+    assert bits(model) == bits(plain)
     query, train, evaluate = read_log(tmp_path)
     assert [line["message"] for line in (query, train, evaluate)] == ["query.role", "train", "evaluate"]
     assert set(query["records"]) == {"info"}
