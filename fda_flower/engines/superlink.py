@@ -2,10 +2,10 @@
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fda_flower.wire.bundles import Bundles
@@ -16,6 +16,16 @@ LEAST, MOST = 0.01, 3.0
 
 SHARE = 0.1
 """Share of the time that has passed after which the next look is due."""
+
+
+def _passed_on(method: str) -> Callable[..., Any]:
+    """Make a method that calls the other grid's of that name."""
+
+    def call(self: "PromptGrid", *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._grid, method)(*args, **kwargs)
+
+    call.__doc__ = getattr(Grid, method).__doc__
+    return call
 
 
 class PromptGrid(Grid):
@@ -62,38 +72,14 @@ class PromptGrid(Grid):
                 time.sleep(max(0.0, min(pause, MOST, end - now)))
         return replies
 
-    def set_run(self, run: Run) -> None:
-        """Set the run that messages belong to."""
-        self._grid.set_run(run)
-
     @property
     def run(self) -> Run:
         """The run that messages belong to."""
         return self._grid.run
 
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Make a message, as Flower's older API does."""
-        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Return the ids of the connected nodes."""
-        return self._grid.get_node_ids()
-
-    def get_nodes(self) -> Iterable[Any]:
-        """Return what Flower knows of the connected nodes."""
-        return self._grid.get_nodes()
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages, and return their ids."""
-        return self._grid.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that are there to messages of these ids."""
-        return self._grid.pull_messages(message_ids)
+    set_run = _passed_on("set_run")
+    create_message = _passed_on("create_message")
+    get_node_ids = _passed_on("get_node_ids")
+    get_nodes = _passed_on("get_nodes")
+    push_messages = _passed_on("push_messages")
+    pull_messages = _passed_on("pull_messages")

@@ -197,18 +197,17 @@ def protect_evaluation(content: RecordDict, settings: PrivacySettings) -> list[s
     """Leave in the reply to an evaluation what the site tells; return what leaves without noise."""
     if settings.dp_report == FULL:
         return ["evaluation"]
-    told = {protocol.NUM_EXAMPLES: True}
-    for name in list(content):
-        if name != protocol.METRICS:
-            content.pop(name)
     metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
     kept = {
         name: value
         for name, value in metrics.items()
-        if name in told or (settings.dp_report != NONE and _is_figure(name)) or settings.allows(name)
+        if name == protocol.NUM_EXAMPLES
+        or (settings.dp_report != NONE and _is_figure(name))
+        or settings.allows(name)
     }
+    content.clear()
     content[protocol.METRICS] = MetricRecord(kept)
-    return ["evaluation"] if set(kept) - set(told) else []
+    return ["evaluation"] if set(kept) - {protocol.NUM_EXAMPLES} else []
 
 
 def _protect_metrics(content: RecordDict, settings: PrivacySettings) -> list[str]:

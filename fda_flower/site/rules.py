@@ -96,7 +96,7 @@ class Rules:
         asked for (some methods send a second one), and an eighth of a model.
 
         Sketches of one vector with different maps together tell the vector. So a sketch leaves with the
-        round's number as seed, and as many sizes as `SketchMemory` admits.
+        round's number as seed, and as many sizes as `may_leave` admits.
     min_samples : int
         ``min-samples``: how many labelled samples the site's client must train on, at least.
 
@@ -254,7 +254,7 @@ def _check_sketch(asked: Asked) -> str | None:
             f"sends sketches whose {protocol.SKETCH_SEED} is the number of the round"
         )
     try:
-        if SketchMemory(folder / SKETCHES).admits(asked.numbers, size):
+        if may_leave(folder / SKETCHES, asked.numbers, size):
             return None
     except (OSError, ValueError) as error:
         return f"the site cannot remember which sketches have left it: {error}"
@@ -285,14 +285,6 @@ def level_of(record: object, numbers: int, steps: int) -> str:
 
     A sketch longer than an eighth of the model's `numbers` counts as ``"full"``, and so does all that is
     not one norm, and at most one sketch, for each of the `steps`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> batches = {"norms": np.ones(5), "sketch": np.ones((5, 16))}
-    >>> record = protocol.to_record(batches)
-    >>> level_of(record, numbers=128, steps=5), level_of(record, numbers=100, steps=5)
-    ('sketch', 'full')
     """
     if not isinstance(record, ArrayRecord):
         return "full"
@@ -316,41 +308,36 @@ def _known(level: object) -> str:
     return str(level) if level in LEVELS else LEVELS[-1]
 
 
-@dataclass(frozen=True)
-class SketchMemory:
-    """The sizes of the sketches that have left a site, by the number of the model's numbers.
+def may_leave(memory: Path, numbers: int, size: int) -> bool:
+    """Return whether sketches of a size may leave a model of so many numbers; remember it if they may.
 
-    A site sends sketches with the round's number as seed: a vector has only one sketch of each size, no
-    matter who asks for it, in which run, and how often. So the sizes bound what can be known of it.
+    The memory has the sizes of the sketches that have left, by the number of the model's numbers. A site
+    sends sketches with the round's number as seed: a vector has only one sketch of each size, no matter who
+    asks for it, in which run, and how often. So the sizes bound what can be known of it.
+
+    Raises an `OSError` or `ValueError` if the file cannot be read or written.
     """
+    make_private(memory.parent)
+    with locked(memory.with_name(f".{memory.name}.lock")):
+        kept = _read(memory)
+        sizes = kept.setdefault(str(numbers), [])
+        if size in sizes:
+            return True
+        sizes.append(size)
+        if size < 1 or SHARE * sum(sizes) > numbers:
+            return False
+        write_atomically(memory, json.dumps(kept).encode(), PRIVATE)
+    return True
 
-    path: Path
 
-    def admits(self, numbers: int, size: int) -> bool:
-        """Return whether sketches of a size may leave; remember it if they may.
-
-        Raises an `OSError` or `ValueError` if the file cannot be read or written.
-        """
-        make_private(self.path.parent)
-        with locked(self.path.with_name(f".{self.path.name}.lock")):
-            kept = self._read()
-            sizes = kept.setdefault(str(numbers), [])
-            if size in sizes:
-                return True
-            sizes.append(size)
-            if size < 1 or SHARE * sum(sizes) > numbers:
-                return False
-            write_atomically(self.path, json.dumps(kept).encode(), PRIVATE)
-        return True
-
-    def _read(self) -> dict[str, list[int]]:
-        try:
-            kept = json.loads(self.path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        if not isinstance(kept, dict) or not all(_are_sizes(sizes) for sizes in kept.values()):
-            raise ValueError(f"'{self.path}' is damaged: restore the file from a copy")
-        return kept
+def _read(memory: Path) -> dict[str, list[int]]:
+    try:
+        kept = json.loads(memory.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    if not isinstance(kept, dict) or not all(_are_sizes(sizes) for sizes in kept.values()):
+        raise ValueError(f"'{memory}' is damaged: restore the file from a copy")
+    return kept
 
 
 def _are_sizes(value: object) -> bool:
@@ -358,13 +345,7 @@ def _are_sizes(value: object) -> bool:
 
 
 def values_in(array: Array) -> NDArray[Any] | None:
-    """Return the numbers that an array holds; None if its bytes are anything but an ndarray of plain numbers.
-
-    Examples
-    --------
-    >>> values_in(Array(np.ones(2))).tolist(), values_in(Array("float32", (1,), "numpy.ndarray", b"secret"))
-    ([1.0, 1.0], None)
-    """
+    """Return the numbers that an array holds; None if its bytes are not an ndarray of plain numbers."""
     try:
         values: object = to_read(array)
     except Exception:  # Bytes that another program has written may raise anything.
@@ -381,14 +362,7 @@ def numbers_in(record: ArrayRecord) -> int:
 
 
 def size_of(record: object) -> int:
-    """Return the bytes that a record, a value of one or an array holds, with all names and other texts.
-
-    Examples
-    --------
-    >>> from flwr.app import ConfigRecord, MetricRecord
-    >>> size_of(MetricRecord({"loss": [0.5, 0.25]})), size_of(ConfigRecord({"a": "north", "b": b"123"}))
-    (20, 10)
-    """
+    """Return the bytes that a record, a value of one or an array holds, with all names and other texts."""
     if isinstance(record, Array):
         return size_of(record.dtype) + size_of(record.stype) + 8 * len(record.shape) + num_bytes(record)
     if isinstance(record, str):
@@ -397,7 +371,7 @@ def size_of(record: object) -> int:
         return len(record)
     if isinstance(record, list):
         return sum(map(size_of, record))
-    if isinstance(record, RecordDict | dict) or hasattr(record, "items"):
+    if hasattr(record, "items"):
         return sum(size_of(name) + size_of(value) for name, value in record.items())
     return 8
 
