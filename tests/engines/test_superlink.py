@@ -89,15 +89,15 @@ def test_a_look_that_takes_longer_than_the_timeout_is_followed_by_another(clock)
         assert grid.pulls == pulls
 
 
-def test_everything_else_is_the_grids_own():
-    grid = LocalGrid(HandMade(NODES).app, 3)
+def test_everything_else_is_the_grids_own(in_a_run):
+    grid, run = LocalGrid(HandMade(NODES).app, 3), empty_run()
     wrapped = PromptGrid(grid)
-    assert list(wrapped.get_node_ids()) == [2, 3, 4]
-    assert [each.node_id for each in wrapped.get_nodes()] == [2, 3, 4]
+    assert list(wrapped.get_node_ids()) == [each.node_id for each in wrapped.get_nodes()] == [2, 3, 4]
     assert wrapped.run is grid.run
-    run = empty_run()
     wrapped.set_run(run)
     assert grid.run is run
-    with task_identity():
-        message = wrapped.create_message(RecordDict(), "train", 3, "1")
-    assert (message.metadata.dst_node_id, message.metadata.group_id) == (3, "1")
+    message = wrapped.create_message(RecordDict(), "query.role", 3, group_id="1")
+    (pushed,) = wrapped.push_messages([message])
+    (reply,) = wrapped.pull_messages([pushed])
+    about = reply.metadata
+    assert (about.reply_to_message_id, about.src_node_id, message.metadata.group_id) == (pushed, 3, "1")

@@ -406,16 +406,8 @@ def test_sites_that_allow_what_is_asked_take_part_and_note_what_they_send(tmp_pa
     model, [record] = run_sites(CONFIG, nodes({**rules, "state-dir": str(tmp_path)}, rules))
     assert record["held"] is None
     assert bits(model) == bits(plain)
-    query, train, evaluate = read_log(tmp_path)
-    assert [line["message"] for line in (query, train, evaluate)] == ["query.role", "train", "evaluate"]
-    assert set(query["records"]) == {"info"}
-    assert set(train["records"]) == {"arrays", "batch-updates", "info", "metrics"}
-    assert train["records"]["batch-updates"]["arrays"] == {
-        "norms": ["float64", [4]],
-        "sketch": ["float64", [4, 500]],
-    }
-    assert {line["domain"] for line in (query, train, evaluate)} == {"target"}
-    assert (query["round"], train["round"], evaluate["round"]) == (None, 1, 1)
+    found = [(line["domain"], line["message"], line["round"]) for line in read_log(tmp_path)]
+    assert found == [("target", "query.role", None), ("target", "train", 1), ("target", "evaluate", 1)]
 
 
 @pytest.mark.parametrize("method", ["mixture", "knn-per"])

@@ -2,7 +2,6 @@
 
 import time
 from itertools import accumulate, pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,7 @@ from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.superlink.grid import http_grid
 from flwr.superlink.grid.http_grid import HttpGrid
 from flwr.supernode import start_client_internal
-from handmade import HandMade
-from naming import names
 
-from fda_flower.errors import RunError
 from fda_flower.wire import internals
 from fda_flower.wire.internals import (
     INFLATE,
@@ -27,7 +23,6 @@ from fda_flower.wire.internals import (
     context_to_bytes,
     empty_run,
     error_reply,
-    log_writer,
     message_from_parts,
     message_to_parts,
     numbered,
@@ -63,25 +58,16 @@ def identified(monkeypatch):
     return become
 
 
-def test_a_message_can_be_made_with_a_task_identity_alone_which_is_taken_back(identified):
+def test_messages_can_be_made_with_a_task_identity_which_is_a_runs_own_or_taken_back(identified):
     identified(None, None, None)
     with pytest.raises(RuntimeError, match="is not set"):
         message()
-    with task_identity():
-        assert message().metadata.run_id == empty_run().run_id
     with pytest.raises(ZeroDivisionError), task_identity():
-        raise ZeroDivisionError
+        message().metadata.run_id / 0
     assert identity() == [None, None, None]
-
-
-def test_the_task_identity_of_a_run_stays_and_goes_to_another_process(identified):
-    identified(11, 12, 13)
+    set_task({"task_id": 11, "run_id": 12, "node_id": 13})
     with task_identity():
-        assert identity() == [11, 12, 13]
-    numbers = task()
-    identified(None, None, None)
-    set_task(numbers)
-    assert identity() == [11, 12, 13]
+        assert identity() == list(task().values()) == [11, 12, 13]
 
 
 def test_each_message_gets_an_id_of_its_own_that_replies_and_errors_refer_to(in_a_run):
@@ -112,22 +98,6 @@ def test_a_context_is_the_same_after_its_way_to_another_process():
     state = RecordDict({"own": MetricRecord({"weight": 0.5})})
     context = Context(3, 7, {"domain": "a", "resident": True}, state, {"lr": 0.1, "rounds": 2})
     assert context_from_bytes(context_to_bytes(context)) == context
-
-
-def test_what_is_written_is_appended_to_the_log_of_the_run():
-    pushed = []
-    client = SimpleNamespace(PushLogs=pushed.append)
-    write = log_writer(SimpleNamespace(_runtime_client=client, run=SimpleNamespace(run_id=17)))  # type: ignore[arg-type]
-    write("first")
-    write("second\n")
-    assert [(push.run_id, list(push.logs)) for push in pushed] == [(17, ["first"]), (17, ["second\n"])]
-
-
-def test_the_grid_of_a_superlink_has_a_client_for_the_log_and_the_grid_of_a_simulation_none():
-    client = HttpGrid._runtime_client.fget.__annotations__["return"]  # type: ignore[attr-defined]
-    assert callable(client.PushLogs)
-    with pytest.raises(RunError, check=names("SuperLink", None, "engine ray")):
-        log_writer(HandMade([]).grid())
 
 
 def test_a_supernode_waits_for_a_share_of_the_time_since_the_last_message(monkeypatch):
