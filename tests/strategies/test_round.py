@@ -275,5 +275,5 @@ def test_an_epsilon_is_recorded_unless_it_is_impossible_and_not_endlessly_what_i
     epsilon, delta
 ):
     assert "privacy" not in record_of(epsilon, delta)
-    told = record_of(1.0, 1e-5, uncovered=[f"metric-{i:03}" for i in range(1000)])["privacy"]["a"]
-    assert told == {"epsilon": 1.0, "delta": 1e-5, "uncovered": [f"metric-{i:03}" for i in range(100)]}
+    told = record_of(1.0, 1e-5, uncovered=["a\nb", *(f"m{i:03}" for i in range(1000))])["privacy"]["a"]
+    assert told == {"epsilon": 1.0, "delta": 1e-5, "uncovered": [r"a\nb", *(f"m{i:03}" for i in range(99))]}
