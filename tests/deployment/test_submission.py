@@ -146,7 +146,7 @@ def test_records_are_those_of_a_local_run_and_the_model_stays_on_the_server(supe
     assert "submitted.json" in verify(output).notes[0]
     model = load(there)
     assert (model.about.holder, model.about.round) == ("server", 2)
-    assert bits(model.predictor.networks["network"]) == bits(local.model)
+    assert bits(model.predictor.parts.networks["network"]) == bits(local.model)
     # The server's folder is one that only this run has.
     about = json.loads((output / "submitted.json").read_text(encoding="utf-8"))
     assert (about["run-id"], superlink.folder / about["server-folder"]) == ("1", Path(there))
@@ -235,7 +235,7 @@ def test_a_resumed_run_is_that_of_an_uninterrupted_one(superlink, output, local)
     assert [record["round"] for record in seen] == [2]
     assert without_seconds(history)[1:] == without_seconds(local.history)[1:]
     assert (output / "rounds.jsonl").read_bytes() == (Path(there) / "rounds.jsonl").read_bytes()
-    assert bits(load(there).predictor.networks["network"]) == bits(local.model)
+    assert bits(load(there).predictor.parts.networks["network"]) == bits(local.model)
 
 
 def test_a_resume_follows_a_run_that_still_goes_on(superlink, output, monkeypatch):
