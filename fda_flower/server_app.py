@@ -11,7 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result
 from torch import nn
 
-from fda_flower.clients.exchange import Exchange, frozen_digest
+from fda_flower.clients.exchange import Exchange
 from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.engines import PromptGrid
@@ -21,8 +21,9 @@ from fda_flower.records.record import Record
 from fda_flower.reporting.summary import summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
-from fda_flower.runs.model_folder import DATA, make_model, write_global_model
+from fda_flower.runs.model_folder import DATA, write_global_model
 from fda_flower.runs.needs import Facts, check_needs
+from fda_flower.runs.network import all_data, digest_of_frozen, front_of, make_model
 from fda_flower.strategies import RunFolder
 from fda_flower.strategies.roster import Node
 from fda_flower.wire.internals import is_deployed
@@ -73,8 +74,9 @@ def run_server(
         if isinstance(examples, int):
             config.check_samples(node.role, f"'{node.domain}'", examples)
     form = _form_of_data(strategy.roster.nodes)
-    model = make_model(config, tuple(form["shape"]), form["classes"])
-    frozen = frozen_digest(model)
+    shape, classes = tuple(form["shape"]), form["classes"]
+    model = make_model(config, shape, classes)
+    frozen = digest_of_frozen(config, shape, classes, model)
     if form.get(FROZEN, frozen) != frozen:
         raise RunError(
             f"the frozen weights of the network '{config.model}' are others at the nodes than here: install "
@@ -86,7 +88,8 @@ def run_server(
         output.note(DATA, form)
     target = strategy.roster.target
     unlabelled = target.info.get("unlabelled") if target else None
-    _check_needs(config, model, unlabelled if isinstance(unlabelled, int) else None)
+    on_features = front_of(config, shape, classes) is not None
+    _check_needs(config, model, unlabelled if isinstance(unlabelled, int) else None, on_features)
     exchange = Exchange.of(model)
     strategy.buffer_names = frozenset(exchange.shared) - exchange.parameters(model).keys()
     initial = [to_record(exchange.layers(model))]
@@ -103,13 +106,15 @@ def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
         config.check_samples(role, f"'{name}'", len(domain.train))
     model = make_model(config, federation.shape, federation.classes)
     unlabelled = federation.domains[federation.target].unlabelled
-    _check_needs(config, model, 0 if unlabelled is None else len(unlabelled))
-    return federation, model
+    on_features = front_of(config, federation.shape, federation.classes) is not None
+    _check_needs(config, model, 0 if unlabelled is None else len(unlabelled), on_features)
+    return all_data(config), model
 
 
-def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None) -> None:
+def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None, on_features: bool) -> None:
     data = config.data
-    facts = Facts(model, config.model, len(data.source_names), unlabelled, config.regression)
+    sources = len(data.source_names)
+    facts = Facts(model, config.model, sources, unlabelled, config.regression, on_features)
     check_needs(config.method, config.needs, facts)
 
 

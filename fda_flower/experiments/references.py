@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fda_flower.aggregation import Layers
 from fda_flower.clients import DomainClient, SourceClient, TargetClient
 from fda_flower.clients.training import OPTIMIZERS, loss_for, repeatable
-from fda_flower.datasets import Domain, Samples, load_federation
+from fda_flower.datasets import Domain, Samples
 from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import derive_seed, json_safe
 from fda_flower.metrics import METRICS, headline_metric
@@ -27,7 +27,8 @@ from fda_flower.prediction.predictors import Single
 from fda_flower.records.folder import Checkpoint, RunFolder
 from fda_flower.records.record import TEST_EXAMPLES, Record, choose, chosen_round, has_stopped
 from fda_flower.runs.config import RunConfig
-from fda_flower.runs.model_folder import make_model, publisher
+from fda_flower.runs.model_folder import publisher
+from fda_flower.runs.network import all_data, make_model
 from fda_flower.strategies.averaging import ModelAverage
 from fda_flower.strategies.hooks import CommonOptions
 from fda_flower.strategies.replies import HEADLINE, read_outcomes, read_sizes
@@ -198,7 +199,7 @@ class Trainer:
     validation: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        config, data = self.config, load_federation(self.config.data)
+        config, data = self.config, all_data(self.config)
         self.data = data
         device = find_device(config.device)
         domains = {name: domain.to(device) for name, domain in data.domains.items()}
@@ -210,7 +211,7 @@ class Trainer:
             self.reference.prepare(self.model, x)
         self.sources = {name: self._client(self._divide(domains[name])) for name in config.data.source_names}
         self.target = self._client(domains[config.data.target_name], TargetClient)
-        self.optimizer = OPTIMIZERS[config.optimizer](to_train(self.model), lr=config.learning_rate)
+        self.optimizer = OPTIMIZERS[config.optimizer](to_train(self.model), lr=config.rate)
         self.reported: Layers = self.target.layers()
         self.judged_by = headline_metric(None, regression=config.regression)
 
@@ -264,7 +265,7 @@ class Trainer:
         losses = reference.warmup_losses if warmup else reference.losses
         factor = 1.0 if warmup else reference.learning_rate_factor
         for group in self.optimizer.param_groups:
-            group["lr"] = config.learning_rate * factor
+            group["lr"] = config.rate * factor
         steps = config.source_training.steps(max(len(c.domain.train) for c in self.sources.values()))
         total, seed = 0.0, derive_seed(config.seed, "train", number, "central")
         with repeatable(seed, config.threads, find_device(config.device)):

@@ -32,6 +32,7 @@ from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summar
 from fda_flower.reporting.trackers import TrackedRun, Tracking, check_trackers
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
+from fda_flower.runs.network import all_data
 from fda_flower.server_app import check_data, make_folder, run_server
 
 if TYPE_CHECKING:
@@ -46,7 +47,12 @@ def overview(config: RunConfig, data: FederatedDataset, model: "nn.Module") -> l
     sources = (f"{name} {len(data.domains[name].train):,}" for name in config.data.source_names)
     domain = data.domains[data.target]
     labelled, rest = len(domain.train), 0 if domain.unlabelled is None else len(domain.unlabelled)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    moving = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    parameters = f"{moving:,} parameters"
+    if config.trained.what != "all":
+        parameters += (
+            f" of which are trained and sent, {4 * moving / 1000:,.0f} kB (--train {config.trained})"
+        )
     inputs = (
         f"{data.shape[0]} features"
         if len(data.shape) == 1
@@ -57,7 +63,7 @@ def overview(config: RunConfig, data: FederatedDataset, model: "nn.Module") -> l
         f"Target: {data.target}, {labelled} labels of {labelled + rest} training samples (--target-samples), "
         f"{len(domain.test)} test samples (another target: --target NAME)",
         _labels(config, data),
-        f"Network: {config.model}, {parameters:,} parameters, for {inputs} (another: --model NAME)",
+        f"Network: {config.model}, {parameters}, for {inputs} (another: --model NAME)",
     ]
 
 
@@ -146,7 +152,7 @@ def _on_this_machine(name: str, engine: Engine, request: RunRequest) -> RunOutpu
         data, changed = None, None
         if private is not None:
             data = Path(private) / "data.pt"
-            write_shared(config.data, data)
+            write_shared(all_data(config), data)
         if request.attack is not None:
             changed = partial(request.attack.client, other=partial(make_client, config, data=data))
         client_app = make_client_app(

@@ -1,14 +1,15 @@
-"""Networks by name.
+"""Networks by name, and what of them is trained.
 
 They are named, not imported: torch is imported only when a network is built.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.errors import unknown
+from fda_flower.errors import ConfigError, invalid, unknown
 from fda_flower.models.own import builder_of, check_network, is_reference
 from fda_flower.names import Registry, resolve
 
@@ -27,10 +28,13 @@ class Model:
     build : str or callable
         A function, or ``"module:function"``, that takes the shape of a sample and the number of classes, and
         returns the network; further keyword arguments are its options.
+    pretrained : bool
+        Whether it always comes with weights from elsewhere; others do with the option ``weights``.
     """
 
     summary: str
     build: "str | Callable[..., nn.Module]"
+    pretrained: bool = False
 
     @cached_property
     def builder(self) -> "Callable[..., nn.Module]":
@@ -38,9 +42,50 @@ class Model:
         return resolve(self.build)  # type: ignore[no-any-return]
 
 
-def _ours(summary: str, build: str) -> Model:
-    return Model(summary, f"fda_flower.models.{build}")
+@dataclass(frozen=True)
+class Train:
+    """What of a network is trained.
 
+    Attributes
+    ----------
+    what : {"all", "head", "last", "adapters"}
+        All of it; its head; its last block, what comes after, and its head; or low-rank adapters of the last
+        block and what comes after, and the head.
+    rank : int
+        Of the adapters.
+
+    Examples
+    --------
+    >>> Train.read("adapters:16")
+    Train(what='adapters', rank=16)
+    """
+
+    what: str
+    rank: int = 0
+
+    @classmethod
+    def read(cls, text: str) -> "Train":
+        """Return what a setting says; a `ConfigError` if it is none of these."""
+        what, colon, rank = text.partition(":")
+        if what == "adapters" and rank.isdecimal() and int(rank):
+            return cls(what, int(rank))
+        if what not in ("all", "head", "last") or colon:
+            raise invalid("train", text, "choose head, last, adapters:RANK, such as adapters:16, or all")
+        return cls(what)
+
+    def __str__(self) -> str:
+        return f"{self.what}:{self.rank}" if self.rank else self.what
+
+
+def _ours(summary: str, build: str, **more: bool) -> Model:
+    return Model(summary, f"fda_flower.models.{build}", **more)
+
+
+LIBRARIES = {
+    "timm": "fda_flower.models.pretrained:timms",
+    "torchvision": "fda_flower.models.pretrained:torchvisions",
+}
+"""The libraries whose networks have names such as ``timm:resnet18``."""
 
 TORCHVISIONS = "torchvision's, with random weights, weights=imagenet or weights=FILE; 32x32 or more"
 
@@ -52,8 +97,13 @@ MODELS: Registry[Model] = Registry(
         "lenet": _ours("two convolutions of 5x5 and three linear layers, for 16x16 or more", "small:lenet"),
         "conv4": _ours("four convolutions of 3x3 with GroupNorm, and a linear layer", "small:conv4"),
         "resnet9": _ours("residual network of 9 layers, for 16x16 or more", "small:resnet9"),
-        "resnet18": _ours(TORCHVISIONS, "resnets:resnet18"),
-        "resnet50": _ours(TORCHVISIONS, "resnets:resnet50"),
+        "resnet18": _ours(TORCHVISIONS, "pretrained:resnet18"),
+        "resnet50": _ours(TORCHVISIONS, "pretrained:resnet50"),
+        "efficientnet-lite0": _ours(
+            "3.4 million weights of ImageNet from a package; images of any size, resized to 224x224",
+            "pretrained:efficientnet_lite0",
+            pretrained=True,
+        ),
         "mlp": _ours("one hidden layer of 64", "small:mlp"),
         "logistic": _ours("one linear layer", "small:logistic"),
         "sigmoid": _ours("one hidden layer of 100 with sigmoid", "small:sigmoid"),
@@ -64,15 +114,41 @@ point ``fda_flower.models``."""
 
 
 def check_name(name: str) -> None:
-    """Raise a `ConfigError` unless a name is in `MODELS`, or of the form ``package.module:function``."""
-    if name not in MODELS and not is_reference(name):
+    """Raise a `ConfigError` unless a name is in `MODELS`, or has one of the forms of `find_model`."""
+    if name not in MODELS and ":" not in name:
         raise unknown("model", name, MODELS)
 
 
 def find_model(name: str) -> Model:
-    """Return the network of a name in `MODELS`, or of ``package.module:function``; else a `ConfigError`."""
+    """Return a network by its name in `MODELS`, or as others name theirs.
+
+    These are ``timm:NAME``, ``torchvision:NAME`` and ``package.module:function``; any other is a
+    `ConfigError`.
+    """
     check_name(name)
-    return MODELS[name] if name in MODELS else Model("a network of your own", builder_of(name))
+    if name in MODELS:
+        return MODELS[name]
+    library, _, own = name.partition(":")
+    if library in LIBRARIES:
+        return Model(f"{library}'s {own}", partial(resolve(LIBRARIES[library]), own))
+    return Model("a network of your own", builder_of(name))
+
+
+def is_pretrained(name: str, options: Mapping[str, Any]) -> bool:
+    """Return whether a network comes with weights that are not random, as far as its name and options say."""
+    return bool(options.get("weights")) or (name in MODELS and MODELS[name].pretrained)
+
+
+def check_installed(name: str) -> None:
+    """Raise a `ConfigError` if a network that was chosen for somebody needs a package that is missing."""
+    if name in MODELS and MODELS[name].pretrained and find_spec("timm") is None:
+        raise ConfigError(
+            f"images of this size are for the pretrained network '{name}', which is not installed: "
+            "pip install 'fda-flower[images]', or choose --model resnet18, which begins with random weights "
+            "and learns little from fewer than thousands of images",
+            thing="model",
+            value=name,
+        )
 
 
 def build_model(
@@ -98,10 +174,20 @@ def build_architecture(
     name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any] | None = None
 ) -> "nn.Module":
     """Return a network whose weights are to be replaced: none are downloaded or read from a file."""
-    from fda_flower.models.resnets import replaced
+    from fda_flower.models.pretrained import replaced
 
     with replaced():
         return build_model(name, shape, classes, 0, options)
 
 
-__all__ = ["MODELS", "Model", "build_architecture", "build_model", "check_name", "find_model"]
+__all__ = [
+    "MODELS",
+    "Model",
+    "Train",
+    "build_architecture",
+    "build_model",
+    "check_installed",
+    "check_name",
+    "find_model",
+    "is_pretrained",
+]

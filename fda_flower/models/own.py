@@ -40,8 +40,8 @@ def unfit(name: str, what: str, remedy: str) -> ConfigError:
 
 
 def is_reference(name: str) -> bool:
-    """Whether a model's name is of the form ``package.module:function``."""
-    return ":" in name
+    """Whether a model's name is of the form ``package.module:function``, and not one of a known library."""
+    return ":" in name and name.partition(":")[0] not in ("timm", "torchvision")
 
 
 def builder_of(reference: str) -> "Callable[..., nn.Module]":

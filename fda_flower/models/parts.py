@@ -48,10 +48,11 @@ def tensors(network: nn.Module) -> dict[str, Tensor]:
 def head_of(model: nn.Module) -> nn.Module:
     """Return the head of a network: the layers that turn features into outputs.
 
-    It is the network's attribute ``head``, if it has one that is a module, else its last linear layer; a
-    `ConfigError` if there is neither.
+    It is what the method ``get_classifier`` of timm's networks returns, or the network's attribute ``head``,
+    if it has one that is a module, else its last linear layer; a `ConfigError` if there is none.
     """
-    own = getattr(model, "head", None)
+    told = getattr(model, "get_classifier", None)
+    own = told() if callable(told) else getattr(model, "head", None)
     if isinstance(own, nn.Module):
         return own
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 from safetensors import safe_open
-from safetensors.numpy import save
+from safetensors.numpy import load_file, save
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.files import DESCRIPTION, MODEL, PRIVATE, checksum, make_private, write_atomically
+from fda_flower.files import BODY, DESCRIPTION, MODEL, PRIVATE, checksum, make_private, write_atomically
 from fda_flower.prediction.predictors import Predictor
 
 FORMAT = 1
@@ -20,6 +20,8 @@ FROZEN = "frozen"
 """The group of arrays that all networks of a predictor have, and the entry that names these."""
 KEY = "fda-flower"
 """The key of the description in the metadata of the safetensors file."""
+OPTIONAL = ("train", "body")
+"""The fields of a description that models lack which an older version has written."""
 TYPES = {
     **{"network": str, "network_options": dict, "shape": list, "class_names": list},
     **{"classes": int, "round": int, "rounds": int},
@@ -43,6 +45,10 @@ class About:
         Number of classes, or of outputs of a regression.
     holder : {"target", "server"}
         Whose model it is: the target's, or all that the server has of it.
+    train : str
+        What of the network was trained; see `fda_flower.models.split.Train`.
+    body : str
+        The digest of the frozen body that makes features of samples first; empty if none does.
     prototypes : float, optional
         Temperature of the head of prototypes that replaces the architecture's, if one does.
     class_names, features : tuple of str
@@ -68,6 +74,8 @@ class About:
     classes: int
     holder: Literal["target", "server"] = "target"
     network_options: Mapping[str, Any] = field(default_factory=dict)
+    train: str = "all"
+    body: str = ""
     prototypes: float | None = None
     class_names: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
@@ -87,7 +95,11 @@ class About:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> "About":
         """Return the description that a file holds."""
-        fields: dict[str, Any] = {name: found[name.replace("_", "-")] for name in cls.__dataclass_fields__}
+        fields: dict[str, Any] = {
+            name: found[key]
+            for name in cls.__dataclass_fields__
+            if (key := name.replace("_", "-")) in found or name not in OPTIONAL
+        }
         lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
         for name, kind in TYPES.items():
             if not isinstance(fields[name], kind):
@@ -96,13 +108,19 @@ class About:
 
 
 def write_model(
-    folder: Path, about: About, predictor: Predictor, frozen: Layers | None = None, private: bool = False
+    folder: Path,
+    about: About,
+    predictor: Predictor,
+    frozen: Layers | None = None,
+    body: Layers | None = None,
+    private: bool = False,
 ) -> None:
     """Write ``model.safetensors``, which holds the predictor and its description, and ``model.json``.
 
-    `frozen` has the arrays that each network of the predictor lacks; the file has them once. Each file is
-    written whole or not at all; the same model has the same bytes. A `private` one, which may hold a site's
-    data, is for this account alone. A `RunError` says why they cannot be written.
+    `frozen` has the arrays that each network of the predictor lacks; the file has them once. `body` has those
+    of what makes features, which never change: ``body.safetensors`` is written once. Each file is written
+    whole or not at all; the same model has the same bytes. A `private` one, which may hold a site's data, is
+    for this account alone. A `RunError` says why they cannot be written.
     """
     parts = predictor.parts
     groups = {**parts.networks, **parts.others}
@@ -129,6 +147,8 @@ def write_model(
     try:
         make_private(folder) if private else folder.mkdir(parents=True, exist_ok=True)
         mode = PRIVATE if private else None
+        if body and not (folder / BODY).exists():
+            write_atomically(folder / BODY, save({name: np.asarray(a) for name, a in body.items()}), mode)
         write_atomically(folder / MODEL, save(arrays, {KEY: json.dumps(description)}), mode)
         write_atomically(folder / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode(), mode)
     except OSError as error:
@@ -177,6 +197,23 @@ def read_model(folder: Path) -> tuple[About, Predictor]:
             thing="model",
             value=path,
         ) from error
+
+
+def read_body(folder: Path, digest: str) -> Layers:
+    """Return the arrays of what makes features for the model in a folder.
+
+    A `RunError` says that they are missing, damaged, or not those with which the model was trained.
+    """
+    path, remedy = folder / BODY, "restore it from a copy, or run again"
+    try:
+        arrays: Layers = load_file(path)
+    except Exception as error:
+        message = f"the model's body '{path}' cannot be read ({error})"
+        raise RunError(message, thing="body", value=path, remedy=remedy) from error
+    if checksum({}, arrays) != digest:
+        message = f"'{path}' is not the body with which the model was trained"
+        raise RunError(message, thing="body", value=path, remedy=remedy)
+    return arrays
 
 
 def _why_none(folder: Path) -> str:

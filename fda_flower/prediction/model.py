@@ -1,5 +1,6 @@
 """A loaded model: how new samples in Python become its inputs, what it predicts, and its export."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -28,11 +29,13 @@ from fda_flower.datasets.table_reading import (
 )
 from fda_flower.errors import ConfigError, RunError, unknown
 from fda_flower.files import MODEL
-from fda_flower.models import build_architecture
+from fda_flower.models import Train, build_architecture
 from fda_flower.models.devices import find_device
 from fda_flower.models.own import is_reference
 from fda_flower.models.parts import replace_head
-from fda_flower.prediction.files import About, read_model
+from fda_flower.models.split import Split, split
+from fda_flower.prediction.features import FeatureStore, features
+from fda_flower.prediction.files import About, read_body, read_model
 from fda_flower.prediction.passes import Drawing, Passes, load_layers, seeded
 from fda_flower.prediction.predictors import Predictor
 
@@ -157,8 +160,9 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
             value=path,
         )
     find_device(device)
+    body = read_body(path.parent, about.body) if about.body else {}
     try:
-        model = LoadedModel(about, predictor, device)
+        model = LoadedModel(about, predictor, device, body)
         model.check()
     except Exception as error:  # A description may ask for anything.
         raise RunError(
@@ -181,9 +185,14 @@ class LoadedModel:
         What predicts.
     preparation : Preparation or None
         How raw samples become inputs; None if they are the inputs.
+    body : Layers
+        Arrays of what makes features of inputs; empty if nothing does.
     """
 
-    def __init__(self, about: About, predictor: Predictor, device: str = "cpu") -> None:
+    def __init__(
+        self, about: About, predictor: Predictor, device: str = "cpu", body: Layers | None = None
+    ) -> None:
+        self.body = body or {}
         self.about, self.predictor = about, predictor
         found = about.preparation
         self.preparation = None if found is None else Preparation.from_json(found)
@@ -209,7 +218,7 @@ class LoadedModel:
 
     def check(self) -> None:
         """Build the network, and compare its arrays with the predictor's; an exception says what is wrong."""
-        network = _without_memory(self.about)
+        network = _without_memory(self.about).end
         wanted = {name: tuple(array.shape) for name, array in network.state_dict().items()}
         for layers in self.predictor.parts.networks.values():
             found = {name: array.shape for name, array in layers.items()}
@@ -241,7 +250,17 @@ class LoadedModel:
     @cached_property
     def module(self) -> nn.Module:
         """What maps inputs to outputs, in evaluation mode: the network, or one module of all that predict."""
-        return self.predictor.module(self._build).to(self._device).eval().requires_grad_(False)
+        module = self.predictor.module(self._build)
+        module = module if self._parts.front is None else nn.Sequential(self._parts.front, module)
+        return module.to(self._device).eval().requires_grad_(False)
+
+    @cached_property
+    def _parts(self) -> Split:
+        """What makes features, if anything does, and a network for them, whose arrays are to be replaced."""
+        parts = build(self.about)
+        if parts.front is not None:
+            load_layers(parts.front, self.body)
+        return parts
 
     def predict(self, samples: Any) -> Array:
         """Return each sample's class, one of `classes_`, or a regression's numbers, ``(n,)`` or ``(n, C)``.
@@ -280,7 +299,9 @@ class LoadedModel:
 
         They are what the target's evaluation has of the samples.
         """
-        network = build(self.about).to(self._device)
+        if (front := self._parts.front) is not None:
+            samples = features(front.to(self._device), samples, FeatureStore(None, {}), self._device)
+        network = copy.deepcopy(self._parts.end).to(self._device)
         passes = Passes(network, samples.to(self._device), drawing)
         return np.asarray(self.predictor.outputs(passes).cpu().numpy())
 
@@ -321,7 +342,7 @@ class LoadedModel:
         )
 
     def _build(self, layers: Layers) -> nn.Module:
-        network = build(self.about)
+        network = copy.deepcopy(self._parts.end)
         load_layers(network, layers)
         return network.eval()
 
@@ -345,7 +366,7 @@ def probabilities(outputs: Array) -> Array:
     return np.asarray(torch.from_numpy(outputs).double().softmax(dim=1).numpy())
 
 
-def _without_memory(about: About) -> nn.Module:
+def _without_memory(about: About) -> Split:
     """Return a network whose arrays have shapes alone, so that a size that no array has takes no memory."""
     if not is_reference(about.network):
         with suppress(Exception), torch.device("meta"):
@@ -353,13 +374,17 @@ def _without_memory(about: About) -> nn.Module:
     return build(about)  # not every network of another package can be built so
 
 
-def build(about: About) -> nn.Module:
-    """Return a network of a model's architecture, whose arrays are to be replaced."""
+def build(about: About) -> Split:
+    """Return a network of a model's architecture, cut as it was trained, whose arrays are to be replaced."""
     network = build_architecture(about.network, about.shape, about.classes, about.network_options)
-    if about.prototypes is not None:
-        with torch.random.fork_rng([]):
-            replace_head(network, torch.zeros(1, *about.shape), about.prototypes)
-    return network
+    with torch.random.fork_rng([]):
+        parts = split(network, Train.read(about.train), about.shape, about.network)
+        if about.prototypes is not None:
+            x = torch.zeros(1, *about.shape)
+            with torch.no_grad():
+                x = x if parts.front is None else parts.front(x)
+            replace_head(parts.end, x, about.prototypes)
+    return parts
 
 
 def _tensor(raw: Any) -> Tensor:

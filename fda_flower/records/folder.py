@@ -19,6 +19,7 @@ from safetensors.numpy import save
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import (
+    BODY,
     DESCRIPTION,
     LOCK,
     MODEL,
@@ -353,7 +354,8 @@ class RunFolder:
         description = self.path / DESCRIPTION
         if not description.exists() or json.loads(description.read_text())["round"] != number:
             return {}
-        return {name: self.path / name for name in (MODEL, DESCRIPTION)}
+        names = (MODEL, BODY, DESCRIPTION) if (self.path / BODY).exists() else (MODEL, DESCRIPTION)
+        return {name: self.path / name for name in names}
 
     def _keep_model(self, number: int) -> None:
         for name, path in self._model_files(number).items():

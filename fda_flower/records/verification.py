@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from fda_flower.errors import ConfigError, FdaError
-from fda_flower.files import DESCRIPTION, MODEL, file_hash
+from fda_flower.files import BODY, DESCRIPTION, MODEL, file_hash
 from fda_flower.records.folder import (
     CHECKPOINT,
     CHOSEN,
@@ -111,7 +111,7 @@ def _model_problems(folder: RunFolder, links: Sequence[Link], checkpoint: str) -
         if (place / MODEL).exists():
             yield from _server_model_problems(folder, place, checkpoint)
         return
-    for name in (MODEL, DESCRIPTION):
+    for name in (name for name in (MODEL, BODY, DESCRIPTION) if name != BODY or BODY in links[-1].files):
         shown = (place / name).relative_to(folder.path)
         if not (place / name).exists():
             yield f"there is no {shown}"

@@ -13,7 +13,7 @@ from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 from fda_flower.metrics import headline_metric
-from fda_flower.models import MODELS, check_name, find_model
+from fda_flower.models import MODELS, Train, check_installed, check_name, find_model, is_pretrained
 from fda_flower.models.devices import check_device, check_precision
 from fda_flower.models.own import may_import
 from fda_flower.names import known_name, read_options, split_options
@@ -71,6 +71,8 @@ class RunConfig(RunSettings):
         self._set("target", data.target_name)
         if self.model == AUTO:
             self._set("model", data.fitting_model)
+            check_installed(self.model)
+        _ = self.trained
         check_choice("batches", self.batches, BATCHES)
         _ = self.headline
         # Building these validates their fields.
@@ -224,10 +226,23 @@ class RunConfig(RunSettings):
         return PrivacySettings(**{each.name: getattr(self, each.name) for each in fields(PrivacySettings)})
 
     @property
+    def trained(self) -> Train:
+        """What of the network is trained."""
+        if self.train != AUTO:
+            return Train.read(self.train)
+        return Train("head" if is_pretrained(self.model, dict(self.model_options)) else "all")
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the sources."""
+        usual = 0.001 if self.trained.what == "head" else 0.003
+        return usual if self.learning_rate is None else self.learning_rate
+
+    @property
     def source_training(self) -> LocalTraining:
         """How the sources train."""
         cut, _ = BATCHES[self.batches]
-        rate, size = self.learning_rate, self.batch_size
+        rate, size = self.rate, self.batch_size
         return LocalTraining(rate, size, self.epochs, self.optimizer, cut, class_weights=self.class_weights)
 
     @property

@@ -16,7 +16,6 @@ from fda_flower.datasets import FederatedDataset, load_domain
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError
 from fda_flower.files import MODEL, derive_seed, versions
-from fda_flower.models import build_model
 from fda_flower.models.own import only_read
 from fda_flower.prediction.files import About, read_model, write_model
 from fda_flower.prediction.model import LoadedModel
@@ -25,16 +24,11 @@ from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.records.folder import CHECKPOINT, CHOSEN, CHOSEN_MODEL, CONFIG, RunFolder
 from fda_flower.records.record import has_stopped
 from fda_flower.runs.config import RunConfig
+from fda_flower.runs.network import body_of, make_model
 from fda_flower.wire.protocol import FROZEN
 
 DATA = "data"
 """The entry of ``config.json`` with the form of the data, as the nodes report it."""
-
-
-def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Return the initial global model; what is frozen in it is the same wherever it is made."""
-    seed = derive_seed(config.seed, "model")
-    return build_model(config.model, shape, classes, seed, dict(config.model_options))
 
 
 def publisher(
@@ -61,7 +55,9 @@ def publisher(
     )
 
     def publish(predictor: Predictor, round: int) -> None:
-        write_model(folder, replace(about, round=round), predictor, frozen_layers(network), private=True)
+        digest, body = body_of(config, site.shape, site.classes)
+        now = replace(about, round=round, body=digest)
+        write_model(folder, now, predictor, frozen_layers(network), body, private=True)
 
     return publish
 
@@ -90,7 +86,8 @@ def write_global_model(path: Path, config: RunConfig) -> None:
         frozen: Layers = {}
         if FROZEN in data:
             frozen = frozen_layers(make_model(config, about.shape, about.classes))
-        write_model(folder, about, Single(checkpoint.model), frozen)
+        digest, body = body_of(config, about.shape, about.classes)
+        write_model(folder, replace(about, body=digest), Single(checkpoint.model), frozen, body)
 
 
 def _settings_of(run: Path) -> dict[str, Any]:
@@ -146,6 +143,7 @@ def _about(config: RunConfig, shape: tuple[int, ...], classes: int) -> About:
         domain=config.data.target_name,
         network=config.model,
         network_options=dict(config.model_options),
+        train=str(config.trained),
         shape=shape,
         classes=classes,
         regression=config.regression,

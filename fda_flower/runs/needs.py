@@ -11,13 +11,18 @@ from fda_flower.models.parts import batch_norm_names, has_body, head_of
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a run before training; `unlabelled` is None if the target does not say."""
+    """What is known of a run before training.
+
+    `unlabelled` is None if the target does not say; `on_features` tells whether a frozen front, which
+    `model` lacks, makes features first.
+    """
 
     model: nn.Module
     model_name: str
     sources: int
     unlabelled: int | None
     regression: bool
+    on_features: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,13 +44,13 @@ def _has_head(facts: Facts) -> bool:
 NEEDS: dict[str, Need] = {
     "body": Need(
         "a network with layers before its head",
-        lambda facts: has_body(facts.model),
+        lambda facts: facts.on_features or has_body(facts.model),
         "'{model}' is its own head: choose another model, such as mlp or cnn",
     ),
     "trained body": Need(
         "a network that trains layers before its head",
         lambda facts: has_body(facts.model, trained=True),
-        "all of '{model}' are frozen: train some of them",
+        "all of '{model}' are frozen: train some of them, as with --train last",
     ),
     "head": Need(
         "a network with a linear layer or a module 'head'",

@@ -227,8 +227,15 @@ class RunSettings:
         shown="one that fits the data set",
     )
     model_options: Options = _training((), "Option of the network, such as weights=imagenet.")
+    train: str = _training(
+        AUTO,
+        "What of the network trains: head, last (block and what follows), adapters:RANK, or all.",
+        shown="head of a pretrained network, else all",
+    )
     optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")
-    learning_rate: float = _training(0.003, "Learning rate of the sources.")
+    learning_rate: float | None = _training(
+        None, "Learning rate of the sources.", shown="0.003, of a frozen body's head 0.001"
+    )
     batch_size: int = _training(16, "Batch size of the sources.")
     target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")
     target_batch_size: int = _training(4, "Batch size of the target.")

@@ -158,7 +158,7 @@ def test_data_that_have_been_corrected_are_read_again(tmp_path, dataset, thing, 
 
 def test_domains_of_a_shift_are_mapped_with_the_same_bits_and_share_their_test_samples(tmp_path):
     spec, path = DataSpec("digits", num_sources=2, target_samples=20, seed=3), tmp_path / "data.pt"
-    write_shared(spec, path)
+    write_shared(load_federation(spec), path)
     assert load_federation.cache_info().currsize == 0, "none of it is left in the process that wrote it"
     for name in spec.domain_names:
         ours, loaded = shared_domain(path, name), load_domain(spec, name)
@@ -177,7 +177,7 @@ def test_images_stay_in_their_files(tmp_path):
     options = (("domains", "a,b"), ("image_size", 16))
     spec = DataSpec("images", dataset_options=options, data_dir=str(tmp_path), target="b")
     path = tmp_path / "data.pt"
-    write_shared(spec, path)
+    write_shared(load_federation(spec), path)
     mine, theirs = (found.domains["b"] for found in (shared_domain(path, "b"), load_domain(spec, "b")))
     everything = torch.arange(len(mine.test))
     assert torch.equal(mine.test.x[everything], theirs.test.x[everything])
@@ -186,4 +186,4 @@ def test_images_stay_in_their_files(tmp_path):
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
     path = tmp_path / "missing/data.pt"
     with pytest.raises(RunError, check=names("data", path, "or set TMPDIR")):
-        write_shared(DataSpec("digits", num_sources=2), path)
+        write_shared(load_federation(DataSpec("digits", num_sources=2)), path)

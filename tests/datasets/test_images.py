@@ -272,7 +272,7 @@ def test_an_invalid_size_is_an_error(text):
 
 
 def test_the_network_fits_the_size_and_is_asked_for_where_it_is_unknown(tmp_path):
-    sizes = {"63x224": "cnn", "64": "resnet18", 224: "resnet18"}
+    sizes = {"63x224": "cnn", "64": "efficientnet-lite0", 224: "efficientnet-lite0"}
     assert {size: network_for_images({"image_size": size}) for size in sizes} == sizes
     assert (network_for_inputs({}), network_for_inputs({"image_size": 8})) == ("mlp", "cnn")
     with pytest.raises(ConfigError, check=names("option 'image_size'", None, "image_size=64")):

@@ -161,7 +161,7 @@ def test_a_damaged_cifar_archive_is_named(archive):
 def test_without_a_folder_it_is_downloaded_or_the_error_says_why_not(
     archives, archive, tmp_path, monkeypatch, load, name
 ):
-    monkeypatch.setattr("fda_flower.datasets.torchvision_sets.CACHE", tmp_path / "cache")
+    monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path / "cache"))
     with pytest.raises(ConfigError, check=names(name, remedy="--data-dir")):
         load(None, 0)
 

@@ -11,7 +11,7 @@ from same_bits import assert_same, with_batch_norm, without_seconds
 
 from fda_flower import RunConfig, run
 from fda_flower.client_app import make_client_app
-from fda_flower.datasets.federation import write_shared
+from fda_flower.datasets.federation import load_federation, write_shared
 from fda_flower.engines import Resources, run_ray
 from fda_flower.errors import RunError
 from fda_flower.runs.methods import METHODS
@@ -116,7 +116,7 @@ def test_a_run_that_fails_on_ray_raises(tmp_path, monkeypatch):
 
 def test_a_process_builds_the_app_once_and_the_app_holds_no_data(tmp_path):
     config = RunConfig(model="mlp", target_samples=12, device="cpu", seed=7)
-    write_shared(config.data, tmp_path / "data.pt")
+    write_shared(load_federation(config.data), tmp_path / "data.pt")
     pickled = pickle.dumps(PickledOnce(make_client_app(config, data=tmp_path / "data.pt")))
     assert len(pickled) < 20_000
     app = pickle.loads(pickled)

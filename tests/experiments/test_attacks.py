@@ -27,7 +27,7 @@ from fda_flower.experiments.attacks import (
     read_attack,
 )
 from fda_flower.experiments.run import RUNNERS, RunRequest, run_config
-from fda_flower.runs.model_folder import make_model
+from fda_flower.runs.network import make_model
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
 
 EVERY = [

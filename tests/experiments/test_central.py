@@ -20,8 +20,8 @@ from fda_flower.experiments.references import OPTIMIZER, TRAINED, Reference, Tra
 from fda_flower.files import derive_seed
 from fda_flower.records.folder import RunFolder
 from fda_flower.runs.methods import CENTRAL, METHODS, PREFIX, check_federated, find_method
-from fda_flower.runs.model_folder import make_model
 from fda_flower.runs.needs import NEEDS
+from fda_flower.runs.network import make_model
 from fda_flower.server_app import run_server
 
 
@@ -64,15 +64,15 @@ def changed(monkeypatch):
     """Replace domains of the federation that the trainer loads; the settings stay as they are."""
 
     def change(change_domain, *names):
-        def load(spec):
-            data = load_federation(spec)
+        def load(config):
+            data = load_federation(config.data)
             domains = {
                 name: change_domain(domain) if name in names else domain
                 for name, domain in data.domains.items()
             }
             return replace(data, domains=domains)
 
-        monkeypatch.setattr(references, "load_federation", load)
+        monkeypatch.setattr(references, "all_data", load)
 
     return change
 

@@ -12,7 +12,8 @@ from fda_flower import RunConfig, run
 from fda_flower.clients import DomainClient
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.prediction.model import load
-from fda_flower.runs.model_folder import make_model, write_global_model
+from fda_flower.runs.model_folder import write_global_model
+from fda_flower.runs.network import make_model
 from fda_flower.wire.protocol import FROZEN
 
 NETWORK = """

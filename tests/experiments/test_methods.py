@@ -19,7 +19,7 @@ from fda_flower.clients.local_part import LocalPartSource
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, Model
 from fda_flower.models.parts import head_names
-from fda_flower.runs.model_folder import make_model
+from fda_flower.runs.network import make_model
 
 FEW: dict[str, Any] = {"device": "cpu", "target_samples": 10, "model": "mlp"}
 SMALL: dict[str, Any] = {

@@ -60,7 +60,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"rounds": 0}, "rounds", "0"),
     *(({"rounds": number}, "option", "rounds") for number in (2.5, "many")),
     ({"rounds": None}, "rounds", "None"),
-    ({"learning_rate": None}, "learning_rate", "None"),
+    ({"batch_size": None}, "batch_size", "None"),
     ({"seed": -1}, "seed", "-1"),
     ({"threads": 0}, "threads or cpus-per-client", "0"),
     ({"epochs": 0}, "epochs", "0"),

@@ -18,7 +18,6 @@ from naming import names
 from same_bits import bits
 from sites import run_sites
 
-import fda_flower.datasets
 from fda_flower import RunConfig
 from fda_flower.aggregation import CountSketch
 from fda_flower.client_app import make_client_app
@@ -344,7 +343,7 @@ def no_data(monkeypatch):
     def load(spec, name):
         raise AssertionError("data were read")
 
-    monkeypatch.setattr(fda_flower.datasets, "load_domain", load)
+    monkeypatch.setattr("fda_flower.runs.network.load_domain", load)
 
 
 ASKS_SKETCH: dict[str, Any] = {"batch_updates": "sketch", "sketch_size": 8, "sketch_seed": 1}

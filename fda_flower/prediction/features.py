@@ -1,0 +1,162 @@
+"""Features: what the frozen front of a network makes of each sample, computed once and kept."""
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+from torch import Tensor, nn
+
+from fda_flower.datasets import Domain, FederatedDataset, Samples
+from fda_flower.datasets.preparation import ImageFiles
+from fda_flower.errors import RunError
+from fda_flower.files import PRIVATE, checksum, make_private, write_atomically
+
+COSTS = logging.getLogger("flwr.costs")
+"""Tells what takes long, as `fda_flower.records.record.COSTS` does."""
+
+KEY = 16
+"""Bytes of the digest of a sample."""
+
+
+def digest_of(front: nn.Module) -> str:
+    """Return a digest of a front's arrays, which is the same wherever they are."""
+    return checksum({}, {name: tensor.cpu().numpy() for name, tensor in front.state_dict().items()})
+
+
+@dataclass
+class FeatureStore:
+    """Features by sample, in memory and, with a folder, in files that later runs read.
+
+    A file is written whole or not at all, and has the features of what was new; a damaged one is computed
+    again. A folder that cannot be written to is left alone.
+    """
+
+    folder: Path | None
+    known: dict[bytes, Tensor]
+
+    @classmethod
+    def of(cls, digest: str, folder: Path | None) -> "FeatureStore":
+        """Return the store of the features of a front with this digest, with those that a folder holds."""
+        own = None if folder is None else folder / digest[:32]
+        store = cls(own, {})
+        for path in sorted(own.glob("*.safetensors")) if own is not None and own.is_dir() else ():
+            try:
+                arrays = load_file(path)
+                rows = torch.from_numpy(arrays["rows"])
+                store.known |= {key.tobytes(): row for key, row in zip(arrays["keys"], rows, strict=True)}
+            except (OSError, SafetensorError, KeyError, ValueError):
+                path.unlink(missing_ok=True)
+        return store
+
+    def add(self, keys: Sequence[bytes], rows: Tensor) -> None:
+        """Add features of samples, in memory and in a file."""
+        self.known |= dict(zip(keys, rows, strict=True))
+        if self.folder is None:
+            return
+        arrays = {"keys": np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY), "rows": rows.numpy()}
+        name = hashlib.sha256(b"".join(keys)).hexdigest()[:32]
+        try:
+            make_private(self.folder)
+            write_atomically(self.folder / f"{name}.safetensors", save(arrays), PRIVATE)
+        except OSError:
+            self.folder = None
+
+
+def features(front: nn.Module, samples: Samples, store: FeatureStore, device: torch.device) -> Samples:
+    """Return samples whose inputs are the features of what they were, float32, on the CPU.
+
+    Each sample passes by itself, so that its features have the same bits whatever comes with it. Noise is
+    drawn once, from a seed that the samples give, and such features are not stored.
+
+    Parameters
+    ----------
+    front : Module
+        On the `device`, in evaluation mode.
+    samples : Samples
+        Images or rows.
+    store : FeatureStore
+        What is known, and takes what is not.
+    device : torch.device
+        Where the front computes.
+    """
+    if not len(samples):
+        return replace(samples, x=torch.zeros(0))
+    keys = _keys(samples.x)
+    if samples.noise:
+        seed = int.from_bytes(hashlib.blake2b(b"".join(keys), digest_size=7).digest())
+        x = torch.cat([x for x, _ in samples.batches(1, torch.Generator().manual_seed(seed))])
+        rows = _computed(front, x, range(len(x)), device)
+        return replace(samples, x=torch.stack(rows), noise=0.0)
+    first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in store.known}
+    if first:
+        if store.folder is not None:
+            COSTS.info("%d samples pass the frozen part of the network, once", len(first))
+        store.add(list(first), torch.stack(_computed(front, samples.x, list(first.values()), device)))
+    return replace(samples, x=torch.stack([store.known[key] for key in keys]))
+
+
+def _computed(
+    front: nn.Module, x: Tensor | ImageFiles, places: Sequence[int], device: torch.device
+) -> list[Tensor]:
+    def one(place: int) -> Tensor:
+        sample = x[place : place + 1].to(device)
+        sample = sample.float() / 255 if sample.dtype == torch.uint8 else sample
+        with torch.inference_mode():
+            row: Tensor = front(sample)[0].float().cpu()
+        return row.clone()
+
+    cores = 1 if device.type != "cpu" else len(os.sched_getaffinity(0))
+    with _one_thread(), ThreadPoolExecutor(cores) as pool:
+        rows = list(pool.map(one, places))
+    if not all(bool(row.isfinite().all()) for row in rows):
+        raise RunError("the frozen part of the network returns numbers that are not finite", thing="network")
+    return rows
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Have each pass use one thread: several samples pass at the same time, and the bits stay."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _keys(x: Tensor | ImageFiles) -> list[bytes]:
+    """Return a digest of each sample: of its numbers or, where it is a file, of the file and its size."""
+    if isinstance(x, Tensor):
+        kind = f"{x.dtype}{tuple(x.shape[1:])}".encode()
+        contents: Iterator[bytes] = (row.tobytes() for row in x.cpu().numpy())
+    else:
+        kind = f"file{tuple(x.shape[1:])}".encode()
+        contents = (path.read_bytes() for path in x.paths)
+    return [hashlib.blake2b(kind + content, digest_size=KEY).digest() for content in contents]
+
+
+def domain_features(front: nn.Module, domain: Domain, store: FeatureStore, device: torch.device) -> Domain:
+    """Return a domain with features in place of its inputs."""
+    parts = ("train", "test", "unlabelled", "validation")
+    given = {name: part for name in parts if (part := getattr(domain, name)) is not None}
+    made: Any = {name: features(front, part, store, device) for name, part in given.items()}
+    return replace(domain, **made)
+
+
+def federation_features(
+    front: nn.Module, data: FederatedDataset, store: FeatureStore, device: torch.device
+) -> FederatedDataset:
+    """Return a federation's data, or a site's, with features in place of inputs; `shape` stays theirs."""
+    front = front.to(device).eval()
+    domains = {name: domain_features(front, each, store, device) for name, each in data.domains.items()}
+    return replace(data, domains=domains)

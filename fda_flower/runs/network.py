@@ -1,0 +1,99 @@
+"""A run's initial network, and the data as its clients train on them: features where its front is frozen."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fda_flower.aggregation import Layers
+from fda_flower.clients.exchange import frozen_digest
+from fda_flower.datasets import FederatedDataset, load_domain, load_federation
+from fda_flower.datasets.federation import shared_domain
+from fda_flower.files import cache_folder, checksum, derive_seed
+from fda_flower.models import Train, build_model
+from fda_flower.models.devices import find_device
+from fda_flower.models.split import Split, split
+from fda_flower.prediction.features import FeatureStore, digest_of, federation_features
+from fda_flower.runs.config import RunConfig
+
+
+def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return the initial global model, for features if its front is frozen; it is the same at all sites."""
+    options = tuple(dict(config.model_options).items())
+    return _split(config.model, options, config.trained, shape, classes, config.seed).end
+
+
+def front_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module | None:
+    """Return what of a run's network makes features of samples, if anything does."""
+    options = tuple(dict(config.model_options).items())
+    return _front(config.model, options, config.trained, shape, classes, config.seed)
+
+
+@lru_cache(maxsize=8)
+def _front(*network: Any) -> nn.Module | None:
+    """Return the front of a network, which the runs of many methods share."""
+    *_, trained, _, _, _ = network
+    return None if trained.what == "all" else _split(*network).front
+
+
+def _split(
+    name: str,
+    options: tuple[tuple[str, Any], ...],
+    trained: Train,
+    shape: tuple[int, ...],
+    classes: int,
+    seed: int,
+) -> Split:
+    network = build_model(name, shape, classes, derive_seed(seed, "model"), dict(options))
+    with torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(derive_seed(seed, "adapters"))
+        return split(network, trained, shape, name)
+
+
+def digest_of_frozen(config: RunConfig, shape: tuple[int, ...], classes: int, model: nn.Module) -> str:
+    """Return a digest of what is frozen in a run's network; empty for nothing."""
+    body, frozen = body_of(config, shape, classes)[0], frozen_digest(model)
+    return checksum({"body": body, "frozen": frozen}, {}) if body else frozen
+
+
+def body_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> tuple[str, Layers]:
+    """Return a digest of what makes features in a run, and its arrays; both are empty if nothing does."""
+    front = front_of(config, shape, classes)
+    return ("", {}) if front is None else _body(front)
+
+
+@lru_cache(maxsize=8)
+def _body(front: nn.Module) -> tuple[str, Layers]:
+    return digest_of(front), {name: tensor.cpu().numpy() for name, tensor in front.state_dict().items()}
+
+
+_stores = lru_cache(maxsize=2)(FeatureStore.of)
+
+
+def site_data(
+    config: RunConfig, name: str, shared: Path | None = None, folder: Path | None = None
+) -> FederatedDataset:
+    """Return the data of a site, as its client trains on them.
+
+    `shared` is a file that has those of all clients; `folder` is where a site keeps features, which are
+    otherwise kept in this account's cache.
+    """
+    if shared is not None:
+        return shared_domain(shared, name)
+    return _as_features(config, load_domain(config.data, name), folder)
+
+
+def all_data(config: RunConfig) -> FederatedDataset:
+    """Return the data of all clients, as they train on them."""
+    return _as_features(config, load_federation(config.data), None)
+
+
+def _as_features(config: RunConfig, data: FederatedDataset, folder: Path | None) -> FederatedDataset:
+    front = front_of(config, data.shape, data.classes)
+    if front is None:
+        return data
+    device = find_device(config.device)
+    kept = (cache_folder() if folder is None else folder) / "features"
+    return federation_features(front, data, _stores(_body(front)[0], kept), device)

@@ -1,0 +1,137 @@
+"""Runs of a network whose front makes features: what is trained travels, with any method and engine."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from naming import names
+from whole_runs import check_same, same_bits, untimed
+
+from fda_flower import RunConfig, load, run
+from fda_flower.datasets import load_domain
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.files import BODY, MODEL
+from fda_flower.records.verification import verify
+from fda_flower.runs.methods import find_method, method_names
+
+NETWORK = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, channels, classes):
+        super().__init__()
+        self.stem = nn.Conv2d(channels, 8, 3, 1, 1)
+        blocks = [nn.Sequential(nn.Conv2d(8, 8, 3, 1, 1), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(3)]
+        self.blocks = nn.Sequential(*blocks)
+        self.fc = nn.Linear(128, classes)
+
+    def forward(self, x):
+        return self.fc(nn.functional.avg_pool2d(self.blocks(self.stem(x)), 2).flatten(1))
+
+def net(shape, classes):
+    return Net(shape[0], classes)
+"""
+SETTINGS: dict[str, Any] = {
+    **{"shift": "rotate", "sources": 2, "device": "cpu", "seed": 3, "rounds": 2, "model": "blocks_net:net"},
+    **{"target_samples": 20, "source_samples": 30, "test_samples": 40, "train": "head"},
+}
+REFUSE: dict[str, set[str]] = {
+    "head": {"fedrep", "fedper", "fedbn", "central:coral", "central:mmd", "central:mme"},
+    "last": set(),
+}
+"""Methods that need what this part of the network lacks."""
+
+
+@pytest.fixture(autouse=True)
+def _network(tmp_path, monkeypatch):
+    (tmp_path / "blocks_net.py").write_text(NETWORK)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def probabilities(folder, settings):
+    model = load(folder, trust=True)
+    config = RunConfig(**settings)
+    test = load_domain(config.data, config.data.target_name).domains[config.data.target_name].test
+    return model, model.predict_proba(test.x.numpy()), test.y.numpy()
+
+
+@pytest.mark.parametrize("train", ["head", "last"])
+@pytest.mark.parametrize("method", [name for name in method_names() if not name.startswith("flower:")])
+def test_every_method_runs_on_features_or_says_what_it_needs(train, method, tmp_path):
+    settings = {**SETTINGS, "method": method, "train": train}
+    if method in REFUSE[train]:
+        with pytest.raises(ConfigError, check=names("method", method)):
+            run(**settings)
+        return
+    result = run(**settings, output=tmp_path / "run")
+    assert not any(name.startswith(("stem", "blocks.0", "blocks.1")) for name in result.model)
+    if not find_method(method).centralised and train == "head":
+        assert set(result.model) == {"head.weight", "head.bias"}
+    _, found, y = probabilities(tmp_path / "run", settings)
+    if method != "central:kd3a":
+        assert np.mean(found.argmax(axis=1) == y) == pytest.approx(result.history[-1]["accuracy"])
+
+
+@pytest.mark.parametrize("train", ["head", "adapters:2"])
+def test_it_has_the_same_bits_in_several_processes_and_resumed(train, tmp_path):
+    settings = {**SETTINGS, "method": "fedgp-auto", "train": train}
+    whole = run(**settings, output=tmp_path / "whole")
+    check_same(run(**settings, engine="local", workers=2), whole)
+    run(**{**settings, "rounds": 1}, output=tmp_path / "run")
+    resumed = run(**settings, output=tmp_path / "run", resume=True)
+    assert untimed(resumed.history)[-1] == untimed(whole.history)[-1]
+    assert same_bits(resumed.model, whole.model)
+    assert (tmp_path / "run" / BODY).read_bytes() == (tmp_path / "whole" / BODY).read_bytes()
+
+
+def test_the_model_file_has_what_was_trained_and_the_body_is_checked(tmp_path):
+    run(**SETTINGS, method="fedavg", output=tmp_path / "run")
+    body = tmp_path / "run" / BODY
+    assert (tmp_path / "run" / MODEL).stat().st_size < 10_000
+    before = load(tmp_path / "run", trust=True).predict_proba(np.zeros((1, 1, 8, 8), np.float32))
+    raw = bytearray(body.read_bytes())
+    raw[-3] ^= 1
+    body.write_bytes(raw)
+    with pytest.raises(RunError, check=names("body", body)):
+        load(tmp_path / "run", trust=True)
+    assert any(BODY in problem for problem in verify(tmp_path / "run").problems)
+    body.unlink()
+    with pytest.raises(RunError, check=names("body", body)):
+        load(tmp_path / "run", trust=True)
+    run(**SETTINGS, method="fedavg", output=tmp_path / "again")
+    again = load(tmp_path / "again", trust=True).predict_proba(np.zeros((1, 1, 8, 8), np.float32))
+    np.testing.assert_array_equal(before, again)
+
+
+def test_one_onnx_file_goes_from_pixels_to_probabilities(tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    from fda_flower.prediction.model import export
+
+    run(**SETTINGS, method="mixture", output=tmp_path / "run")
+    model, expected, _ = probabilities(tmp_path / "run", {**SETTINGS, "method": "mixture"})
+    export(model, tmp_path / "model.onnx", "onnx")
+    session = runtime.InferenceSession(tmp_path / "model.onnx")
+    config = RunConfig(**SETTINGS, method="mixture")
+    x = load_domain(config.data, config.data.target_name).domains[config.data.target_name].test.x
+    (found,) = session.run(None, {"samples": x.numpy().astype(np.float32)})
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_a_frozen_body_begins_with_the_rate_for_features():
+    assert RunConfig(**SETTINGS).rate == 0.001
+    assert RunConfig(**{**SETTINGS, "train": "all"}).rate == 0.003
+    assert RunConfig(**SETTINGS, learning_rate=0.01).rate == 0.01
+    assert str(RunConfig(model="mlp").trained) == "all"
+    assert str(RunConfig(model="resnet18", model_options={"weights": "a.pth"}).trained) == "head"
+
+
+def test_noise_is_drawn_once(tmp_path):
+    torch.manual_seed(0)
+    result = run(**{**SETTINGS, "shift": "noise"}, method="fedavg", output=tmp_path / "run")
+    model = load(tmp_path / "run", trust=True)
+    assert model.about.train == "head"
+    assert result.history[-1]["round"] == 2

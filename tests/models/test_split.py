@@ -1,0 +1,165 @@
+"""What of a network is trained, and where it is cut: what comes before makes features, once."""
+
+from typing import Any, cast
+
+import pytest
+import torch
+from naming import names
+from torch import nn
+
+from fda_flower.errors import ConfigError
+from fda_flower.models import Train, build_model
+from fda_flower.models.parts import frozen_names
+from fda_flower.models.split import Features, split
+
+SHAPE = (3, 16, 16)
+
+
+class Net(nn.Module):
+    """A stem, blocks with BatchNorm, a layer after them, and a head; some networks do more between these."""
+
+    def __init__(self, adds: bool = False) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, 2, 1)
+        self.blocks = nn.Sequential(*(self._block() for _ in range(3)))
+        self.after = nn.Conv2d(8, 12, 1)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(12, 5)
+        self.adds = adds
+
+    def _block(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(8, 8, 3, 1, 1, groups=8), nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU()
+        )
+
+    def forward(self, x):
+        x = self.stem(x) + (1.0 if self.adds else 0.0)
+        return self.classifier(torch.flatten(self.pool(self.after(self.blocks(x)).relu()), 1))
+
+
+def net(adds=False):
+    torch.manual_seed(0)
+    network = Net(adds)
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d) and module.running_mean is not None:
+            assert module.running_var is not None
+            nn.init.normal_(module.running_mean)
+            nn.init.uniform_(module.running_var, 0.5, 2)
+    return network.eval()
+
+
+X = torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(1))
+
+
+def outputs(module):
+    with torch.no_grad():
+        return module.eval()(X)
+
+
+def trained(end):
+    return [name for name, parameter in end.named_parameters() if parameter.requires_grad]
+
+
+LAST = [f"blocks.2.{name}" for name in ("0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias")]
+HEAD = ["classifier.weight", "classifier.bias"]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("all", Train("all")),
+        ("head", Train("head")),
+        ("last", Train("last")),
+        ("adapters:4", Train("adapters", 4)),
+    ],
+)
+def test_what_is_trained_is_one_of_four_words(text, read):
+    assert Train.read(text) == read
+
+
+@pytest.mark.parametrize("text", ["body", "adapters", "adapters:0", "adapters:two", "head:3", ""])
+def test_another_word_is_refused_with_those_that_there_are(text):
+    with pytest.raises(ConfigError, check=names("train", text, "adapters:RANK")):
+        Train.read(text)
+
+
+def test_all_is_the_network_itself():
+    network = net()
+    parts = split(network, Train("all"), SHAPE)
+    assert parts.front is None
+    assert parts.end is parts.whole is network
+
+
+def test_a_head_is_cut_off_and_takes_features_of_about_unit_size():
+    whole = outputs(net())
+    parts = split(net(), Train("head"), SHAPE)
+    assert trained(parts.end) == ["head.weight", "head.bias"]
+    front = cast(Features, parts.front)
+    head = cast(nn.Linear, parts.end.get_submodule("head"))
+    with torch.no_grad():
+        rows = front(X)
+        torch.testing.assert_close(head(rows / front.factor), whole)
+    assert 0.4 < rows.square().mean().sqrt() < 2.5
+    assert float(front.factor.log2()) % 1 == 0
+    assert not any(parameter.requires_grad for parameter in front.parameters())
+
+
+@pytest.mark.parametrize("train", ["last", "adapters:2"])
+@pytest.mark.parametrize("adds", [False, True], ids=["cut", "cannot be cut"])
+def test_before_the_last_block_a_network_is_cut_if_what_it_returns_stays(train, adds):
+    whole = outputs(net(adds))
+    parts = split(net(adds), Train.read(train), SHAPE)
+    assert torch.equal(outputs(parts.whole), whole), "adapters begin with nothing"
+    assert (parts.front is None) == adds
+    if train == "last":
+        assert trained(parts.end) == [*LAST, "after.weight", "after.bias", *HEAD]
+    names_here = set(parts.end.state_dict())
+    assert any(name.startswith("blocks.0") for name in names_here) == adds
+    assert all(
+        name in frozen_names(parts.end) for name in names_here if name.startswith(("stem", "blocks.0"))
+    )
+
+
+def test_adapters_have_orthonormal_rows_and_only_their_other_half_and_the_head_are_trained():
+    pytest.importorskip("peft")
+    end = split(net(), Train("adapters", 2), SHAPE).end
+    assert trained(end) == [f"{path}.lora_B.default.weight" for path in ("blocks.2.1", "after")] + HEAD
+    for path in ("blocks.2.1", "after"):
+        layer: Any = end.get_submodule(path)
+        rows = layer.lora_A["default"].weight.flatten(1)
+        torch.testing.assert_close(rows @ rows.T, torch.eye(2))
+    statistics = [name for name in end.state_dict() if "running" in name]
+    assert statistics
+    assert set(statistics) <= set(frozen_names(end))
+
+
+@pytest.mark.parametrize("name", ["torchvision:resnet18", "torchvision:mobilenet_v3_small"])
+def test_libraries_networks_are_cut(name):
+    x = torch.rand(2, 3, 32, 32)
+    network = build_model(name, (3, 32, 32), 4, 0).eval()
+    with torch.no_grad():
+        whole = network(x)
+        parts = split(network, Train("last"), (3, 32, 32))
+        assert parts.front is not None
+        assert torch.equal(parts.whole.eval()(x), whole)
+
+
+@pytest.mark.parametrize(
+    ("network", "train", "thing", "value"),
+    [
+        (nn.Sequential(nn.Conv2d(3, 5, 16), nn.Flatten()), "head", "", None),
+        (nn.Linear(4, 2), "head", "train", "head"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(768, 8), nn.ReLU(), nn.Linear(8, 5)), "last", "train", "net"),
+    ],
+    ids=["no head", "nothing but a head", "no blocks"],
+)
+def test_what_cannot_be_cut_is_named(network, train, thing, value):
+    with pytest.raises(ConfigError) as caught:
+        split(network, Train.read(train), SHAPE, "net")
+    assert (caught.value.thing, caught.value.value) == (thing, value)
+
+
+def test_adapters_need_layers_and_a_rank_that_fits_them():
+    pytest.importorskip("peft")
+    with pytest.raises(ConfigError, check=names("train", "adapters:9", "at most 8")):
+        split(net(), Train("adapters", 9), SHAPE)

@@ -1,0 +1,118 @@
+"""Features of a frozen body: once a sample, kept in memory and in files, the same bits in any company."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from fda_flower.datasets import Samples
+from fda_flower.datasets.preparation import ImageFiles
+from fda_flower.errors import RunError
+from fda_flower.prediction.features import FeatureStore, digest_of, features
+
+CPU = torch.device("cpu")
+
+
+class Front(nn.Module):
+    """Counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.layer = nn.Conv2d(3, 6, 3)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += len(x)
+        return self.layer(x).mean(dim=(2, 3))
+
+
+def images(count=5, noise=0.0):
+    x = torch.randint(0, 256, (count, 3, 8, 8), generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
+    return Samples(x, torch.arange(count), noise)
+
+
+def made(samples, front=None, folder=None):
+    front = front or Front()
+    return features(front, samples, FeatureStore.of(digest_of(front), folder), CPU)
+
+
+def test_each_sample_becomes_a_row_and_keeps_its_label():
+    front, samples = Front(), images()
+    found = made(samples, front)
+    with torch.no_grad():
+        torch.testing.assert_close(found.x, front(samples.x.float() / 255))
+    assert torch.equal(found.y, samples.y)
+
+
+def test_a_sample_has_the_same_bits_whatever_comes_with_it_and_passes_once():
+    front, samples = Front(), images()
+    store = FeatureStore.of(digest_of(front), None)
+    some = features(front, samples.take(torch.tensor([3, 1, 3])), store, CPU)
+    assert front.calls == 2, "the one that comes twice too"
+    everything = features(front, samples, store, CPU)
+    assert front.calls == 5
+    assert torch.equal(some.x, everything.x[[3, 1, 3]])
+    assert torch.equal(everything.x, made(samples).x)
+
+
+def test_a_later_process_reads_them_and_a_damaged_file_is_computed_again(tmp_path):
+    whole = made(images(), folder=tmp_path)
+    (file,) = (tmp_path / digest_of(Front())[:32]).iterdir()
+    assert file.stat().st_mode & 0o77 == 0, "they are private data"
+    again = Front()
+    assert torch.equal(made(images(), again, tmp_path).x, whole.x)
+    assert again.calls == 0
+    file.write_bytes(file.read_bytes()[:50])
+    assert torch.equal(made(images(), again, tmp_path).x, whole.x)
+    assert again.calls == 5
+
+
+def test_another_body_has_features_of_its_own(tmp_path):
+    made(images(), folder=tmp_path)
+    other = Front()
+    nn.init.zeros_(other.layer.weight)
+    made(images(), other, tmp_path)
+    assert other.calls == 5
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_folder_that_cannot_be_written_to_is_left_alone(tmp_path):
+    (tmp_path / "file").touch()
+    assert torch.equal(made(images(), folder=tmp_path / "file").x, made(images()).x)
+
+
+def test_noise_is_drawn_once_and_not_stored(tmp_path):
+    found = made(images(noise=0.5), folder=tmp_path)
+    assert found.noise == 0
+    assert not torch.equal(found.x, made(images()).x)
+    assert torch.equal(found.x, made(images(noise=0.5)).x)
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_files_have_the_features_of_their_images_and_are_known_by_their_content(tmp_path):
+    x = images().x
+    paths = [tmp_path / f"{number}.png" for number in range(5)]
+    for path, image in zip(paths, x, strict=True):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(path)
+    front = Front()
+    store = FeatureStore.of(digest_of(front), None)
+    files: Any = ImageFiles(tuple(paths), 8)
+    found = features(front, Samples(files, torch.arange(5)), store, CPU)
+    np.testing.assert_array_equal(found.x, made(images()).x)
+    paths[0].write_bytes(paths[1].read_bytes())
+    found = features(front, Samples(files, torch.arange(5)), store, CPU)
+    assert torch.equal(found.x[0], found.x[1])
+    assert front.calls == 5
+
+
+def test_features_that_are_not_finite_are_named():
+    front = Front()
+    nn.init.constant_(front.layer.weight, torch.inf)
+    with pytest.raises(RunError) as caught:
+        made(images(), front)
+    assert caught.value.thing == "network"
