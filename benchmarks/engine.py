@@ -38,7 +38,7 @@ class BareLoop:
     def __init__(self, config: RunConfig) -> None:
         federation = load_federation(config.data)
         self._target = federation.domains[federation.target]
-        self._learning_rate = config.learning_rate
+        self._learning_rate = config.rate
         self._clients: list[tuple[Domain, int, nn.Module]] = []
         for name, domain in federation.domains.items():
             model = build_model(config.model, federation.shape, federation.classes, seed=0)

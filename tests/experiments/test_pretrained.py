@@ -135,3 +135,16 @@ def test_noise_is_drawn_once(tmp_path):
     model = load(tmp_path / "run", trust=True)
     assert model.about.train == "head"
     assert result.history[-1]["round"] == 2
+
+
+def test_noise_of_privacy_is_put_on_what_is_sent_alone(tmp_path):
+    pytest.importorskip("peft")
+    settings = {**SETTINGS, "method": "fedavg", "train": "adapters:2", "rounds": 1}
+    run(**settings, output=tmp_path / "plain")
+    private = run(**settings, dp_clip=1.0, dp_noise=0.5, output=tmp_path / "private")
+    sent = [name for name in private.model if "lora_A" in name or "base_layer" in name or "running" in name]
+    assert not sent
+    networks = [load(tmp_path / name, trust=True).module.state_dict() for name in ("plain", "private")]
+    for name, array in networks[0].items():
+        moves = "lora_B" in name or "fc." in name
+        assert torch.equal(array, networks[1][name]) != moves, name
