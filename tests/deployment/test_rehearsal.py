@@ -145,6 +145,6 @@ def test_a_superlink_that_is_killed_ends_the_rehearsal_with_what_it_said(start, 
     said, _ = command.communicate()
     assert command.returncode == 1, said
     assert "superlink ended with exit code" in said
-    assert "Traceback" not in said
+    assert "fda_flower" not in said.partition("Traceback")[2], "Flower's processes may say where they were"
     assert (tmp_path / "out" / "logs" / "superlink.log").exists()
     assert left_over(tmp_path) == ([], [])
