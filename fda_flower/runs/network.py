@@ -1,8 +1,8 @@
 """A run's initial network, and the data as its clients train on them: features where its front is frozen."""
 
+import copy
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -11,6 +11,7 @@ from fda_flower.aggregation import Layers
 from fda_flower.clients.exchange import frozen_digest
 from fda_flower.datasets import FederatedDataset, load_domain, load_federation
 from fda_flower.datasets.federation import shared_domain
+from fda_flower.datasets.spec import Pairs
 from fda_flower.files import cache_folder, checksum, derive_seed
 from fda_flower.models import Train, build_model
 from fda_flower.models.devices import find_device
@@ -21,35 +22,37 @@ from fda_flower.runs.config import RunConfig
 
 def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
     """Return the initial global model, for features if its front is frozen; it is the same at all sites."""
-    options = tuple(dict(config.model_options).items())
-    return _split(config.model, options, config.trained, shape, classes, config.seed).end
+    if config.trained.what == "all":
+        return _build(config.model, _options(config), shape, classes, config.seed)
+    return copy.deepcopy(_parts(config, shape, classes).end)
 
 
 def front_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module | None:
     """Return what of a run's network makes features of samples, if anything does."""
-    options = tuple(dict(config.model_options).items())
-    return _front(config.model, options, config.trained, shape, classes, config.seed)
+    return None if config.trained.what == "all" else _parts(config, shape, classes).front
 
 
-@lru_cache(maxsize=8)
-def _front(*network: Any) -> nn.Module | None:
-    """Return the front of a network, which the runs of many methods share."""
-    *_, trained, _, _, _ = network
-    return None if trained.what == "all" else _split(*network).front
+def _parts(config: RunConfig, shape: tuple[int, ...], classes: int) -> Split:
+    return _split(config.model, _options(config), shape, classes, config.seed, config.trained)
 
 
+@lru_cache(maxsize=2)
 def _split(
-    name: str,
-    options: tuple[tuple[str, Any], ...],
-    trained: Train,
-    shape: tuple[int, ...],
-    classes: int,
-    seed: int,
+    name: str, options: Pairs, shape: tuple[int, ...], classes: int, seed: int, trained: Train
 ) -> Split:
-    network = build_model(name, shape, classes, derive_seed(seed, "model"), dict(options))
+    """Return a network in two, which the runs of many methods share."""
+    network = _build(name, options, shape, classes, seed)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(derive_seed(seed, "adapters"))
         return split(network, trained, shape, name)
+
+
+def _build(name: str, options: Pairs, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+    return build_model(name, shape, classes, derive_seed(seed, "model"), dict(options))
+
+
+def _options(config: RunConfig) -> Pairs:
+    return tuple(dict(config.model_options).items())
 
 
 def digest_of_frozen(config: RunConfig, shape: tuple[int, ...], classes: int, model: nn.Module) -> str:
@@ -64,7 +67,7 @@ def body_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> tuple[st
     return ("", {}) if front is None else _body(front)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=2)
 def _body(front: nn.Module) -> tuple[str, Layers]:
     return digest_of(front), {name: tensor.cpu().numpy() for name, tensor in front.state_dict().items()}
 
