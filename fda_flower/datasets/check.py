@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.datasets import images
-from fda_flower.datasets.own_data import visible
+from fda_flower.datasets.own_data import network_for_images, visible
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.table_reading import Problem, Problems, places, tables_in
 from fda_flower.errors import ConfigError
@@ -87,7 +87,9 @@ def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
     sizes = images.sizes_of(files.values())
     shown = ", ".join(f"{height}x{width}: {count}" for (height, width), count in sizes.most_common(5))
     more = f", and {len(sizes) - 5} other sizes" if len(sizes) > 5 else ""
-    return Check(domains, f"images of {shown}{more}; brought to {options.get('image_size')}", problems)
+    size = options.get("image_size")
+    fits = f", for the network {network_for_images(options)}" if size else ""
+    return Check(domains, f"images of {shown}{more}; brought to {size}{fits}", problems)
 
 
 def sizes_of(spec: DataSpec, problems: Problems) -> dict[str, tuple[str, str]]:

@@ -91,7 +91,7 @@ def test_check_of_images(fda):
         write_images(Path("data", name), i)
     code, out, _ = fda("data", "check", "data", "--target-samples", "all")
     assert code == 0
-    assert "Inputs: images of 8x8: 40; brought to 8x8" in out
+    assert "Inputs: images of 8x8: 40; brought to 8x8, for the network cnn" in out
     damaged = [Path("data/a/ant/0.png"), Path("data/b/bee/1.png")]
     for path in damaged:
         path.write_text("damaged")
