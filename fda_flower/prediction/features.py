@@ -99,8 +99,6 @@ def features(front: nn.Module, samples: Samples, store: FeatureStore, device: to
         return replace(samples, x=torch.stack(rows), noise=0.0)
     first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in store.known}
     if first:
-        if store.folder is not None:
-            COSTS.info("%d samples pass the frozen part of the network, once", len(first))
         store.add(list(first), torch.stack(_computed(front, samples.x, list(first.values()), device)))
     return replace(samples, x=torch.stack([store.known[key] for key in keys]))
 
@@ -145,18 +143,22 @@ def _keys(x: Tensor | ImageFiles) -> list[bytes]:
     return [hashlib.blake2b(kind + content, digest_size=KEY).digest() for content in contents]
 
 
-def domain_features(front: nn.Module, domain: Domain, store: FeatureStore, device: torch.device) -> Domain:
-    """Return a domain with features in place of its inputs."""
-    parts = ("train", "test", "unlabelled", "validation")
-    given = {name: part for name in parts if (part := getattr(domain, name)) is not None}
-    made: Any = {name: features(front, part, store, device) for name, part in given.items()}
-    return replace(domain, **made)
-
-
 def federation_features(
     front: nn.Module, data: FederatedDataset, store: FeatureStore, device: torch.device
 ) -> FederatedDataset:
     """Return a federation's data, or a site's, with features in place of inputs; `shape` stays theirs."""
     front = front.to(device).eval()
-    domains = {name: domain_features(front, each, store, device) for name, each in data.domains.items()}
+    parts = {name: _parts(domain) for name, domain in data.domains.items()}
+    new = {key for each in parts.values() for samples in each.values() for key in _keys(samples.x)}
+    if count := len(new - store.known.keys()):
+        COSTS.info("%d samples pass the frozen part of the network, once", count)
+    domains = dict(data.domains)
+    for name, each in parts.items():
+        made: Any = {part: features(front, samples, store, device) for part, samples in each.items()}
+        domains[name] = replace(domains[name], **made)
     return replace(data, domains=domains)
+
+
+def _parts(domain: Domain) -> dict[str, Samples]:
+    names = ("train", "test", "unlabelled", "validation")
+    return {name: part for name in names if (part := getattr(domain, name)) is not None}
