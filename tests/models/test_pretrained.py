@@ -3,6 +3,7 @@
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 
 import numpy as np
@@ -16,6 +17,7 @@ from torchvision import models
 
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model, check_installed, find_model
+from fda_flower.models.parts import head_of
 from fda_flower.names import read_options
 
 SHAPE = (3, 32, 32)
@@ -211,3 +213,13 @@ def test_images_have_no_random_network_where_the_pretrained_one_is_missing(monke
     monkeypatch.setattr("fda_flower.models.find_spec", lambda name: None)
     with pytest.raises(ConfigError, check=names("model", "efficientnet-lite0", "fda-flower[images]")):
         check_installed("efficientnet-lite0")
+
+
+@pytest.mark.parametrize(
+    "name", ["efficientnet-lite0", "timm:tf_efficientnet_lite0", "torchvision:efficientnet_b0"]
+)
+def test_a_new_head_begins_with_outputs_of_the_size_of_a_linear_layers(name):
+    """Those of the libraries are ten times as large, and 30 labels do not overcome them."""
+    pytest.importorskip("timm")
+    head: Any = head_of(build_model(name, (3, 32, 32), 10, 0))
+    assert float(head.weight.abs().max()) <= 1280**-0.5
