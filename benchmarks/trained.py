@@ -1,9 +1,9 @@
 """What travels in a round, and what it costs, by what of a pretrained network is trained.
 
 FedAvg on PACS (target sketch, 15% of its labels, three sources with a quarter of theirs, 96x96 pixels) with
-EfficientNet-Lite0: its head, adapters of rank 16, its last block, all of it. Bytes are those of the replies'
-arrays in a round's record; seconds are those of a steady round on this machine, and of the features, which
-each image needs once (no cache is read). The data are in FDA_DATA_DIR. Asked: for the head at most a
+EfficientNet-Lite0: its head, adapters of rank 16, its last block, all of it. The table has the bytes of the
+replies in a round's record, the seconds of a steady round, and the seconds of the features, which each image
+needs once (no cache is read). The data are in FDA_DATA_DIR. Asked: for the head at most a
 hundredth of the bytes of the whole network, and a tenth of its seconds.
 """
 

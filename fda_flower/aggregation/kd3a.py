@@ -154,8 +154,8 @@ def smoothed_weights(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Return the weights ``momentum · before + (1 − momentum) · new``, and what to keep for the next round.
 
-    `before` has the weights kept after the round before, by domain, empty in the first round; `new` those of
-    this round, of the domains that take part; `momentum` is in [0, 1). All weights sum to 1. A missing domain
+    `before` has the weights kept after the round before, by domain, empty in the first round; `new` has this
+    round's, of the domains that take part; `momentum` is in [0, 1). All weights sum to 1. A missing domain
     keeps its share, the others divide the rest. A new one counts as if it had had its weight before.
 
     Examples

@@ -207,7 +207,7 @@ class DomainClient(NumPyFace):
         part: Part = "all",
         on_step: Callable[[], None] | None = None,
     ) -> tuple[int, float]:
-        """Train the model as it is, as in a round (see `train`); `phase` names the random numbers."""
+        """Train the present model as in a round (see `train`); `phase` names the random numbers."""
         samples, training = self.domain.train, self.training_in(config)
         with self.drawing(phase, config) as generator:
             return train(self.model, samples, training, generator, objective, part, on_step)

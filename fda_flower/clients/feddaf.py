@@ -25,7 +25,7 @@ class FedDAFTarget(TargetClient):
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Adapt the model, train from the adapted one, and keep the trained model.
 
-        The reply is that of `train_from`, with the record ``adapted``, and ``fresh-start``: 1 if the target
+        It replies as `train_from` does, with the record ``adapted``, and ``fresh-start``: 1 if the target
         had no model of its own, else 0 with ``sim``, ``theta`` (radians) and ``alpha``.
         """
         if MU not in request.config:

@@ -20,7 +20,7 @@ class IRMSource(SourceClient):
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train for one round.
 
-        The reply is that of `train_from`, where ``train-loss`` is the mean of ``CE + λ D``, with ``penalty``,
+        It replies as `train_from` does, where ``train-loss`` is the mean of ``CE + λ D``, with ``penalty``,
         the mean of ``D`` over the samples that were trained on.
         """
         if STRENGTH not in request.config:

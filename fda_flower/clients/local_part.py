@@ -26,7 +26,7 @@ class LocalPart(DomainClient):
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train from the model received with the client's own part, and keep this part.
 
-        The reply is that of `train_from`, with the part as received; ``local-part`` is the round whose part
+        It replies as `train_from` does, with the part as received; ``local-part`` is the round whose part
         the client began with, 0 for none.
         """
         config = request.config

@@ -47,7 +47,7 @@ class DittoTarget(TargetClient):
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train both models, and keep the personal one.
 
-        The reply is that of `train_from` for the global model, with the evaluation of ``v`` if one is asked
+        It replies as `train_from` does for the global model, with the evaluation of ``v`` if one is asked
         for, ``distance``, ``‖v − θ‖`` before the training, and ``fresh-start``, 1 if there was no ``v``.
         """
         config, model = request.config, self.received(request)
@@ -96,7 +96,7 @@ class APFLTarget(TargetClient):
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train both models, and keep the own one.
 
-        The reply is that of `train_from` for the global model, with ``alpha``, the weight ``a`` after the
+        It replies as `train_from` does for the global model, with ``alpha``, the weight ``a`` after the
         round, and ``fresh-start``, 1 if ``v`` began as the received model.
         """
         config, model = request.config, self.received(request)

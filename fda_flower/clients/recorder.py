@@ -60,7 +60,7 @@ class Recorder:
         return {"norms": norms.square().sum(dim=1).cpu().numpy().astype(np.float64)}
 
     def _keep(self, index: int, negative: Tensor) -> None:
-        """Keep what an encoding needs of a part of ``-δ_j``, the first of which has the index 0."""
+        """Keep what an encoding needs of a part of ``-δ_j``; the first part has the index 0."""
 
 
 def _cut(parameters: Sequence[Tensor]) -> list[Part]:

@@ -184,7 +184,7 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
     """Return the attack of an experiment's cell; None without a name or an attacker.
 
     The settings are ``attack``, a name, and ``attackers``, how many sources attack: the first in the order of
-    domains. A `ConfigError` says that the name is unknown, there are not so many sources, or the run has no
+    domains. A `ConfigError` says that the name is unknown, there are fewer sources, or the run has no
     clients or no classes.
     """
     name, count = settings.get("attack"), settings.get("attackers", 0)

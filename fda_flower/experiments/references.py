@@ -486,9 +486,9 @@ class ERM(Reference):
 
 
 def moment_gap(a: Tensor, b: Tensor) -> Tensor:
-    """Return the mean squared difference of two samples' means, plus that of their covariances.
+    """Return the mean squared difference of two samples' means, plus the same of their covariances.
 
-    Covariances divide by ``n−1``; that of a single sample is 0.
+    Covariances divide by ``n−1``; a single sample has 0.
 
     Examples
     --------

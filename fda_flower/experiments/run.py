@@ -50,9 +50,8 @@ def overview(config: RunConfig, data: FederatedDataset, model: "nn.Module") -> l
     moving = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     parameters = f"{moving:,} parameters"
     if config.trained.what != "all":
-        parameters += (
-            f" of which are trained and sent, {4 * moving / 1000:,.0f} kB (--train {config.trained})"
-        )
+        sent = f"{4 * moving / 1000:,.0f} kB"
+        parameters = f"trains and sends {parameters}, {sent} (--train {config.trained})"
     inputs = (
         f"{data.shape[0]} features"
         if len(data.shape) == 1

@@ -224,7 +224,7 @@ def tune(
     with no more combinations than trials are tried one after the other. A trial that is worse than the median
     of the trials before it, at the same round, is pruned.
 
-    There are so many `trials` in all, those done before included, each run with all of the `seeds`; of each
+    There are `trials` trials in all, earlier ones included, each run with all of the `seeds`; of each
     run the headline's ``"best"`` round counts, or its mean over the ``"last5"``. The study is in `folder`,
     and `on_trial` is called after each trial.
 

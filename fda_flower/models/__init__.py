@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError, invalid, unknown
-from fda_flower.models.own import builder_of, check_network, is_reference
+from fda_flower.models.own import LIBRARIES, builder_of, check_network, is_reference
 from fda_flower.names import Registry, resolve
 
 if TYPE_CHECKING:
@@ -80,12 +80,6 @@ class Train:
 def _ours(summary: str, build: str, **more: bool) -> Model:
     return Model(summary, f"fda_flower.models.{build}", **more)
 
-
-LIBRARIES = {
-    "timm": "fda_flower.models.pretrained:timms",
-    "torchvision": "fda_flower.models.pretrained:torchvisions",
-}
-"""The libraries whose networks have names such as ``timm:resnet18``."""
 
 TORCHVISIONS = "torchvision's, with random weights, weights=imagenet or weights=FILE; 32x32 or more"
 

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 ARGUMENTS = ("shape", "classes")
 
+LIBRARIES = {
+    "timm": "fda_flower.models.pretrained:timms",
+    "torchvision": "fda_flower.models.pretrained:torchvisions",
+}
+"""The libraries whose networks have names such as ``timm:resnet18``."""
+
 _ONLY_READ = ContextVar("only read", default=False)
 
 
@@ -41,7 +47,7 @@ def unfit(name: str, what: str, remedy: str) -> ConfigError:
 
 def is_reference(name: str) -> bool:
     """Whether a model's name is of the form ``package.module:function``, and not one of a known library."""
-    return ":" in name and name.partition(":")[0] not in ("timm", "torchvision")
+    return ":" in name and name.partition(":")[0] not in LIBRARIES
 
 
 def builder_of(reference: str) -> "Callable[..., nn.Module]":

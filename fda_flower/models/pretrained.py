@@ -40,7 +40,7 @@ def replaced() -> Iterator[None]:
 
 
 def load_weights(network: nn.Module, name: str, weights: str) -> None:
-    """Load weights into a network of torchvision; a last layer that they do not fit stays as it is.
+    """Load weights into a network; a head that they do not fit keeps its own.
 
     `weights` is ``imagenet``, or a file. A `ConfigError` says if they cannot be loaded or do not fit.
     """
@@ -141,7 +141,7 @@ class Prepare(nn.Module):
         Mean and deviation of red, green and blue. Default: images are not normalised.
     size : tuple of int, optional
         Height and width that the network expects; the whole image is resized by bicubic interpolation.
-        Default: images stay as they are.
+        Default: they keep their size.
     """
 
     mean: Tensor
@@ -247,7 +247,7 @@ def torchvisions(name: str, shape: tuple[int, ...], classes: int, weights: str =
     """Build a network of torchvision by its name there; images are prepared as its best weights want it.
 
     The whole image is resized to the size of these weights, where torchvision would cut out its centre.
-    `weights` are those of `resnet`.
+    For `weights` see `resnet`.
     """
     from torchvision import models
 
@@ -268,7 +268,7 @@ def torchvisions(name: str, shape: tuple[int, ...], classes: int, weights: str =
 def timms(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -> nn.Module:
     """Build a network of timm by its name there; images are prepared as timm's entry of it says.
 
-    `weights` are those of `resnet`; ``imagenet`` are timm's own for this name, from the Hugging Face hub.
+    For `weights` see `resnet`; ``imagenet`` means timm's own for this name, from the Hugging Face hub.
     """
     import timm
 

@@ -14,10 +14,10 @@ from fda_flower.models import Train
 from fda_flower.models.parts import head_of
 
 PREPARE = "prepare"
-"""The module by which networks prepare their samples: it comes first, wherever it stands."""
+"""The module by which a network prepares samples: it runs first, though it is the last one added."""
 
 TUNED = (nn.Linear, nn.Conv2d)
-"""The layers that adapters are put on; but not those that take each channel by itself."""
+"""The layers that get adapters, unless they are depthwise."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,6 @@ class Split:
 
     front: nn.Module | None
     end: nn.Module
-
-    @property
-    def whole(self) -> nn.Module:
-        """Both as one module."""
-        return self.end if self.front is None else nn.Sequential(self.front, self.end)
 
 
 def split(network: nn.Module, train: Train, shape: tuple[int, ...], name: str = "the network") -> Split:
@@ -68,15 +63,16 @@ def split(network: nn.Module, train: Train, shape: tuple[int, ...], name: str = 
     if train.what == "head":
         return _before_head(network, head, shape, name)
     container, block = _last_block(network, head, name)
-    whole = _cut(network, container, block, shape)
-    tuned = _from(whole.end, f"{container}.{block}", head_of(whole.end))
+    parts = _cut(network, container, block, shape)
+    head = head_of(parts.end).requires_grad_(True)
+    tuned = _from(parts.end, f"{container}.{block}", head)
     if train.what == "adapters":
-        _adapt(whole.end, tuned, train.rank, name)
+        _adapt(parts.end, tuned, train.rank, name)
+        head.requires_grad_(True)  # which peft freezes with all the rest
     else:
         for module in tuned.values():
             module.requires_grad_(True)
-    head_of(whole.end).requires_grad_(True)
-    return whole
+    return parts
 
 
 def _before_head(network: nn.Module, head: nn.Module, shape: tuple[int, ...], name: str) -> Split:
@@ -93,8 +89,8 @@ def _before_head(network: nn.Module, head: nn.Module, shape: tuple[int, ...], na
 class Features(nn.Module):
     """A network without its head, whose features have a root mean square of about 1.
 
-    They are multiplied by one factor, a power of two, by which those of two photos of scikit-learn have it;
-    those of other samples than images are left as they are. So it is the same wherever the network is.
+    One factor, a power of two, brings the features of scikit-learn's two photos to that size; features of
+    anything but images keep theirs. So the factor is the same at every site.
     """
 
     factor: Tensor

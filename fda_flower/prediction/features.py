@@ -1,9 +1,8 @@
 """Features: what the frozen front of a network makes of each sample, computed once and kept."""
 
 import hashlib
-import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,9 +19,6 @@ from fda_flower.datasets import Domain, FederatedDataset, Samples
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import RunError
 from fda_flower.files import PRIVATE, checksum, make_private, write_atomically
-
-COSTS = logging.getLogger("flwr.costs")
-"""Tells what takes long, as `fda_flower.records.record.COSTS` does."""
 
 KEY = 16
 """Bytes of the digest of a sample."""
@@ -72,7 +68,13 @@ class FeatureStore:
             self.folder = None
 
 
-def features(front: nn.Module, samples: Samples, store: FeatureStore, device: torch.device) -> Samples:
+def features(
+    front: nn.Module,
+    samples: Samples,
+    store: FeatureStore,
+    device: torch.device,
+    keys: Sequence[bytes] | None = None,
+) -> Samples:
     """Return samples whose inputs are the features of what they were, float32, on the CPU.
 
     Each sample passes by itself, so that its features have the same bits whatever comes with it. Noise is
@@ -88,10 +90,12 @@ def features(front: nn.Module, samples: Samples, store: FeatureStore, device: to
         What is known, and takes what is not.
     device : torch.device
         Where the front computes.
+    keys : sequence of bytes, optional
+        The samples' digests (see `keys_of`), where they are known.
     """
     if not len(samples):
         return replace(samples, x=torch.zeros(0))
-    keys = _keys(samples.x)
+    keys = keys_of(samples.x) if keys is None else keys
     if samples.noise:
         seed = int.from_bytes(hashlib.blake2b(b"".join(keys), digest_size=7).digest())
         x = torch.cat([x for x, _ in samples.batches(1, torch.Generator().manual_seed(seed))])
@@ -132,7 +136,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _keys(x: Tensor | ImageFiles) -> list[bytes]:
+def keys_of(x: Tensor | ImageFiles) -> list[bytes]:
     """Return a digest of each sample: of its numbers or, where it is a file, of the file and its size."""
     if isinstance(x, Tensor):
         kind = f"{x.dtype}{tuple(x.shape[1:])}".encode()
@@ -144,21 +148,28 @@ def _keys(x: Tensor | ImageFiles) -> list[bytes]:
 
 
 def federation_features(
-    front: nn.Module, data: FederatedDataset, store: FeatureStore, device: torch.device
+    front: nn.Module,
+    data: FederatedDataset,
+    store: FeatureStore,
+    device: torch.device,
+    tell: Callable[[str, int], None],
 ) -> FederatedDataset:
-    """Return a federation's data, or a site's, with features in place of inputs; `shape` stays theirs."""
-    front = front.to(device).eval()
-    parts = {name: _parts(domain) for name, domain in data.domains.items()}
-    new = {key for each in parts.values() for samples in each.values() for key in _keys(samples.x)}
-    if count := len(new - store.known.keys()):
-        COSTS.info("%d samples pass the frozen part of the network, once", count)
-    domains = dict(data.domains)
-    for name, each in parts.items():
-        made: Any = {part: features(front, samples, store, device) for part, samples in each.items()}
+    """Return a federation's data, or a site's, with features in place of inputs; its `shape` stays.
+
+    `tell` is told how many samples are new.
+    """
+    front, domains = front.to(device).eval(), dict(data.domains)
+    parts = [(name, part, samples) for name, domain in domains.items() for part, samples in _parts(domain)]
+    keys = [keys_of(samples.x) for _, _, samples in parts]
+    if new := len(set().union(*keys) - store.known.keys()):
+        tell("%d samples pass the frozen part of the network, once", new)
+    for (name, part, samples), known in zip(parts, keys, strict=True):
+        made: Any = {part: features(front, samples, store, device, known)}
         domains[name] = replace(domains[name], **made)
     return replace(data, domains=domains)
 
 
-def _parts(domain: Domain) -> dict[str, Samples]:
-    names = ("train", "test", "unlabelled", "validation")
-    return {name: part for name in names if (part := getattr(domain, name)) is not None}
+def _parts(domain: Domain) -> Iterator[tuple[str, Samples]]:
+    for name in ("train", "test", "unlabelled", "validation"):
+        if (part := getattr(domain, name)) is not None:
+            yield name, part

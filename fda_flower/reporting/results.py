@@ -122,7 +122,7 @@ class CellResult:
 class RunView:
     """A run as tables and pages take it from its folder: its method, its seed, and the records so far.
 
-    `notes` are versions, the device and what else its ``config.json`` says beside the `settings`, `run` is
+    `notes` are versions, the device and what else its ``config.json`` says besides the `settings`, `run` is
     what makes two runs the same, and `summary` the content of ``summary.json``, empty without one. `rounds`
     are those asked for, warm-up rounds included; 0 if unknown. `commands` repeat it. The headline is
     `metric`, a name of `fda_flower.metrics.METRICS`.

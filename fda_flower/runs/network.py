@@ -17,6 +17,7 @@ from fda_flower.models import Train, build_model
 from fda_flower.models.devices import find_device
 from fda_flower.models.split import Split, split
 from fda_flower.prediction.features import FeatureStore, digest_of, federation_features
+from fda_flower.records.record import COSTS
 from fda_flower.runs.config import RunConfig
 
 
@@ -80,8 +81,8 @@ def site_data(
 ) -> FederatedDataset:
     """Return the data of a site, as its client trains on them.
 
-    `shared` is a file that has those of all clients; `folder` is where a site keeps features, which are
-    otherwise kept in this account's cache.
+    `shared` is a file with the data of all clients; `folder` is where a site keeps features, by default in
+    this account's cache.
     """
     if shared is not None:
         return shared_domain(shared, name)
@@ -99,4 +100,4 @@ def _as_features(config: RunConfig, data: FederatedDataset, folder: Path | None)
         return data
     device = find_device(config.device)
     kept = (cache_folder() if folder is None else folder) / "features"
-    return federation_features(front, data, _stores(_body(front)[0], kept), device)
+    return federation_features(front, data, _stores(_body(front)[0], kept), device, COSTS.info)

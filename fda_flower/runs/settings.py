@@ -234,7 +234,7 @@ class RunSettings:
     )
     optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")
     learning_rate: float | None = _training(
-        None, "Learning rate of the sources.", shown="0.003, of a frozen body's head 0.001"
+        None, "Learning rate of the sources.", shown="0.003; 0.001 if only a head trains"
     )
     batch_size: int = _training(16, "Batch size of the sources.")
     target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")

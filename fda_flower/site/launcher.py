@@ -47,7 +47,7 @@ def launching(*stages: Stage) -> Iterator[None]:
     Linux, no folder for temporary files), which the log says, and should it end before, the command that is
     next on the path runs, as it does without.
 
-    Each stage gets a launcher of its own, which is a fork of that of the stage before: it has ready what
+    Each stage gets a launcher of its own, a fork of the launcher of the stage before: it has ready what
     those have, and commands of an early stage need not wait for, nor hold, what a later one imports.
     """
     path = os.environ.get("PATH", os.defpath)

@@ -54,7 +54,7 @@ HARMLESS = frozenset({"domain", "role", protocol.AGGREGATED_ON})
 class Exchange:
     """One train message's model and settings, and what its reply releases.
 
-    `update` is the change of the parameters as it is sent, with its noise.
+    `update` is the change of the parameters that is sent, with its noise.
     """
 
     settings: PrivacySettings

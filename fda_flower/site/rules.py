@@ -309,7 +309,7 @@ def _known(level: object) -> str:
 
 
 def may_leave(memory: Path, numbers: int, size: int) -> bool:
-    """Return whether sketches of a size may leave a model of so many numbers; remember it if they may.
+    """Return whether sketches of a size may leave a model of this size; remember it if they may.
 
     The memory has the sizes of the sketches that have left, by the number of the model's numbers. A site
     sends sketches with the round's number as seed: a vector has only one sketch of each size, no matter who

@@ -53,7 +53,7 @@ PROJECT = "fda-flower"
 class TrackedRun:
     """A run as trackers take it: its folder and settings, and versions of packages by name; never its data.
 
-    `store` is the folder of a local store: the run's, or that of its comparison or experiment. `id` is what
+    `store` is the folder of a local store: the run's, its comparison's or its experiment's. `id` is what
     `Tracker.id` was when the run was begun; None if it begins now.
     """
 
