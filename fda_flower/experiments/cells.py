@@ -20,6 +20,7 @@ from fda_flower.errors import FdaError, RefusedError
 from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.definition import file_name
 from fda_flower.experiments.run import make_run_folder, run_config
+from fda_flower.models import is_pretrained
 from fda_flower.reporting.results import Place
 from fda_flower.reporting.summary import REFUSED, summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
@@ -87,7 +88,9 @@ def run_cells(
             counts = done + len(cells), done + len(state.done)
             on_progress(Progress(*counts, state.running, state.done, state.failures, *rounds))
 
-    return run_all(run_cell, {cell.name: cell for cell in cells}, jobs, on_poll)
+    pretrained = any(is_pretrained(cell.config.model, dict(cell.config.model_options)) for cell in cells)
+    libraries = ["timm"] if pretrained else []
+    return run_all(run_cell, {cell.name: cell for cell in cells}, jobs, on_poll, libraries)
 
 
 def run_cell(cell: Cell) -> None:
@@ -127,14 +130,15 @@ def run_all(
     tasks: Mapping[str, Argument],
     jobs: int,
     on_poll: Callable[[State], None] | None = None,
+    libraries: Sequence[str] = (),
 ) -> dict[str, str]:
     """Call a function for each task, `jobs` at a time; return the reason of each failure by the task's name.
 
     A task that fails does not stop the others. The function stands in a module, so that a new process can
     import it, and the tasks are its arguments by name. `on_poll` is called a few times a second, and at the
-    end.
+    end. `libraries` are imported once for all processes.
     """
-    context = _context()
+    context = _context(libraries)
     waiting = list(tasks.items())
     running: dict[str, tuple[BaseProcess, Connection]] = {}
     state = State([], [], {})
@@ -163,12 +167,12 @@ def run_all(
     return state.failures
 
 
-def _context() -> ForkServerContext | SpawnContext:
-    """Return a fork server that has imported the package, if possible, so that a process imports nothing."""
+def _context(libraries: Sequence[str]) -> ForkServerContext | SpawnContext:
+    """Return a fork server that has imported these and the package, if possible; a process imports nothing."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context.set_forkserver_preload([*PRELOADED, *libraries])
     return context
 
 

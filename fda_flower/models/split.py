@@ -3,6 +3,8 @@
 import copy
 from collections import OrderedDict
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,11 +111,15 @@ class Features(nn.Module):
 
 
 def _photos(shape: tuple[int, ...]) -> Tensor:
-    from sklearn.datasets import load_sample_images
+    from PIL import Image
     from torch.nn.functional import interpolate
 
     channels, height, width = shape
-    images = torch.from_numpy(np.stack(load_sample_images().images)).permute(0, 3, 1, 2).float() / 255
+    package = find_spec("sklearn")  # whose import would take seconds
+    assert package is not None and package.origin is not None
+    files = sorted(Path(package.origin).parent.glob("datasets/images/*.jpg"))
+    photos = np.stack([np.asarray(Image.open(file)) for file in files])
+    images = torch.from_numpy(photos).permute(0, 3, 1, 2).float() / 255
     images = interpolate(images, (height, width), mode="bilinear", antialias=True)
     return images if channels == 3 else images.mean(dim=1, keepdim=True).expand(-1, channels, -1, -1)
 
