@@ -12,6 +12,7 @@ import torch
 
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.own_data import (
+    FULL_SIZE,
     found_names,
     is_here,
     own_folder,
@@ -119,7 +120,7 @@ def load(
     source: str,
     data_dir: Path | None,
     seed: int,
-    image_size: int = 224,
+    image_size: int = FULL_SIZE,
     classes: str = "",
 ) -> Splits:
     """Return the domains, each with four fifths of every class for training and a fifth for testing.

@@ -156,5 +156,13 @@ def network_for_inputs(options: Mapping[str, Any]) -> str:
     return network_for_images(options) if "image_size" in options else "mlp"
 
 
+def network_for_folders(options: Mapping[str, Any]) -> str:
+    """Return the name of a network that fits a data set of images in folders, whose size need not be given."""
+    return network_for_images({"image_size": FULL_SIZE, **options})
+
+
+FULL_SIZE = 224
+"""Height and width to which such a data set's images are resized by default."""
+
 LARGE = 64
 """Height and width, in pixels, from which two convolutions do not see enough of an image."""

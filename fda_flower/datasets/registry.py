@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.datasets.own_data import network_for_images, network_for_inputs
+from fda_flower.datasets.own_data import network_for_folders, network_for_images, network_for_inputs
 from fda_flower.names import Registry, resolve
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def _ours(summary: str, load: str, *domains: str, **more: Any) -> Dataset:
 
 def _folders(summary: str, folder: str, domains: str, source: str = DOMAINBED) -> Dataset:
     names = tuple(domains.split(", "))
-    return _ours(summary, "images:load", *names, arguments=(folder, names, source))
+    arguments = (folder, names, source)
+    return _ours(summary, "images:load", *names, arguments=arguments, model=network_for_folders)
 
 
 DATASETS: Registry[Dataset] = Registry(
