@@ -157,7 +157,7 @@ def network_for_inputs(options: Mapping[str, Any]) -> str:
 
 
 def network_for_folders(options: Mapping[str, Any]) -> str:
-    """Return the name of a network that fits a data set of images in folders, whose size need not be given."""
+    """Return the name of a network that fits images in folders, whose size need not be given."""
     return network_for_images({"image_size": FULL_SIZE, **options})
 
 

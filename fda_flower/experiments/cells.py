@@ -168,7 +168,7 @@ def run_all(
 
 
 def _context(libraries: Sequence[str]) -> ForkServerContext | SpawnContext:
-    """Return a fork server that has imported these and the package, if possible; a process imports nothing."""
+    """Return a fork server that has imported these and the package, if possible: no process has to."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")

@@ -116,8 +116,8 @@ def _photos(shape: tuple[int, ...]) -> Tensor:
 
     channels, height, width = shape
     package = find_spec("sklearn")  # whose import would take seconds
-    assert package is not None and package.origin is not None
-    files = sorted(Path(package.origin).parent.glob("datasets/images/*.jpg"))
+    assert package is not None
+    files = sorted(Path(str(package.origin)).parent.glob("datasets/images/*.jpg"))
     photos = np.stack([np.asarray(Image.open(file)) for file in files])
     images = torch.from_numpy(photos).permute(0, 3, 1, 2).float() / 255
     images = interpolate(images, (height, width), mode="bilinear", antialias=True)

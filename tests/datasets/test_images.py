@@ -275,7 +275,7 @@ def test_the_network_fits_the_size_and_is_asked_for_where_it_is_unknown(tmp_path
     sizes = {"63x224": "cnn", "64": "efficientnet-lite0", 224: "efficientnet-lite0"}
     assert {size: network_for_images({"image_size": size}) for size in sizes} == sizes
     assert (network_for_inputs({}), network_for_inputs({"image_size": 8})) == ("mlp", "cnn")
-    whole, small = DataSpec("pacs"), DataSpec("pacs", dataset_options={"image_size": 32})
+    whole, small = DataSpec("pacs"), DataSpec("pacs", dataset_options=(("image_size", 32),))
     assert (whole.fitting_model, small.fitting_model) == ("efficientnet-lite0", "cnn")
     with pytest.raises(ConfigError, check=names("option 'image_size'", None, "image_size=64")):
         RunConfig(dataset="images", dataset_options={"domains": "a,b"})
