@@ -4,7 +4,7 @@ from fda_flower.errors import FdaError
 from fda_flower.experiments.cells import State
 
 
-def run_all(function, tasks, jobs, on_poll=None):
+def run_all(function, tasks, jobs, on_poll=None, libraries=()):
     state = State([], [], {})
     for name, argument in tasks.items():
         try:
