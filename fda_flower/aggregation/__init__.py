@@ -28,6 +28,7 @@ from fda_flower.aggregation.gradients import (
 )
 from fda_flower.aggregation.joint import joint_weights
 from fda_flower.aggregation.kd3a import Votes, domain_weights, gate_of, smoothed_weights
+from fda_flower.aggregation.matching import matched_step, matching_weights
 from fda_flower.aggregation.mixture import (
     PRIOR,
     Mixture,
@@ -135,6 +136,8 @@ __all__ = [
     "is_finite",
     "joint_weights",
     "log_softmax",
+    "matched_step",
+    "matching_weights",
     "mean_update",
     "mixed_scores",
     "neighbour_probabilities",

@@ -140,6 +140,12 @@ METHODS: Registry[Method] = Registry(
             "generalisation:GroupDRO",
             needs=SEVERAL,
         ),
+        "fedomg": _ours(
+            "FedOMG",
+            "the sources' mean, turned to the source it serves worst",
+            "fedomg:FedOMG",
+            needs=SEVERAL,
+        ),
         "kd3a": _ours(
             "KD3A",
             "sources' own heads on one body, distilled on the target without labels",

@@ -6,6 +6,7 @@ from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.fedavg import FedAvg, FedAvgFT, FedProx, SourceOnly, TargetOnly
 from fda_flower.strategies.feddaf import FedDAF
 from fda_flower.strategies.feddwa import FedDWA
+from fda_flower.strategies.fedomg import FedOMG
 from fda_flower.strategies.generalisation import IRM, GroupDRO, VREx
 from fda_flower.strategies.hooks import Aggregated
 from fda_flower.strategies.kd3a import KD3A
@@ -34,6 +35,7 @@ __all__ = [
     "FedDAJoint",
     "FedDWA",
     "FedGP",
+    "FedOMG",
     "FedPer",
     "FedProx",
     "FedRep",
