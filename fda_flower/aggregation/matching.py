@@ -20,8 +20,8 @@ from fda_flower.aggregation.joint import nonnegative_least_squares
 from fda_flower.aggregation.updates import Vector
 
 SMOOTHING = 1e-4
-"""Added to the squared norms of updates, as a share of their mean: it makes the minimum unique, and bounds the
-step where updates cancel out. The authors' code has the same number under its square roots."""
+"""Added to the squared norms of updates, as a share of their mean: it makes the minimum unique, and bounds
+the step where updates cancel out. The authors' code has the same number under its square roots."""
 
 MOST_STEPS, TOLERANCE = 1000, 1e-12
 """Where the search for ``‖Γ‖`` ends: after so many steps, or if one changes it by less than this share."""
