@@ -7,7 +7,7 @@ from fda_flower.site.config import PrivacySettings, SiteConfig
 
 if TYPE_CHECKING:
     from fda_flower.site.log import SENT, SentLog, read_log, totals
-    from fda_flower.site.noise import Ledger, Mechanism, PrivacyError, epsilon
+    from fda_flower.site.noise import Ledger, Mechanism, PrivacyError, epsilon, noise_multiplier
     from fda_flower.site.privacy import DifferentialPrivacy, PrivateSite
     from fda_flower.site.rules import Asked, Rules, SiteGate
 else:
@@ -27,6 +27,7 @@ __all__ = [
     "SiteConfig",
     "SiteGate",
     "epsilon",
+    "noise_multiplier",
     "read_log",
     "totals",
 ]

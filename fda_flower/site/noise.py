@@ -137,15 +137,11 @@ def finite(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-ORDERS = 1 + np.logspace(-3, 4, 300)
-"""Orders of the divergence; the best one is taken. From ε of 10,000 down to 0.01."""
-
-
 def epsilon(releases: Iterable[tuple[float, int]], delta: float) -> float:
-    """Return ``ε`` of releases by the Gaussian mechanism: an upper bound.
+    """Return ``ε`` of releases by the Gaussian mechanism, exactly (Balle and Wang, ICML 2018, theorem 8).
 
-    Of the order ``α``, a release costs ``α / (2 z²)`` (Mironov, 2017), the costs of releases add up, and
-    theorem 21 of Balle et al. (2020) makes ``ε`` and ``δ`` of their sum.
+    Together the releases are one of the noise multiplier ``z``, where ``1/z²`` is the sum over them (Dong et
+    al., "Gaussian differential privacy", 2022, corollary 3.3).
 
     Parameters
     ----------
@@ -158,13 +154,60 @@ def epsilon(releases: Iterable[tuple[float, int]], delta: float) -> float:
     Examples
     --------
     >>> round(epsilon([(4.0, 20)], 1e-5), 2), epsilon([], 1e-5)
-    (5.38, 0.0)
+    (4.98, 0.0)
     """
-    cost = sum(count / (2 * noise**2) for noise, count in sorted(releases))
-    if not cost:
+    mu = math.sqrt(sum(count / noise**2 for noise, count in sorted(releases)))
+    if not mu or _log_delta(0.0, mu) <= math.log(delta):
         return 0.0
-    bounds = ORDERS * cost + np.log1p(-1 / ORDERS) - np.log(delta * ORDERS) / (ORDERS - 1)
-    return max(float(bounds.min()), 0.0)
+    least, most = 0.0, 1.0
+    while _log_delta(most, mu) > math.log(delta):
+        least, most = most, 2 * most
+    for _ in range(HALVINGS):
+        middle = (least + most) / 2
+        least, most = (middle, most) if _log_delta(middle, mu) > math.log(delta) else (least, middle)
+    return most
+
+
+def noise_multiplier(epsilon: float, delta: float) -> float:
+    """Return the smallest noise multiplier ``z`` by which one release costs no more than ``ε``.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Both above 0, ``δ`` below 1.
+
+    Examples
+    --------
+    >>> round(noise_multiplier(1.0, 1e-5), 2)
+    3.73
+    """
+    least, most = 0.0, 1.0
+    while _log_delta(epsilon, 1 / most) > math.log(delta):
+        least, most = most, 2 * most
+    for _ in range(HALVINGS):
+        middle = (least + most) / 2
+        least, most = (middle, most) if _log_delta(epsilon, 1 / middle) > math.log(delta) else (least, middle)
+    return most
+
+
+HALVINGS = 60
+"""After which a float64 hardly changes."""
+
+
+def _log_delta(epsilon: float, mu: float) -> float:
+    """Return ``log(Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ))``, the log of the smallest ``δ``."""
+    first, second = _log_tail(epsilon / mu - mu / 2), epsilon + _log_tail(epsilon / mu + mu / 2)
+    return first + math.log1p(-math.exp(second - first)) if second < first else -math.inf
+
+
+FAR = 30.0
+
+
+def _log_tail(x: float) -> float:
+    """Return ``log(1 − Φ(x))``, far out by its asymptotic series, whose error is below 1e-8."""
+    if x < FAR:
+        return math.log(math.erfc(x / math.sqrt(2)) / 2)
+    return -(x**2) / 2 - math.log(x * math.sqrt(2 * math.pi)) + math.log1p(-1 / x**2 + 3 / x**4 - 15 / x**6)
 
 
 FILE = "privacy.json"
