@@ -197,6 +197,27 @@ def partial_project(whole, seen):
 
 
 @every_auto
+@pytest.mark.parametrize("everything", [True, False])
+def test_of_a_frozen_body_the_decorator_finds_what_is_sent(make, everything):
+    """As in Flower's `flowertune-vit`: the optimizer has all parameters, and the head alone travels."""
+
+    @record_updates
+    def train(message, context):
+        model = Adapted()
+        for tensor in (model.lora_a, model.lora_b):
+            tensor.requires_grad_(False)
+        model.head.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        held = model.parameters() if everything else model.head.parameters()
+        take_steps(model, torch.optim.Adam(held, lr=0.05), partition_of(context))
+        return reply_to(message, model.head.state_dict())
+
+    strategy, first = make(), Adapted().head.state_dict()
+    result = start(strategy, client_app(train), ArrayRecord(first))
+    assert fallbacks(strategy) == {None}
+    assert not any(torch.equal(torch.tensor(result.arrays[name].numpy()), first[name]) for name in first)
+
+
+@every_auto
 def test_a_partly_frozen_model_with_auto_weighting(make):
     recorded = []
     for whole in (False, True):

@@ -189,13 +189,14 @@ def record_updates(
     ----------
     training : Optimizer or callable
         The optimizer, for a context that yields `RecordedUpdates`. Or the app's train function, which makes
-        one optimizer for all parameters that are sent; the steps are then added to its reply.
+        one optimizer that holds the parameters that are sent; the steps are then added to its reply.
     config : Mapping, optional
         The ``config`` of the train message, by which the server asks for batch updates. Default: only the
         number of steps and the learning rate are recorded, which is enough for a source.
     parameters : Iterable[Tensor], optional
-        The parameters that are sent, in the order of the arrays. Default: the optimizer's. Needed if the
-        optimizer lacks some that are sent (frozen ones), or holds them in groups.
+        The parameters that are sent, in the order of the arrays. Default: the optimizer's; of a decorated
+        function, those of them with ``requires_grad`` if only these are sent. Needed if the optimizer lacks
+        some that are sent (frozen ones), or holds them in groups.
 
     Raises
     ------
@@ -245,9 +246,8 @@ def _decorated(train: Train) -> Train:
 
         def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             if not found:
-                if protocol.BATCH_UPDATES in config:
-                    _check_shapes(optimizer, arrays)
-                found.append((optimizer, stack.enter_context(_recording(optimizer, config))))
+                sent = _sent_of(optimizer, arrays) if protocol.BATCH_UPDATES in config else None
+                found.append((optimizer, stack.enter_context(_recording(optimizer, config, sent))))
             if optimizer is not found[0][0]:
                 raise ConfigError(
                     "the train function uses more than one optimizer: use "
@@ -266,16 +266,20 @@ def _decorated(train: Train) -> Train:
     return recorded
 
 
-def _check_shapes(optimizer: Optimizer, record: ArrayRecord) -> None:
+def _sent_of(optimizer: Optimizer, record: ArrayRecord) -> list[Tensor]:
+    """Return the optimizer's parameters that are sent: all, or those that are not frozen."""
     sent = to_layers(record)
     buffers = find_buffers(sent)
     expected = [array.shape for name, array in sent.items() if name not in buffers]
-    if [tuple(parameter.shape) for parameter in _trained_by(optimizer)] != expected:
-        raise ConfigError(
-            "the optimizer does not have the parameters that the server sent, in their order: use "
-            "`with record_updates(optimizer, config, parameters)` and give it those that are sent",
-            thing="parameters",
-        )
+    held = _trained_by(optimizer)
+    for parameters in (held, [parameter for parameter in held if parameter.requires_grad]):
+        if [tuple(parameter.shape) for parameter in parameters] == expected:
+            return parameters
+    raise ConfigError(
+        "the optimizer does not have the parameters that the server sent, in their order: use "
+        "`with record_updates(optimizer, config, parameters)` and give it those that are sent",
+        thing="parameters",
+    )
 
 
 def _trained_by(optimizer: Optimizer) -> list[Tensor]:
@@ -283,10 +287,10 @@ def _trained_by(optimizer: Optimizer) -> list[Tensor]:
 
 
 def _rate(optimizer: Optimizer) -> float:
-    """The mean rate of the parameters; exact, not rounded, where all groups have the same."""
+    """The mean rate of what is not frozen; exact, not rounded, where all groups have the same."""
     mean, total = 0.0, 0
     for group in optimizer.param_groups:
-        size = sum(parameter.numel() for parameter in group["params"])
+        size = sum(parameter.numel() for parameter in group["params"] if parameter.requires_grad)
         total += size
         mean += (float(group.get("lr") or 0.0) - mean) * (size / total if total else 0.0)
     return mean

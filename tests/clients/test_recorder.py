@@ -311,6 +311,21 @@ def test_a_decorated_function_must_train_what_is_sent_in_its_order(sent):
         ask(halved(parameter(2, 4), parameter(6)), ASKED["norms"], *sent)
 
 
+@pytest.mark.parametrize(("sent", "recorded_as"), [([[6.0]], [[-3]]), ([[2.0, 4.0], [6.0]], [[0, 0, -3]])])
+def test_of_a_partly_frozen_model_a_decorated_function_records_what_is_sent(sent, recorded_as):
+    frozen, head = parameter(2, 4).requires_grad_(False), parameter(6)
+
+    def train(message: Message, context: Context) -> Message:
+        optimizer = SGD([{"params": [frozen], "lr": 0.1}, {"params": [head], "lr": 0.5}])
+        head.grad = torch.tensor([6.0])
+        optimizer.step()
+        return Message(RecordDict({"metrics": MetricRecord({"num-examples": 3})}), reply_to=message)
+
+    content = ask(train, ASKED["full"], *sent).content
+    assert recorded(content)["full"].tolist() == recorded_as
+    assert content["metrics"]["learning-rate"] == 0.5
+
+
 def test_of_a_decorated_function_two_optimizers_are_refused_and_errors_and_none_passed_on():
     with pytest.raises(ConfigError, check=names("optimizer")):
         ask(halved(parameter(1), optimizers=2), {}, [1])
