@@ -23,7 +23,7 @@ from fda_flower.aggregation import (
     Update,
     read_gradients,
 )
-from fda_flower.errors import FdaError
+from fda_flower.errors import ConfigError, FdaError
 from fda_flower.site.config import SiteConfig
 from fda_flower.site.rules import SiteGate
 from fda_flower.wire import protocol
@@ -224,6 +224,9 @@ def _answer(client: Any, request: TrainRequest) -> TrainReply:
 def _evaluation(client: Any, request: EvaluateRequest) -> EvaluateReply:
     if isinstance(client, NumPyFace) and type(client).evaluate is NumPyFace.evaluate:
         return client.local_evaluate(request)
+    if getattr(type(client), "evaluate", None) is NumPyClient.evaluate:  # Flower's, which returns zeros
+        name = type(client).__name__
+        raise ConfigError(f"{name} does not implement `evaluate`", thing="client", value=name)
     loss, examples, metrics = client.evaluate(request.arrays.to_numpy_ndarrays(), dict(request.config))
     numbers = _numbers({"loss": float(loss), **metrics})
     return EvaluateReply(int(examples), numbers, unpack(metrics))

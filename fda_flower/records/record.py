@@ -74,18 +74,31 @@ def headline(record: Record, metric: str | None = None) -> str:
     'target accuracy unknown'
     >>> headline({"accuracy": 0.734, "accuracy-average": 0.75})
     'target accuracy 73.4%, average 75.0%'
+    >>> headline({"accuracy": 0.734, "server": {"loss": 0.51}}), headline({"server": {"loss": 0.51}})
+    ('target accuracy 73.4%, server loss 0.51', 'server loss 0.51')
     """
+    target, server = _of_target(record, metric), _listed(record.get("server", {}))
+    if not server:
+        return target
+    return f"server {server}" if target == NOT_EVALUATED else f"{target}, server {server}"
+
+
+def _of_target(record: Record, metric: str | None) -> str:
     metric = metric or ("r2" if "r2" in record else "accuracy")
     shown, value = METRICS[metric], figure_of(record, metric)
     if value is not None:
         average = figure_of(record, metric, "-average")
         beside = "" if average is None else f", average {shown.show(average)}"
         return f"target {shown.title} {shown.show(value)}{beside}"
-    others = ", ".join(f"{key} {value:.4g}" for key, value in record.get("metrics", {}).items())
-    if others:
+    if others := _listed(record.get("metrics", {})):
         return f"target {others}"
     asked = {"loss", "evaluation-failed", "mixture"} & record.keys()
     return f"target {shown.title} unknown" if asked else NOT_EVALUATED
+
+
+def _listed(metrics: Mapping[str, Any]) -> str:
+    numbers = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+    return ", ".join(f"{key} {value:.4g}" for key, value in numbers.items())
 
 
 def round_line(record: Record, rounds: int, metric: str | None = None, before: Record | None = None) -> str:

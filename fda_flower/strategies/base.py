@@ -77,6 +77,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self._keys = Keys(self.arrayrecord_key, self.configrecord_key)
         self.schedules: Mapping[str, Any] = {}
         self._timeout = 3600.0
+        self._without_evaluation: set[Node] = set()
 
     def settings(self) -> Record:
         """Return what defines the strategy, as JSON: only a run with the same settings can be resumed."""
@@ -242,7 +243,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the metrics of the model on the target's test set, and record them."""
         round = self.round
-        metrics = round.read_evaluation(replies, self.evaluates_trained) if round.sent else None
+        asked = self.evaluates_in(server_round)
+        metrics = round.read_evaluation(replies, self.evaluates_trained) if asked else None
         self.selection.judge(round, self.history, self.evaluates_trained)
         return metrics
 
@@ -305,6 +307,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
             max_norm=self.max_update_norm,
             buffer_names=self.buffer_names,
             schedules=self.schedules,
+            without_evaluation=self._without_evaluation,
         )
 
     def _requests(self, round: Round) -> dict[Node, TrainRequest]:

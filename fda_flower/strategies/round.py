@@ -20,6 +20,7 @@ from fda_flower.strategies.replies import (
     HEADLINE,
     BadReplyError,
     ClientUpdate,
+    NoEvaluationError,
     content_of,
     read_arrays,
     read_details,
@@ -87,6 +88,8 @@ class Round:
         What nodes report of the samples held out, each figure by its name.
     silent, spent : set of Node
         The nodes that did not reply to a train message, and those whose privacy budget is spent.
+    without_evaluation : set of Node
+        The nodes whose app has no function for evaluations, which are not asked for one.
     """
 
     number: int
@@ -106,6 +109,7 @@ class Round:
     held_out: dict[Node, dict[str, float]] = field(default_factory=dict)
     silent: set[Node] = field(default_factory=set)
     spent: set[Node] = field(default_factory=set)
+    without_evaluation: set[Node] = field(default_factory=set)
 
     @property
     def target(self) -> Node | None:
@@ -126,8 +130,11 @@ class Round:
         self, requests: Mapping[Node, EvaluateRequest], kind: str = protocol.EVALUATE
     ) -> Iterable[Message]:
         """Return the messages that carry requests; `read_evaluation` reads the replies."""
+        left_out = self.without_evaluation if kind == protocol.EVALUATE else ()
         self.sent = {
-            node: Message(request.content(self.keys), node.id, kind) for node, request in requests.items()
+            node: Message(request.content(self.keys), node.id, kind)
+            for node, request in requests.items()
+            if node not in left_out
         }
         return list(self.sent.values())
 
@@ -168,24 +175,13 @@ class Round:
         With `evaluates_trained` the headline is the evaluation that came with the target's train reply, and
         the metrics are the global model's. `suffix` ends the names in the record.
         """
-        metrics, record, reply = None, self.record, None
-        for node, each in match_replies(self.sent, replies):
-            record_privacy(record, node, each)
+        metrics, record = None, self.record
+        for node, reply in match_replies(self.sent, replies):
+            record_privacy(record, node, reply)
             if node.is_target:
-                reply = each
+                metrics = self._read_target(node, reply, suffix)
             else:
-                self._read_source(node, each)
-        try:
-            with readable():
-                own, held_out = split_held_out(read_metrics(reply))
-                found = self._evaluated(content_of(reply), MetricRecord(own))
-            metrics = MetricRecord(own)
-            if not suffix and self.target is not None:
-                self.held_out[self.target] = held_out
-            record |= {f"{key}{suffix}": value for key, value in found.items()}
-        except BadReplyError as error:
-            log(WARNING, "Round %d: the target did not evaluate: %s", self.number, error)
-            record[f"evaluation-failed{suffix}"] = str(error)
+                self._read_source(node, reply)
         if evaluates_trained and not self.warmup:
             trained = record["target"] or {}
             for key in METRICS:
@@ -246,12 +242,32 @@ class Round:
             }
         return MetricRecord(metrics)
 
+    def _read_target(self, node: Node, reply: Message | None, suffix: str) -> MetricRecord | None:
+        try:
+            with readable():
+                own, held_out = split_held_out(read_metrics(reply))
+                found = self._evaluated(content_of(reply), MetricRecord(own))
+        except BadReplyError as error:
+            log(WARNING, "Round %d: the target did not evaluate: %s", self.number, error)
+            self.record[f"evaluation-failed{suffix}"] = str(error)
+            self._note(node, error)
+            return None
+        if not suffix:
+            self.held_out[node] = held_out
+        self.record |= {f"{key}{suffix}": value for key, value in found.items()}
+        return MetricRecord(own)
+
     def _read_source(self, node: Node, reply: Message | None) -> None:
         try:
             with readable():
                 _, self.held_out[node] = split_held_out(read_metrics(reply))
         except BadReplyError as error:
             log(WARNING, "Round %d: %s did not judge the model: %s", self.number, node.domain, error)
+            self._note(node, error)
+
+    def _note(self, node: Node, error: BadReplyError) -> None:
+        if isinstance(error, NoEvaluationError):
+            self.without_evaluation.add(node)
 
     def _read(self, node: Node, reply: Message | None) -> ClientUpdate:
         if reply is not None and reply.has_content():

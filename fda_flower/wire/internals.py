@@ -31,6 +31,9 @@ INFLATE = "inflate_object_from_contents"
 MOST_COPIES = 64
 """By what factor the arrays of a message may be larger than its parts: one part may be used many times."""
 
+WITHOUT_EVALUATION = ("No evaluate function registered", "does not implement `evaluate`")
+"""What Flower's errors say of a client app, or an older client, that has no function for evaluations."""
+
 AnyRecord = TypeVar("AnyRecord", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
 

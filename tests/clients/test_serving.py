@@ -194,6 +194,17 @@ def test_a_plain_client_has_role_and_domain_of_its_node(node_config, expected, k
     assert dict(answer(serve(lambda context: Plain()), kind, node_config)["info"]) == expected
 
 
+def test_a_plain_client_without_an_evaluation_is_asked_for_one_once():
+    class Silent(Plain):
+        evaluate = NumPyClient.evaluate  # Flower's, which would return zeros
+
+    strategy = FedGP(target="0")
+    result = strategy.start(LocalGrid(serve(lambda context: Silent()), 2), two_numbers(), 2)
+    assert ["evaluation-failed" in record for record in strategy.history] == [True, False]
+    assert not any("loss" in record for record in strategy.history)
+    assert result.evaluate_metrics_clientapp == {}
+
+
 def test_a_clients_own_role_domain_and_properties_are_told():
     class Named(Plain):
         role = "target"

@@ -1,6 +1,7 @@
 """The steps of a run, which every method inherits: waiting, messages, records, the result, a resume."""
 
 import json
+import logging
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,39 @@ def test_the_record_of_a_round():
         "loss": 1.0,
         "test-examples": 4,
     }
+
+
+def without_evaluation(nodes):
+    """Nodes whose app has no function for evaluations, which is Flower's error."""
+    app = HandMade(nodes)
+    del app.app._registered_funcs["evaluate.default"]
+    return Watched(app)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "own"),
+    [
+        (FedAvg(average="tail:2"), False),
+        (FedAvg(select_by="sources", validation={}), False),
+        (FedAvgFT(), True),
+    ],
+)
+def test_an_app_without_an_evaluate_function_is_asked_once(strategy, own, flower_log):
+    grid = without_evaluation([A, T])
+    flower_log.set_level(logging.INFO, "flwr")
+    strategy.start(
+        grid, initial(), 3, evaluate_fn=lambda number, _: MetricRecord({"acc": number / 4, "all": [0.5]})
+    )
+    asked = [domain for kind, domain, *_ in grid.seen if kind == "evaluate"]
+    assert sorted(asked) == (["a", "t"] if strategy.selection.by == "sources" else ["t"])
+    first = strategy.history[0]
+    assert ["evaluation-failed" in record for record in strategy.history] == [True, False, False]
+    assert "Traceback" not in first["evaluation-failed"]
+    assert ["accuracy" in record for record in strategy.history] == [own] * 3
+    assert [record["server"]["acc"] for record in strategy.history] == [0.25, 0.5, 0.75]
+    lines = [line for line in flower_log.messages if line.startswith("round ")]
+    assert [line.endswith(f"server acc {n / 4:.4g}") for n, line in enumerate(lines, 1)] == [True] * 3
+    assert len([line for line in flower_log.messages if "did not evaluate" in line]) == 1
 
 
 def test_the_seconds_of_a_round_are_of_its_parts(monkeypatch):
