@@ -65,7 +65,7 @@ def list_names(
     from fda_flower.datasets.registry import DATASETS
     from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, summary
     from fda_flower.engines import ENGINES
-    from fda_flower.models import MODELS
+    from fda_flower.models import FORMS, MODELS
     from fda_flower.reporting.trackers import TRACKERS
     from fda_flower.runs.methods import CENTRAL, FLOWER, METHODS, OF_FLOWER, PREFIX
 
@@ -92,10 +92,12 @@ def list_names(
     if as_json:
         print(json.dumps({keys[title]: list(kinds[title]) for title in titles}))
         return
+    kinds["Models (networks)"] |= FORMS
     for title in titles:
         show_markup(f"[bold]{title}[/bold]")
+        width = max(map(len, kinds[title]))
         for name, text in kinds[title].items():
-            say(f"  {name:<16} {text}")
+            say(f"  {name:<{width}} {text}")
 
 
 def _letters(text: str) -> str:

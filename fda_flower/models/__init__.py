@@ -107,18 +107,22 @@ MODELS: Registry[Model] = Registry(
 point ``fda_flower.models``."""
 
 
+FORMS = {
+    "timm:NAME": "a network of timm (extra images), with random weights, weights=imagenet or weights=FILE",
+    "torchvision:NAME": "a network of torchvision, with the same",
+    "package.module:function": "a network of your own",
+}
+"""The forms of the names of other networks."""
+
+
 def check_name(name: str) -> None:
-    """Raise a `ConfigError` unless a name is in `MODELS`, or has one of the forms of `find_model`."""
+    """Raise a `ConfigError` unless a name is in `MODELS`, or has one of the `FORMS`."""
     if name not in MODELS and ":" not in name:
-        raise unknown("model", name, MODELS)
+        raise unknown("model", name, [*MODELS, *FORMS])
 
 
 def find_model(name: str) -> Model:
-    """Return a network by its name in `MODELS`, or as others name theirs.
-
-    These are ``timm:NAME``, ``torchvision:NAME`` and ``package.module:function``; any other is a
-    `ConfigError`.
-    """
+    """Return a network by its name in `MODELS` or in one of the `FORMS`; any other is a `ConfigError`."""
     check_name(name)
     if name in MODELS:
         return MODELS[name]
@@ -175,6 +179,7 @@ def build_architecture(
 
 
 __all__ = [
+    "FORMS",
     "MODELS",
     "Model",
     "Train",

@@ -21,7 +21,7 @@ from fda_flower.datasets import DATASETS, SHIFTS
 from fda_flower.errors import RunError
 from fda_flower.experiments import RUNNERS, RunResult
 from fda_flower.experiments.experiment import compared
-from fda_flower.models import MODELS
+from fda_flower.models import FORMS, MODELS
 from fda_flower.records.record import COSTS
 from fda_flower.runs.methods import METHODS
 from fda_flower.runs.settings import SETTINGS
@@ -121,7 +121,7 @@ def test_the_examples_of_the_help_are_commands_that_parse(command, caught):
 def test_list_names_every_entry_of_every_registry(fda):
     code, out, err = fda("list")
     assert (code, err) == (0, "")
-    for registry in (METHODS, DATASETS, SHIFTS, MODELS, RUNNERS):
+    for registry in (METHODS, DATASETS, SHIFTS, MODELS, FORMS, RUNNERS):
         for name in registry:
             (line,) = [line for line in out.splitlines() if line.split() and line.split()[0] == name]
             assert len(line.split()) > 2, f"{name} has no description"
