@@ -20,7 +20,9 @@ from fda_flower.errors import FdaError, RefusedError
 from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.definition import file_name
 from fda_flower.experiments.run import make_run_folder, run_config
+from fda_flower.files import BODY, file_hash
 from fda_flower.models import is_pretrained
+from fda_flower.records.folder import CHOSEN_MODEL
 from fda_flower.reporting.results import Place
 from fda_flower.reporting.summary import REFUSED, summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
@@ -97,12 +99,33 @@ def run_cell(cell: Cell) -> None:
     """Run a cell; that its method refuses the federation goes into the summary, where that is a result."""
     try:
         run_config(cell.config, output=cell.run_folder, attack=cell.attack, **cell.how)
+        for folder in (cell.run_folder, cell.run_folder / CHOSEN_MODEL):
+            share(folder / BODY, cell.runs / BODIES)
     except RefusedError as error:
         if not cell.may_refuse:
             raise
         cell.run_folder.mkdir(parents=True, exist_ok=True)
         make_run_folder(cell.run_folder, cell.config, attack=cell.attack).begin(0)
         write_summary(cell.run_folder, cell.config, summarise_run(cell.config, []) | {REFUSED: str(error)})
+
+
+BODIES = "bodies"
+"""The folder, beside the runs of a table, with what makes their features: each file once."""
+
+
+def share(path: Path, kept: Path) -> None:
+    """Have a file, if it is there, be a hard link to the same one in a folder, where that can be."""
+    if not path.exists():
+        return
+    first, link = kept / file_hash(path), path.with_suffix(".link")
+    with suppress(OSError):  # no links on this file system: each run keeps its own copy
+        kept.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            os.link(path, first)
+        if not path.samefile(first) and file_hash(first) == first.name:
+            link.unlink(missing_ok=True)
+            os.link(first, link)
+            link.replace(path)
 
 
 POLL_SECONDS = 0.3

@@ -163,7 +163,7 @@ class RunFolder:
         self._notes = dict(notes or {})
         self._resume = resume
         self._mirror = mirror
-        self._last = ""
+        self._last = self._body_hash = ""
         self._config_text = b""
         self._config_is_new = True
         self._writing = ExitStack()
@@ -262,7 +262,7 @@ class RunFolder:
         data, digest = self._pack(checkpoint)
         files = {CONFIG: hashlib.sha256(self._config_text).hexdigest(), CHECKPOINT: digest}
         try:
-            files |= {name: file_hash(path) for name, path in self._model_files(record["round"]).items()}
+            files |= {name: self._hash_of(path) for name, path in self._model_files(record["round"]).items()}
             line = linked(json_safe(record), self._last, files)
             if self._config_is_new:
                 self._write_config()
@@ -357,10 +357,18 @@ class RunFolder:
         names = (MODEL, BODY, DESCRIPTION) if (self.path / BODY).exists() else (MODEL, DESCRIPTION)
         return {name: self.path / name for name in names}
 
+    def _hash_of(self, path: Path) -> str:
+        if path.name != BODY:
+            return file_hash(path)
+        self._body_hash = self._body_hash or file_hash(path)  # it is written once
+        return self._body_hash
+
     def _keep_model(self, number: int) -> None:
+        chosen = self.path / CHOSEN_MODEL
         for name, path in self._model_files(number).items():
-            (self.path / CHOSEN_MODEL).mkdir(exist_ok=True)
-            write_atomically(self.path / CHOSEN_MODEL / name, path.read_bytes())
+            chosen.mkdir(exist_ok=True)
+            if name != BODY or not (chosen / name).exists():  # it is the same in all rounds
+                write_atomically(chosen / name, path.read_bytes())
 
     def _read_config(self) -> Record | None:
         path = self.path / CONFIG

@@ -1,5 +1,6 @@
 """Runs of a network whose front makes features: what is trained travels, with any method and engine."""
 
+import shutil
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,10 @@ import torch
 from naming import names
 from whole_runs import check_same, same_bits, untimed
 
-from fda_flower import RunConfig, load, run
+from fda_flower import RunConfig, compare, load, run
 from fda_flower.datasets import load_domain
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.experiments.cells import BODIES, share
 from fda_flower.files import BODY, MODEL
 from fda_flower.records.verification import verify
 from fda_flower.runs.methods import find_method, method_names
@@ -104,6 +106,43 @@ def test_the_model_file_has_what_was_trained_and_the_body_is_checked(tmp_path):
     run(**SETTINGS, method="fedavg", output=tmp_path / "again")
     again = load(tmp_path / "again", trust=True).predict_proba(np.zeros((1, 1, 8, 8), np.float32))
     np.testing.assert_array_equal(before, again)
+
+
+def test_runs_of_a_table_keep_one_body_and_each_can_be_used_alone(tmp_path, in_process):
+    settings = {**SETTINGS, "target_samples": 60, "validation": 0.2}
+    del settings["seed"]
+    folder = compare(["fedavg", "ditto"], [3], tmp_path / "runs", **settings).path
+    (kept,) = (folder / BODIES).iterdir()
+    bodies = sorted(folder.rglob(BODY))
+    assert [str(body.parent.relative_to(folder)) for body in bodies] == [
+        *("ditto-seed3", "ditto-seed3/selected", "fedavg-seed3", "fedavg-seed3/selected")
+    ]
+    assert all(body.samefile(kept) for body in bodies)
+    assert not list(folder.rglob("*.link"))
+    assert not verify(folder / "ditto-seed3").problems
+    copy = shutil.copytree(folder / "fedavg-seed3", tmp_path / "copy")
+    shutil.rmtree(folder)
+    load(copy, trust=True).predict_proba(np.zeros((1, 1, 8, 8), np.float32))
+
+
+def test_a_file_is_no_link_to_one_that_has_changed_or_where_there_are_no_links(tmp_path, monkeypatch):
+    for name in "abc":
+        (tmp_path / name).write_text("the same")
+    share(tmp_path / "missing", tmp_path / BODIES)
+    share(tmp_path / "a", tmp_path / BODIES)
+    (kept,) = (tmp_path / BODIES).iterdir()
+    kept.write_text("another")
+    share(tmp_path / "b", tmp_path / BODIES)
+    monkeypatch.setattr("os.link", fails_with(OSError("no links here")))
+    share(tmp_path / "c", tmp_path / "others")
+    assert [(tmp_path / name).read_text() for name in "bc"] == ["the same"] * 2
+
+
+def fails_with(error):
+    def fail(*args):
+        raise error
+
+    return fail
 
 
 def test_one_onnx_file_goes_from_pixels_to_probabilities(tmp_path):
