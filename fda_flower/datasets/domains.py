@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -92,6 +92,16 @@ class Domain:
 
     def to(self, device: "torch.device") -> "Domain":
         """Return the same data on a device."""
-        parts = ("train", "test", "unlabelled", "validation")
-        given = {name: part for name in parts if (part := getattr(self, name)) is not None}
-        return replace(self, **{name: part.to(device) for name, part in given.items()})
+        moved: Any = {name: part.to(device) for name, part in self.parts.items()}
+        return replace(self, **moved)
+
+    def in_memory(self) -> "Domain":
+        """Return the same data, with images decoded that are files and fit into memory."""
+        decoded: Any = {name: part.in_memory() for name, part in self.parts.items()}
+        return replace(self, **decoded)
+
+    @property
+    def parts(self) -> "dict[str, Samples]":
+        """Its samples, by the names of the attributes."""
+        names = ("train", "test", "unlabelled", "validation")
+        return {name: part for name in names if (part := getattr(self, name)) is not None}

@@ -44,6 +44,10 @@ class FederatedDataset:
     class_names: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
 
+    def in_memory(self) -> "FederatedDataset":
+        """Return the same data, with images decoded that are files and fit into memory."""
+        return replace(self, domains={name: domain.in_memory() for name, domain in self.domains.items()})
+
 
 @lru_cache(maxsize=4)
 def load_federation(spec: DataSpec) -> FederatedDataset:

@@ -21,7 +21,7 @@ from fda_flower.datasets.own_data import (
     visible,
     warn_of_one,
 )
-from fda_flower.datasets.preparation import CHANNELS, ImagePreparation
+from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
@@ -125,8 +125,8 @@ def load(
 ) -> Splits:
     """Return the domains, each with four fifths of every class for training and a fifth for testing.
 
-    Images are uint8, ``(n, 3, image_size, image_size)``, or `ImageFiles` of this shape if all of them would
-    take more than `MEMORY_LIMIT`. A `ConfigError` says if a folder is missing or has no image, an image is
+    Images are `ImageFiles` of the shape ``(n, 3, image_size, image_size)``, small ones if all of them take at
+    most `MEMORY_LIMIT`. A `ConfigError` says if a folder is missing or has no image, an image is
     damaged, or an option is invalid.
 
     The `folder` of the data set in `data_dir`, which is from `source` and only read, has one for each of
@@ -203,12 +203,11 @@ class ImageFolders(Splits):
         height, width = self._size
         preparation = ImagePreparation(height if height == width else (height, width))
         total = sum(len(paths) for each in self._there.values() for paths in each.values())
-        in_memory = total * CHANNELS * height * width <= MEMORY_LIMIT
+        small = total * CHANNELS * height * width <= MEMORY_LIMIT
 
         def samples(pairs: Labelled) -> Samples:
-            images = preparation.apply([path for path, _ in pairs])
-            x = images[torch.arange(len(pairs))] if in_memory else images
-            return Samples(x, torch.tensor([label for _, label in pairs], dtype=torch.int64))
+            images: Any = ImageFiles(tuple(path for path, _ in pairs), preparation.size, small=small)
+            return Samples(images, torch.tensor([label for _, label in pairs], dtype=torch.int64))
 
         train, test = _divide(files, labels, derive_seed(self._seed, domain))
         return Split(samples(train), samples(test), len(labels), labels, preparation=preparation)

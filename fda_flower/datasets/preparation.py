@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -27,12 +28,14 @@ CPU = torch.device("cpu")
 class ImageFiles:
     """Image files that replace a tensor in `Samples`: they are selected as files and decoded when indexed.
 
-    `size` is the height and width, in pixels, of the resized images.
+    `size` is the height and width, in pixels, of the resized images; `small` says whether all of them fit
+    into memory, so that `in_memory` decodes them.
     """
 
     paths: tuple[Path, ...]
     size: int | tuple[int, int]
     device: torch.device = CPU
+    small: bool = False
     dtype: ClassVar[torch.dtype] = torch.uint8
 
     def __len__(self) -> int:
@@ -43,6 +46,11 @@ class ImageFiles:
         """``(n, 3, height, width)``."""
         height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
         return torch.Size([len(self), CHANNELS, height, width])
+
+    @cached_property
+    def in_memory(self) -> "Tensor | ImageFiles":
+        """The decoded images if they are small; else the files."""
+        return self[:] if self.small else self
 
     def to(self, device: torch.device) -> "ImageFiles":
         """Return the same files, to be decoded to another device."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,6 +72,11 @@ class Samples:
     def without_labels(self) -> "Samples":
         """Return the same samples with labels that tell nothing: -1, or NaN for a regression."""
         return replace(self, y=torch.full_like(self.y, torch.nan if self.y.is_floating_point() else -1))
+
+    def in_memory(self) -> "Samples":
+        """Return the same samples, with images decoded that are files and fit into memory."""
+        x: Any = self.x
+        return self if isinstance(x, Tensor) else replace(self, x=x.in_memory)
 
     def to(self, device: torch.device) -> "Samples":
         """Return the same samples on a device."""

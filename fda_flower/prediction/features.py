@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
-from fda_flower.datasets import Domain, FederatedDataset, Samples
+from fda_flower.datasets import FederatedDataset, Samples
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import RunError
 from fda_flower.files import PRIVATE, checksum, make_private, write_atomically
@@ -159,7 +159,7 @@ def federation_features(
     `tell` is told how many samples are new.
     """
     front, domains = front.to(device).eval(), dict(data.domains)
-    parts = [(name, part, samples) for name, domain in domains.items() for part, samples in _parts(domain)]
+    parts = [(name, *part) for name, domain in domains.items() for part in domain.parts.items()]
     keys = [keys_of(samples.x) for _, _, samples in parts]
     if new := len(set().union(*keys) - store.known.keys()):
         tell("%d samples pass the frozen part of the network, once", new)
@@ -167,9 +167,3 @@ def federation_features(
         made: Any = {part: features(front, samples, store, device, known)}
         domains[name] = replace(domains[name], **made)
     return replace(data, domains=domains)
-
-
-def _parts(domain: Domain) -> Iterator[tuple[str, Samples]]:
-    for name in ("train", "test", "unlabelled", "validation"):
-        if (part := getattr(domain, name)) is not None:
-            yield name, part

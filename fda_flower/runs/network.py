@@ -97,7 +97,7 @@ def all_data(config: RunConfig) -> FederatedDataset:
 def _as_features(config: RunConfig, data: FederatedDataset, folder: Path | None) -> FederatedDataset:
     front = front_of(config, data.shape, data.classes)
     if front is None:
-        return data
+        return data.in_memory()
     device = find_device(config.device)
     kept = (cache_folder() if folder is None else folder) / "features"
     return federation_features(front, data, _stores(_body(front)[0], kept), device, COSTS.info)

@@ -178,7 +178,7 @@ def load_spy(shift, **settings):
 def sets_of(federation):
     return {
         f"{name}/{part}": samples
-        for name, domain in federation.domains.items()
+        for name, domain in federation.in_memory().domains.items()
         for part, samples in (("train", domain.train), ("test", domain.test))
     }
 
@@ -194,7 +194,8 @@ def differing(first, second):
 def load_unshifted(dataset, seed=0):
     """The data set's one division, or the division of each of its domains."""
     data = DATASETS[dataset].loader(Path(DATA_DIR), seed)
-    return [data] if isinstance(data, Split) else list(data.values())
+    splits = [data] if isinstance(data, Split) else data.values()
+    return [replace(each, train=each.train.in_memory(), test=each.test.in_memory()) for each in splits]
 
 
 @every_case
