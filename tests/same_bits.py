@@ -1,6 +1,10 @@
 """Runs on two engines, which have the same bits."""
 
+from pathlib import Path
+
 from sites import write_images
+
+from fda_flower.runs.methods import METHODS
 
 
 def without_seconds(history):
@@ -16,6 +20,24 @@ def assert_same(result, other, last=0):
     """The same records, all or of the last rounds, and the same model."""
     assert without_seconds(result.history[-last:]) == without_seconds(other.history[-last:])
     assert bits(result.model) == bits(other.model)
+
+
+def with_frozen_body(method):
+    """The settings of a method whose network has a frozen front; other processes need `PATH` to import it."""
+    needs_more = {"body", "trained body", "batch-norm"} & {*METHODS[method].needs}
+    return {
+        **{"method": method, "model": "blocks_net:net", "train": "last" if needs_more else "head"},
+        **{"sources": 2, "target_samples": 20, "source_samples": 30, "test_samples": 40},
+    }
+
+
+FROZEN = {
+    **{f"frozen, {name}": with_frozen_body(name) for name in METHODS},
+    "frozen, with adapters": {**with_frozen_body("fedda-auto"), "train": "adapters:2"},
+}
+"""The settings of every method with a frozen body, by a name."""
+
+PATH = str(Path(__file__).parent)
 
 
 def with_batch_norm(folder):

@@ -59,9 +59,10 @@ NEEDS: dict[str, Need] = {
         "another model",
     ),
     "batch-norm": Need(
-        "a network with BatchNorm",
+        "a network with BatchNorm that is trained",
         lambda facts: bool(batch_norm_names(facts.model)),
-        "'{model}' has none: choose another model, such as resnet9, or lenet with batch_norm=true",
+        "'{model}' trains none: train more of it, as with --train last, choose another model, such as "
+        "resnet9, or lenet with batch_norm=true",
     ),
     "unlabelled": Need(
         "unlabelled training samples of the target",

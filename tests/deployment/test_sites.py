@@ -2,12 +2,13 @@
 
 KD3A's sites keep nothing: it is here because it asks the target within a round."""
 
+import os
 import shutil
 import stat
 from typing import Any
 
 import pytest
-from same_bits import bits, without_seconds
+from same_bits import FROZEN, PATH, bits, without_seconds
 
 from fda_flower import RunConfig, load, run
 from fda_flower.datasets import load_domain
@@ -81,6 +82,34 @@ def test_what_a_client_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
             assert path.read_bytes() == (tmp_path / "local" / "clients" / domain / path.name).read_bytes()
     for elsewhere in (federation.folder, tmp_path / "deployed"):
         assert not {path.name for path in elsewhere.rglob("*.safetensors")} & set(files)
+
+
+@pytest.fixture(scope="module")
+def three_sites(tmp_path_factory):
+    """A federation whose processes can import the network of `FROZEN`, and the folder with its sites' own."""
+    folder = tmp_path_factory.mktemp("three")
+    nodes = {
+        domain: {"domain": domain, "state-dir": str(folder / domain), "resident": True}
+        for domain in ("source-1", "source-2", "target")
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([PATH, os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("FDA_CACHE_DIR", str(folder / "cache"))
+        with Federation(tmp_path_factory.mktemp("federation"), nodes, secure=False) as federation:
+            yield federation, folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FROZEN)
+def test_a_frozen_body_has_the_bits_of_a_local_run(name, three_sites, tmp_path):
+    federation, folder = three_sites
+    settings = {"rounds": 2, "seed": 3, "device": "cpu", **FROZEN[name]}
+    history, there = deployed(federation, settings, tmp_path / "deployed")
+    local = run(**settings)
+    assert without_seconds(history) == without_seconds(local.history)
+    assert bits(RunFolder(there).load_checkpoint().model) == bits(local.model)
+    for domain in ("source-1", "source-2", "target"):
+        assert list((folder / domain / "features").iterdir())
 
 
 def spent(rounds):

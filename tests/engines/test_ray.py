@@ -1,5 +1,6 @@
 """Flower's Ray simulation, really run: the same bits as in this process."""
 
+import os
 import pickle
 from typing import Any, cast
 
@@ -7,7 +8,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from same_bits import assert_same, with_batch_norm, without_seconds
+from same_bits import FROZEN, PATH, assert_same, with_batch_norm, without_seconds
 
 from fda_flower import RunConfig, run
 from fda_flower.client_app import make_client_app
@@ -62,23 +63,8 @@ def clients_of(configs):
     return Clients()
 
 
-@pytest.mark.slow
-@pytest.mark.smoke
-def test_every_method_has_the_same_bits_as_in_this_process(tmp_path):
-    """One simulation runs all, since Ray takes seconds to start."""
-    settings = {**SETTINGS, "rounds": 2, "target_samples": 16}
-    small = {**settings, "model": "mlp", "sources": 2, "source_samples": 40, "test_samples": 40}
-    images = {**settings, **with_batch_norm(tmp_path / "data")}
-    chosen = {
-        name: {**(images if "batch-norm" in method.needs else small), "method": name}
-        for name, method in METHODS.items()
-    }
-    chosen |= {
-        # What noise has cost, statistics that a target adapts, and models that clients keep for later.
-        "with noise": {**small, "method": "fedda", "model": "logistic", "dp_clip": 1.0, "dp_noise": 0.5},
-        "with statistics": {**images, "method": "fedavg", "buffers": "adabn"},
-        "every second round": {**small, "method": "mixture", "method_options": {"every": 2}},
-    }
+def check_same_on_ray(chosen):
+    """Check that runs have the same bits on Ray; one simulation has all, since it takes seconds to start."""
     configs = {name: RunConfig(**each) for name, each in chosen.items()}
     found = {}
 
@@ -93,6 +79,38 @@ def test_every_method_has_the_same_bits_as_in_this_process(tmp_path):
         model, history = found[name]
         assert model == {key: array.tobytes() for key, array in local.model.items()}, name
         assert without_seconds(history) == without_seconds(local.history), name
+
+
+@pytest.fixture
+def blocks_net(tmp_path, monkeypatch):
+    """Have Ray's processes find the network of `FROZEN`."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([PATH, os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.mark.slow
+@pytest.mark.smoke
+def test_every_method_has_the_same_bits_as_in_this_process(tmp_path, blocks_net):
+    settings = {**SETTINGS, "rounds": 2, "target_samples": 16}
+    small = {**settings, "model": "mlp", "sources": 2, "source_samples": 40, "test_samples": 40}
+    images = {**settings, **with_batch_norm(tmp_path / "data")}
+    chosen = {
+        name: {**(images if "batch-norm" in method.needs else small), "method": name}
+        for name, method in METHODS.items()
+    }
+    chosen |= {
+        # What noise has cost, statistics that a target adapts, and models that clients keep for later.
+        "with noise": {**small, "method": "fedda", "model": "logistic", "dp_clip": 1.0, "dp_noise": 0.5},
+        "with statistics": {**images, "method": "fedavg", "buffers": "adabn"},
+        "every second round": {**small, "method": "mixture", "method_options": {"every": 2}},
+        "frozen": {**settings, **FROZEN["frozen, fedbn"]},
+    }
+    check_same_on_ray(chosen)
+
+
+@pytest.mark.slow
+def test_every_method_has_the_same_bits_with_a_frozen_body(blocks_net):
+    check_same_on_ray({name: {**SETTINGS, "rounds": 2, **each} for name, each in FROZEN.items()})
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 from handmade import HandMade, initial, moves
 from naming import names
 from numpy.typing import NDArray
-from same_bits import assert_same, with_batch_norm
+from same_bits import FROZEN, assert_same, with_batch_norm
 
 from fda_flower import run
 from fda_flower.engines import Resources, run_local, workers
@@ -27,6 +27,7 @@ from fda_flower.strategies import FedAvg
 
 SMALL: dict[str, Any] = {"rounds": 2, "seed": 3, "device": "cpu", "model": "mlp", "source_samples": 40}
 SHM = Path("/dev/shm")
+FAST = {"frozen, fedbn", "frozen, with adapters"}
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +59,15 @@ def test_the_same_bits_as_in_one_process_whatever_the_number_of_workers(method, 
     # The target's worker writes the model that it predicts with.
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "several")]
     assert models[0] == models[1]
+
+
+@pytest.mark.parametrize(
+    "name", [each if each in FAST else pytest.param(each, marks=pytest.mark.slow) for each in FROZEN]
+)
+def test_the_same_bits_with_a_frozen_body(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path / "cache"))
+    settings = {"rounds": 2, "seed": 3, "device": "cpu", **FROZEN[name]}
+    assert_same(run(workers=2, **settings), run(**settings))
 
 
 def test_a_run_goes_on_with_another_number_of_workers_and_the_same_bits(tmp_path):

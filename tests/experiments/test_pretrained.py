@@ -7,34 +7,20 @@ import numpy as np
 import pytest
 import torch
 from naming import names
+from sites import run_sites
 from whole_runs import check_same, same_bits, untimed
 
 from fda_flower import RunConfig, compare, load, run
+from fda_flower.clients.exchange import Exchange
 from fda_flower.datasets import load_domain
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments.cells import BODIES, share
 from fda_flower.files import BODY, MODEL
 from fda_flower.records.verification import verify
 from fda_flower.runs.methods import find_method, method_names
+from fda_flower.runs.network import make_model
+from fda_flower.site import read_log
 
-NETWORK = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self, channels, classes):
-        super().__init__()
-        self.stem = nn.Conv2d(channels, 8, 3, 1, 1)
-        blocks = [nn.Sequential(nn.Conv2d(8, 8, 3, 1, 1), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(3)]
-        self.blocks = nn.Sequential(*blocks)
-        self.fc = nn.Linear(128, classes)
-
-    def forward(self, x):
-        return self.fc(nn.functional.avg_pool2d(self.blocks(self.stem(x)), 2).flatten(1))
-
-def net(shape, classes):
-    return Net(shape[0], classes)
-"""
 SETTINGS: dict[str, Any] = {
     **{"shift": "rotate", "sources": 2, "device": "cpu", "seed": 3, "rounds": 2, "model": "blocks_net:net"},
     **{"target_samples": 20, "source_samples": 30, "test_samples": 40, "train": "head"},
@@ -42,14 +28,13 @@ SETTINGS: dict[str, Any] = {
 REFUSE: dict[str, set[str]] = {
     "head": {"fedrep", "fedper", "fedbn", "central:coral", "central:mmd", "central:mme"},
     "last": set(),
+    "adapters:2": {"fedbn"},
 }
 """Methods that need what this part of the network lacks."""
 
 
 @pytest.fixture(autouse=True)
-def _network(tmp_path, monkeypatch):
-    (tmp_path / "blocks_net.py").write_text(NETWORK)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path / "cache"))
 
 
@@ -60,9 +45,13 @@ def probabilities(folder, settings):
     return model, model.predict_proba(test.x.numpy()), test.y.numpy()
 
 
-@pytest.mark.parametrize("train", ["head", "last"])
-@pytest.mark.parametrize("method", [name for name in method_names() if not name.startswith("flower:")])
-def test_every_method_runs_on_features_or_says_what_it_needs(train, method, tmp_path):
+OWN_PARTS = ("fedrep", "fedper", "fedbn", "apfl", "ditto", "feddaf", "kd3a", "mixture")
+"""Methods whose clients keep or mix parts of a network."""
+CASES = [(name, train) for name in method_names() for train in ("head", "last") if "flower:" not in name]
+
+
+@pytest.mark.parametrize(("method", "train"), [*CASES, *((name, "adapters:2") for name in OWN_PARTS)])
+def test_every_method_runs_on_features_or_says_what_it_needs(method, train, tmp_path):
     settings = {**SETTINGS, "method": method, "train": train}
     if method in REFUSE[train]:
         with pytest.raises(ConfigError, check=names("method", method)):
@@ -187,3 +176,37 @@ def test_noise_of_privacy_is_put_on_what_is_sent_alone(tmp_path):
     for name, array in networks[0].items():
         moves = "lora_B" in name or "fc." in name
         assert torch.equal(array, networks[1][name]) != moves, name
+
+
+@pytest.mark.parametrize(("train", "sent"), [("head", ["fc"]), ("adapters:2", ["lora_B", "fc"])])
+def test_a_sites_log_and_its_rules_are_of_what_is_sent_alone(train, sent, tmp_path):
+    config = RunConfig(
+        **{**SETTINGS, "train": train, "method": "fedgp-auto", "max_update_norm": 0.01},
+        method_options={"batch_update_encoding": "full"},
+    )
+    nodes = [
+        {"domain": name, "state-dir": str(tmp_path / name), "allow-batch-updates": "full"}
+        for name in config.data.domain_names
+    ]
+    model, history = run_sites(config, nodes)
+    numbers = sum(array.size for array in model.values())
+    for name in config.data.domain_names:
+        lines = [line for line in read_log(tmp_path / name) if line["message"] == "train"]
+        assert [line["round"] for line in lines] == [1, 2]
+        for line in lines:
+            arrays = line["records"]["arrays"]
+            assert list(arrays["arrays"]) == list(model)
+            assert 4 * numbers < arrays["bytes"] < 4 * numbers + 200 * len(model)
+            if name == "target":
+                assert line["records"]["batch-updates"]["arrays"]["full"][1][1] == numbers
+    for name in model:
+        assert any(part in name for part in sent) or "head" in name, name
+    assert all(entry["clipped"] < 1 for entry in history[-1]["sources"].values())
+    kept = sum(float(np.square(model[name] - first).sum()) for name, first in initial(config).items()) ** 0.5
+    assert 0 < kept <= 2 * 0.01
+
+
+def initial(config):
+    site = load_domain(config.data, config.data.target_name)
+    network = make_model(config, site.shape, site.classes)
+    return Exchange.of(network).layers(network)
