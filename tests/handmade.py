@@ -4,6 +4,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from fda_flower.aggregation import head_in, shape_of_head
 from fda_flower.engines import LocalGrid
 from fda_flower.runs.methods import METHODS
 
@@ -58,10 +59,40 @@ def add_what_is_asked(content, model, config, accuracy):
         content["guidance"] = ArrayRecord({name: _array(value) for name, value in guidance.items()})
     if config.get("loss-at-start"):
         content["metrics"].setdefault("loss-at-start", 1.0)
+    add_statistics(content, model, config)
     if "irm" in config:
         content["metrics"].setdefault("penalty", 0.0)
     if config.get("evaluate-trained"):
         content["metrics"]["eval-accuracy"] = accuracy
+
+
+def add_statistics(content, model, config):
+    """What methods on features ask of a client, which has other means in each round."""
+    asked = {"gaussians", "mixtures", "prototypes"} & set(config)
+    if not asked:
+        return
+    (name,), (classes, features) = asked, shape_of_head(model)
+    after, _ = head_in({key: array.numpy() for key, array in content["arrays"].items()})
+    means = after + np.arange(classes)[:, None] * config["server-round"]
+    spread = 1 + np.abs(after).mean()
+    examples = int(content["metrics"]["num-examples"])
+    told = {
+        "gaussians": {"means": means, "covariance": np.diag(np.full(features, spread))},
+        "mixtures": {
+            "counts": np.array([examples, *[0] * (classes - 1)]),
+            "weights": np.ones((classes, 1)),
+            "means": means[:, None],
+            "variances": np.full((classes, 1, features), spread),
+        },
+        "prototypes": {"used": np.ones((classes, 1), np.uint8), "centres": means[:, None]},
+    }[name]
+    content[name] = ArrayRecord(
+        {
+            key: _array(value.astype(np.float32) if value.dtype.kind == "f" else value)
+            for key, value in told.items()
+        }
+    )
+    content["metrics"]["own-share"] = 0.5
 
 
 def add_votes(content, request):
@@ -174,9 +205,12 @@ def moves(delta, role="source", domain="a", **kwargs):
     return answer
 
 
-def initial(values=(1.0, 2.0)):
-    """A global model of one array ``w``."""
-    return ArrayRecord({"w": _array(np.array(values, np.float32))})
+def initial(values=(1.0, 2.0), method=None):
+    """A global model of one array ``w``; for a method that needs a linear layer it is the bias of one."""
+    arrays = {"w": _array(np.array(values, np.float32))}
+    if method is not None and "frozen body" in METHODS[method].needs:
+        arrays = {"matrix": _array(np.array([[1.0, 0.5], [0.0, 2.0]], np.float32)), **arrays}
+    return ArrayRecord(arrays)
 
 
 def weights(result):

@@ -18,6 +18,7 @@ from fda_flower.aggregation.estimation import (
     estimate,
     predicted_best_rule,
 )
+from fda_flower.aggregation.gaussian import ClassGaussians, choose_share, class_priors
 from fda_flower.aggregation.gradients import (
     GRADIENT_ENCODINGS,
     GradientEncoding,
@@ -26,6 +27,7 @@ from fda_flower.aggregation.gradients import (
     StartGradients,
     read_gradients,
 )
+from fda_flower.aggregation.heads import head_in, linear_head, shape_of_head, train_head, with_head
 from fda_flower.aggregation.joint import joint_weights
 from fda_flower.aggregation.kd3a import Votes, domain_weights, gate_of, smoothed_weights
 from fda_flower.aggregation.matching import matched_step, matching_weights
@@ -37,6 +39,7 @@ from fda_flower.aggregation.mixture import (
     prior_outputs,
     stratified_folds,
 )
+from fda_flower.aggregation.parametric import ClassMixtures, fit_mixture_of, k_means
 from fda_flower.aggregation.personal import (
     best_weight,
     blend,
@@ -83,6 +86,8 @@ __all__ = [
     "Average",
     "BatchUpdates",
     "BetaRule",
+    "ClassGaussians",
+    "ClassMixtures",
     "Coefficients",
     "CountSketch",
     "Encoding",
@@ -116,7 +121,9 @@ __all__ = [
     "beta_fedgp_reference",
     "beta_fedgp_thresholded",
     "blend",
+    "choose_share",
     "choose_weight",
+    "class_priors",
     "combine",
     "delta_error_fedda",
     "delta_error_fedgp",
@@ -128,13 +135,17 @@ __all__ = [
     "estimate",
     "find_buffers",
     "fit_mixture",
+    "fit_mixture_of",
     "functional_distance",
     "gate_of",
     "gradient_similarity",
     "groupdro_weights",
     "guidance_distances",
+    "head_in",
     "is_finite",
     "joint_weights",
+    "k_means",
+    "linear_head",
     "log_softmax",
     "matched_step",
     "matching_weights",
@@ -145,8 +156,11 @@ __all__ = [
     "predicted_best_rule",
     "prior_outputs",
     "read_gradients",
+    "shape_of_head",
     "smoothed_weights",
     "source_weights",
     "stratified_folds",
+    "train_head",
     "vrex_weights",
+    "with_head",
 ]

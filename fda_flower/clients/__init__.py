@@ -8,13 +8,16 @@ if TYPE_CHECKING:
     from fda_flower.aggregation.mixture import MixturePlan
     from fda_flower.clients.client import DomainClient, SourceClient, TargetClient
     from fda_flower.clients.feddaf import FedDAFTarget
+    from fda_flower.clients.fedpft import MixturesSource, MixturesTarget
     from fda_flower.clients.generalisation import IRMSource
     from fda_flower.clients.gradients import batch_gradients
     from fda_flower.clients.kd3a import KD3ATarget
     from fda_flower.clients.local_mixture import Learner, train_mixture
     from fda_flower.clients.local_part import LocalPartSource, LocalPartTarget
     from fda_flower.clients.mixture import MixtureTarget
+    from fda_flower.clients.mpft import PrototypesSource, PrototypesTarget
     from fda_flower.clients.personal import APFLTarget, DittoTarget, KNNPerTarget
+    from fda_flower.clients.pfedfda import GaussianSource, GaussianTarget
     from fda_flower.clients.recorder import Recorder, make_recorder, record_updates
     from fda_flower.clients.serving import aggregate_on_target, answer_role_query, return_errors, serve
     from fda_flower.clients.torch_mixture import MixedModel, mix_on_target
@@ -28,6 +31,8 @@ __all__ = [
     "DittoTarget",
     "DomainClient",
     "FedDAFTarget",
+    "GaussianSource",
+    "GaussianTarget",
     "IRMSource",
     "KD3ATarget",
     "KNNPerTarget",
@@ -38,6 +43,10 @@ __all__ = [
     "MixedModel",
     "MixturePlan",
     "MixtureTarget",
+    "MixturesSource",
+    "MixturesTarget",
+    "PrototypesSource",
+    "PrototypesTarget",
     "Recorder",
     "SourceClient",
     "TargetClient",

@@ -104,6 +104,7 @@ def _ours(
 AUTO, LATE = {"auto": True}, {"warmup_rounds": 50}
 OF_PARTS = ("local_part:LocalPartTarget", "local_part:LocalPartSource")
 BODY, SEVERAL = ("body", "trained body"), ("two sources",)
+ON_FEATURES = ("classes", "frozen body")
 
 METHODS: Registry[Method] = Registry(
     "methods",
@@ -166,6 +167,27 @@ METHODS: Registry[Method] = Registry(
             "personal:KNNPer",
             own_target=True,
             needs=("body", "classes"),
+        ),
+        "pfedfda": _ours(
+            "pFedFDA",
+            "Gaussians of the classes' features, the clients' mean mixed with the target's own",
+            "pfedfda:PFedFDA",
+            clients=("pfedfda:GaussianTarget", "pfedfda:GaussianSource"),
+            needs=ON_FEATURES,
+        ),
+        "fedpft": _ours(
+            "FedPFT",
+            "a head trained by the server on features drawn from the clients' mixtures",
+            "fedpft:FedPFT",
+            clients=("fedpft:MixturesTarget", "fedpft:MixturesSource"),
+            needs=ON_FEATURES,
+        ),
+        "mpft": _ours(
+            "MPFT",
+            "a head trained by the server on the clients' prototypes, adapted by the target",
+            "mpft:MPFT",
+            clients=("mpft:PrototypesTarget", "mpft:PrototypesSource"),
+            needs=ON_FEATURES,
         ),
         "fedper": _ours(
             "FedPer", "FedAvg; each client keeps its head", "local_part:FedPer", clients=OF_PARTS, needs=BODY

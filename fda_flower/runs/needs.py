@@ -41,6 +41,10 @@ def _has_head(facts: Facts) -> bool:
         return False
 
 
+def _has_linear_head(facts: Facts) -> bool:
+    return _has_head(facts) and isinstance(head_of(facts.model), nn.Linear)
+
+
 NEEDS: dict[str, Need] = {
     "body": Need(
         "a network with layers before its head",
@@ -51,6 +55,11 @@ NEEDS: dict[str, Need] = {
         "a network that trains layers before its head",
         lambda facts: has_body(facts.model, trained=True),
         "all of '{model}' are frozen: train some of them, as with --train last",
+    ),
+    "frozen body": Need(
+        "a network that trains nothing but its head, one linear layer",
+        lambda facts: _has_linear_head(facts) and not has_body(facts.model, trained=True),
+        "'{model}' trains more, or has none: choose --train head, or the model logistic",
     ),
     "head": Need(
         "a network with a linear layer or a module 'head'",

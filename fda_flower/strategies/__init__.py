@@ -7,12 +7,15 @@ from fda_flower.strategies.fedavg import FedAvg, FedAvgFT, FedProx, SourceOnly, 
 from fda_flower.strategies.feddaf import FedDAF
 from fda_flower.strategies.feddwa import FedDWA
 from fda_flower.strategies.fedomg import FedOMG
+from fda_flower.strategies.fedpft import FedPFT
 from fda_flower.strategies.generalisation import IRM, GroupDRO, VREx
 from fda_flower.strategies.hooks import Aggregated
 from fda_flower.strategies.kd3a import KD3A
 from fda_flower.strategies.local_part import FedBN, FedPer, FedRep
 from fda_flower.strategies.mixture import Mixture
+from fda_flower.strategies.mpft import MPFT
 from fda_flower.strategies.personal import APFL, Ditto, KNNPer
+from fda_flower.strategies.pfedfda import PFedFDA
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate
 from fda_flower.strategies.roster import Node
 from fda_flower.strategies.round import Round
@@ -21,6 +24,7 @@ __all__ = [
     "APFL",
     "IRM",
     "KD3A",
+    "MPFT",
     "AdaptiveStrategy",
     "Aggregated",
     "BadReplyError",
@@ -36,6 +40,7 @@ __all__ = [
     "FedDWA",
     "FedGP",
     "FedOMG",
+    "FedPFT",
     "FedPer",
     "FedProx",
     "FedRep",
@@ -43,6 +48,7 @@ __all__ = [
     "KNNPer",
     "Mixture",
     "Node",
+    "PFedFDA",
     "Round",
     "RunFolder",
     "SourceOnly",

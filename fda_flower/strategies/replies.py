@@ -327,7 +327,8 @@ def _read_expected(
         try:
             arrays = read_arrays(content, name, request.requires.get(name, ""))
             if like != "any":
-                arrays = _like(model if like == "model" else parameters, arrays, name)
+                alike = like(model) if callable(like) else model if like == "model" else parameters
+                arrays = _like(alike, arrays, name)
             extra[name] = arrays
         except BadReplyError as error:
             if name in request.requires:

@@ -4,7 +4,7 @@
 in the two files of the method.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -82,7 +82,7 @@ BUDGET_CODE = 106
 """The code of an error reply of a site whose privacy budget is spent; Flower's own codes are below 100."""
 
 Config = Mapping[str, Any]
-Like = Literal["model", "parameters", "any"]
+Like = Literal["model", "parameters", "any"] | Callable[[Layers], Layers]
 Record = ArrayRecord | ConfigRecord
 
 
@@ -116,9 +116,10 @@ class TrainRequest(EvaluateRequest):
 
     Attributes
     ----------
-    expects : Mapping[str, {"model", "parameters", "any"}]
+    expects : Mapping[str, {"model", "parameters", "any"} or callable]
         Records of arrays to read from the reply into ``update.extra``, each like the model that the client is
-        sent (in names, shapes and types, all finite), like its parameters, or of any kind.
+        sent (in names, shapes and types, all finite), like its parameters, like what a function of the model
+        returns, or of any kind.
     requires : Mapping[str, str]
         Names of records, metrics or entries of ``info`` without which the reply is dropped, each with the
         remedy. `NUM_STEPS`, `LEARNING_RATE` and `BATCH_SIZE` must be above 0.

@@ -96,6 +96,7 @@ def test_every_method_has_the_same_bits_as_in_this_process(tmp_path, blocks_net)
     images = {**settings, **with_batch_norm(tmp_path / "data")}
     chosen = {
         name: {**(images if "batch-norm" in method.needs else small), "method": name}
+        | ({"model": "logistic"} if "frozen body" in method.needs else {})
         for name, method in METHODS.items()
     }
     chosen |= {

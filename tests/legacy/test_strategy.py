@@ -38,7 +38,7 @@ from fda_flower.legacy import LegacyStrategy
 from fda_flower.legacy.messages import as_types_of
 from fda_flower.models import build_model
 from fda_flower.runs.methods import METHODS
-from fda_flower.strategies import KD3A, FedAvg, FedDA, FedDAF, FedGP, Mixture, RunFolder, SourceOnly
+from fda_flower.strategies import KD3A, FedAvg, FedDA, FedDAF, FedGP, Mixture, PFedFDA, RunFolder, SourceOnly
 from fda_flower.wire.internals import TaskIdentity  # type: ignore[attr-defined]
 
 pytestmark = pytest.mark.usefixtures("in_a_run")
@@ -52,17 +52,22 @@ RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",  # else Ray's workers starve on a machine that is busy otherwise
 }
-NAMES = list(build_model("mlp", DATA.shape, DATA.classes, seed=0).state_dict())
 
 
-def network():
-    return build_model("mlp", DATA.shape, DATA.classes, seed=0)
+def network(method="fedgp"):
+    name = "logistic" if "frozen body" in METHODS[method].needs else "mlp"
+    return build_model(name, DATA.shape, DATA.classes, seed=0)
+
+
+NAMES = list(network().state_dict())
 
 
 def client_of(domain, method="fedgp", state=None, kind=None):
     kind = kind or METHODS[method].client_class("target" if domain == TARGET else "source")
     about = {"domain": domain, "role": kind.role}
-    return kind(DATA.domains[domain], network(), LocalTraining(0.05, 10), seed=1, about=about, state=state)
+    return kind(
+        DATA.domains[domain], network(method), LocalTraining(0.05, 10), seed=1, about=about, state=state
+    )
 
 
 def clients(method="fedgp", **kinds):
@@ -108,8 +113,8 @@ def manager(connected=None):
     return found
 
 
-def initial():
-    return ndarrays_to_parameters([tensor.numpy() for tensor in network().state_dict().values()])
+def initial(method="fedgp"):
+    return ndarrays_to_parameters([tensor.numpy() for tensor in network(method).state_dict().values()])
 
 
 def run_legacy(strategy, connected=None, rounds=3, **options):
@@ -127,7 +132,7 @@ def run_messages(strategy, rounds=3, method="fedgp"):
     app = serve(
         lambda context: client_of(DOMAINS[context.node_config["partition-id"]], method, context.state)  # type: ignore[index]
     )
-    result = strategy.start(LocalGrid(app, len(DOMAINS)), ArrayRecord(network().state_dict()), rounds)
+    result = strategy.start(LocalGrid(app, len(DOMAINS)), ArrayRecord(network(method).state_dict()), rounds)
     return [array.data for array in result.arrays.values()]
 
 
@@ -145,19 +150,21 @@ def comparable(history):
 
 
 OWN = {"finetune-offline": {"warmup_rounds": 1}, "fedrep": {"final_head_epochs": 0}}
+REFUSED = ("feddaf", "kd3a", "mixture", "pfedfda")
 AT_START = {"estimate_at": "start", "sketch_size": 128}
 
 
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        *((name, OWN.get(name, {})) for name in METHODS if name not in ("feddaf", "kd3a", "mixture")),
+        *((name, OWN.get(name, {})) for name in METHODS if name not in REFUSED),
         *((name, AT_START) for name in ("fedda-auto", "fedda-joint", "fedgp-auto")),
     ],
 )
 def test_the_same_bits_and_records_as_under_the_message_api(method, options):
     one, other = build(method, **options), build(method, **options)
-    model, history = run_legacy(one, clients(method), names=NAMES)
+    names = [*network(method).state_dict()]
+    model, history = run_legacy(one, clients(method), names=names, initial_parameters=initial(method))
     assert model == run_messages(other, method=method)
     assert comparable(one.history) == comparable(other.history)
     end = "-global" if one.evaluates_trained else ""
@@ -321,6 +328,7 @@ class Demanding(FedAvg):
         (FedGP(aggregate_on="target"), "strategy"),
         (KD3A(), "strategy"),
         (Mixture(), "strategy"),
+        (PFedFDA(), "gaussians"),
         (FedAvg(average="tail:2"), "average"),
         (FedAvg(evaluate_every=2), "evaluate_every"),
         (FedAvg(patience=2), "select_by"),
@@ -504,7 +512,7 @@ def run_workflow(strategy, secure):
 def test_the_mean_of_masked_models_is_the_mean_and_all_that_the_server_sees(method, trained, monkeypatch):
     # A small network: Flower masks each number of it.
     logistic = build_model("logistic", DATA.shape, DATA.classes, seed=0)
-    monkeypatch.setitem(globals(), "network", lambda: copy.deepcopy(logistic))
+    monkeypatch.setitem(globals(), "network", lambda *_: copy.deepcopy(logistic))
     expected, seen = run_workflow(build(method), False), []
     whole = LegacyStrategy.aggregate_fit
 

@@ -25,6 +25,7 @@ OF_METHODS: dict[str, dict[str, Any]] = {
     "fedrep": {"method_options": {"head_epochs": 2, "final_head_epochs": 2}},
     "knn-per": {"method_options": {"mixing": 0.6}},
     "finetune-offline": {"warmup_rounds": 1},
+    **{name: {"model": "logistic"} for name, method in METHODS.items() if "frozen body" in method.needs},
 }
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, OF_METHODS.get(name, {})) for name in METHODS),
@@ -36,7 +37,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *(
         (f"{prefix}{name}", {"model": "frozen", **OF_METHODS.get(name, {})})
         for prefix, family in (("", METHODS), (PREFIX, CENTRAL))
-        for name in family
+        for name, method in family.items()
+        if "frozen body" not in method.needs
     ),
     ("fedavg", {"average": "tail:2"}),
     ("ditto", {"average": "tail:2", "warmup_rounds": 1}),

@@ -24,6 +24,7 @@ def facts(model="mlp", sources=3, unlabelled=10, regression=False, body=True, **
 
 GOOD_AND_BAD = {
     "body": (facts(), facts("logistic"), "choose another model"),
+    "frozen body": (facts(body=False), facts(), "--train head"),
     "trained body": (facts(), facts(body=False), "train some of them"),
     "head": (facts(), replace(facts(), model=nn.Conv1d(1, 1, 1)), "'head'"),
     "batch-norm": (facts("resnet9", width=1), facts(), "resnet9"),

@@ -146,6 +146,9 @@ REFUSED = {
     "vrex": "metric 'loss-at-start'",
     "kd3a": "metric '",
     "apfl": "metric 'alpha'",
+    "pfedfda": "record 'gaussians' has no known sensitivity",
+    "fedpft": "record 'mixtures' has no known sensitivity",
+    "mpft": "record 'prototypes' has no known sensitivity",
     "groupdro": "it has no 'train-loss'",
 }
 
@@ -160,7 +163,7 @@ def test_each_method_works_or_is_refused_with_a_reason(method, in_a_run):
         ("target", "t", moves([0.5, 0.4], "target", "t", examples=5, steps=2, rate=0.1)),
     ]
     hand = HandMade(federation, mods=[private(dp_noise=0.01)])
-    result = strategy.start(hand.grid(), initial(), 1)
+    result = strategy.start(hand.grid(), initial(method=method), 1)
     (record,) = strategy.history
     if refused is None:
         assert record["held"] is None

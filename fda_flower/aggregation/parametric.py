@@ -1,0 +1,163 @@
+"""FedPFT and MPFT: what a client tells of its features by class, and rows that the server makes of it.
+
+References
+----------
+Beitollahi et al., "Parametric Feature Transfer: One-shot Federated Learning with Foundation Models",
+arXiv 2402.01862, and Flower's baseline ``fedpft``. Zhang et al., "Enhancing Federated Domain Adaptation with
+Multi-Domain Prototype-Based Federated Fine-Tuning", ICLR 2025 (unverified, as is FedPFT's text: the formulas
+are known from summaries and from what the authors' code computes).
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fda_flower.aggregation.mixture import log_softmax
+from fda_flower.aggregation.updates import Layers, Vector
+
+TOLERANCE = 1e-3
+"""How far from 1 the sum of a class's weights may be: they are sent as float32."""
+
+MOST_STEPS = 100
+"""Steps of k-means, and of expectation maximisation."""
+
+FLOOR = 1e-6
+"""The least variance, as a share of the rows' mean one, that a component of several may have."""
+
+
+@dataclass(frozen=True)
+class ClassMixtures:
+    """Gaussian mixtures of ``K`` components, diagonal, for each of ``C`` classes in ``d`` features.
+
+    ``counts`` has the number of samples of each class, ``(C,)``; ``weights`` ``(C, K)``, ``means`` and
+    ``variances`` ``(C, K, d)``. A class without samples has zeros, and a component that is not used has no
+    weight.
+    """
+
+    counts: NDArray[np.int64]
+    weights: Vector
+    means: Vector
+    variances: Vector
+
+    @classmethod
+    def empty(cls, classes: int, components: int, features: int) -> Self:
+        """Return mixtures of no samples."""
+        means = np.zeros((classes, components, features))
+        return cls(np.zeros(classes, np.int64), np.zeros((classes, components)), means, np.zeros_like(means))
+
+    @classmethod
+    def of(cls, features: Vector, labels: NDArray[Any], classes: int, components: int, seed: int) -> Self:
+        """Return the mixtures of samples; a class with fewer than ``K`` has one component for each.
+
+        Examples
+        --------
+        >>> x, y = np.array([[0.0], [2.0], [5.0]]), np.array([0, 0, 1])
+        >>> found = ClassMixtures.of(x, y, classes=3, components=1, seed=0)
+        >>> found.counts, found.means.ravel(), found.variances.ravel()
+        (array([2, 1, 0]), array([1., 5., 0.]), array([1., 0., 0.]))
+        """
+        whole = cls.empty(classes, components, features.shape[1])
+        for label in np.unique(labels):
+            rows = features[labels == label]
+            whole.counts[label] = len(rows)
+            parts = fit_mixture_of(rows, components, seed)
+            for array, part in zip((whole.weights, whole.means, whole.variances), parts, strict=True):
+                array[label, : len(part)] = part
+        return whole
+
+    @classmethod
+    def from_layers(cls, layers: Layers, examples: int) -> Self:
+        """Return the mixtures of sent arrays; a `ValueError` unless they can be those of so many samples."""
+        counts = layers["counts"]
+        weights, means, variances = (
+            np.asarray(layers[name], np.float64) for name in ("weights", "means", "variances")
+        )
+        if (counts < 0).any() or sum(map(int, counts)) != examples:
+            raise ValueError(f"the numbers of its samples by class do not sum to {examples}")
+        if (weights < 0).any() or (np.abs(weights[counts > 0].sum(axis=1) - 1) > TOLERANCE).any():
+            raise ValueError("the weights of a class's components are negative, or do not sum to 1")
+        if (variances < 0).any():
+            raise ValueError("variances are negative")
+        return cls(counts.astype(np.int64), weights, means, variances)
+
+    def layers(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that are sent: the numbers as int64, all else as float32."""
+        others = {"weights": self.weights, "means": self.means, "variances": self.variances}
+        return {"counts": self.counts, **{name: each.astype(np.float32) for name, each in others.items()}}
+
+    def drawn(self, seed: int) -> tuple[Vector, NDArray[np.int64]]:
+        """Return as many random rows of each class as it has samples, ``(n, d)``, and their classes."""
+        rng = np.random.Generator(np.random.PCG64(seed))
+        labels, size = np.repeat(np.arange(len(self.counts)), self.counts), self.means.shape[2]
+        rows = np.zeros((len(labels), size))
+        for label in np.flatnonzero(self.counts):
+            shares = self.weights[label] / self.weights[label].sum()
+            chosen = rng.choice(len(shares), self.counts[label], p=shares)
+            noise = rng.standard_normal((len(chosen), size))
+            deviations = np.sqrt(self.variances[label, chosen])
+            rows[labels == label] = self.means[label, chosen] + deviations * noise
+        return rows, labels
+
+
+Fitted = tuple[Vector, Vector, Vector]
+"""Weights ``(k,)``, means and variances ``(k, d)`` of a mixture."""
+
+
+def fit_mixture_of(rows: Vector, components: int, seed: int) -> Fitted:
+    """Return a diagonal mixture of rows, by expectation maximisation from `k_means`.
+
+    One component has the rows' mean and variance. Of several, none has a variance below `FLOOR`.
+
+    Examples
+    --------
+    >>> weights, means, variances = fit_mixture_of(np.array([[0.0], [1.0], [10.0], [11.0]]), 2, seed=0)
+    >>> weights, np.sort(means.ravel()), variances.ravel()
+    (array([0.5, 0.5]), array([ 0.5, 10.5]), array([0.25, 0.25]))
+    """
+    centres, of = k_means(rows, components, seed)
+    floor = FLOOR * float(rows.var(axis=0).mean()) if len(centres) > 1 else 0.0
+    shares = np.eye(len(centres))[of]
+    for _ in range(MOST_STEPS):
+        sizes = shares.sum(axis=0)
+        means = shares.T @ rows / sizes[:, None]
+        squares = np.stack([share @ (rows - mean) ** 2 for share, mean in zip(shares.T, means, strict=True)])
+        variances = np.maximum(squares / sizes[:, None], floor)
+        if floor == 0:
+            break
+        logs = [
+            -((rows - m) ** 2 / v + np.log(v)).sum(axis=1) / 2 for m, v in zip(means, variances, strict=True)
+        ]
+        before, shares = shares, np.exp(log_softmax(np.stack(logs, axis=1) + np.log(sizes)))
+        shares = np.maximum(shares, np.finfo(float).tiny)
+        if np.abs(shares - before).max() < TOLERANCE:
+            break
+    return sizes / len(rows), means, variances
+
+
+def k_means(rows: Vector, clusters: int, seed: int) -> tuple[Vector, NDArray[np.int64]]:
+    """Return the centres of clusters, ``(k, d)``, and the cluster of each row, ``(n,)``; none is empty.
+
+    The first centres are random rows, each far from those before it (k-means++). There are no more clusters
+    than different rows.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    centres = rows[rng.integers(len(rows))][None]
+    while len(centres) < clusters:
+        nearest = _distances(rows, centres).min(axis=1)
+        if nearest.sum() <= 0:
+            break
+        centres = np.vstack([centres, rows[rng.choice(len(rows), p=nearest / nearest.sum())]])
+    of = _distances(rows, centres).argmin(axis=1)
+    for _ in range(MOST_STEPS):
+        kept = np.unique(of)
+        centres = np.stack([rows[of == cluster].mean(axis=0) for cluster in kept])
+        before, of = np.searchsorted(kept, of), _distances(rows, centres).argmin(axis=1)
+        if (of == before).all():
+            break
+    return centres, before
+
+
+def _distances(rows: Vector, centres: Vector) -> Vector:
+    return np.stack([((rows - centre) ** 2).sum(axis=1) for centre in centres], axis=1)
