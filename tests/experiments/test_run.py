@@ -119,6 +119,7 @@ def test_every_method_runs_and_its_summary_has_the_epochs_that_the_clients_train
     monkeypatch.setattr(kd3a, "train", count)
     monkeypatch.setattr(personal.OwnModel, "_step", count_own)
     settings = {**small, "method": method, "warmup_rounds": 1, "epochs": 2}
+    settings |= {"model": "logistic"} if "frozen body" in METHODS[method].needs else {}
     if METHODS[method].takes("gate_start"):  # else there may be no vote to train on
         settings["method_options"] = {"gate_start": 0, "gate_end": 0}
     result = run(**settings, rounds=2, sources=2, source_samples=40, output=tmp_path)
