@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sites import write_images
 
-from fda_flower.runs.methods import METHODS
+from fda_flower.runs.methods import find_method, method_names
 
 
 def without_seconds(history):
@@ -24,7 +24,7 @@ def assert_same(result, other, last=0):
 
 def with_frozen_body(method):
     """The settings of a method whose network has a frozen front; other processes need `PATH` to import it."""
-    needs_more = {"body", "trained body", "batch-norm"} & {*METHODS[method].needs}
+    needs_more = {"body", "trained body", "batch-norm"} & {*find_method(method).needs}
     return {
         **{"method": method, "model": "blocks_net:net", "train": "last" if needs_more else "head"},
         **{"sources": 2, "target_samples": 20, "source_samples": 30, "test_samples": 40},
@@ -32,7 +32,11 @@ def with_frozen_body(method):
 
 
 FROZEN = {
-    **{f"frozen, {name}": with_frozen_body(name) for name in METHODS},
+    **{
+        f"frozen, {name}": with_frozen_body(name)
+        for name in method_names()
+        if not find_method(name).centralised
+    },
     "frozen, with adapters": {**with_frozen_body("fedda-auto"), "train": "adapters:2"},
 }
 """The settings of every method with a frozen body, by a name."""
