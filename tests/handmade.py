@@ -4,7 +4,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fda_flower.aggregation import head_in, shape_of_head
+from fda_flower.aggregation import Sums, head_in, shape_of_head, to_rows, to_targets
 from fda_flower.engines import LocalGrid
 from fda_flower.runs.methods import METHODS
 
@@ -95,6 +95,18 @@ def add_statistics(content, model, config):
     content["metrics"]["own-share"] = 0.5
 
 
+def add_sums(content, model, request):
+    """What Ridge asks of a source: sums over rows of the width that the model has; of the target: figures."""
+    if "sums" in request["config"]:
+        outputs, features = shape_of_head(model)
+        examples = content["metrics"]["num-examples"]
+        rows = to_rows(np.random.default_rng(examples).normal(size=(examples, features)))
+        sums = Sums.of(rows, to_targets(np.arange(examples) % outputs, outputs)).to_arrays()
+        content["sums"] = ArrayRecord({name: _array(value) for name, value in sums.items()})
+    if "paths" in request["config"]:
+        content["metrics"].update({"temperature": 8.0, "held-out": 0.75, "held-out-target": 0.5})
+
+
 def add_votes(content, request):
     """What KD3A asks of the target, of each source's model in the request."""
     if "gate" in request["config"]:
@@ -134,6 +146,7 @@ class HandMade:
             content = answer(model, message)
             add_what_is_asked(content, model, message.content["config"], accuracy)
             add_votes(content, message.content)
+            add_sums(content, model, message.content)
             return Message(content, reply_to=message)
 
         @self.app.evaluate()

@@ -87,6 +87,14 @@ def test_the_example_of_adapters_sends_them_and_the_head_alone_by_pefts_names(lo
     assert [entry["fallback"] for entry in last["sources"].values()] == [None] * 3
 
 
+def test_the_example_of_ridge_needs_one_round(load, histories):
+    run_app(load, "plugin_sklearn.ridge", "plugin-scikit-learn")
+    ((record,),) = histories
+    assert (record["held"], record["dropped"], list(record["sources"])) == (None, [], ["0", "1", "2"])
+    assert record["accuracy"] > 0.6
+    assert record["ridge"]["held-out"] >= record["ridge"]["held-out-target"]
+
+
 @pytest.mark.slow
 def test_the_example_of_mixture_is_better_than_the_sources_model(load, histories):
     run_app(load, "plugin_message_api.mixture", "plugin-message-api")

@@ -12,7 +12,7 @@ from fda_flower.aggregation.updates import Layers, Vector, find_buffers
 def linear_head(model: Layers) -> tuple[str, str] | None:
     """Return the names of the weight ``(C, d)`` and the bias ``(C,)`` of a linear layer with nothing else.
 
-    None if the model is anything else, buffers aside.
+    None if the model is anything else, buffers and single numbers aside.
 
     Examples
     --------
@@ -20,7 +20,10 @@ def linear_head(model: Layers) -> tuple[str, str] | None:
     ('head.weight', 'head.bias')
     """
     buffers = find_buffers(model)
-    names = sorted((name for name in model if name not in buffers), key=lambda name: -model[name].ndim)
+    names = sorted(
+        (name for name in model if model[name].ndim and name not in buffers),
+        key=lambda name: -model[name].ndim,
+    )
     shapes = [model[name].shape for name in names]
     if [len(shape) for shape in shapes] != [2, 1] or shapes[0][0] != shapes[1][0]:
         return None

@@ -152,6 +152,8 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str]:
     """What a run ends with, in rich's markup: scores, privacy, and what was missing."""
     wanted = result.config
     lines = [f"{wanted.entry.title}: {_outcome(wanted, result)}. Written to {escape(str(folder))}"]
+    if result.history:
+        lines += map(escape, wanted.strategy.conclusion(result.history[-1]))
     if spent := result.summary.get("privacy"):
         domain, told = max(spent.items(), key=lambda item: item[1]["epsilon"])
         lines.append(

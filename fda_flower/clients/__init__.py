@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from fda_flower.clients.kd3a import KD3ATarget
     from fda_flower.clients.local_mixture import Learner, train_mixture
     from fda_flower.clients.local_part import LocalPartSource, LocalPartTarget
+    from fda_flower.clients.local_ridge import ridge_reply
     from fda_flower.clients.mixture import MixtureTarget
     from fda_flower.clients.mpft import PrototypesSource, PrototypesTarget
     from fda_flower.clients.personal import APFLTarget, DittoTarget, KNNPerTarget
     from fda_flower.clients.pfedfda import GaussianSource, GaussianTarget
     from fda_flower.clients.recorder import Recorder, make_recorder, record_updates
+    from fda_flower.clients.ridge import RidgeSource, RidgeTarget
     from fda_flower.clients.serving import aggregate_on_target, answer_role_query, return_errors, serve
     from fda_flower.clients.torch_mixture import MixedModel, mix_on_target
     from fda_flower.clients.training import LocalTraining, evaluate, train
@@ -48,6 +50,8 @@ __all__ = [
     "PrototypesSource",
     "PrototypesTarget",
     "Recorder",
+    "RidgeSource",
+    "RidgeTarget",
     "SourceClient",
     "TargetClient",
     "aggregate_on_target",
@@ -59,6 +63,7 @@ __all__ = [
     "mix_on_target",
     "record_updates",
     "return_errors",
+    "ridge_reply",
     "serve",
     "train",
     "train_mixture",

@@ -48,9 +48,10 @@ class Train:
 
     Attributes
     ----------
-    what : {"all", "head", "last", "adapters"}
-        All of it; its head; its last block, what comes after, and its head; or low-rank adapters of the last
-        block and what comes after, and the head.
+    what : {"all", "head", "last", "adapters", "linear"}
+        All of it; its head; its last block, what comes after, and its head; low-rank adapters of the last
+        block and what comes after, and the head; or a new linear layer in the head's place, which takes
+        features of unit length.
     rank : int
         Of the adapters.
 
@@ -69,8 +70,10 @@ class Train:
         what, colon, rank = text.partition(":")
         if what == "adapters" and rank.isdecimal() and int(rank):
             return cls(what, int(rank))
-        if what not in ("all", "head", "last") or colon:
-            raise invalid("train", text, "choose head, last, adapters:RANK, such as adapters:16, or all")
+        if what not in ("all", "head", "last", "linear") or colon:
+            raise invalid(
+                "train", text, "choose head, linear, last, adapters:RANK, such as adapters:16, or all"
+            )
         return cls(what)
 
     def __str__(self) -> str:

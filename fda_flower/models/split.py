@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.models import Train
-from fda_flower.models.parts import head_of
+from fda_flower.models.parts import has_body, head_of
 
 PREPARE = "prepare"
 """The module by which a network prepares samples: it runs first, though it is the last one added."""
@@ -62,8 +63,14 @@ def split(network: nn.Module, train: Train, shape: tuple[int, ...], name: str = 
         return Split(None, network)
     network.eval().requires_grad_(False)
     head = head_of(network)
+    if train.what == "linear":
+        return _linear(network, head, shape)
     if train.what == "head":
-        return _before_head(network, head, shape, name)
+        if not _path(network, head):
+            what = f"train is head, but '{name}' is nothing but a head, which is trained whole: leave it out"
+            raise ConfigError(what, thing="train", value="head")
+        front = Features(_without(network, head), shape)
+        return Split(front.eval(), nn.Sequential(OrderedDict(head=head.requires_grad_(True))))
     container, block = _last_block(network, head, name)
     parts = _cut(network, container, block, shape)
     head = head_of(parts.end).requires_grad_(True)
@@ -77,15 +84,45 @@ def split(network: nn.Module, train: Train, shape: tuple[int, ...], name: str = 
     return parts
 
 
-def _before_head(network: nn.Module, head: nn.Module, shape: tuple[int, ...], name: str) -> Split:
+def _without(network: nn.Module, head: nn.Module) -> nn.Module:
+    """Return a network without its head, so that it returns features."""
     path = _path(network, head)
     if not path:
-        what = f"train is head, but '{name}' is nothing but a head, which is trained whole: leave it out"
-        raise ConfigError(what, thing="train", value="head")
+        return nn.Identity()
     network.set_submodule(path, nn.Identity())
-    end = nn.Sequential(OrderedDict(head=head.requires_grad_(True)))
-    front = Features(network, shape)
-    return Split(front.eval(), end)
+    return network
+
+
+def _linear(network: nn.Module, head: nn.Module, shape: tuple[int, ...]) -> Split:
+    """Put a linear layer on features of unit length in a head's place; without a body, on the samples."""
+    with torch.no_grad():
+        classes, bare = network(torch.zeros(1, *shape)).shape[1], not has_body(network)
+        body = _without(network, head)
+        front = None if bare else Features(body, shape).eval()
+        found = (front or body)(_agreed(shape)).flatten(1)
+    roots = front is not None and bool((found >= 0).all())
+    layers = {"rows": Rows(0.5 if roots else 1.0), "head": nn.Linear(found.shape[1], classes)}
+    return Split(front, nn.Sequential(OrderedDict({"body": body, **layers} if bare else layers)))
+
+
+class Rows(nn.Module):
+    """Features of unit length: ``sign(φ) |φ|^power`` divided by its norm; features that are all 0 stay so.
+
+    The power is 0.5, the square root, for the features of a body that are never negative, as after ReLU, and
+    else 1. Whether they are is tried on samples that every site has. It travels with the model, so that all
+    sites have the same.
+    """
+
+    power: Tensor
+
+    def __init__(self, power: float) -> None:
+        super().__init__()
+        self.register_buffer("power", torch.tensor(power))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return rows, shape ``(n, features)``, of features of shape ``(n, ...)``."""
+        x = x.flatten(1)
+        return normalize(x.sign() * x.abs() ** self.power)
 
 
 class Features(nn.Module):
@@ -101,7 +138,7 @@ class Features(nn.Module):
         super().__init__()
         self.network = network
         with torch.no_grad():
-            size = 1.0 if len(shape) != 3 else float(network(_photos(shape)).double().square().mean().sqrt())
+            size = 1.0 if len(shape) != 3 else float(network(_agreed(shape)).double().square().mean().sqrt())
         self.register_buffer("factor", torch.tensor(2.0 ** -round(torch.tensor(size).log2().item())))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -110,7 +147,10 @@ class Features(nn.Module):
         return found
 
 
-def _photos(shape: tuple[int, ...]) -> Tensor:
+def _agreed(shape: tuple[int, ...]) -> Tensor:
+    """Return samples that are the same everywhere: scikit-learn's photos, or random rows."""
+    if len(shape) != 3:
+        return torch.randn(64, *shape, generator=torch.Generator().manual_seed(0))
     from PIL import Image
     from torch.nn.functional import interpolate
 

@@ -30,6 +30,9 @@ BATCHES = {"even": ("even", "even"), "fixed": ("drop-last", "keep-last")}
 AMOUNTS = ("target_samples", "source_samples", "test_samples")
 """The settings that are numbers of samples."""
 
+LINEAR = "logistic"
+"""The network that is nothing but a linear layer."""
+
 NAMED: Mapping[str, Callable[[], Iterable[str]]] = {
     "method": method_names,
     "dataset": lambda: DATASETS,
@@ -70,9 +73,11 @@ class RunConfig(RunSettings):
             self._set(name, getattr(data, name))
         self._set("target", data.target_name)
         if self.model == AUTO:
-            self._set("model", data.fitting_model)
+            self._set("model", self._fitting_model)
             check_installed(self.model)
-        _ = self.trained
+        self._check_trained()
+        if self.entry.rounds is not None:
+            self._set("rounds", self.entry.rounds)
         check_choice("batches", self.batches, BATCHES)
         _ = self.headline
         # Building these validates their fields.
@@ -106,6 +111,32 @@ class RunConfig(RunSettings):
             self._set("beta", parse_beta(self.beta))
         if isinstance(self.beta, Mapping):
             raise invalid("beta", self.beta, "give one number, or one for each source in order")
+
+    @property
+    def _fitting_model(self) -> str:
+        """The network for the data; a method that trains a linear layer alone takes no random body."""
+        fits = self.data.fitting_model
+        return fits if self.entry.train is None or is_pretrained(fits, {}) else LINEAR
+
+    def _check_trained(self) -> None:
+        _ = self.trained
+        if (own := self.entry.train) is None:
+            return
+        what = f"method '{self.method}' trains a linear layer alone"
+        if self.train not in (AUTO, "head", own):
+            raise invalid("train", self.train, "leave it out", f"but {what}")
+        if self.train == AUTO and self.model != LINEAR and not self._is_pretrained:
+            raise ConfigError(
+                f"{what}, so that what model '{self.model}' has before its head would keep random weights: "
+                f"leave the model out, choose a pretrained one or {LINEAR}, which takes the samples as they "
+                "are, or freeze the random weights with --train head",
+                thing="model",
+                value=self.model,
+            )
+
+    @property
+    def _is_pretrained(self) -> bool:
+        return is_pretrained(self.model, dict(self.model_options))
 
     def _check_model(self) -> None:
         if may_import(self.model) and (self.model_options or self.model not in MODELS):
@@ -228,9 +259,11 @@ class RunConfig(RunSettings):
     @property
     def trained(self) -> Train:
         """What of the network is trained."""
+        if self.entry.train is not None:
+            return Train.read(self.entry.train)
         if self.train != AUTO:
             return Train.read(self.train)
-        return Train("head" if is_pretrained(self.model, dict(self.model_options)) else "all")
+        return Train("head" if self._is_pretrained else "all")
 
     @property
     def rate(self) -> float:

@@ -40,6 +40,10 @@ class Method:
         Whether several models make its predictions; reports mark it.
     needs : tuple of str
         What it needs of the data and the network; see `fda_flower.runs.needs.NEEDS`.
+    train : str, optional
+        What it trains of every network, as a word of `fda_flower.models.Train`. Default: what the run says.
+    rounds : int, optional
+        The rounds that it has, whatever the run says. Default: as many as the run says.
     centralised : bool
         Whether it needs all data in one place, has no clients, and is a
         `fda_flower.experiments.references.Reference`; reports mark it.
@@ -54,6 +58,8 @@ class Method:
     all_target_labels: bool = False
     ensemble: bool = False
     needs: tuple[str, ...] = ()
+    train: str | None = None
+    rounds: int | None = None
     centralised: bool = False
 
     @property
@@ -212,6 +218,15 @@ METHODS: Registry[Method] = Registry(
             "mixture:Mixture",
             own_target=True,
             ensemble=True,
+        ),
+        "ridge": _ours(
+            "Ridge",
+            "one round: a linear layer in closed form, between the sources' and the target's own",
+            "ridge:Ridge",
+            clients=("ridge:RidgeTarget", "ridge:RidgeSource"),
+            needs=("frozen body",),
+            train="linear",
+            rounds=1,
         ),
         "finetune-offline": _ours(
             "Finetune_Offline", "50 rounds of the sources, then the target", "fedavg:TargetOnly", options=LATE

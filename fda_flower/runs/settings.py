@@ -199,7 +199,9 @@ class RunSettings:
         "Weight of the sources against the target in [0, 1]; one, or one each: 0.2,0.3,0.5.",
         shown="the method's",
     )
-    rounds: int = _method(30, "Rounds of local training and aggregation.", at_least=1, defines_run=False)
+    rounds: int = _method(
+        30, "Rounds of local training and aggregation; ridge has one.", at_least=1, defines_run=False
+    )
     warmup_rounds: int | None = _method(
         None, "Rounds before them in which only the sources train.", shown="the method's", strategy=True
     )
@@ -229,7 +231,7 @@ class RunSettings:
     model_options: Options = _training((), "Option of the network, such as weights=imagenet.")
     train: str = _training(
         AUTO,
-        "What of the network trains: head, last (block and what follows), adapters:RANK, or all.",
+        "What of the network trains: head, linear (a new head), last (and what follows), adapters:RANK, all.",
         shown="head of a pretrained network, else all",
     )
     optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")

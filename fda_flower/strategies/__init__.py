@@ -17,6 +17,7 @@ from fda_flower.strategies.mpft import MPFT
 from fda_flower.strategies.personal import APFL, Ditto, KNNPer
 from fda_flower.strategies.pfedfda import PFedFDA
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate
+from fda_flower.strategies.ridge import Ridge
 from fda_flower.strategies.roster import Node
 from fda_flower.strategies.round import Round
 
@@ -49,6 +50,7 @@ __all__ = [
     "Mixture",
     "Node",
     "PFedFDA",
+    "Ridge",
     "Round",
     "RunFolder",
     "SourceOnly",

@@ -261,6 +261,10 @@ class MethodHooks(ABC):
         """Raise a `ConfigError` if the method cannot work with these nodes; called before training."""
         return None
 
+    def conclusion(self, record: Record) -> list[str]:
+        """Return lines that a run ends with, by its last round's record."""
+        return []
+
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
         return None

@@ -1,5 +1,6 @@
 """What of a network is trained, and where it is cut: what comes before makes features, once."""
 
+import copy
 from typing import Any, cast
 
 import pytest
@@ -75,9 +76,10 @@ HEAD = ["classifier.weight", "classifier.bias"]
         ("head", Train("head")),
         ("last", Train("last")),
         ("adapters:4", Train("adapters", 4)),
+        ("linear", Train("linear")),
     ],
 )
-def test_what_is_trained_is_one_of_four_words(text, read):
+def test_what_is_trained_is_one_of_five_words(text, read):
     assert Train.read(text) == read
 
 
@@ -167,3 +169,38 @@ def test_adapters_need_layers_and_a_rank_that_fits_them():
     pytest.importorskip("peft")
     with pytest.raises(ConfigError, check=names("train", "adapters:9", "at most 8")):
         split(net(), Train("adapters", 9), SHAPE)
+
+
+def unit(features, power=1.0):
+    found = features.sign() * features.abs() ** power
+    return found / found.norm(dim=1, keepdim=True).clamp(min=1e-12)
+
+
+DENSE = nn.Sequential(nn.Flatten(), nn.Linear(768, 9), nn.Tanh(), nn.Linear(9, 5))
+
+
+@pytest.mark.parametrize("network", [Net(), DENSE], ids=["never negative", "any sign"])
+def test_a_linear_layer_takes_features_of_unit_length_and_the_root_of_those_that_are_never_negative(network):
+    features = split(copy.deepcopy(network), Train("head"), SHAPE).front
+    parts = split(network, Train("linear"), SHAPE)
+    assert trained(parts.end) == ["head.weight", "head.bias"]
+    power = 0.5 if isinstance(network, Net) else 1.0
+    rows = cast(Any, parts.end.get_submodule("rows"))
+    assert rows.power == power
+    with torch.no_grad():
+        found = cast(Features, features)(X)
+        assert torch.equal(cast(Features, parts.front)(X), found), "the features of other methods"
+        torch.testing.assert_close(rows(found), unit(found, power))
+        assert not rows(torch.zeros(2, found.shape[1])).any()
+
+
+@pytest.mark.parametrize("name", ["logistic", "nothing else"])
+def test_without_a_body_a_linear_layer_takes_the_samples(name):
+    network = nn.Linear(7, 3) if name == "nothing else" else build_model(name, (1, 4, 4), 3, 0)
+    shape = (7,) if name == "nothing else" else (1, 4, 4)
+    parts = split(network, Train("linear"), shape)
+    assert parts.front is None
+    x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
+    head = cast(nn.Linear, parts.end.get_submodule("head"))
+    torch.testing.assert_close(parts.end(x), head(unit(x.flatten(1))))
+    assert frozen_names(parts.end) == ()

@@ -11,7 +11,7 @@ from naming import names
 from fda_flower import ConfigError, RunConfig
 from fda_flower.clients import LocalTraining
 from fda_flower.datasets import SHIFTS
-from fda_flower.models import MODELS, Model
+from fda_flower.models import MODELS, Model, Train
 from fda_flower.models.small import mlp
 from fda_flower.runs.methods import METHODS
 from fda_flower.runs.settings import SETTINGS
@@ -135,7 +135,7 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert RunConfig(device="cuda").device == "cuda"
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("mixture", "knn-per")])
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("mixture", "knn-per", "ridge")])
 def test_two_batches_are_enough_for_an_estimate_and_one_sample_without(method: str) -> None:
     if not getattr(METHODS[method].build(), "auto", False):
         assert RunConfig(method=method, target_samples=1).target_samples == 1
@@ -226,6 +226,7 @@ def test_the_oracle_trains_on_all_of_the_target_whatever_is_labelled(samples: An
         ({"warmup_rounds": 0}, 5),
         ({"method": "finetune-offline"}, 55),
         ({"method": "finetune-offline", "warmup_rounds": 2}, 7),
+        ({"method": "ridge"}, 1),
         ({"method": "fedavg", "warmup_rounds": 2, "variant": "reference-code"}, 7),
     ],
     ids=str,
@@ -245,6 +246,7 @@ def test_all_rounds_are_the_initial_ones_and_the_others(settings: dict[str, Any]
         ({"method": "ditto", "warmup_rounds": 3}, 16, 20),
         ({"method": "ditto", "method_options": {"global_branch": "none"}}, 10, 10),
         ({"method": "kd3a", "warmup_rounds": 3}, 16, 10),
+        ({"method": "ridge", "warmup_rounds": 3}, 6, 0),
         ({"method": "fedbn", "warmup_rounds": 3}, 16, 10),
         ({"method": "fedrep", "warmup_rounds": 3}, 5 * 11 + 6, 5 * 11 + 10),
         ({"method": "fedrep", "method_options": {"head_epochs": 3, "final_head_epochs": 0}}, 5 * 4, 5 * 4),
@@ -351,3 +353,39 @@ def test_keys_of_others_are_left_alone_and_ours_have_dashes_or_underscores() -> 
     assert RunConfig.from_flower({"batch-size": 5}) == RunConfig.from_flower({"batch_size": 5})
     empty = dict.fromkeys(("rounds", "learning-rate", "model", "shift"), "")
     assert RunConfig.from_flower(empty) == RunConfig()
+
+
+@pytest.mark.parametrize(
+    ("settings", "model"),
+    [
+        ({}, "logistic"),
+        ({"model": "logistic"}, "logistic"),
+        ({"model": "cnn", "train": "head"}, "cnn"),
+        ({"model": "resnet18", "model_options": {"weights": "imagenet"}}, "resnet18"),
+        ({"model": "efficientnet-lite0", "train": "head"}, "efficientnet-lite0"),
+        ({"model": "efficientnet-lite0"}, "efficientnet-lite0"),
+        ({"dataset": "rbf"}, "logistic"),
+    ],
+    ids=str,
+)
+def test_a_method_may_train_a_linear_layer_of_any_network(settings: dict[str, Any], model: str) -> None:
+    config = RunConfig(method="ridge", **settings)
+    assert (config.model, config.trained, config.rounds) == (model, Train("linear"), 1)
+    assert RunConfig(**{**config.settings(), "data_dir": None}) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "thing"),
+    [
+        ({"model": "cnn"}, "model"),
+        ({"model": "resnet18"}, "model"),
+        ({"model": "efficientnet-lite0", "train": "last"}, "train"),
+        ({"train": "all"}, "train"),
+        ({"target_samples": 1}, "the target"),
+    ],
+    ids=str,
+)
+def test_such_a_method_refuses_random_weights_and_other_parts(settings: dict[str, Any], thing: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(method="ridge", **settings)
+    assert caught.value.thing == thing

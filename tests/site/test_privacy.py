@@ -145,6 +145,7 @@ REFUSED = {
     "irm": "metric 'penalty'",
     "vrex": "metric 'loss-at-start'",
     "kd3a": "metric '",
+    "ridge": "record 'sums' has no known sensitivity",
     "apfl": "metric 'alpha'",
     "pfedfda": "record 'gaussians' has no known sensitivity",
     "fedpft": "record 'mixtures' has no known sensitivity",

@@ -1,0 +1,1 @@
+"""The same project with Ridge: one round, in closed form."""

@@ -1,0 +1,512 @@
+"""A linear head in closed form: ridge regressions between the sources' solution and the target's own.
+
+Each sample is a row ``x`` of ``d`` numbers, the last of which is 1. A source sends sums over its rows, from
+which the server has the sources' solution ``W_S = (Σ G_i + I)⁻¹ Σ M_i``. The target, with ``n`` labelled rows
+``X``, starts from there on two paths (see `fit_ridge`): *shrunk*, ``a W_S`` and as much of its own as a
+strength ``λ`` lets it have, with ``a`` fitted; and *pooled*, the ridge regression of all rows in which the
+sources' weigh ``c``. Each head on a path is judged by its exact leave-one-out error, without refitting it:
+
+``E(Z) = U D Uᵀ Z / diag(U D Uᵀ)``, where ``D = diag(λ/(s+λ))`` and ``K = U diag(s) Uᵀ``,
+
+with the kernel ``K`` of the path, ``X Xᵀ`` or ``X (Σ G_i + I)⁻¹ Xᵀ``. The heads are not chosen but averaged,
+each with the weight ``ε^(−n/2)``, the likelihood of ``n`` normal errors of unknown variance: with few labels
+a choice is often wrong. All heads are linear, so that the average is one head.
+
+References
+----------
+Allen, "The relationship between variable selection and data augmentation and a method for prediction",
+Technometrics, 1974, for the leave-one-out error of ridge regression; Zhuang et al., "Analytic federated
+learning", CVPR 2025, and Fanì et al., "Accelerating heterogeneous federated learning with closed-form
+classifiers", ICML 2024 (Fed3R), for the sums of sources, which is the head ``c = 1``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fda_flower.aggregation.joint import nonnegative_least_squares
+from fda_flower.aggregation.mixture import log_softmax
+from fda_flower.aggregation.updates import Layers
+
+Array = NDArray[np.float64]
+
+Paths = Literal["both", "shrunk", "target", "sources", "pooled"]
+PATHS: tuple[Paths, ...] = get_args(Paths)
+"""Which heads are averaged: those of both paths, or of *shrunk* alone; with ``a = 0``, which is the target
+alone; ``W_S`` alone; or ``c = 1`` alone, all rows pooled."""
+
+STRENGTHS = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+"""``λ`` of the heads on the path *shrunk*."""
+
+SOURCE_WEIGHTS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""``c`` of the heads on the path *pooled*."""
+
+Which = tuple[str, float]
+"""A head: its path, and ``λ`` of *shrunk* or ``c`` of *pooled*."""
+
+HEADS: Mapping[Paths, tuple[Which, ...]] = {
+    "both": (*(("shrunk", x) for x in STRENGTHS), *(("pooled", c) for c in SOURCE_WEIGHTS)),
+    "shrunk": tuple(("shrunk", x) for x in STRENGTHS),
+    "target": tuple(("target", x) for x in STRENGTHS),
+    "sources": (("sources", 0.0),),
+    "pooled": (("pooled", 1.0),),
+}
+"""The heads that are averaged."""
+
+LEAST_LABELS = 2
+"""Labelled rows that leaving one out needs."""
+
+TEMPERATURES = np.geomspace(0.5, 60, 40)
+USUAL_TEMPERATURE = 8.0
+"""The values of ``σ`` that are tried, and the one that few labels keep near."""
+
+BLOCK = 128
+"""Unknowns of a triangular system that are solved for at a time."""
+
+
+def to_rows(features: NDArray[np.floating], power: float = 1.0) -> Array:
+    """Return the row of each sample: its features, of unit length, and a 1; shape ``(n, features + 1)``.
+
+    Parameters
+    ----------
+    features : array
+        Shape ``(n, features)``. Features that are all 0 stay so.
+    power : float
+        Features that are never negative, as after ReLU, are to be given a `power` of 0.5, their square root;
+        all sites must give the same.
+
+    Examples
+    --------
+    >>> to_rows(np.array([[9.0, 16.0], [0.0, 0.0]]), power=0.5)
+    array([[0.6, 0.8, 1. ],
+           [0. , 0. , 1. ]])
+    """
+    x = np.asarray(features, np.float64)
+    x = np.sign(x) * np.abs(x) ** power
+    largest = np.abs(x).max(axis=1, keepdims=True, initial=0.0)
+    x = x / np.where(largest > 0, largest, 1.0)  # so that squares neither overflow nor vanish
+    norms = np.linalg.norm(x, axis=1, keepdims=True)
+    return np.hstack([x / np.where(norms > 0, norms, 1.0), np.ones((len(x), 1))])
+
+
+def to_targets(labels: NDArray[np.integer], classes: int) -> Array:
+    """Return ``Y``: 1 for a row's class and 0 for the others, less ``1/classes``; shape ``(n, classes)``."""
+    return np.asarray(np.eye(classes)[labels] - 1 / classes)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over the rows of a site, or of several: they are added, and a site's own can be taken off again.
+
+    Attributes
+    ----------
+    gram : array
+        The upper triangle of ``G = XᵀX``, row by row, shape ``(d(d+1)/2,)``. Its last number is ``n``.
+    products : array
+        ``M = XᵀY``, shape ``(d, C)``.
+    squares : array
+        The sum of the squares of each column of ``Y``, shape ``(C,)``.
+
+    Examples
+    --------
+    >>> X, Y = to_rows(np.eye(3)), to_targets(np.array([0, 1, 1]), 2)
+    >>> sums = Sums.of(X[:1], Y[:1]) + Sums.of(X[1:], Y[1:])
+    >>> sums.rows, np.allclose(sums.whole, X.T @ X), np.allclose(sums.products, X.T @ Y)
+    (3.0, True, True)
+    """
+
+    gram: Array
+    products: Array
+    squares: Array
+
+    @classmethod
+    def of(cls, rows: NDArray[np.floating], targets: Array) -> "Sums":
+        """Return the sums over rows, shape ``(n, d)``, and their ``Y``, shape ``(n, C)``."""
+        x = np.asarray(rows, np.float64)
+        return cls((x.T @ x)[_upper(x.shape[1])], x.T @ targets, (targets**2).sum(axis=0))
+
+    @classmethod
+    def zero(cls, width: int, outputs: int) -> "Sums":
+        """Return the sums over no rows."""
+        return cls(np.zeros(width * (width + 1) // 2), np.zeros((width, outputs)), np.zeros(outputs))
+
+    @classmethod
+    def total(cls, sums: Iterable["Sums"], width: int, outputs: int) -> "Sums":
+        """Return the sums over all rows, adding one site after another; their order decides the last bits."""
+        total = cls.zero(width, outputs)
+        for each in sums:
+            total += each
+        return total
+
+    def __add__(self, other: "Sums") -> "Sums":
+        return Sums(self.gram + other.gram, self.products + other.products, self.squares + other.squares)
+
+    def __sub__(self, other: "Sums") -> "Sums":
+        return Sums(self.gram - other.gram, self.products - other.products, self.squares - other.squares)
+
+    @property
+    def rows(self) -> float:
+        """``n``, the number of rows."""
+        return float(self.gram[-1])
+
+    @cached_property
+    def whole(self) -> Array:
+        """``G``, shape ``(d, d)``."""
+        return unpack(self.gram)
+
+    def to_arrays(self) -> dict[str, NDArray[np.float32]]:
+        """Return the sums as they travel, by name, in float32."""
+        return {
+            "gram": self.gram.astype(np.float32),
+            "products": self.products.astype(np.float32),
+            "squares": self.squares.astype(np.float32),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Layers, width: int, outputs: int) -> "Sums":
+        """Return the sums that somebody has sent; a `ValueError` says why no rows can have them.
+
+        Parameters
+        ----------
+        arrays : Layers
+            As of `to_arrays`.
+        width, outputs : int
+            ``d`` and ``C``.
+        """
+        shapes = {"gram": (width * (width + 1) // 2,), "products": (width, outputs), "squares": (outputs,)}
+        for name, shape in shapes.items():
+            if name not in arrays:
+                raise ValueError(f"its sums have no '{name}'")
+            found = arrays[name]
+            if found.shape != shape or found.dtype.kind != "f":
+                raise ValueError(
+                    f"'{name}' of its sums is {found.dtype} of shape {list(found.shape)}, expected floats of "
+                    f"shape {list(shape)}, for rows of {width} numbers and {outputs} outputs"
+                )
+            if not np.isfinite(found).all():
+                raise ValueError(f"'{name}' of its sums holds NaN or infinity")
+        sums = cls(*(np.asarray(arrays[name], np.float64) for name in shapes))
+        sums._check(width)
+        return sums
+
+    def _check(self, width: int) -> None:
+        """Raise a `ValueError` if an inner product is larger than the sizes of its factors allow."""
+        diagonal = self.gram[_diagonal(width)]
+        allowed = 1.001 * diagonal.max()
+        if not (self.rows > 0 and self.rows == round(self.rows)):
+            raise ValueError(f"its sums are of {self.rows:g} rows")
+        if diagonal.min() < 0 or self.squares.min() < 0:
+            raise ValueError("its sums of squares are negative")
+        if np.abs(self.gram).max() > allowed:
+            raise ValueError("its sums of products are larger than those of squares")
+        if np.abs(self.products).max() > np.sqrt(allowed * 1.001 * self.squares.max()):
+            raise ValueError("its sums of products with labels are larger than those of squares")
+
+    @property
+    def scale(self) -> tuple[Array, Array]:
+        """Mean and deviation of each column of ``Y``, shape ``(C,)``; the deviation of a constant is 1."""
+        mean = self.products[-1] / self.rows
+        variance = self.squares / self.rows - mean**2
+        rounding = 1e-6 * self.squares / self.rows
+        return mean, np.sqrt(np.where(variance > rounding, variance, 1.0))
+
+    def scaled(self, mean: Array, deviation: Array) -> "Sums":
+        """Return the sums with ``(Y - mean) / deviation`` in place of ``Y``; `squares` stay."""
+        ones = self.gram[_last_column(len(self.products))]
+        return replace(self, products=(self.products - np.outer(ones, mean)) / deviation)
+
+    def check_definite(self, sites: int) -> None:
+        """Raise a `ValueError` if `sites` such sums could together be of no rows."""
+        factorised(2 * sites * self.whole)
+
+    def solution(self) -> Array:
+        """Return ``(G + I)⁻¹ M``, shape ``(d, C)``; a `ValueError` says that ``G`` is not of any rows."""
+        factor = factorised(self.whole)
+        if np.diag(factor).min() ** 2 < 0.5:  # 1 is the least for the gram of any rows
+            raise ValueError(INDEFINITE)
+        return solved(factor, self.products)
+
+
+INDEFINITE = "the sums of squares are not positive definite, so that no rows have them"
+
+
+def _upper(width: int) -> NDArray[np.bool_]:
+    return np.tri(width, dtype=bool).T
+
+
+def _diagonal(width: int) -> NDArray[np.intp]:
+    """Return the places of the diagonal in the upper triangle."""
+    i = np.arange(width)
+    return i * width - i * (i - 1) // 2
+
+
+def _last_column(width: int) -> NDArray[np.intp]:
+    return np.cumsum(np.arange(width, 0, -1)) - 1
+
+
+def unpack(gram: NDArray[np.floating]) -> Array:
+    """Return the symmetric matrix with this upper triangle, row by row, float64."""
+    width = round(((8 * len(gram) + 1) ** 0.5 - 1) / 2)
+    whole, upper = np.empty((width, width)), _upper(width)
+    whole[upper] = whole.T[upper] = gram
+    return whole
+
+
+def factorised(gram: Array) -> Array:
+    """Return the lower triangular ``L`` with ``L Lᵀ = G + I``; a `ValueError` says that there is none."""
+    regularised = gram.copy()
+    regularised.flat[:: len(gram) + 1] += 1
+    try:
+        return np.asarray(np.linalg.cholesky(regularised))
+    except np.linalg.LinAlgError:
+        raise ValueError(INDEFINITE) from None
+
+
+def solved(factor: Array, values: Array) -> Array:
+    """Return ``(L Lᵀ)⁻¹ values``, by substitution in blocks."""
+    size = len(factor)
+    found, starts = values.copy(), range(0, size, BLOCK)
+    for start in starts:
+        end = start + BLOCK
+        found[start:end] = np.linalg.solve(factor[start:end, start:end], found[start:end])
+        found[end:] -= factor[end:, start:end] @ found[start:end]
+    for start in reversed(starts):
+        end = start + BLOCK
+        found[start:end] = np.linalg.solve(factor[start:end, start:end].T, found[start:end])
+        found[:start] -= factor[start:end, :start].T @ found[start:end]
+    return found
+
+
+@dataclass(frozen=True)
+class Head:
+    """One head on a path.
+
+    Attributes
+    ----------
+    path, strength : str, float
+        Which one it is; see `HEADS`.
+    shares : array
+        ``a`` of each head that it starts from.
+    weights : array
+        Shape ``(d, C)``.
+    residuals : array
+        ``Y`` less what the head predicts of each row when it has not seen it, shape ``(n, C)``.
+    """
+
+    path: str
+    strength: float
+    shares: Array
+    weights: Array
+    residuals: Array
+
+
+@dataclass(frozen=True)
+class RidgeFit:
+    """What a target has fitted.
+
+    Attributes
+    ----------
+    heads : tuple of Head
+        Those that are averaged.
+    weights : array
+        The weight of each, in the same order; their sum is 1.
+    targets : array
+        ``Y``, shape ``(n, C)``.
+    """
+
+    heads: tuple[Head, ...]
+    weights: Array
+    targets: Array
+
+    @property
+    def head(self) -> Array:
+        """The average of the heads, shape ``(d, C)``: outputs are ``x W``."""
+        return _mean(self.weights, [head.weights for head in self.heads])
+
+    @property
+    def held_out(self) -> Array:
+        """The average of what the heads predict of rows that they have not seen, shape ``(n, C)``."""
+        return self.targets - _mean(self.weights, [head.residuals for head in self.heads])
+
+    @property
+    def shares(self) -> Array:
+        """``a`` of each head that *shrunk* starts from, the weighted mean; empty without such heads."""
+        found = self._of("shrunk")
+        return np.average([h.shares for _, h in found], 0, _weights(found)) if found else np.zeros(0)
+
+    @property
+    def source_weight(self) -> float | None:
+        """``c``, the weighted geometric mean over the heads of *pooled*; None without such heads."""
+        found = self._of("pooled")
+        logarithms = [np.log(head.strength) for _, head in found]
+        return float(np.exp(np.average(logarithms, weights=_weights(found)))) if found else None
+
+    def _of(self, path: str) -> list[tuple[float, Head]]:
+        pairs = zip(self.weights.tolist(), self.heads, strict=True)
+        return [(weight, head) for weight, head in pairs if head.path == path]
+
+
+def _weights(found: Sequence[tuple[float, Head]]) -> Array:
+    """Return the weights of heads; equal ones where all have vanished."""
+    weights = np.array([weight for weight, _ in found])
+    return weights if weights.sum() > 0 else np.ones(len(found))
+
+
+def _mean(weights: Array, arrays: Sequence[Array]) -> Array:
+    return np.asarray(np.tensordot(weights, np.stack(arrays), 1))
+
+
+def fit_ridge(
+    rows: NDArray[np.floating],
+    targets: Array,
+    solution: Array,
+    gram: Array | None = None,
+    others: Sequence[Array] = (),
+    paths: Paths = "both",
+) -> RidgeFit:
+    """Fit the target's heads, and weigh them.
+
+    Parameters
+    ----------
+    rows, targets : array
+        The target's labelled rows ``X``, shape ``(n, d)``, and their ``Y``, shape ``(n, C)``.
+    solution : array
+        ``W_S``, shape ``(d, C)``.
+    gram : array, optional
+        ``Σ G_i`` of the sources, shape ``(d, d)``; needed for the path *pooled*.
+    others : sequence of array
+        Solutions of single sources: with them *shrunk* has a share of each, ``a ≥ 0`` and ``Σ a ≤ 1``.
+    paths : str
+        One of `PATHS`.
+
+    Raises
+    ------
+    ValueError
+        If there are too few rows to leave one out, or `gram` is not positive definite.
+
+    Examples
+    --------
+    >>> X, Y = to_rows(np.eye(4)), to_targets(np.array([0, 0, 1, 1]), 2)
+    >>> fit = fit_ridge(X, Y, Sums.of(X, Y).solution(), X.T @ X)
+    >>> len(fit.heads), (fit.held_out @ [1, -1] > 0).tolist()
+    (17, [True, True, False, False])
+    """
+    x = np.asarray(rows, np.float64)
+    if len(x) < LEAST_LABELS:
+        raise ValueError(f"{len(x)} labelled rows, leaving one out needs {LEAST_LABELS}")
+    starts: dict[str, list[Array]] = {"shrunk": [solution, *others], "pooled": [solution], "target": []}
+    heads: list[Head] = []
+    for name in dict.fromkeys(path for path, _ in HEADS[paths]):
+        strengths = [strength for path, strength in HEADS[paths] if path == name]
+        if name == "sources":
+            heads.append(Head(name, strengths[0], np.ones(1), solution, targets - x @ solution))
+            continue
+        heads += Path(x, _back(x, name, gram), name).heads(targets, starts[name], strengths)
+    return RidgeFit(tuple(heads), _likelihoods(heads), targets)
+
+
+def _back(rows: Array, path: str, gram: Array | None) -> Array:
+    if path != "pooled":
+        return rows.T
+    if gram is None:
+        raise ValueError("the path 'pooled' needs the sources' sums of squares")
+    return solved(factorised(gram), rows.T)
+
+
+def _likelihoods(heads: Sequence[Head]) -> Array:
+    """Return weights proportional to ``ε^(−n/2)``, where ``ε`` is the mean square of a head's residuals."""
+    errors = np.array([np.square(head.residuals).mean() for head in heads])
+    logarithms = -len(heads[0].residuals) / 2 * np.log(np.maximum(errors, np.finfo(np.float64).tiny))
+    weights = np.exp(logarithms - logarithms.max())
+    return np.asarray(weights / weights.sum())
+
+
+class Path:
+    """The ridge regressions with one kernel: ``W = Σ_k a_k B_k + back (K + λ)⁻¹ (Y − Σ_k a_k X B_k)``.
+
+    `back` is ``Xᵀ`` for *shrunk*, ``(Σ G_i + I)⁻¹ Xᵀ`` for *pooled*; ``K = X back``, shape ``(n, n)``.
+    """
+
+    def __init__(self, rows: Array, back: Array, name: str) -> None:
+        self.rows, self.back, self.name = rows, back, name
+        kernel = rows @ back
+        values, self.vectors = np.linalg.eigh((kernel + kernel.T) / 2)
+        self.values = np.maximum(values, 0.0)
+
+    def left_out(self, strength: float, values: Array) -> Array:
+        """Return ``E_λ(Z)``, what is left of ``Z`` in each row when it is left out; shape of `values`."""
+        kept = strength / (self.values + strength)
+        whole = self.vectors @ (kept[:, None] * (self.vectors.T @ values))
+        return np.asarray(whole / (self.vectors**2 @ kept)[:, None])
+
+    def heads(self, targets: Array, starts: Sequence[Array], strengths: Sequence[float]) -> list[Head]:
+        """Return the head of each strength, from the heads `starts`; *pooled* takes the first one whole."""
+        outputs, found = [self.rows @ start for start in starts], []
+        for strength in strengths:
+            own = self.left_out(strength, targets)
+            each = [self.left_out(strength, output) for output in outputs]
+            shares = np.ones(1) if self.name == "pooled" else fit_shares(own, each)
+            rest = targets - _combined(shares, outputs, targets)
+            coefficients = self.vectors.T @ rest / (self.values + strength)[:, None]
+            weights = self.back @ (self.vectors @ coefficients)
+            found.append(
+                Head(
+                    self.name,
+                    strength,
+                    shares,
+                    weights + _combined(shares, starts, weights),
+                    own - _combined(shares, each, own),
+                )
+            )
+        return found
+
+
+def _combined(shares: Array, arrays: Sequence[Array], like: Array) -> Array:
+    return _mean(shares, arrays) if len(arrays) else np.zeros_like(like)
+
+
+def fit_shares(own: Array, each: Sequence[Array]) -> Array:
+    """Return ``argmin ‖own − Σ_k a_k each_k‖`` with ``a ≥ 0`` and ``Σ a ≤ 1``, shape ``(len(each),)``.
+
+    Among equally good ones it is the one of smallest norm, up to rounding.
+
+    Examples
+    --------
+    >>> fit_shares(np.array([[2.0], [1.0]]), [np.array([[4.0], [0.0]])])
+    array([0.5])
+    """
+    if len(each) == 1:
+        square = float(np.square(each[0]).sum())
+        share = float((own * each[0]).sum()) / square if square > 0 else 0.0
+        return np.array([min(max(share, 0.0), 1.0)])
+    if not each:
+        return np.zeros(0)
+    columns = np.stack([array.ravel() for array in each], axis=1)
+    size = np.abs(columns).max(initial=0.0) or 1.0
+    number, heavy = len(each), 1e3 * np.sqrt(len(columns))
+    # Σ a + slack = 1 is a heavy row; a light one for each share makes the minimum unique.
+    matrix = np.zeros((len(columns) + 1 + number, number + 1))
+    matrix[: len(columns), :number] = columns / size
+    matrix[len(columns)] = heavy
+    matrix[len(columns) + 1 :, :number] = 1e-5 * np.eye(number)
+    values = np.concatenate([own.ravel() / size, [heavy], np.zeros(number)])
+    shares = nonnegative_least_squares(matrix, values)[:number]
+    return np.asarray(shares / max(shares.sum(), 1.0))
+
+
+def fit_temperature(outputs: Array, labels: NDArray[np.integer]) -> float:
+    """Return ``σ``, which makes ``softmax(σ F)`` the probabilities of classes.
+
+    It minimises ``−Σ_i log softmax(σ F_i)[y_i] + log²(σ/8)/2`` over `TEMPERATURES`; `outputs` are ``F``,
+    shape ``(n, C)``, of rows that were left out.
+    """
+    found = [
+        -log_softmax(sigma * outputs)[np.arange(len(labels)), labels].sum()
+        + np.log(sigma / USUAL_TEMPERATURE) ** 2 / 2
+        for sigma in TEMPERATURES
+    ]
+    return float(TEMPERATURES[int(np.argmin(found))])

@@ -1,0 +1,224 @@
+"""Ridge: one linear head in closed form, from sums of the sources and the target's own rows, in one round."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from fda_flower.aggregation import (
+    HEADS,
+    LEAST_LABELS,
+    Layers,
+    Paths,
+    Sums,
+    head_in,
+    shape_of_head,
+    with_head,
+)
+from fda_flower.errors import ConfigError
+from fda_flower.records.record import Record
+from fda_flower.strategies.base import (
+    Aggregated,
+    BadReplyError,
+    ClientUpdate,
+    Node,
+    Round,
+    Sources,
+    TrainRequest,
+)
+from fda_flower.strategies.on_features import OnFeatures
+from fda_flower.wire import protocol
+from fda_flower.wire.protocol import to_layers, to_record
+
+SUMS, SOURCES, PATHS = "sums", "sources", "paths"
+SHARE, SOURCE_WEIGHT, WEIGHT, TEMPERATURE = "share", "source-weight", "weight", "temperature"
+HELD_OUT, FEWEST = "held-out", "fewest-labels"
+"""Names on the wire: the setting that asks for sums, and the record with them; the record in which the target
+gets what they come to, and the setting that says what to average; metrics of the target's reply."""
+
+TARGET_ALONE, SOURCES_ALONE = f"{HELD_OUT}-target", f"{HELD_OUT}-sources"
+NUMBERS = (SOURCE_WEIGHT, TEMPERATURE, HELD_OUT, TARGET_ALONE, SOURCES_ALONE, FEWEST)
+
+RIDGE, SOLUTION = "ridge", "solution"
+OF_SOURCE, OF_TARGET = (f"serve it with fda_flower.clients.Ridge{role}" for role in ("Source", "Target"))
+
+WIDEST = 8192
+"""Features of a sample; with more, a source's sums would take hundreds of megabytes."""
+
+ENOUGH = 3
+"""Labels of a class from which on leaving one of them out says what the sources are worth."""
+
+Form = tuple[int, int]
+"""``d``, the numbers of a row, and ``C``, the outputs."""
+
+
+class Ridge(OnFeatures):
+    """One linear head: an average of ridge regressions between the sources' solution and the target's own.
+
+    The run's model is a linear layer on rows of unit length. Each source runs
+    `fda_flower.clients.RidgeSource` and sends sums over its rows, nothing that it has trained. The server
+    adds them up and solves for the sources' head ``W_S``. The target runs `fda_flower.clients.RidgeTarget`:
+    it gets ``W_S`` and the sum ``Σ G_i``, and replies with its head, the average of those on two paths from
+    ``W_S``, each weighed by its exact leave-one-out error on the target's labels; see
+    `fda_flower.aggregation.fit_ridge`. The head is scaled so that the softmax of its outputs is calibrated.
+    One round is all: another one comes to the same.
+
+    A round's record has ``ridge``: ``share``, how much of ``W_S`` is left in the heads that shrink it;
+    ``source-weight``, what the sources' rows weigh in those that pool; the ``weights`` of all heads; the
+    ``temperature``, by which the outputs are multiplied; and the accuracy (in a regression R²) on the
+    target's labels, each left out in turn: ``held-out``, and of target and sources alone
+    ``held-out-target`` and ``held-out-sources``.
+
+    Parameters
+    ----------
+    paths : {"both", "shrunk", "target", "sources", "pooled"}
+        Which heads are averaged. With ``shrunk``, the first path, the target gets ``W_S`` alone, which is
+        small. The others are rivals: the target's own ridge regressions; ``W_S``; and the ridge regression of
+        all rows together (AFL, Fed3R).
+    per_source : bool
+        Whether the first path has a share of each source's own head, too. The target sees these heads.
+    """
+
+    trains = frozenset({"source"})
+    asks_again = True
+    refused_buffers: ClassVar = {"target": "the model has no statistics"}
+
+    paths: Paths = "both"
+    per_source: bool = False
+
+    def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
+        """Raise a `ConfigError` if the target has too few labels to leave one out."""
+        if role == "target" and samples < LEAST_LABELS:
+            why = f"{who} has {samples} labelled samples, each of which is left out in turn"
+            raise ConfigError(why, thing=who, value=samples, remedy=f"give at least {LEAST_LABELS}")
+
+    def begin(self, arrays: ArrayRecord, done: int) -> None:
+        """Begin the run; raise a `ConfigError` if the model is no linear layer, or has too many inputs."""
+        super().begin(arrays, done)
+        _, features = shape_of_head(to_layers(arrays))
+        if features > WIDEST:
+            megabytes = 2 * (features + 1) * (features + 2) / 1e6
+            what = f"a sample has {features:,} numbers, so that a source would send {megabytes:,.0f} MB"
+            remedy = "choose a pretrained model, which has fewer features"
+            raise ConfigError(what, thing="model", value=features, remedy=remedy)
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
+        """Ask a source for its sums; the target is asked later."""
+        request = TrainRequest(round.arrays, round.config)
+        return request.adding(config={SUMS: True}, expects={SUMS: "any"}, requires={SUMS: OF_SOURCE})
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Add the sums up, solve, and have the target fit its head."""
+        node = round.target
+        if node is None:
+            raise BadReplyError("the target is not connected")
+        try:
+            sent = self._solve(round, sources, scaled=bool(node.info.get(protocol.REGRESSION)))
+        except ValueError as error:
+            raise BadReplyError(str(error)) from error
+        shares = [SHARE, *(f"{SHARE}.{domain}" for domain in self._named(round))]
+        measured = [*NUMBERS, *shares, *(f"{WEIGHT}.{name}" for name in head_names(self.paths))]
+        request = TrainRequest(round.arrays, round.config).adding(
+            config={PATHS: self.paths},
+            records={SOURCES: to_record(sent)},
+            expects={protocol.ARRAYS: "model"},
+            requires={TEMPERATURE: OF_TARGET},
+            measures={name: name for name in measured},
+        )
+        target, _ = round.exchange({node: request})
+        if target is None:
+            raise BadReplyError("no usable reply of the target")
+        self._note(round)
+        return Aggregated(with_head(round.model, *head_in(target.extra[protocol.ARRAYS])))
+
+    def _named(self, round: Round) -> list[str]:
+        """Return the sources whose own heads the target gets."""
+        return list(round.record["sources"]) if self.per_source else []
+
+    def _solve(self, round: Round, sources: Sources, scaled: bool) -> Layers:
+        """Return what the target is sent; sources whose sums cannot be used are dropped.
+
+        These are ``solution``, and of each source ``solution.DOMAIN`` if they are asked for; ``gram`` for the
+        second path; and if labels are `scaled` their ``mean`` and ``deviation``.
+        """
+        outputs, features = shape_of_head(round.model)
+        form = (features + 1, outputs)
+        read = partial(_read, sources, form)
+        domains = self._usable(round, list(sources), read)
+        try:
+            total = _rounded(Sums.total(map(read, domains), *form), form)
+        except ValueError:
+            most = len(domains)
+            domains = self._usable(round, domains, lambda domain: read(domain).check_definite(most))
+            total = _rounded(Sums.total(map(read, domains), *form), form)
+        sent: dict[str, Any] = {}
+        if any(path == "pooled" for path, _ in HEADS[self.paths]):
+            sent["gram"] = total.gram
+        if scaled:
+            sent["mean"], sent["deviation"] = total.scale
+        own = {f"{SOLUTION}.{domain}": read(domain) for domain in self._named(round)}
+        for name, sums in {SOLUTION: total, **own}.items():
+            sent[name] = (sums.scaled(*total.scale) if scaled else sums).solution()
+        return {name: array.astype(np.float32) for name, array in sent.items()}
+
+    def _usable(self, round: Round, domains: list[str], check: Callable[[str], object]) -> list[str]:
+        """Return the domains whose sums pass a check, and drop the others."""
+        kept = []
+        for domain in domains:
+            try:
+                check(domain)
+                kept.append(domain)
+            except ValueError as error:
+                del round.record["sources"][domain]
+                round.drop(domain, BadReplyError(str(error)))
+        if len(kept) < self.min_sources:
+            raise BadReplyError(f"{len(kept)} usable replies of sources, at least {self.min_sources} needed")
+        return kept
+
+    def _note(self, round: Round) -> None:
+        """Move what the target has told into the record's own entry."""
+        told = round.record["target"]
+        entry = {name: told.pop(name) for name in (SHARE, *NUMBERS) if name in told}
+        named = {name: told.pop(f"{WEIGHT}.{name}", None) for name in head_names(self.paths)}
+        round.record[RIDGE] = {"paths": self.paths, **entry, "weights": named}
+        for domain in self._named(round):
+            round.record["sources"][domain][SHARE] = told.pop(f"{SHARE}.{domain}", None)
+
+    def conclusion(self, record: Record) -> list[str]:
+        """Return a line that says what the sources bring, by the target's labels, each left out in turn."""
+        found = record.get(RIDGE, {})
+        figures = [found.get(name) for name in (HELD_OUT, TARGET_ALONE)]
+        if None in figures:
+            return []
+        whole, alone = figures
+        if "r2" in record:
+            brought, shown = f"R² {whole - alone:+.2f}", f"{whole:.2f} with them, {alone:.2f} without"
+        else:
+            brought = f"{100 * (whole - alone):.0f} points"
+            shown = f"{100 * whole:.0f} with them, {100 * alone:.0f} without"
+        line = f"The sources bring {brought} here, by held-out labels: {shown}"
+        if found.get(FEWEST, ENOUGH) < ENOUGH:
+            line += f"; that is optimistic, since a class has fewer than {ENOUGH} labels and each is held out"
+        return [line]
+
+
+def head_names(paths: Paths) -> list[str]:
+    """Return the names of the heads that are averaged, in their order."""
+    return [f"{path}-{strength:g}" for path, strength in HEADS[paths]]
+
+
+def _read(sources: Sources, form: Form, domain: str) -> Sums:
+    update = sources[domain]
+    sums = Sums.from_arrays(update.extra[SUMS], *form)
+    if sums.rows != np.float32(update.examples):
+        raise ValueError(f"its sums are of {sums.rows:g} rows, it tells of {update.examples} examples")
+    return sums
+
+
+def _rounded(total: Sums, form: Form) -> Sums:
+    """Return sums as they travel, which server and target solve with; a `ValueError` if they cannot."""
+    rounded = Sums.from_arrays(total.to_arrays(), *form)
+    rounded.solution()
+    return rounded

@@ -1,0 +1,339 @@
+"""Ridge regressions in closed form: each against its definition, by explicit refits or stacked rows."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fda_flower.aggregation import (
+    STRENGTHS,
+    Sums,
+    fit_ridge,
+    fit_shares,
+    fit_temperature,
+    to_rows,
+    to_targets,
+)
+from fda_flower.aggregation.ridge import SOURCE_WEIGHTS, TEMPERATURES, Path, factorised, solved, unpack
+
+
+def site(seed, n=12, features=5, classes=3, shift=0.0):
+    """Rows and targets in which classes differ."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    centres = np.random.default_rng(99).normal(size=(classes, features)) + shift
+    return to_rows(centres[labels] + rng.normal(size=(n, features))), to_targets(labels, classes)
+
+
+def ridge(X, Y, precision, start):
+    """``argmin_W ‖Y − XW‖² + tr (W − start)ᵀ P (W − start)``."""
+    return start + np.linalg.solve(X.T @ X + precision, X.T @ (Y - X @ start))
+
+
+def refitted(X, Y, precision, start):
+    """What is left of each row when it is left out, by as many fits as there are rows."""
+    rest = [np.arange(len(X)) != i for i in range(len(X))]
+    return np.array([Y[i] - X[i] @ ridge(X[own], Y[own], precision, start) for i, own in enumerate(rest)])
+
+
+SOURCES = [site(i, 20 + 5 * i) for i in range(3)]
+TOTAL = Sums.total((Sums.of(*each) for each in SOURCES), 6, 3)
+GRAM, SOLUTION = TOTAL.whole, TOTAL.solution()
+X, Y = site(7, shift=0.4)
+
+
+# Rows and sums
+
+
+def test_rows_have_unit_length_and_a_one_whatever_their_size():
+    features = np.array([[3.0, -4.0], [0.0, 0.0], [1e200, 1e200], [1e-200, 0.0]])
+    rows = to_rows(features)
+    np.testing.assert_allclose(rows[0], [0.6, -0.8, 1])
+    assert rows[1].tolist() == [0, 0, 1]
+    np.testing.assert_allclose(rows[2:, :2], [[0.5**0.5, 0.5**0.5], [1, 0]])
+    np.testing.assert_allclose(to_rows(features[:1], power=0.5)[0], [(3 / 7) ** 0.5, -((4 / 7) ** 0.5), 1])
+
+
+def test_targets_are_the_class_less_the_mean_over_classes():
+    np.testing.assert_allclose(to_targets(np.array([1, 0]), 4) * 4, [[-1, 3, -1, -1], [3, -1, -1, -1]])
+
+
+def test_added_sums_are_those_of_stacked_rows_and_a_site_can_be_taken_off_again():
+    rows, targets = (np.concatenate(parts) for parts in zip(*SOURCES, strict=True))
+    stacked = np.linalg.solve(rows.T @ rows + np.eye(6), rows.T @ targets)
+    np.testing.assert_allclose(SOLUTION, stacked, atol=1e-8)
+    np.testing.assert_allclose(GRAM, rows.T @ rows, atol=1e-12)
+    assert TOTAL.rows == len(rows)
+    others = TOTAL - Sums.of(*SOURCES[1])
+    direct = Sums.of(*SOURCES[0]) + Sums.of(*SOURCES[2])
+    np.testing.assert_allclose(others.solution(), direct.solution(), atol=1e-8)
+
+
+def test_a_site_that_sends_its_sums_twice_counts_twice():
+    twice = Sums.total([Sums.of(*SOURCES[0])] * 2, 6, 3).solution()
+    rows, targets = SOURCES[0]
+    double = np.linalg.solve(2 * rows.T @ rows + np.eye(6), 2 * rows.T @ targets)
+    np.testing.assert_allclose(twice, double, atol=1e-10)
+
+
+def test_sums_travel_in_float32():
+    arrays = TOTAL.to_arrays()
+    assert {name: (a.shape, a.dtype.name) for name, a in arrays.items()} == {
+        "gram": ((21,), "float32"),
+        "products": ((6, 3), "float32"),
+        "squares": ((3,), "float32"),
+    }
+    np.testing.assert_allclose(Sums.from_arrays(arrays, 6, 3).solution(), SOLUTION, atol=1e-5)
+
+
+def changed(**arrays):
+    return {**TOTAL.to_arrays(), **arrays}
+
+
+def at(array, place, value):
+    array = array.copy()
+    array[place] = value
+    return array
+
+
+SENT = TOTAL.to_arrays()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({}, "no 'gram'"),
+        (changed(gram=SENT["gram"][:-1]), "rows of 6 numbers"),
+        (changed(products=SENT["products"].T), "3 outputs"),
+        (changed(gram=SENT["gram"].astype(int)), "expected floats"),
+        (changed(squares=at(SENT["squares"], 0, np.nan)), "NaN"),
+        (changed(gram=-SENT["gram"]), "rows"),
+        (changed(gram=at(SENT["gram"], -1, 2.5)), "2.5 rows"),
+        (changed(gram=at(SENT["gram"], 0, -1.0)), "negative"),
+        (changed(squares=-SENT["squares"]), "negative"),
+        (changed(gram=at(SENT["gram"], 1, 1e6)), "larger"),
+        (changed(products=at(SENT["products"], (0, 0), 1e6)), "larger"),
+    ],
+)
+def test_sums_that_no_rows_can_have_are_refused(arrays, says):
+    with pytest.raises(ValueError, match=says):
+        Sums.from_arrays(arrays, 6, 3)
+
+
+def test_sums_that_are_not_positive_definite_have_no_solution():
+    small = Sums(np.array([1.0, 3.0, 3.0]), np.zeros((2, 1)), np.ones(1))
+    barely = Sums(np.array([1.0, 2.7, 3.0]), np.zeros((2, 1)), np.ones(1))  # with I, but not by itself
+    for sums in (small, barely):
+        with pytest.raises(ValueError, match="positive definite"):
+            sums.solution()
+
+
+@pytest.mark.parametrize("size", [1, 3, 127, 128, 129, 300])
+def test_the_factor_solves(size):
+    rng = np.random.default_rng(size)
+    rows, values = rng.normal(size=(size, size)), rng.normal(size=(size, 4))
+    gram = rows.T @ rows
+    np.testing.assert_allclose(
+        solved(factorised(gram), values), np.linalg.solve(gram + np.eye(size), values), atol=1e-9
+    )
+
+
+def test_labels_are_scaled_by_sums_as_by_themselves():
+    rows, _ = SOURCES[0]
+    labels = np.random.default_rng(1).normal(50, 3, size=(len(rows), 2))
+    sums = Sums.of(rows, labels)
+    mean, deviation = sums.scale
+    np.testing.assert_allclose((mean, deviation), (labels.mean(axis=0), labels.std(axis=0)))
+    direct = Sums.of(rows, (labels - mean) / deviation)
+    np.testing.assert_allclose(sums.scaled(mean, deviation).products, direct.products, atol=1e-10)
+    constant = Sums.of(rows, np.full((len(rows), 1), 7.0))
+    np.testing.assert_array_equal(np.ravel(constant.scale), [7, 1])
+
+
+# The target's heads
+
+
+@pytest.mark.parametrize("rows", [X, np.concatenate([X, X]), np.c_[X, X], X[:2], X[:, -1:]])
+@pytest.mark.parametrize("strength", [0.001, 0.3, 100.0])
+def test_leaving_one_out_is_exact_on_the_shrunk_path(rows, strength):
+    targets = np.resize(Y, (len(rows), 3))
+    start = np.random.default_rng(2).normal(size=(rows.shape[1], 3))
+    path = Path(rows, rows.T, "shrunk")
+    (head,) = path.heads(targets, [start], [strength])
+    begun = head.shares[0] * start
+    precision = strength * np.eye(rows.shape[1])
+    np.testing.assert_allclose(head.weights, ridge(rows, targets, precision, begun), atol=1e-8)
+    np.testing.assert_allclose(head.residuals, refitted(rows, targets, precision, begun), atol=1e-8)
+
+
+@pytest.mark.parametrize("rows", [X, np.concatenate([X, X]), X[:2]])
+@pytest.mark.parametrize("c", [0.01, 1.0, 10.0])
+def test_leaving_one_out_is_exact_on_the_pooled_path(rows, c):
+    targets = np.resize(Y, (len(rows), 3))
+    path = Path(rows, solved(factorised(GRAM), rows.T), "pooled")
+    (head,) = path.heads(targets, [SOLUTION], [c])
+    precision = c * (GRAM + np.eye(6))
+    np.testing.assert_allclose(head.weights, ridge(rows, targets, precision, SOLUTION), atol=1e-8)
+    np.testing.assert_allclose(head.residuals, refitted(rows, targets, precision, SOLUTION), atol=1e-8)
+
+
+def test_the_pooled_head_is_the_ridge_regression_of_all_rows():
+    fit = fit_ridge(X, Y, SOLUTION, GRAM, paths="pooled")
+    rows, targets = (np.concatenate(parts) for parts in zip((X, Y), *SOURCES, strict=True))
+    pooled = np.linalg.solve(rows.T @ rows + np.eye(6), rows.T @ targets)
+    np.testing.assert_allclose(fit.head, pooled, atol=1e-10)
+
+
+def test_heads_weigh_by_their_errors_and_become_one():
+    fit = fit_ridge(X, Y, SOLUTION, GRAM)
+    assert [head.strength for head in fit.heads] == [*STRENGTHS, *SOURCE_WEIGHTS]
+    errors = np.array([np.mean(head.residuals**2) for head in fit.heads])
+    weights = errors ** (-len(X) / 2)
+    np.testing.assert_allclose(fit.weights, weights / weights.sum())
+    mean = sum(w * head.weights for w, head in zip(fit.weights, fit.heads, strict=True))
+    np.testing.assert_allclose(fit.head, mean)
+    outputs = sum(w * (Y - head.residuals) for w, head in zip(fit.weights, fit.heads, strict=True))
+    np.testing.assert_allclose(fit.held_out, outputs)
+    a = np.average([head.shares[0] for head in fit.heads[:10]], weights=fit.weights[:10])
+    c = np.exp(np.average(np.log(SOURCE_WEIGHTS), weights=fit.weights[10:]))
+    np.testing.assert_allclose(fit.shares, [a])
+    assert fit.source_weight == pytest.approx(c)
+
+
+def test_the_other_paths_are_parts_of_both():
+    fits = {paths: fit_ridge(X, Y, SOLUTION, GRAM, paths=paths) for paths in ("both", "shrunk", "target")}
+    for head, same in zip(fits["shrunk"].heads, fits["both"].heads, strict=False):
+        np.testing.assert_array_equal(head.weights, same.weights)
+    np.testing.assert_allclose(fits["target"].heads[3].weights, ridge(X, Y, 0.1 * np.eye(6), 0 * SOLUTION))
+    assert fits["target"].shares.size == 0
+    assert fits["shrunk"].source_weight is None
+    sources = fit_ridge(X, Y, SOLUTION, paths="sources")
+    np.testing.assert_array_equal(sources.head, SOLUTION)
+    np.testing.assert_allclose(sources.held_out, X @ SOLUTION)
+    assert sources.shares.size == 0
+
+
+def test_a_target_like_its_sources_trusts_them_and_one_with_other_labels_does_not():
+    rng = np.random.default_rng(5)
+    rows = to_rows(rng.normal(size=(320, 40)))
+    targets = to_targets((rows @ rng.normal(size=(41, 3))).argmax(axis=1), 3)
+    sums, own = Sums.of(rows[20:], targets[20:]), (rows[:20], targets[:20])
+    like = fit_ridge(*own, sums.solution(), sums.whole)
+    other = fit_ridge(own[0], own[1][:, [1, 2, 0]], sums.solution(), sums.whole)
+    assert like.shares.sum() > 0.7
+    assert other.shares.sum() < 0.05
+    assert (other.source_weight or 1) < 0.05 < (like.source_weight or 0)
+
+
+def test_one_label_is_too_few_and_pooling_needs_the_sums():
+    with pytest.raises(ValueError, match="1 labelled rows"):
+        fit_ridge(X[:1], Y[:1], SOLUTION, GRAM)
+    with pytest.raises(ValueError, match="need"):
+        fit_ridge(X, Y, SOLUTION)
+
+
+# Shares of single sources
+
+
+def brute_force(own, each, steps=40):
+    """The best share of two, on a grid."""
+    grid = [(a / steps, b / steps) for a in range(steps + 1) for b in range(steps + 1 - a)]
+    return min(grid, key=lambda s: np.square(own - s[0] * each[0] - s[1] * each[1]).sum())
+
+
+@pytest.mark.parametrize(
+    "true", [(0.25, 0.5), (0.0, 0.75), (1.0, 0.0), (0.75, 0.75), (-0.5, 0.5), (0.0, 3.0)]
+)
+def test_shares_are_the_best_that_are_allowed(true):
+    rng = np.random.default_rng(3)
+    each = [rng.normal(size=(30, 2)) for _ in range(2)]
+    own = true[0] * each[0] + true[1] * each[1]
+    shares = fit_shares(own, each)
+    assert shares.min() >= 0
+    assert shares.sum() <= 1
+    np.testing.assert_allclose(shares, brute_force(own, each), atol=0.03)
+    if min(true) >= 0 and sum(true) <= 1:
+        np.testing.assert_allclose(shares, true, atol=1e-5)
+
+
+def test_alike_sources_share_and_useless_ones_have_nothing():
+    own = np.array([[1.0], [-1.0], [0.5]])
+    np.testing.assert_allclose(fit_shares(own, [own, own]), [0.5, 0.5], atol=1e-4)
+    assert fit_shares(own, [np.zeros_like(own)]) == 0
+    np.testing.assert_allclose(fit_shares(own, [np.zeros_like(own), -own]), 0, atol=1e-5)
+    assert fit_shares(own, []).size == 0
+
+
+def test_with_single_sources_the_twin_is_found():
+    rng = np.random.default_rng(5)
+    rows, targets = to_rows(rng.normal(size=(20, 40))), to_targets(rng.integers(0, 3, 20), 3)
+    twin = Sums.of(rows, targets).solution()  # in as many columns as this, no label follows from others
+    fit = fit_ridge(rows, targets, 0 * twin, rows.T @ rows, [-twin, twin])
+    shares = np.stack([head.shares for head in fit.heads[:10]])
+    assert shares.shape == (10, 3)
+    assert (shares[:, 2] > 0.99).all()
+    assert (shares[:, :2] < 1e-3).all()
+    assert 0 < fit.shares.sum() <= 1
+
+
+# The temperature
+
+
+def test_the_temperature_fits_the_outputs_of_rows_left_out():
+    rng = np.random.default_rng(0)
+    outputs = rng.normal(size=(4000, 3))
+    probabilities = np.exp(5 * outputs) / np.exp(5 * outputs).sum(axis=1, keepdims=True)
+    labels = np.array([rng.choice(3, p=p) for p in probabilities])
+    step = TEMPERATURES[1] / TEMPERATURES[0]
+    assert 5 / step < fit_temperature(outputs, labels) < 5 * step
+    few = fit_temperature(np.zeros((2, 3)), labels[:2])
+    assert 8 / step < few < 8 * step, "labels that say nothing leave it where it usually is"
+
+
+# Whatever the data
+
+TABLES = st.integers(0, 2**32 - 1).map(np.random.default_rng)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rng=TABLES,
+    n=st.integers(2, 9),
+    features=st.integers(1, 6),
+    classes=st.integers(2, 12),
+    kind=st.sampled_from(["normal", "zero", "collinear", "one row", "tiny", "huge"]),
+    joint=st.booleans(),
+)
+def test_any_table_has_a_finite_head_and_its_weights_sum_to_one(rng, n, features, classes, kind, joint):
+    """Among them fewer labels than classes, classes that nobody has, and duplicate rows."""
+    size = {"tiny": 1e-300, "huge": 1e300}.get(kind, 1.0)
+
+    def table(rows):
+        found = size * rng.normal(size=(rows, features))
+        found = {"zero": 0 * found, "one row": found[:1] + 0 * found}.get(kind, found)
+        if kind == "collinear":
+            found = found[:, :1] * np.ones(features)
+        return to_rows(found), to_targets(rng.integers(0, max(classes - 1, 1), rows), classes)
+
+    sites = [table(int(rng.integers(1, 9))) for _ in range(3)]
+    total = Sums.total((Sums.of(*each) for each in sites), features + 1, classes)
+    others = [Sums.of(*each).solution() for each in sites] if joint else []
+    rows, targets = table(n)
+    fit = fit_ridge(rows, targets, total.solution(), total.whole, others)
+    assert fit.weights.sum() == pytest.approx(1)
+    assert np.isfinite(fit.head).all()
+    assert np.isfinite(fit.held_out).all()
+    for head in fit.heads:
+        assert 0 <= head.shares.min() <= head.shares.sum() <= 1 + 1e-12
+        assert np.isfinite(head.residuals).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(rng=TABLES, width=st.integers(1, 9), n=st.integers(1, 20))
+def test_the_upper_triangle_is_the_whole(rng, width, n):
+    rows, targets = rng.normal(size=(n, width)), rng.normal(size=(n, 2))
+    sums = Sums.of(np.c_[rows, np.ones(n)], targets)
+    np.testing.assert_allclose(unpack(sums.gram), np.c_[rows, np.ones(n)].T @ np.c_[rows, np.ones(n)])
+    assert sums.rows == n
+    arrays = sums.to_arrays()
+    np.testing.assert_allclose(Sums.from_arrays(arrays, width + 1, 2).gram, sums.gram, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,104 @@
+"""Ridge's clients: a source's sums and the target's head, in numbers of their own."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fda_flower.aggregation import Sums, fit_ridge, fit_temperature, to_rows, to_targets
+from fda_flower.clients import LocalTraining, RidgeSource, RidgeTarget, SourceClient
+from fda_flower.datasets import DataSpec, load_federation
+from fda_flower.models import Train, build_model
+from fda_flower.models.split import split
+from fda_flower.wire.protocol import TrainRequest, to_record
+
+CLASSES, REGRESSION = DataSpec("digits", "rotate", target_samples=30), DataSpec("rbf", target_samples=20)
+
+
+def network(data):
+    torch.manual_seed(0)
+    return split(build_model("logistic", data.shape, data.classes, 0), Train("linear"), data.shape).end
+
+
+def client(kind, spec, name):
+    data = load_federation(spec)
+    return kind(data.domains[name], network(data), LocalTraining(0.01, 8))
+
+
+def rows_and_targets(domain, classes):
+    rows, y = to_rows(domain.train.x.flatten(1).numpy()), domain.train.y.numpy()
+    return rows, (to_targets(y, classes) if y.dtype.kind == "i" else y.astype(np.float64))
+
+
+def ask(found, config, records=None):
+    arrays = to_record(found.layers())
+    return found.local_train(TrainRequest(arrays, {"server-round": 1, **config}, records or {}))
+
+
+def names(spec):
+    data = load_federation(spec)
+    return data, [name for name in sorted(data.domains) if name != data.target]
+
+
+@pytest.mark.parametrize("spec", [CLASSES, REGRESSION])
+def test_a_source_sends_its_sums_and_the_model_as_it_came(spec):
+    data, (name, *_) = names(spec)
+    source = client(RidgeSource, spec, name)
+    before = source.layers()
+    reply = ask(source, {"sums": True})
+    rows, targets = rows_and_targets(data.domains[name], data.classes)
+    assert reply.examples == len(rows)
+    for key, array in Sums.of(rows, targets).to_arrays().items():
+        np.testing.assert_allclose(reply.records["sums"][key], array, rtol=1e-4, atol=1e-4)
+    assert reply.arrays.keys() == before.keys()
+    assert all(np.array_equal(reply.arrays[key], array) for key, array in before.items())
+    assert dict(reply.metrics) == {}
+
+
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("paths", ["both", "shrunk", "sources"])
+@pytest.mark.parametrize("spec", [CLASSES, REGRESSION])
+def test_the_target_fits_its_head_and_tells_how_good_it_is(spec, paths, joint):
+    data, others = names(spec)
+    sites = [Sums.of(*rows_and_targets(data.domains[name], data.classes)) for name in others]
+    total = Sums.total(sites, sites[0].products.shape[0], data.classes)
+    scale = total.scale if spec is REGRESSION else (np.zeros(1), np.ones(1))
+    solutions = [each.scaled(*scale).solution() for each in (total, *sites)]
+    sent = {"gram": total.gram, "solution": solutions[0]}
+    sent |= dict(zip(("mean", "deviation"), scale, strict=True)) if spec is REGRESSION else {}
+    sent |= {f"solution.{n}": w for n, w in zip(others, solutions[1:], strict=True)} if joint else {}
+    target = client(RidgeTarget, spec, data.target)
+    reply = ask(target, {"paths": paths}, {"sources": to_record(sent)})
+    rows, y = rows_and_targets(data.domains[data.target], data.classes)
+    scaled = (y - scale[0]) / scale[1]
+    fit = fit_ridge(rows, scaled, solutions[0], total.whole, solutions[1:] if joint else [], paths)
+    labels = data.domains[data.target].train.y.numpy()
+    sigma = 1.0 if spec is REGRESSION else fit_temperature(fit.held_out, labels)
+    told: dict[str, Any] = dict(reply.metrics)
+    assert told["temperature"] == pytest.approx(sigma)
+    outputs = sigma * (rows @ fit.head * scale[1] + scale[0])
+    target.load(reply.arrays)
+    with torch.no_grad():
+        found = target.model.eval()(data.domains[data.target].train.x)
+    np.testing.assert_allclose(found.numpy(), outputs, rtol=2e-3, atol=2e-3)
+    weights = [value for name, value in told.items() if name.startswith("weight.")]
+    np.testing.assert_allclose(weights, fit.weights, atol=1e-4)
+    held_out = fit.held_out * scale[1] + scale[0]
+    if spec is CLASSES:
+        figure = (held_out.argmax(axis=1) == labels).mean()
+    else:
+        figure = 1 - np.square(held_out - labels).sum() / np.square(labels - labels.mean(axis=0)).sum()
+    assert told["held-out"] == pytest.approx(figure, abs=1e-3)
+    assert ("fewest-labels" in told) == (spec is CLASSES)
+    assert {f"share.{name}" for name in others if joint and paths != "sources"} == {
+        name for name in told if name.startswith("share.")
+    }
+    assert reply.arrays["rows.power"] == 1
+
+
+def test_an_ordinary_train_message_is_answered_as_others_do():
+    _, (name, *_) = names(CLASSES)
+    replies = [ask(client(kind, CLASSES, name), {}) for kind in (RidgeSource, SourceClient)]
+    assert all(np.array_equal(replies[0].arrays[key], array) for key, array in replies[1].arrays.items())
+    assert replies[0].metrics["num-steps"] > 0

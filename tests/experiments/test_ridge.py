@@ -1,0 +1,95 @@
+"""Whole runs of Ridge: on any data, in one round, as a model like any other."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sites import write_table
+from whole_runs import check_same, same_bits
+
+from fda_flower import RunConfig, run
+from fda_flower.aggregation import Sums, fit_ridge, to_rows, to_targets
+from fda_flower.prediction.model import load
+from fda_flower.runs.network import all_data
+
+DIGITS: dict[str, Any] = {"shift": "rotate", "device": "cpu", "seed": 1, "target_samples": 30}
+
+
+def inputs(samples):
+    return samples.x.flatten(1).numpy(), samples.y.numpy()
+
+
+def by_hand(settings, power=1.0, joint=False, **options):
+    """The fraction of the test set that is right, computed from the data in one place."""
+    data = all_data(RunConfig(method="ridge", **settings))
+    made = {
+        name: (to_rows(inputs(domain.train)[0], power), to_targets(inputs(domain.train)[1], data.classes))
+        for name, domain in sorted(data.domains.items())
+    }
+    rows, targets = made.pop(data.target)
+    total = Sums.total((Sums.of(*each) for each in made.values()), rows.shape[1], data.classes)
+    others = [Sums.of(*each).solution() for each in made.values()] if joint else []
+    fit = fit_ridge(rows, targets, total.solution(), total.whole, others, **options)
+    x, y = inputs(data.domains[data.target].test)
+    return fit, ((to_rows(x, power) @ fit.head).argmax(axis=1) == y).mean()
+
+
+PATHS = ("shrunk", "pooled", "target")
+
+
+@pytest.mark.parametrize("options", [{}, *({"paths": each} for each in PATHS), {"per_source": True}], ids=str)
+def test_a_run_has_the_head_of_the_same_data_in_one_place(options):
+    result = run(**DIGITS, method="ridge", method_options=options)
+    fit, accuracy = by_hand(DIGITS, joint="per_source" in options, paths=options.get("paths", "both"))
+    (record,) = result.history
+    assert result.accuracies == [pytest.approx(100 * accuracy, abs=0.3)]
+    told = record["ridge"]
+    np.testing.assert_allclose(list(told["weights"].values()), fit.weights, atol=1e-3)
+    weight, bias = (result.model[f"head.{name}"] for name in ("weight", "bias"))
+    head = np.vstack([weight.T, bias]) / told["temperature"]
+    np.testing.assert_allclose(head, fit.head, atol=1e-3)
+    assert (record["held"], record["dropped"]) == (None, [])
+    if "per_source" in options:
+        shares = [entry["share"] for entry in record["sources"].values()]
+        np.testing.assert_allclose(shares, fit.shares[1:], atol=1e-2)
+
+
+def test_features_of_a_frozen_body_may_be_random():
+    settings = {**DIGITS, "model": "cnn", "train": "head"}
+    _, accuracy = by_hand(settings, power=0.5)
+    result = run(**settings, method="ridge")
+    assert result.accuracies == [pytest.approx(100 * accuracy, abs=0.3)]
+    assert result.model["rows.power"] == 0.5
+
+
+def test_more_rounds_are_not_run_and_a_run_is_resumed(tmp_path):
+    whole = run(**DIGITS, method="ridge", rounds=30, output=tmp_path / "run")
+    assert len(whole.history) == 1
+    again = run(**DIGITS, method="ridge", rounds=40, output=tmp_path / "run", resume=True)
+    check_same(whole, again)
+    with_warmup = run(**DIGITS, method="ridge", warmup_rounds=1)
+    assert same_bits(with_warmup.model, whole.model), "the warm-up does not matter"
+
+
+def test_the_model_of_a_run_predicts(tmp_path):
+    result = run(**DIGITS, method="ridge", output=tmp_path / "run")
+    data = all_data(result.config)
+    x, y = inputs(data.domains[data.target].test)
+    model = load(tmp_path / "run")
+    images = x.reshape(-1, 1, 8, 8)
+    assert 100 * (model.predict(images) == y).mean() == pytest.approx(result.accuracies[0])
+    probabilities = model.predict_proba(images)
+    certain = probabilities.max(axis=1).mean()
+    assert certain == pytest.approx(result.accuracies[0] / 100, abs=0.1), "they are calibrated"
+
+
+def test_numbers_and_tables(tmp_path):
+    numbers = run(dataset="rbf", method="ridge", device="cpu", target_samples=16)
+    assert np.isfinite(numbers.figures()).all()
+    assert {"held-out", "held-out-target", "held-out-sources"} <= numbers.history[0]["ridge"].keys()
+    assert numbers.history[0]["ridge"]["temperature"] == 1
+    for seed, domain in enumerate("abc"):
+        write_table(tmp_path / f"{domain}.csv", seed)
+    settings: dict[str, Any] = {"dataset": "table", "dataset_options": {"domains": "a,b,c"}, "target": "c"}
+    table = run(**settings, data_dir=str(tmp_path), method="ridge", device="cpu")
+    assert np.isfinite(table.figures()).all()

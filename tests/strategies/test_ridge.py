@@ -1,0 +1,201 @@
+"""Ridge on the server: sums that are added, what the target is sent, and what its reply becomes."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord
+from handmade import HandMade, bits, reply_of
+from naming import names
+
+from fda_flower.aggregation import Sums, to_rows, to_targets
+from fda_flower.errors import ConfigError
+from fda_flower.strategies import Ridge
+
+pytestmark = pytest.mark.usefixtures("bare_replies")
+WIDTH, CLASSES = 5, 3
+FITTED = {"weight": np.full((CLASSES, WIDTH - 1), 2.0, np.float32), "bias": np.ones(CLASSES, np.float32)}
+TOLD = {"temperature": 7.0, "held-out": 0.75, "held-out-target": 0.5, "share": 0.25, "weight.shrunk-0.1": 1.0}
+
+
+def initial(**more):
+    model = {"power": np.array(0.5, np.float32), "weight": np.zeros((3, 4), np.float32), **more}
+    model["bias"] = np.zeros(CLASSES, np.float32)
+    return ArrayRecord({name: Array(array) for name, array in model.items()})
+
+
+def sums_of(domain, regression=False):
+    rng = np.random.default_rng(ord(domain))
+    n = 20 + ord(domain) % 5
+    targets = rng.normal(50, 7, (n, CLASSES)) if regression else to_targets(rng.integers(0, 3, n), CLASSES)
+    return Sums.of(to_rows(rng.normal(size=(n, WIDTH - 1))), targets)
+
+
+class Site:
+    """Replies with sums, as they are or changed, or as a target with a head; keeps what it is sent."""
+
+    def __init__(self, domain, change=None, regression=False, told=TOLD, **changed):
+        self.domain, self.change, self.told = domain, change, told
+        self.sums, self.changed = sums_of(domain, regression), changed
+        self.received: list = []
+
+    def __call__(self, model, message):
+        self.received.append(message.content)
+        if self.domain == "t":
+            new = {name: FITTED.get(name, array + 1) for name, array in model.items()}
+            return reply_of(new, 8, role="target", domain="t", **self.told)
+        content = reply_of(model, int(self.sums.rows), domain=self.domain)
+        arrays = {**self.sums.to_arrays(), **self.changed}
+        content["sums"] = ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
+        return content
+
+    def sent(self):
+        """What the target was sent, by name."""
+        return {name: array.numpy() for name, array in self.received[0]["sources"].items()}
+
+
+def start(order="abct", info=None, sites=None, model=None, rounds=1, **options):
+    found = {domain: Site(domain) for domain in "abct"} | (sites or {})
+    nodes = [("target" if name == "t" else "source", name, found[name]) for name in order]
+    strategy = Ridge(buffer_names={"power"}, **options)
+    app = HandMade(nodes, info=info or {})
+    result = strategy.start(app.grid(), model or initial(), rounds)
+    return found, result.arrays, strategy
+
+
+def test_the_target_gets_the_sources_solution_and_its_head_is_the_model():
+    found, arrays, strategy = start()
+    total = Sums.total((sums_of(domain) for domain in "abc"), WIDTH, CLASSES)
+    sent = found["t"].sent()
+    assert sent.keys() == {"gram", "solution"}
+    np.testing.assert_allclose(sent["solution"], total.solution(), atol=1e-5)
+    np.testing.assert_allclose(sent["gram"], total.gram, rtol=1e-6)
+    assert {array.dtype.name for array in sent.values()} == {"float32"}
+    assert found["t"].received[0]["config"]["paths"] == "both"
+    assert [dict(found[d].received[0]["config"])["sums"] for d in "abc"] == [True] * 3
+    model = {name: array.numpy() for name, array in arrays.items()}
+    assert {name: model[name].tolist() for name in FITTED} == {n: a.tolist() for n, a in FITTED.items()}
+    assert model["power"] == 0.5, "it is not the target's"
+    (record,) = strategy.history
+    ridge = record["ridge"]
+    assert (ridge["held-out"], ridge["temperature"], ridge["share"]) == (0.75, 7, 0.25)
+    assert len(ridge["weights"]) == 17
+    assert (ridge["weights"]["shrunk-0.1"], ridge["weights"]["pooled-1"]) == (1, None)
+    assert not {*TOLD} & {*record["target"]}
+    assert record["dropped"] == []
+
+
+@pytest.mark.parametrize("per_source", [False, True])
+def test_the_order_of_the_sources_changes_no_bit(per_source):
+    ways = [start(order, per_source=per_source)[0]["t"].sent() for order in ("abct", "tcab", "cbta")]
+    assert bits(ways[0]) == bits(ways[1]) == bits(ways[2])
+
+
+def test_one_path_and_the_rivals_send_less():
+    assert start(paths="shrunk")[0]["t"].sent().keys() == {"solution"}
+    assert start(paths="sources")[0]["t"].sent().keys() == {"solution"}
+    assert start(paths="pooled")[0]["t"].sent().keys() == {"gram", "solution"}
+
+
+def test_the_heads_of_single_sources_are_sent_if_they_are_asked_for():
+    told = {**TOLD, "share.a": 0.5, "share.c": 0.125}
+    found, _, strategy = start(per_source=True, sites={"t": Site("t", told=told)})
+    sent = found["t"].sent()
+    for domain in "abc":
+        np.testing.assert_allclose(sent[f"solution.{domain}"], sums_of(domain).solution(), atol=1e-5)
+    entries = strategy.history[0]["sources"]
+    assert [entries[domain]["share"] for domain in "abc"] == [0.5, None, 0.125]
+
+
+def test_the_labels_of_a_regression_are_scaled_by_all_sources():
+    sites = {domain: Site(domain, regression=True) for domain in "abct"}
+    found, _, _ = start(info={"t": {"regression": True}}, sites=sites, per_source=True)
+    sent = found["t"].sent()
+    total = Sums.total((sums_of(domain, True) for domain in "abc"), WIDTH, CLASSES)
+    mean, deviation = total.scale
+    np.testing.assert_allclose(sent["mean"], mean, rtol=1e-5)
+    np.testing.assert_allclose(sent["deviation"], deviation, rtol=1e-3)
+    assert (np.abs(mean - 50) < 5).all()
+    assert (np.abs(deviation - 7) < 2).all()
+    np.testing.assert_allclose(sent["solution"], total.scaled(mean, deviation).solution(), atol=1e-3)
+    own = sums_of("a", True).scaled(mean, deviation).solution()
+    np.testing.assert_allclose(sent["solution.a"], own, atol=1e-3)
+
+
+SENT = sums_of("b").to_arrays()
+
+
+def indefinite(size):
+    """Sums whose numbers each are possible, but not all of them together."""
+    gram = np.zeros(15, np.float32)
+    gram[[0, 5, 9, 12, 14]], gram[1] = SENT["gram"][-1], size * SENT["gram"][-1]
+    gram[[0, 5]] = 0
+    return gram
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"gram": SENT["gram"][:-3]}, "rows of 5 numbers"),
+        ({"products": SENT["products"][:, :2]}, "3 outputs"),
+        ({"gram": SENT["gram"] * np.nan}, "NaN"),
+        ({"gram": -SENT["gram"]}, "rows"),
+        ({"gram": SENT["gram"] * 2}, "examples"),
+        ({"gram": indefinite(1.0)}, "positive definite"),
+    ],
+)
+@pytest.mark.parametrize("per_source", [False, True])
+def test_sums_that_cannot_be_are_dropped_and_change_nothing(changed, says, per_source):
+    found, _, strategy = start(sites={"b": Site("b", **changed)}, per_source=per_source)
+    (record,) = strategy.history
+    (dropped,) = record["dropped"]
+    assert (dropped["domain"], says in dropped["reason"], record["held"]) == ("b", True, None)
+    assert list(record["sources"]) == ["a", "c"]
+    assert bits(found["t"].sent()) == bits(start("act", per_source=per_source)[0]["t"].sent())
+
+
+def test_without_enough_sums_or_the_target_the_round_is_held():
+    bad = {domain: Site(domain, gram=-SENT["gram"]) for domain in "abc"}
+    found, arrays, strategy = start(sites=bad)
+    assert "0 usable replies of sources" in strategy.history[0]["held"]
+    assert bits(arrays) == bits(initial())
+    assert found["t"].received == []
+    _, arrays, strategy = start(sites={"t": Site("t", told={})})
+    assert "RidgeTarget" in strategy.history[0]["dropped"][0]["reason"]
+    assert bits(arrays) == bits(initial())
+
+
+def test_a_model_that_is_no_linear_layer_or_too_wide_is_refused():
+    with pytest.raises(ConfigError, check=names("model", "Ridge")):
+        start(model=initial(hidden=np.zeros((4, 2), np.float32)))
+    wide = initial(weight=np.zeros((3, 9000), np.float32))
+    with pytest.raises(ConfigError, check=names("model", 9000, "pretrained")):
+        start(model=wide)
+
+
+def test_the_target_needs_two_labels():
+    Ridge().check_samples("target", "t", 2, 4)
+    Ridge().check_samples("source", "a", 1, 4)
+    with pytest.raises(ConfigError, check=names("t", 1, "2")):
+        Ridge().check_samples("target", "t", 1, 4)
+
+
+def figures(whole, alone):
+    return {"held-out": whole, "held-out-target": alone}
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        ({"ridge": figures(0.774, 0.62)}, ["15 points", "77 with", "62 without"]),
+        ({"ridge": figures(0.5, 0.6) | {"fewest-labels": 2}}, ["-10 points", "optimistic"]),
+        ({"ridge": figures(0.5, 0.25), "r2": 0.1}, ["R² +0.25", "0.50 with", "0.25 without"]),
+    ],
+)
+def test_a_run_ends_with_what_the_sources_bring(record, says):
+    (line,) = Ridge().conclusion(record)
+    for word in says:
+        assert word in line
+    assert ("optimistic" in line) == ("optimistic" in says)
+
+
+def test_a_round_that_is_held_says_nothing():
+    assert Ridge().conclusion({"held": "no usable reply of the target"}) == []
