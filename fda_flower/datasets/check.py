@@ -12,6 +12,7 @@ from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.table_reading import Problem, Problems, places, tables_in
 from fda_flower.errors import ConfigError
 from fda_flower.names import split_names
+from fda_flower.text import longer, told
 
 
 @dataclass
@@ -63,10 +64,11 @@ def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
         missing = {column: count for column, count in rows.missing.items() if count}
         domains[name] = DomainCheck(rows.samples, dict(sorted(classes.items())), missing)
     columns = sorted({column for rows in found.rows.values() for column in rows.columns})
-    inputs = ", ".join(
-        f"{name} ({'|'.join(found.categories[name])})" if name in found.categories else name
-        for name in columns
-    )
+    beside = {name: f" ({'|'.join(words)})" for name, words in found.categories.items()}
+    if text := str(options.get("text", "")):
+        cut = {name: longer(rows.columns.get(text, ())) for name, rows in found.rows.items()}
+        beside[text] = f" (a text: {told(cut)})"
+    inputs = ", ".join(f"{name}{beside.get(name, '')}" for name in columns)
     return Check(domains, f"{len(columns)} columns: {inputs}", found.problems)
 
 

@@ -26,6 +26,8 @@ class Split:
         Names of the classes and of the features, in order; empty where there are none.
     preparation : Preparation, optional
         How the inputs were made of raw samples. Default: they are the raw samples.
+    cut : int
+        Texts that are longer than the encoder reads.
     """
 
     train: "Samples"
@@ -34,6 +36,7 @@ class Split:
     class_names: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     preparation: "Preparation | None" = None
+    cut: int = 0
 
 
 class Splits(Mapping[str, Split]):
@@ -71,6 +74,8 @@ class Domain:
         How the inputs were made of raw samples; it never leaves the domain.
     validation : Samples, optional
         Labelled samples that are held out from training, to choose by.
+    cut : int
+        Texts of the whole domain that are longer than the encoder reads.
     """
 
     name: str
@@ -79,6 +84,7 @@ class Domain:
     unlabelled: "Samples | None" = None
     preparation: "Preparation | None" = None
     validation: "Samples | None" = None
+    cut: int = 0
 
     @cached_property
     def inputs(self) -> "Samples":

@@ -89,7 +89,7 @@ def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
         # After an error, the next call reads the files again: they may have been corrected.
         _load.cache_clear()
         raise
-    whole = Domain(name, split.train, split.test, preparation=split.preparation)
+    whole = Domain(name, split.train, split.test, preparation=split.preparation, cut=split.cut)
     domain = _cut(whole, spec, _generator(spec, "domains"))
     shape = tuple(split.train.x.shape[1:])
     return FederatedDataset(

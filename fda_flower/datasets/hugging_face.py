@@ -200,12 +200,13 @@ class HuggingFace(Splits):
         ignore: str = "",
         missing: Literal["refuse", "mean"] = "refuse",
         categorical: Literal["refuse", "onehot"] = "refuse",
+        text: str = "",
     ) -> None:
         super().__init__(split_names("option 'domains'", domains), self._split)
         self._data_dir, self._seed = data_dir, seed
         self._source = Source(path, subset, split, test_split, domain, partitioner, partitioner_options)
         left_out = (*read_names("ignore", ignore), domain)
-        self._meaning = Meaning(label, "", left_out, missing == "mean", categorical == "onehot")
+        self._meaning = Meaning(label, "", left_out, missing == "mean", categorical == "onehot", text=text)
         self._size = read_size(str(image_size)) if image_size else None
 
     @cached_property

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.errors import ConfigError, invalid
+from fda_flower.text import NAME
 
 LISTED = 10
 """The most classes that a message lists."""
@@ -151,9 +152,14 @@ def network_for_images(options: Mapping[str, Any]) -> str:
     return "cnn" if min(read_size(str(options["image_size"]))) < LARGE else "efficientnet-lite0"
 
 
+def network_for_rows(options: Mapping[str, Any]) -> str:
+    """Return the name of a network that fits rows with a text, if the options name its column, or others."""
+    return NAME if options.get("text") else "mlp"
+
+
 def network_for_inputs(options: Mapping[str, Any]) -> str:
     """Return the name of a network that fits images, if the options give their size, or rows."""
-    return network_for_images(options) if "image_size" in options else "mlp"
+    return (network_for_images if "image_size" in options else network_for_rows)(options)
 
 
 def network_for_folders(options: Mapping[str, Any]) -> str:

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from fda_flower.datasets.own_data import unusable
 from fda_flower.errors import ConfigError, unknown
+from fda_flower.text import tokens as tokens_of
 
 Column = Sequence[float] | Sequence[str] | Tensor | NDArray[Any]
-"""A column of numbers, NaN where one is missing, or of categories, empty where one is missing."""
+"""A column of numbers, NaN where one is missing; of categories, empty where one is missing; or of texts."""
 
 CHANNELS = 3
 CPU = torch.device("cpu")
@@ -133,12 +134,12 @@ class Preparation(ABC):
 
 @dataclass(frozen=True)
 class TablePreparation(Preparation):
-    """Columns of numbers and of categories as features, standardised.
+    """Columns of numbers and of categories as features, standardised, and then a text's tokens.
 
     Attributes
     ----------
     columns : tuple of str
-        The names of the raw columns, in the order of the features.
+        The names of the raw columns but the text's, in the order of the features.
     mean, deviation : tuple of float
         Of each feature in the domain's training samples; the deviation of a constant one is 1.
     fill : tuple of float
@@ -148,6 +149,9 @@ class TablePreparation(Preparation):
         it. A missing category, or one that is not listed, has none.
     baseline : tuple
         The names of columns, each with a category that has no feature.
+    text : str
+        The name of the column of texts, of which the network has the tokens; see `fda_flower.text`. Empty for
+        none.
     label_mean, label_deviation : float
         In a regression, the network predicts ``(label - label_mean) / label_deviation``.
 
@@ -168,6 +172,7 @@ class TablePreparation(Preparation):
     label_mean: float = 0.0
     label_deviation: float = 1.0
     baseline: tuple[tuple[str, str], ...] = ()
+    text: str = ""
     kind: ClassVar[str] = "table"
 
     @classmethod
@@ -178,14 +183,18 @@ class TablePreparation(Preparation):
         categories: Mapping[str, Sequence[str]] | None = None,
         missing: bool = False,
         baseline: Mapping[str, str] | None = None,
+        text: str = "",
     ) -> "TablePreparation":
         """Return the preparation for columns in this order, fitted to the rows at the positions `train`.
 
         `categories` has the words of each column that has any, without a `baseline`, which gets no feature.
-        With `missing`, numbers may be missing.
+        With `missing`, numbers may be missing. The column `text` has texts.
         """
         listed = {name: tuple(values) for name, values in (categories or {}).items() if name in raw}
-        rows = _features(raw, tuple(raw), listed)[train]
+        columns = tuple(name for name in raw if name != text)
+        if not columns:
+            return cls((), (), (), text=text)
+        rows = _features(raw, columns, listed)[train]
         fill: tuple[float, ...] = ()
         if missing:
             known = rows.isnan().logical_not().sum(dim=0).clamp(min=1)
@@ -196,7 +205,13 @@ class TablePreparation(Preparation):
         constant = rows.amax(dim=0) == rows.amin(dim=0)
         spread = tuple(deviation.where(~constant, 1.0).tolist())
         named = tuple((baseline or {}).items())
-        return cls(tuple(raw), tuple(mean.tolist()), spread, fill, tuple(listed.items()), baseline=named)
+        known_words = tuple(listed.items())
+        return cls(columns, tuple(mean.tolist()), spread, fill, known_words, baseline=named, text=text)
+
+    @property
+    def raw(self) -> tuple[str, ...]:
+        """The names of all raw columns; the text's is the last."""
+        return (*self.columns, *([self.text] if self.text else []))
 
     @property
     def known(self) -> dict[str, tuple[str, ...]]:
@@ -206,9 +221,9 @@ class TablePreparation(Preparation):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of the features: a column's, or ``COLUMN=CATEGORY``."""
+        """The names of the features: a column's, or ``COLUMN=CATEGORY``; a text has one."""
         words = {name: [f"{name}={word}" for word in listed] for name, listed in self.categories}
-        return tuple(feature for name in self.columns for feature in words.get(name, [name]))
+        return tuple(feature for name in self.raw for feature in words.get(name, [name]))
 
     def labels(self, outputs: Tensor) -> Tensor:
         """Return the labels that a regression's outputs stand for, in the unit of the table."""
@@ -219,7 +234,16 @@ class TablePreparation(Preparation):
         return ((labels.double() - self.label_mean) / self.label_deviation).float()[:, None]
 
     def apply(self, raw: Mapping[str, Column]) -> Tensor:
-        """Return the features of rows, float32, shape ``(n, features)``; `raw` may hold other columns too."""
+        """Return the features of rows, float32, shape ``(n, features)``; `raw` may hold other columns too.
+
+        A text's tokens are the last `fda_flower.text.LENGTH` of them.
+        """
+        if not self.text:
+            return self._standardised(raw)
+        tokens = torch.from_numpy(tokens_of(cast(Sequence[str], raw[self.text])))
+        return torch.cat([self._standardised(raw), tokens], dim=1) if self.columns else tokens.clone()
+
+    def _standardised(self, raw: Mapping[str, Column]) -> Tensor:
         rows = _features(raw, self.columns, dict(self.categories))
         if self.fill:
             rows = rows.where(~rows.isnan(), rows.new_tensor(self.fill))

@@ -9,7 +9,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.datasets.own_data import network_for_folders, network_for_images, network_for_inputs
+from fda_flower.datasets.own_data import (
+    network_for_folders,
+    network_for_images,
+    network_for_inputs,
+    network_for_rows,
+)
 from fda_flower.names import Registry, resolve
 
 if TYPE_CHECKING:
@@ -125,7 +130,7 @@ DATASETS: Registry[Dataset] = Registry(
             "table:OwnTables",
             domains=None,
             complete="fda_flower.datasets.table_reading:complete",
-            model="mlp",
+            model=network_for_rows,
         ),
         "hf": _ours(
             "a Hugging Face data set, from the hub or a folder",

@@ -40,6 +40,7 @@ from fda_flower.datasets.table_reading import (
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
 from fda_flower.names import split_names
+from fda_flower.text import longer
 
 TEST_SHARE = 0.2
 FOLDS = round(1 / TEST_SHARE)
@@ -124,10 +125,11 @@ class Survey:
 class OwnTables(Splits):
     """The rows of each domain's file, a fifth of them for testing, balanced by class.
 
-    `x` has shape ``(n, features)``, in the alphabetical order of the columns' names. Each domain's features
-    are standardised by the mean and deviation of its own training samples, so that no site has to share them;
-    a constant feature is only centred. Folders ``train`` and ``test``, or a column ``split`` with these
-    words, say which rows are for testing, if there are any.
+    `x` has shape ``(n, features)``, in the alphabetical order of the columns' names; a text's tokens are the
+    last. Each domain's features, but the tokens, are standardised by the mean and deviation of its own
+    training samples, so that no site has to share them; a constant feature is only centred. Folders
+    ``train`` and ``test``, or a column ``split`` with these words, say which rows are for testing, if there
+    are any.
 
     A `ConfigError` names the file, the line and the column where something is wrong, but no value, since the
     server reads it. A domain's file is needed only when the domain is accessed; `seed` and the domain's name
@@ -151,6 +153,7 @@ class OwnTables(Splits):
         encoding: str = "",
         label_mean: float = 0.0,
         label_deviation: float = 1.0,
+        text: str = "",
     ) -> None:
         if not label_deviation > 0:
             raise invalid("option 'label_deviation'", label_deviation, "it must be above 0")
@@ -166,6 +169,7 @@ class OwnTables(Splits):
             task == "regression",
             label_mean,
             label_deviation,
+            text,
         )
         super().__init__(split_names("option 'domains'", domains), self._split)
         self._folder, self._seed, self._encoding = own_folder("table", data_dir), seed, encoding
@@ -266,12 +270,18 @@ def split_of(domain: str, found: Survey, meaning: Meaning, seed: int) -> Split:
     rows = found.rows[domain]
     y = torch.as_tensor(found.numbers[domain], dtype=torch.float64 if meaning.regression else torch.int64)
     train, test = divide(y, seed, f"the table of domain '{domain}'", rows.parts, rows.groups)
-    fitted = TablePreparation.fit(rows.columns, train, found.categories, meaning.missing)
+    fitted = TablePreparation.fit(rows.columns, train, found.categories, meaning.missing, text=meaning.text)
     preparation = replace(fitted, label_mean=meaning.label_mean, label_deviation=meaning.label_deviation)
     labels = preparation.outputs(y) if meaning.regression else y
     groups = numbered(rows.groups) if rows.groups else None
     samples = Samples(preparation.apply(rows.columns), labels, groups=groups)
     outputs = 1 if meaning.regression else len(found.classes)
     return Split(
-        samples.take(train), samples.take(test), outputs, found.classes, preparation.features, preparation
+        samples.take(train),
+        samples.take(test),
+        outputs,
+        found.classes,
+        preparation.features,
+        preparation,
+        longer(rows.columns[meaning.text]) if meaning.text else 0,
     )

@@ -43,7 +43,7 @@ Array = NDArray[Any]
 State = tuple[str, int, int]
 
 Columns = Mapping[str, Array]
-"""Numbers, NaN where one is missing, or words, empty where one is missing, by the name of the column."""
+"""Numbers, NaN where one is missing, or words or texts, empty where one is missing, by the column's name."""
 
 
 # Problems
@@ -287,8 +287,9 @@ def _read(path: Path, encoding: str) -> tuple[RawTable, list[Problem]]:
 class Meaning:
     """What the columns of a table mean; the fields are options of the data set `table`, read.
 
-    `missing` allows features to be missing, `categorical` columns of words to be categories; the network
-    predicts ``(label - label_mean) / label_deviation`` in a regression.
+    `missing` allows features to be missing, `categorical` columns of words to be categories; `text` is the
+    column whose cells a sentence encoder reads. The network predicts ``(label - label_mean) /
+    label_deviation`` in a regression.
     """
 
     label: str = "label"
@@ -302,6 +303,14 @@ class Meaning:
     regression: bool = False
     label_mean: float = 0.0
     label_deviation: float = 1.0
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        others = {"label": (self.label,), "group": (self.group,), "ignore": self.ignore}
+        for option, names in {**others, "categories": tuple(self.categories)}.items():
+            if self.text and self.text in names:
+                why = f"but the option '{option}' names that column too"
+                raise invalid("option 'text'", self.text, "name a column that is neither", why)
 
 
 def is_missing(cell: str, words: bool = False) -> bool:
@@ -371,7 +380,8 @@ def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[s
         )
         problems.add(Problem(columns, remedy, table.path))
         return features
-    for option, name in (("group", meaning.group), *(("categories", name) for name in meaning.categories)):
+    named = [("group", meaning.group), ("text", meaning.text)]
+    for option, name in (*named, *(("categories", name) for name in meaning.categories)):
         if name and name not in header:
             remedy = f"the option '{option}' names '{name}': name one of them"
             problems.add(Problem(columns, remedy, table.path))
@@ -397,7 +407,11 @@ def categorical_columns(
     found = dict(meaning.categories)
     for name in features if meaning.categorical else ():
         cells = [table.texts[name] for table in tables if name in table.header]
-        if name in found or not any(_are_words(to_numbers(each, meaning.decimal_comma)) for each in cells):
+        if (
+            name in found
+            or name == meaning.text
+            or not any(_are_words(to_numbers(each, meaning.decimal_comma)) for each in cells)
+        ):
             continue
         words = {text for each in cells for text in each}
         found[name] = tuple(sorted(text for text in words if not is_missing(text, True)))
@@ -421,12 +435,22 @@ def clean(
     problems: Problems,
 ) -> Columns:
     """Return the features of a table, and add what is wrong with its cells to `problems`."""
-    return {
-        name: _words(table.column(name), categories[name], meaning, problems)
-        if name in categories
-        else _numbers(table.column(name), meaning, problems)
-        for name in features
-    }
+    found = {}
+    for name in features:
+        cells = table.column(name)
+        if name == meaning.text:
+            found[name] = _texts(cells, problems)
+        elif name in categories:
+            found[name] = _words(cells, categories[name], meaning, problems)
+        else:
+            found[name] = _numbers(cells, meaning, problems)
+    return found
+
+
+def _texts(cells: Cells, problems: Problems) -> Array:
+    found = np.array(["" if is_missing(text, True) else text for text in cells.texts], dtype=object)
+    cells.tell(problems, found == "", *NO_TEXT)
+    return found
 
 
 def _words(cells: Cells, known: Collection[str], meaning: Meaning, problems: Problems) -> Array:
@@ -459,9 +483,11 @@ NO_VALUE = (
     "fill it in, or remove the line, or the column at all sites, or fill in the mean by --dataset-option "
     "missing=mean",
 )
+NO_TEXT = "no text", "write one, or remove the line"
 A_WORD = (
     "a word",
-    "make categories of words by --dataset-option categorical=onehot; of a column that tells patients or "
+    "make categories of words by --dataset-option categorical=onehot; of texts, have an encoder make numbers "
+    "by text=COLUMN; of a column that tells patients or "
     "rows apart, keep each one's rows together by group=COLUMN, or leave it out by ignore=COLUMN",
 )
 UNKNOWN, COMMA = "none of the known categories", "a decimal comma"

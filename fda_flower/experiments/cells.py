@@ -21,7 +21,7 @@ from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.definition import file_name
 from fda_flower.experiments.run import make_run_folder, run_config
 from fda_flower.files import BODY, file_hash
-from fda_flower.models import is_pretrained
+from fda_flower.models import is_pretrained, reads_text
 from fda_flower.records.folder import CHOSEN_MODEL
 from fda_flower.reporting.results import Place
 from fda_flower.reporting.summary import REFUSED, summarise_run, write_summary
@@ -90,9 +90,12 @@ def run_cells(
             counts = done + len(cells), done + len(state.done)
             on_progress(Progress(*counts, state.running, state.done, state.failures, *rounds))
 
-    pretrained = any(is_pretrained(cell.config.model, dict(cell.config.model_options)) for cell in cells)
-    libraries = ["timm"] if pretrained else []
-    return run_all(run_cell, {cell.name: cell for cell in cells}, jobs, on_poll, libraries)
+    models = {cell.config.model: dict(cell.config.model_options) for cell in cells}
+    pretrained = [model for model, options in models.items() if is_pretrained(model, options)]
+    libraries = {
+        "transformers.models.bert.modeling_bert" if reads_text(model) else "timm" for model in pretrained
+    }
+    return run_all(run_cell, {cell.name: cell for cell in cells}, jobs, on_poll, sorted(libraries))
 
 
 def run_cell(cell: Cell) -> None:

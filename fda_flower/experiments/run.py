@@ -34,6 +34,7 @@ from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
 from fda_flower.runs.network import all_data
 from fda_flower.server_app import check_data, make_folder, run_server
+from fda_flower.text import told
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,18 +53,30 @@ def overview(config: RunConfig, data: FederatedDataset, model: "nn.Module") -> l
     if config.trained.what != "all":
         sent = f"{4 * moving / 1000:,.0f} kB"
         parameters = f"trains and sends {parameters}, {sent} (--train {config.trained})"
-    inputs = (
-        f"{data.shape[0]} features"
-        if len(data.shape) == 1
-        else f"images of {'x'.join(map(str, data.shape[1:]))} in {data.shape[0]} channels"
-    )
     return [
         f"Sources: training samples of {config.dataset}: {', '.join(sources)}",
         f"Target: {data.target}, {labelled} labels of {labelled + rest} training samples (--target-samples), "
         f"{len(domain.test)} test samples (another target: --target NAME)",
         _labels(config, data),
-        f"Network: {config.model}, {parameters}, for {inputs} (another: --model NAME)",
+        *_texts(config, data),
+        f"Network: {config.model}, {parameters}, for {_inputs(config, data)} (another: --model NAME)",
     ]
+
+
+def _inputs(config: RunConfig, data: FederatedDataset) -> str:
+    if len(data.shape) > 1:
+        return f"images of {'x'.join(map(str, data.shape[1:]))} in {data.shape[0]} channels"
+    if not (column := dict(config.dataset_options).get("text")):
+        return f"{data.shape[0]} features"
+    others = len(data.features) - 1
+    beside = f"{others} feature{'' if others == 1 else 's'} and " if others else ""
+    return f"{beside}the text in column '{column}'"
+
+
+def _texts(config: RunConfig, data: FederatedDataset) -> list[str]:
+    column = dict(config.dataset_options).get("text")
+    cut = {name: domain.cut for name, domain in data.domains.items()}
+    return [f"Text in column '{column}': {told(cut)}"] if column else []
 
 
 def cost_of_round(record: Record, rounds: int) -> str:

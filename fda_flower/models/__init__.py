@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError, invalid, unknown
 from fda_flower.models.own import LIBRARIES, builder_of, check_network, is_reference
-from fda_flower.names import Registry, resolve
+from fda_flower.names import Registry, missing_extra, resolve
+from fda_flower.text import PACKAGE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,11 +31,17 @@ class Model:
         returns the network; further keyword arguments are its options.
     pretrained : bool
         Whether it always comes with weights from elsewhere; others do with the option ``weights``.
+    package : str
+        The package that it needs, by the name that imports it, if that may be missing.
+    reads_text : bool
+        Whether its samples are rows with a text, for which its package is needed.
     """
 
     summary: str
     build: "str | Callable[..., nn.Module]"
     pretrained: bool = False
+    package: str = ""
+    reads_text: bool = False
 
     @cached_property
     def builder(self) -> "Callable[..., nn.Module]":
@@ -80,7 +87,7 @@ class Train:
         return f"{self.what}:{self.rank}" if self.rank else self.what
 
 
-def _ours(summary: str, build: str, **more: bool) -> Model:
+def _ours(summary: str, build: str, **more: Any) -> Model:
     return Model(summary, f"fda_flower.models.{build}", **more)
 
 
@@ -100,6 +107,14 @@ MODELS: Registry[Model] = Registry(
             "3.4 million weights of ImageNet from a package; images of any size, resized to 224x224",
             "pretrained:efficientnet_lite0",
             pretrained=True,
+            package="timm",
+        ),
+        "minilm": _ours(
+            "22 million weights of a sentence encoder from a package; rows with a column of text",
+            "text:minilm",
+            pretrained=True,
+            package=PACKAGE,
+            reads_text=True,
         ),
         "mlp": _ours("one hidden layer of 64", "small:mlp"),
         "logistic": _ours("one linear layer", "small:logistic"),
@@ -140,16 +155,23 @@ def is_pretrained(name: str, options: Mapping[str, Any]) -> bool:
     return bool(options.get("weights")) or (name in MODELS and MODELS[name].pretrained)
 
 
+def reads_text(name: str) -> bool:
+    """Return whether a network is one of `MODELS` whose samples are rows with a text."""
+    return name in MODELS and MODELS[name].reads_text
+
+
 def check_installed(name: str) -> None:
     """Raise a `ConfigError` if a network that was chosen for somebody needs a package that is missing."""
-    if name in MODELS and MODELS[name].pretrained and find_spec("timm") is None:
-        raise ConfigError(
-            f"images of this size are for the pretrained network '{name}', which is not installed: "
-            "pip install 'fda-flower[images]', or choose --model resnet18, which begins with random weights "
-            "and learns little from fewer than thousands of images",
-            thing="model",
-            value=name,
-        )
+    package = MODELS[name].package if name in MODELS else ""
+    if package and find_spec(package) is None:
+        what, _, remedy = str(missing_extra(ModuleNotFoundError(name=package))).partition(": ")
+        if not reads_text(name):
+            remedy += (
+                ", or choose --model resnet18, which begins with random weights and learns little from fewer "
+                "than thousands of images"
+            )
+        message = f"samples of this kind are for the pretrained network '{name}', which needs {what}"
+        raise ConfigError(message, thing="model", value=name, remedy=remedy)
 
 
 def build_model(
@@ -192,4 +214,5 @@ __all__ = [
     "check_name",
     "find_model",
     "is_pretrained",
+    "reads_text",
 ]

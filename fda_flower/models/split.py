@@ -129,7 +129,8 @@ class Features(nn.Module):
     """A network without its head, whose features have a root mean square of about 1.
 
     One factor, a power of two, brings the features of scikit-learn's two photos to that size; features of
-    anything but images keep theirs. So the factor is the same at every site.
+    anything but images keep theirs. So the factor is the same at every site. `beside` is the network's: how
+    many numbers at the beginning of a sample are features already.
     """
 
     factor: Tensor
@@ -137,6 +138,7 @@ class Features(nn.Module):
     def __init__(self, network: nn.Module, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.network = network
+        self.beside = int(getattr(network, "beside", 0))
         with torch.no_grad():
             size = 1.0 if len(shape) != 3 else float(network(_agreed(shape)).double().square().mean().sqrt())
         self.register_buffer("factor", torch.tensor(2.0 ** -round(torch.tensor(size).log2().item())))

@@ -95,7 +95,7 @@ def features(
     """
     if not len(samples):
         return replace(samples, x=torch.zeros(0))
-    keys = keys_of(samples.x) if keys is None else keys
+    keys = keys_of(samples.x, beside(front)) if keys is None else keys
     if samples.noise:
         seed = int.from_bytes(hashlib.blake2b(b"".join(keys), digest_size=7).digest())
         x = torch.cat([x for x, _ in samples.batches(1, torch.Generator().manual_seed(seed))])
@@ -103,8 +103,17 @@ def features(
         return replace(samples, x=torch.stack(rows), noise=0.0)
     first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in store.known}
     if first:
-        store.add(list(first), torch.stack(_computed(front, samples.x, list(first.values()), device)))
-    return replace(samples, x=torch.stack([store.known[key] for key in keys]))
+        new = torch.stack(_computed(front, samples.x, list(first.values()), device))
+        store.add(list(first), new[:, beside(front) :].contiguous())
+    found = torch.stack([store.known[key] for key in keys])
+    if number := beside(front):
+        found = torch.cat([samples.x[:, :number].cpu(), found], dim=1)
+    return replace(samples, x=found)
+
+
+def beside(front: nn.Module) -> int:
+    """Return how many numbers at the beginning of a sample a front passes on as they are."""
+    return int(getattr(front, "beside", 0))
 
 
 def _computed(
@@ -136,9 +145,13 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def keys_of(x: Tensor | ImageFiles) -> list[bytes]:
-    """Return a digest of each sample: of its numbers or, where it is a file, of the file and its size."""
+def keys_of(x: Tensor | ImageFiles, begin: int = 0) -> list[bytes]:
+    """Return a digest of each sample: of its numbers or, where it is a file, of the file and its size.
+
+    The numbers of a row before the position `begin` do not count.
+    """
     if isinstance(x, Tensor):
+        x = x[:, begin:] if begin else x
         kind = f"{x.dtype}{tuple(x.shape[1:])}".encode()
         contents: Iterator[bytes] = (row.tobytes() for row in x.cpu().numpy())
     else:
@@ -160,7 +173,7 @@ def federation_features(
     """
     front, domains = front.to(device).eval(), dict(data.domains)
     parts = [(name, *part) for name, domain in domains.items() for part in domain.parts.items()]
-    keys = [keys_of(samples.x) for _, _, samples in parts]
+    keys = [keys_of(samples.x, beside(front)) for _, _, samples in parts]
     if new := len(set().union(*keys) - store.known.keys()):
         tell("%d samples pass the frozen part of the network, once", new)
     for (name, part, samples), known in zip(parts, keys, strict=True):

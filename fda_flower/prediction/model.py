@@ -29,15 +29,17 @@ from fda_flower.datasets.table_reading import (
 )
 from fda_flower.errors import ConfigError, RunError, unknown
 from fda_flower.files import MODEL
-from fda_flower.models import Train, build_architecture
+from fda_flower.models import Train, build_architecture, build_model, reads_text
 from fda_flower.models.devices import find_device
 from fda_flower.models.own import is_reference
 from fda_flower.models.parts import replace_head
 from fda_flower.models.split import Split, split
-from fda_flower.prediction.features import FeatureStore, features
+from fda_flower.models.text import SCALE
+from fda_flower.prediction.features import FeatureStore, digest_of, features
 from fda_flower.prediction.files import About, read_body, read_model
 from fda_flower.prediction.passes import Drawing, Passes, load_layers, seeded
 from fda_flower.prediction.predictors import Predictor
+from fda_flower.text import NUMBERS
 
 
 def check_columns(
@@ -48,7 +50,7 @@ def check_columns(
     remedy: str = "leave them out",
 ) -> None:
     """Raise a `ConfigError` unless names are a table's columns, and no others but the allowed."""
-    wanted = preparation.columns
+    wanted = preparation.raw
     needed = ", ".join(wanted)
     if missing := ", ".join(name for name in wanted if name not in names):
         message = f"{who} no column {missing}: the model needs {needed}"
@@ -59,13 +61,18 @@ def check_columns(
 
 
 def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
-    """Return a column of samples: numbers, NaN where one is missing, or categories as text.
+    """Return a column of samples: numbers, NaN where one is missing, categories as text, or texts.
 
-    A `ConfigError` says that it holds neither, that a category is unknown, or that a value is missing which
-    the preparation does not fill in.
+    A `ConfigError` says that it holds none of them, that a category is unknown, or that a value is missing
+    which the preparation does not fill in.
     """
     known = preparation.known.get(name)
     values = given.numpy() if isinstance(given, Tensor) else given
+    if name == preparation.text:
+        texts = [_word(value) for value in values]
+        if "" in texts:
+            raise _bad(name, "lacks texts: write them, or leave these samples out")
+        return texts
     if known is None:
         return _numbers(name, values, bool(preparation.fill))
     words = [_word(value) for value in values]
@@ -105,8 +112,10 @@ def _word(value: Any) -> str:
 def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: bool = False) -> Columns:
     """Return a table's columns as a preparation takes them; a `ConfigError` names file, line and column."""
     problems, may_lack = Problems(), bool(preparation.fill)
-    meaning = Meaning(missing=may_lack, categorical=True, decimal_comma=decimal_comma)
-    columns = clean(table, preparation.columns, preparation.known, meaning, problems)
+    meaning = Meaning(
+        "", missing=may_lack, categorical=True, decimal_comma=decimal_comma, text=preparation.text
+    )
+    columns = clean(table, preparation.raw, preparation.known, meaning, problems)
     for problem in problems.found.values():  # For new rows, a run's options come too late.
         known = ", ".join(preparation.known.get(problem.column, ()))
         problem.remedy = {
@@ -160,7 +169,7 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
             value=path,
         )
     find_device(device)
-    body = read_body(path.parent, about.body) if about.body else {}
+    body = read_body(path.parent, about.body) if about.body and not reads_text(about.network) else {}
     try:
         model = LoadedModel(about, predictor, device, body)
         model.check()
@@ -186,7 +195,7 @@ class LoadedModel:
     preparation : Preparation or None
         How raw samples become inputs; None if they are the inputs.
     body : Layers
-        Arrays of what makes features of inputs; empty if nothing does.
+        Arrays of what makes features of inputs; empty if nothing does, or a package has them.
     """
 
     def __init__(
@@ -245,21 +254,40 @@ class LoadedModel:
         """The columns of a table that a prediction needs, in order; other models have none."""
         if not isinstance(self.preparation, TablePreparation):
             raise AttributeError("the model takes no columns with names, so that it has no feature_names_in_")
-        return np.array(self.preparation.columns)
+        return np.array(self.preparation.raw)
 
     @cached_property
     def module(self) -> nn.Module:
         """What maps inputs to outputs, in evaluation mode: the network, or one module of all that predict."""
-        module = self.predictor.module(self._build)
-        module = module if self._parts.front is None else nn.Sequential(self._parts.front, module)
+        front = self._parts.front
+        module = self.end if front is None else nn.Sequential(front, self.end)
         return module.to(self._device).eval().requires_grad_(False)
+
+    @cached_property
+    def end(self) -> nn.Module:
+        """What maps features to outputs, in evaluation mode; or inputs, if nothing makes features."""
+        return self.predictor.module(self._build).to(self._device).eval().requires_grad_(False)
+
+    @property
+    def on_features(self) -> bool:
+        """Whether a frozen part of the network makes features of inputs first."""
+        return self._parts.front is not None
 
     @cached_property
     def _parts(self) -> Split:
         """What makes features, if anything does, and a network for them, whose arrays are to be replaced."""
-        parts = build(self.about)
-        if parts.front is not None:
+        from_package = bool(self.about.body) and reads_text(self.about.network)
+        parts = build(self.about, from_package)
+        if parts.front is None:
+            return parts
+        if not from_package:
             load_layers(parts.front, self.body)
+        elif digest_of(parts.front) != self.about.body:
+            message = (
+                f"the encoder '{self.about.network}' here is not the one with which the model was trained"
+            )
+            remedy = "install the versions that model.json lists"
+            raise RunError(message, thing="body", value=self.about.network, remedy=remedy)
         return parts
 
     def predict(self, samples: Any) -> Array:
@@ -322,8 +350,9 @@ class LoadedModel:
                 raise ConfigError(message, thing="image files")
             return preparation.apply([Path(item) for item in raw])
         if isinstance(preparation, TablePreparation):
-            columns = preparation.columns
-            rows = np.array(raw, dtype=object) if preparation.categories else _tensor(raw).numpy()
+            columns = preparation.raw
+            words = preparation.categories or preparation.text
+            rows = np.array(raw, dtype=object) if words else _tensor(raw).numpy()
             if rows.ndim != 2 or rows.shape[1] != len(columns) or not len(rows):
                 raise self._not_of(rows.shape)
             return self._from_columns(dict(zip(columns, rows.T, strict=True)))
@@ -338,7 +367,7 @@ class LoadedModel:
             raise ConfigError(message, thing="columns")
         check_columns("the samples have", list(raw.keys()), self.preparation)
         return self.preparation.apply(
-            {name: read_column(name, raw[name], self.preparation) for name in self.preparation.columns}
+            {name: read_column(name, raw[name], self.preparation) for name in self.preparation.raw}
         )
 
     def _build(self, layers: Layers) -> nn.Module:
@@ -353,7 +382,7 @@ class LoadedModel:
     @property
     def _wanted(self) -> str:
         if isinstance(self.preparation, TablePreparation):
-            columns = self.preparation.columns
+            columns = self.preparation.raw
             return f"an array of shape (samples, {len(columns)}) or the columns {', '.join(columns)}"
         shape = ", ".join(map(str, self.about.shape))
         return f"an array of shape (samples, {shape})" + (
@@ -374,9 +403,16 @@ def _without_memory(about: About) -> Split:
     return build(about)  # not every network of another package can be built so
 
 
-def build(about: About) -> Split:
-    """Return a network of a model's architecture, cut as it was trained, whose arrays are to be replaced."""
-    network = build_architecture(about.network, about.shape, about.classes, about.network_options)
+def build(about: About, with_weights: bool = False) -> Split:
+    """Return a network of a model's architecture, cut as it was trained, whose arrays are to be replaced.
+
+    What is frozen has its weights already if the network is built `with_weights`.
+    """
+    given = about.shape, about.classes
+    if with_weights:
+        network = build_model(about.network, *given, 0, about.network_options)
+    else:
+        network = build_architecture(about.network, *given, about.network_options)
     with torch.random.fork_rng([]):
         parts = split(network, Train.read(about.train), about.shape, about.network)
         if about.prototypes is not None:
@@ -403,12 +439,24 @@ class Probabilities(nn.Module):
 
     def __init__(self, model: LoadedModel) -> None:
         super().__init__()
-        self.model, self.regression = model.module, model.about.regression
+        self.regression, self.shape = model.about.regression, model.about.shape
         self.mean, self.deviation = model.label_scale
         fitted = model.preparation
         self.prepared = not isinstance(fitted, TablePreparation)
+        with_text = isinstance(fitted, TablePreparation) and bool(fitted.text)
+        if with_text and not model.on_features:
+            what = (
+                "an ONNX file of a network that trains more than its head would have to read the text itself"
+            )
+            remedy = "choose --format state-dict, or train its head alone"
+            raise ConfigError(what, thing="format", value="onnx", remedy=remedy)
+        self.model = model.end if with_text else model.module
         if isinstance(fitted, TablePreparation):
             scale = [fitted.fill or fitted.mean, fitted.mean, fitted.deviation]
+            if with_text:
+                text = 0.0, 0.0, 1 / SCALE
+                scale = [(*row, *NUMBERS * [each]) for row, each in zip(scale, text, strict=True)]
+                self.shape = (len(scale[0]),)
             self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
 
     def forward(self, samples: Tensor) -> Tensor:
@@ -430,9 +478,10 @@ def export(model: LoadedModel, path: Path, kind: str) -> None:
 
     ``onnx`` is one graph, also of several networks: from inputs, float32, of shape ``(n, *shape)``, to
     probabilities or, for a regression, numbers. A table's features are as the table has them, NaN where one
-    is missing, and 1 or 0 for a category: the graph fills them in and standardises them. Images are in [0,
-    1]. ``state-dict`` holds the arrays of `LoadedModel.module`: as safetensors if the file's name ends so,
-    else as ``torch.save`` writes them.
+    is missing, and 1 or 0 for a category: the graph fills them in and standardises them. After them come the
+    `fda_flower.text.NUMBERS` numbers, of unit length, that the encoder makes of a text. Images are in [0, 1].
+    ``state-dict`` holds the arrays of `LoadedModel.module`: as safetensors if the file's name ends so, else
+    as ``torch.save`` writes them.
 
     A `ConfigError` says that the format is unknown, or the file cannot be written.
     """
@@ -458,10 +507,11 @@ def _onnx(model: LoadedModel, path: Path) -> None:
     import onnx  # noqa: F401 - torch's own error does not say that it is missing
     import onnxscript  # noqa: F401
 
+    whole = Probabilities(model).eval()
     torch.onnx.export(
-        Probabilities(model).eval(),
+        whole,
         # A graph that is traced with a single sample may hold for a single sample only.
-        (torch.zeros(2, *model.about.shape),),
+        (torch.zeros(2, *whole.shape),),
         str(path),
         input_names=["samples"],
         output_names=["values" if model.about.regression else "probabilities"],

@@ -13,7 +13,15 @@ from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 from fda_flower.metrics import headline_metric
-from fda_flower.models import MODELS, Train, check_installed, check_name, find_model, is_pretrained
+from fda_flower.models import (
+    MODELS,
+    Train,
+    check_installed,
+    check_name,
+    find_model,
+    is_pretrained,
+    reads_text,
+)
 from fda_flower.models.devices import check_device, check_precision
 from fda_flower.models.own import may_import
 from fda_flower.names import known_name, read_options, split_options
@@ -75,6 +83,7 @@ class RunConfig(RunSettings):
         if self.model == AUTO:
             self._set("model", self._fitting_model)
             check_installed(self.model)
+        self._check_text()
         self._check_trained()
         if self.entry.rounds is not None:
             self._set("rounds", self.entry.rounds)
@@ -143,6 +152,15 @@ class RunConfig(RunSettings):
             build, hidden = find_model(self.model).builder, {"shape", "classes"}
             options = read_options(f"model '{self.model}'", build, dict(self.model_options), hidden)
             self._set("model_options", tuple(sorted(options.items())))
+
+    def _check_text(self) -> None:
+        column = dict(self.dataset_options).get("text")
+        if reads_text(self.model) and not column:
+            remedy = "name the column by --dataset-option text=COLUMN, or choose another model"
+            raise invalid("model", self.model, remedy, "which reads texts, but the samples have none")
+        if column and self.model in MODELS and not reads_text(self.model):
+            remedy = "leave the model out, or the option 'text'"
+            raise invalid("model", self.model, remedy, f"which does not read the text of column '{column}'")
 
     def _check_privacy(self) -> None:
         if self.privacy.on and self.entry.centralised:

