@@ -53,6 +53,12 @@ def test_a_table_with_a_text_trains_the_head_of_an_encoder_alone(settings, folde
     assert load(folder).about.features == ("age", "note")
 
 
+def test_ridge_has_rows_of_the_texts_features(settings, tmp_path):
+    result = run(**{**settings, "method": "ridge", "rounds": 1}, output=tmp_path)
+    assert result.config.model == "minilm"
+    assert load(tmp_path).predict_proba(NEW).argmax(axis=1).tolist() == [1, 0, 1]
+
+
 def test_it_predicts_new_texts_whatever_comes_with_them(folder, data):
     model = load(folder)
     found = model.predict_proba(NEW)
