@@ -187,6 +187,7 @@ METHODS: Registry[Method] = Registry(
             "fedpft:FedPFT",
             clients=("fedpft:MixturesTarget", "fedpft:MixturesSource"),
             needs=ON_FEATURES,
+            rounds=1,
         ),
         "mpft": _ours(
             "MPFT",
@@ -194,6 +195,7 @@ METHODS: Registry[Method] = Registry(
             "mpft:MPFT",
             clients=("mpft:PrototypesTarget", "mpft:PrototypesSource"),
             needs=ON_FEATURES,
+            rounds=1,
         ),
         "fedper": _ours(
             "FedPer", "FedAvg; each client keeps its head", "local_part:FedPer", clients=OF_PARTS, needs=BODY

@@ -200,7 +200,10 @@ class RunSettings:
         shown="the method's",
     )
     rounds: int = _method(
-        30, "Rounds of local training and aggregation; ridge has one.", at_least=1, defines_run=False
+        30,
+        "Rounds of local training and aggregation; ridge, fedpft and mpft have one.",
+        at_least=1,
+        defines_run=False,
     )
     warmup_rounds: int | None = _method(
         None, "Rounds before them in which only the sources train.", shown="the method's", strategy=True
