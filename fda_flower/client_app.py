@@ -85,8 +85,13 @@ def make_client_app(
         site_of(context)  # raises an error where it cannot work
         of_run = simulation_folder(context, folder) if is_simulated(context) else None
         own = own_folder(run, name, context, of_run)
+        if run.every_site and own is None and not is_simulated(context):
+            remedy = 'give the node configuration state-dir="..."'
+            why = f"with target all '{name}' keeps a head of its own, and has no state-dir for it"
+            raise ConfigError(why, thing=name, remedy=remedy)
         site_folder = SiteConfig.of(context).state_dir
-        client = make_client(run, name, context.state, own, of_run or own, data, site_folder)
+        model_folder = own if run.every_site else of_run or own
+        client = make_client(run, name, context.state, own, model_folder, data, site_folder)
         return client if changed is None else changed(client)
 
     def about(asked: Asked) -> Asked:
@@ -133,7 +138,7 @@ def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
         name = names[site.number]
     site.check()
     role = "target" if name == data.target_name else "source"
-    if site.role not in (None, role):
+    if site.role not in (None, role) and not config.every_site:
         raise ConfigError(
             f"the node of domain '{name}' has role '{site.role}', but the run's target is "
             f"'{data.target_name}': change the node configuration, or the run's target",
@@ -173,8 +178,8 @@ def make_client(
 ) -> "DomainClient":
     """Return the client of one domain; its data and its model are cached per process.
 
-    It keeps `state` between rounds, and in `folder` what it never sends; the target's writes the run's model
-    to `model_folder`. `data` is the file with the data of all clients, if they share one; in `site_folder` a
+    It keeps `state` between rounds, and in `folder` what it never sends; a target's writes its model to
+    `model_folder`. `data` is the file with the data of all clients, if they share one; in `site_folder` a
     site keeps features of its samples, by default in this account's cache.
     """
     from fda_flower.runs.model_folder import publisher
@@ -186,8 +191,8 @@ def make_client(
     site, device, make = sites[name]
     network = _model(config, site.shape, site.classes, device, get_ident())
     publish = None
-    if name == site.target and model_folder:
-        publish = publisher(config, site, model_folder, network)
+    if (name == site.target or config.every_site) and model_folder:
+        publish = publisher(config, site, name, model_folder, network)
     client = make(network, state=state, own_folder=folder, publish=publish)
     if front_of(config, site.shape, site.classes) is not None:
         client.about = {

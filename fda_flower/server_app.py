@@ -105,7 +105,8 @@ def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
         role = "target" if name == federation.target else "source"
         config.check_samples(role, f"'{name}'", len(domain.train))
     model = make_model(config, federation.shape, federation.classes)
-    unlabelled = federation.domains[federation.target].unlabelled
+    target = federation.domains.get(federation.target)
+    unlabelled = None if target is None else target.unlabelled
     on_features = front_of(config, federation.shape, federation.classes) is not None
     _check_needs(config, model, 0 if unlabelled is None else len(unlabelled), on_features)
     return all_data(config), model

@@ -64,6 +64,7 @@ from fda_flower.aggregation.ridge import (
     fit_ridge,
     fit_shares,
     fit_temperature,
+    paths_of,
     to_rows,
     to_targets,
 )
@@ -174,6 +175,7 @@ __all__ = [
     "mean_update",
     "mixed_scores",
     "neighbour_probabilities",
+    "paths_of",
     "personal_model",
     "predicted_best_rule",
     "prior_outputs",

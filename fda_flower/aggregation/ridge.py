@@ -57,6 +57,12 @@ HEADS: Mapping[Paths, tuple[Which, ...]] = {
 }
 """The heads that are averaged."""
 
+
+def paths_of(paths: Paths) -> frozenset[str]:
+    """Return the names of the paths on which there are heads."""
+    return frozenset(path for path, _ in HEADS[paths])
+
+
 LEAST_LABELS = 2
 """Labelled rows that leaving one out needs."""
 
@@ -158,13 +164,14 @@ class Sums:
         """``G``, shape ``(d, d)``."""
         return unpack(self.gram)
 
-    def to_arrays(self) -> dict[str, NDArray[np.float32]]:
-        """Return the sums as they travel, by name, in float32."""
-        return {
-            "gram": self.gram.astype(np.float32),
-            "products": self.products.astype(np.float32),
-            "squares": self.squares.astype(np.float32),
-        }
+    def to_arrays(self, dtype: type[np.floating] = np.float32) -> dict[str, NDArray[np.floating]]:
+        """Return the sums as they travel, by name."""
+        found = {"gram": self.gram, "products": self.products, "squares": self.squares}
+        return {name: array.astype(dtype) for name, array in found.items()}
+
+    def rounded(self) -> "Sums":
+        """Return the sums as they arrive: in float32's precision."""
+        return Sums(*(array.astype(np.float64) for array in self.to_arrays().values()))
 
     @classmethod
     def from_arrays(cls, arrays: Layers, width: int, outputs: int) -> "Sums":
@@ -218,6 +225,26 @@ class Sums:
         """Return the sums with ``(Y - mean) / deviation`` in place of ``Y``; `squares` stay."""
         ones = self.gram[_last_column(len(self.products))]
         return replace(self, products=(self.products - np.outer(ones, mean)) / deviation)
+
+    def start(self, gram: bool, scaled: bool) -> dict[str, Array]:
+        """Return what a target starts from, by name, if these are the sums of its sources.
+
+        These are ``solution``; with `gram` that for the path *pooled*; and with `scaled` the ``mean`` and
+        ``deviation`` by which its labels are scaled.
+        """
+        mean, deviation = self.scale
+        found = {"gram": self.gram} if gram else {}
+        found |= {"mean": mean, "deviation": deviation} if scaled else {}
+        return {**found, "solution": (self.scaled(mean, deviation) if scaled else self).solution()}
+
+    def head(self, scaled: bool) -> Array:
+        """Return the solution as a model's head: in the labels' unit, or with the usual temperature."""
+        if not scaled:
+            return USUAL_TEMPERATURE * self.solution()
+        mean, deviation = self.scale
+        head = deviation * self.scaled(mean, deviation).solution()
+        head[-1] += mean
+        return np.asarray(head)
 
     def check_definite(self, sites: int) -> None:
         """Raise a `ValueError` if `sites` such sums could together be of no rows."""

@@ -68,9 +68,9 @@ def check(
             say(f"  {place}")
     if found.problems:
         raise typer.Exit(1)
-    tested = int(sizes[spec.target_name][1])
-    for problem in few_tests(tested):
-        show_markup(f"[yellow]Warning:[/yellow] {escape(spec.target_name)}: {escape(problem)}")
+    for name in spec.domain_names if spec.every_site else [spec.target_name]:
+        for problem in few_tests(int(sizes[name][1])):
+            show_markup(f"[yellow]Warning:[/yellow] {escape(name)}: {escape(problem)}")
     given = [each for each in SETTINGS if each.name in settings]
     say("A run would take it:")
     say(shlex.join(["fda", "run", *command_options(given, settings)]))

@@ -112,6 +112,7 @@ def rehearse(
         )
     )
     from fda_flower.deployment import rehearse as run_rehearsal
+    from fda_flower.reporting import sites_in, sites_note, sites_table
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
     signal.signal(signal.SIGHUP, stop)
@@ -128,6 +129,9 @@ def rehearse(
 
         history = run_rehearsal(wanted, output, resident=resident, on_step=on_step, on_round=on_round)
     show_table(_table(wanted, history), ["Trouble"])
+    if sites_in(history):
+        show_table(sites_table(history))
+        say(sites_note(history))
     conclude(f"Written to {escape(str(output))}", result={"folder": str(output), "rounds": len(history)})
 
 

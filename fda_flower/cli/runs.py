@@ -112,6 +112,7 @@ def run(
     from fda_flower.experiments.pages import draw
     from fda_flower.experiments.run import cost_of_round
     from fda_flower.names import require
+    from fda_flower.reporting import sites_in, sites_note, sites_table
 
     require("matplotlib")  # for the picture at the end
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
@@ -144,6 +145,9 @@ def run(
             track=trackers,
         )
     draw(folder)
+    if sites_in(result.history):
+        show_table(sites_table(result.history))
+        say(sites_note(result.history))
     about = {"folder": str(folder), "method": wanted.method, "seed": wanted.seed}
     conclude(*_conclusion(result, folder), result=about | result.summary)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fda_flower.clients.personal import APFLTarget, DittoTarget, KNNPerTarget
     from fda_flower.clients.pfedfda import GaussianSource, GaussianTarget
     from fda_flower.clients.recorder import Recorder, make_recorder, record_updates
-    from fda_flower.clients.ridge import RidgeSource, RidgeTarget
+    from fda_flower.clients.ridge import RidgeSite, RidgeSource, RidgeTarget
     from fda_flower.clients.serving import aggregate_on_target, answer_role_query, return_errors, serve
     from fda_flower.clients.torch_mixture import MixedModel, mix_on_target
     from fda_flower.clients.training import LocalTraining, evaluate, train
@@ -50,6 +50,7 @@ __all__ = [
     "PrototypesSource",
     "PrototypesTarget",
     "Recorder",
+    "RidgeSite",
     "RidgeSource",
     "RidgeTarget",
     "SourceClient",

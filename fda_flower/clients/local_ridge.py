@@ -1,7 +1,7 @@
 """What Ridge's clients compute of rows and labels, and a reply with it; with NumPy alone."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ from flwr.app import Message
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
+    LEAST_LABELS,
     Layers,
     Paths,
     RidgeFit,
@@ -19,8 +20,8 @@ from fda_flower.aggregation import (
     to_targets,
     with_head,
 )
-from fda_flower.aggregation.ridge import unpack
-from fda_flower.metrics import measure
+from fda_flower.aggregation.ridge import paths_of, unpack
+from fda_flower.metrics import measure, paired_interval, paired_shares
 from fda_flower.wire.protocol import TrainReply, TrainRequest, read_request, to_layers
 
 SUMS, SOURCES, PATHS = "sums", "sources", "paths"
@@ -28,6 +29,12 @@ SHARE, SOURCE_WEIGHT, WEIGHT, TEMPERATURE = "share", "source-weight", "weight", 
 HELD_OUT, FEWEST = "held-out", "fewest-labels"
 """Names on the wire: the setting that asks for sums, and the record with them; the record in which the target
 gets what they come to, and the setting that says what to average; metrics of the target's reply."""
+
+TOTAL, REPORT, KEPT = "total", "report", "kept"
+ALONE, TOGETHER, LOW, HIGH = "alone", "with-others", "gain-low", "gain-high"
+"""The same where every site is a target: the record with the sums of all sites; the setting that says whether
+a site tells figures; and metrics: whether it has kept its head, figures without and with the others, and the
+interval of the difference."""
 
 TARGET_ALONE, SOURCES_ALONE = f"{HELD_OUT}-target", f"{HELD_OUT}-sources"
 SOLUTION = "solution"
@@ -37,14 +44,32 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TargetHead:
-    """The head that a target has fitted, shape ``(d, C)``, and the metrics of its reply."""
+    """The head that a target has fitted, and the metrics of its reply.
+
+    Attributes
+    ----------
+    head, alone : array
+        Shape ``(d, C)``; with the sources and, if it has enough labels, without them.
+    metrics : dict[str, float]
+        By name.
+    held_out : Mapping[str, array]
+        What head and head alone make of each row when it is left out, shape ``(n, C)``; empty without
+        enough labels.
+    """
 
     head: Array
     metrics: dict[str, float]
+    alone: Array | None = None
+    held_out: Mapping[str, Array] = field(default_factory=dict)
 
     def in_model(self, model: Layers) -> dict[str, NDArray[Any]]:
         """Return a model with this head as its linear layer."""
-        return with_head(model, self.head[:-1].T, self.head[-1])
+        return placed(model, self.head)
+
+
+def placed(model: Layers, head: Array) -> dict[str, NDArray[Any]]:
+    """Return a model with a head, shape ``(d, C)``, as its linear layer."""
+    return with_head(model, head[:-1].T, head[-1])
 
 
 def fit_target(rows: NDArray[Any], labels: NDArray[Any], sent: Layers, paths: Paths) -> TargetHead:
@@ -61,15 +86,61 @@ def fit_target(rows: NDArray[Any], labels: NDArray[Any], sent: Layers, paths: Pa
     gram = unpack(sent["gram"]) if "gram" in sent else None
     fit, alone = fitting(gram, list(others.values()), paths), fitting(paths="target")
     outputs = {HELD_OUT: fit.held_out, TARGET_ALONE: alone.held_out, SOURCES_ALONE: rows @ solution}
-    judged = {name: _figure(found * deviation + mean, labels) for name, found in outputs.items()}
+    outputs = {name: found * deviation + mean for name, found in outputs.items()}
+    judged = {name: _figure(found, labels) for name, found in outputs.items()}
     metrics = {name: figure for name, figure in judged.items() if np.isfinite(figure)}
     metrics |= {TEMPERATURE: 1.0, **_numbers(fit, list(others))}
     if not numbers:
         metrics[TEMPERATURE] = fit_temperature(fit.held_out, labels)
         metrics[FEWEST] = int(np.unique(labels, return_counts=True)[1].min())
-    head = metrics[TEMPERATURE] * deviation * fit.head
-    head[-1] += mean
-    return TargetHead(head, metrics)
+    heads = [metrics[TEMPERATURE] * deviation * each.head for each in (fit, alone)]
+    for head in heads:
+        head[-1] += mean
+    held_out = {TOGETHER: outputs[HELD_OUT], ALONE: outputs[TARGET_ALONE]}
+    return TargetHead(heads[0], metrics, heads[1], held_out)
+
+
+def fit_site(rows: NDArray[Any], labels: NDArray[Any], total: Sums, own: Sums, paths: Paths) -> TargetHead:
+    """Fit a site's head where every site is a target, from the sums of all sites without its own.
+
+    With fewer labels than leaving one out needs, it is the others' head.
+
+    Parameters
+    ----------
+    rows, labels, paths
+        As of `fit_target`.
+    total, own : Sums
+        Of all sites, and those that this site has sent.
+
+    Raises
+    ------
+    ValueError
+        If `total` has no other site, or no rows can have what is left.
+    """
+    others, scaled = total - own, labels.dtype.kind == "f"
+    if others.rows < 1:
+        raise ValueError("the sums of all sites have no row of another site")
+    if len(rows) < LEAST_LABELS:
+        return TargetHead(others.head(scaled), {SHARE: 1.0})
+    return fit_target(rows, labels, others.start("pooled" in paths_of(paths), scaled), paths)
+
+
+def compare(alone: Array, together: Array, labels: NDArray[Any]) -> dict[str, float]:
+    """Return what two heads' outputs are worth, and the 95% interval of the difference, on some rows.
+
+    These are accuracies or, of numbers, R²; there is no interval where labels are all the same, or one row.
+    """
+    numbers = labels.dtype.kind == "f"
+    found = {name: _figure(each, labels) for name, each in ((ALONE, alone), (TOGETHER, together))}
+    if numbers:
+        spread = np.square(labels - labels.mean(axis=0)).sum() / len(labels)
+        errors = [np.square(each - labels).sum(axis=1) for each in (alone, together)]
+        ends = paired_interval((errors[0] - errors[1]) / spread) if spread > 0 else None
+    else:
+        right = [each.argmax(axis=1) == labels for each in (alone, together)]
+        ends = paired_shares(right[0], right[1])
+    found |= {} if ends is None else {LOW: ends[0], HIGH: ends[1]}
+    return {name: value for name, value in found.items() if np.isfinite(value)}
 
 
 def _numbers(fit: RidgeFit, domains: Sequence[str]) -> dict[str, float]:

@@ -7,8 +7,26 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers, Sums, shape_of_head, to_targets
 from fda_flower.clients.client import Settings, SourceClient, TargetClient
-from fda_flower.clients.local_ridge import PATHS, SOURCES, SUMS, Array, fit_target
+from fda_flower.clients.local_ridge import (
+    ALONE,
+    KEPT,
+    PATHS,
+    REPORT,
+    SHARE,
+    SOURCES,
+    SUMS,
+    TOGETHER,
+    TOTAL,
+    Array,
+    TargetHead,
+    compare,
+    fit_site,
+    fit_target,
+    placed,
+)
 from fda_flower.clients.on_features import OnFeatures
+from fda_flower.prediction.predictors import Single
+from fda_flower.wire import protocol
 from fda_flower.wire.protocol import TrainReply, TrainRequest, to_layers
 
 
@@ -20,6 +38,13 @@ class OnRows(OnFeatures):
         features, labels = self.features(model, config)
         return np.hstack([features, np.ones((len(features), 1))]), labels
 
+    def sums(self, model: Layers, config: Settings) -> Sums:
+        """Return the sums over its rows."""
+        rows, labels = self.rows(model, config)
+        numbers = labels.dtype.kind == "f"
+        targets = labels.astype(np.float64) if numbers else to_targets(labels, shape_of_head(model)[0])
+        return Sums.of(rows, targets)
+
 
 class RidgeSource(OnRows, SourceClient):
     """A source that sends sums over its rows where the train message has ``sums``."""
@@ -28,11 +53,51 @@ class RidgeSource(OnRows, SourceClient):
         """Return the model as received, and the record ``sums``; see `fda_flower.aggregation.Sums`."""
         if SUMS not in request.config:
             return super().local_train(request)
-        model = self.received(request)
-        rows, labels = self.rows(model, request.config)
-        numbers = labels.dtype.kind == "f"
-        targets = labels.astype(np.float64) if numbers else to_targets(labels, shape_of_head(model)[0])
-        return self.replying(request, {SUMS: Sums.of(rows, targets).to_arrays()})
+        sums = self.sums(self.received(request), request.config)
+        return self.replying(request, {SUMS: sums.to_arrays()})
+
+
+class RidgeSite(RidgeSource):
+    """A site where every site is a target: it sends sums, and fits a head where the message has ``total``.
+
+    It takes its own sums off those of all sites, as it has sent them, and keeps its head: the reply has the
+    model as received and, unless ``report`` is ``none``, its figures with and without the others, on its own
+    test set or, without one, on its labels, each left out in turn.
+    """
+
+    def local_train(self, request: TrainRequest) -> TrainReply:
+        """Return the model as received; with ``total`` also figures, after the head is published."""
+        if TOTAL not in request.records:
+            return super().local_train(request)
+        model, config = self.received(request), request.config
+        rows, labels = self.rows(model, config)
+        own = self.sums(model, config).rounded()
+        outputs, features = shape_of_head(model)
+        sent = to_layers(request.records[TOTAL])  # type: ignore[arg-type]
+        fitted = fit_site(rows, labels, Sums.from_arrays(sent, features + 1, outputs), own, config[PATHS])
+        whole = Single(fitted.in_model(model))
+        self.announce(whole, config)
+        told = self._figures(model, whole, fitted, labels, config) if config[REPORT] == "full" else {}
+        return self.replying(request, {}, {KEPT: float(self.publish is not None), **told})
+
+    def _figures(
+        self, model: Layers, whole: Single, fitted: TargetHead, labels: NDArray[Any], config: Settings
+    ) -> dict[str, float]:
+        """Return the metrics of the reply."""
+        test, told = self.domain.test, {SHARE: fitted.metrics[SHARE]} if SHARE in fitted.metrics else {}
+        if not len(test):
+            held_out = fitted.held_out
+            return told | (compare(held_out[ALONE], held_out[TOGETHER], labels) if held_out else {})
+        told[f"{protocol.EVAL}{protocol.NUM_EXAMPLES}"] = len(test)
+        passes = self.passes(config)
+        outputs = whole.outputs(passes)
+        told |= {f"{protocol.EVAL}{key}": value for key, value in self.figures(outputs, test).items()}
+        if fitted.alone is None:
+            figure = "r2" if test.y.is_floating_point() else "accuracy"
+            return told | {TOGETHER: told[f"{protocol.EVAL}{figure}"]}
+        alone = Single(placed(model, fitted.alone)).outputs(passes)
+        without, together = (each.cpu().double().numpy() for each in (alone, outputs))
+        return told | compare(without, together, test.y.cpu().numpy())
 
 
 class RidgeTarget(OnRows, TargetClient):

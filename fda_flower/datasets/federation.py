@@ -28,7 +28,7 @@ class FederatedDataset:
     domains : dict[str, Domain]
         The domains by name.
     target : str
-        The name of the target's domain.
+        The name of the target's domain; no domain's if every site is a target.
     classes : int
         Number of classes, or of outputs if the task is a regression.
     shape : tuple[int, ...]
@@ -123,22 +123,23 @@ def _load(name: str, data_dir: str | None, seed: int, options: Pairs) -> Split |
 
 def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
     """Cut a domain to the samples that the spec asks for, and hold out those to choose by."""
-    if domain.name == spec.target_name:
+    is_source = domain.name != spec.target_name
+    if spec.every_site or not is_source:
         kept, rest = _dealt(domain.train, "target-samples", spec.target_samples, generator)
         unlabelled = domain.train.take(rest).without_labels() if len(rest) else None
         own = _generator(spec, "test-samples", domain.name)
         tested, _ = _dealt(domain.test, "test-samples", spec.test_samples, own)
         domain = replace(domain, train=kept, unlabelled=unlabelled, test=tested)
-    else:
+    if is_source:
         own = _generator(spec, "source-samples", domain.name)
         kept, _ = _dealt(domain.train, "source-samples", spec.source_samples, own)
         domain = replace(domain, train=kept)
-    if spec.held_out is not None and (domain.name == spec.target_name) == (spec.select_by == "target"):
+    if spec.held_out is not None and is_source == (spec.select_by == "sources"):
         seed = derive_seed(spec.seed, "validation", domain.name)
         train, held = hold_out(domain.train, spec.held_out, seed, f"domain '{domain.name}'")
         domain = replace(domain, train=train, validation=held)
     for samples, what in ((domain.train, "train"), (domain.test, "test")):
-        if not len(samples):
+        if not len(samples) and not (spec.every_site and what == "test"):
             said = f"domain '{domain.name}' has no sample to {what} on"
             raise ConfigError(said, thing="domain", value=domain.name, remedy="give it more")
     return domain

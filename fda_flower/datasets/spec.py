@@ -12,6 +12,9 @@ from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, Shift
 from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 from fda_flower.names import read_options, resolve, split_names
 
+EVERY_SITE = "all"
+"""The word for a target that is every site in turn."""
+
 Pairs = tuple[tuple[str, str | int | float | bool], ...]
 
 
@@ -30,7 +33,7 @@ class DataSpec:
     num_sources : int, optional
         The number of sources. Default: the shift's.
     target : str, optional
-        The target's domain. Default: the shift's, or the last of the data set's own.
+        The target's domain, or `EVERY_SITE`. Default: the shift's, or the last of the data set's own.
     target_samples : Amount, optional
         Labelled training samples of the target. Default: all.
     source_samples : Amount, optional
@@ -87,8 +90,7 @@ class DataSpec:
             object.__setattr__(self, name, read_amount(called, getattr(self, name)))
         check_choice("select-by", self.select_by, ("target", "sources"))
         _ = self.held_out
-        if self.target_name not in self.all_names:
-            raise unknown("target domain", self.target_name, self.all_names)
+        self._check_target()
         sources = [name for name in self.all_names if name != self.target_name]
         if self.only_sources is not None and not self.only_sources:
             what, remedy = "only-sources names no source", f"choose some of {', '.join(sorted(sources))}"
@@ -96,6 +98,21 @@ class DataSpec:
         for name in self.only_sources or ():
             if name not in sources:
                 raise unknown("source", name, sources)
+
+    def _check_target(self) -> None:
+        if not self.every_site:
+            if self.target_name not in self.all_names:
+                raise unknown("target domain", self.target_name, self.all_names)
+            return
+        if EVERY_SITE in self.all_names:
+            why = "but a domain is called so"
+            raise invalid("target", EVERY_SITE, "give the domain another name", why)
+        if self.source_samples is not None and self.target_samples is not None:
+            why = f"but target-samples is {self.target_samples}, and here both are a site's labels"
+            raise invalid("source-samples", self.source_samples, "give one of them", why)
+        if self.validation is not None:
+            why = "but with target all there is one round, which leaves nothing to choose"
+            raise invalid("validation", self.validation, "leave it out", why)
 
     def _complete_options(self) -> None:
         """Add the options that follow from the data, where the data are here."""
@@ -191,9 +208,14 @@ class DataSpec:
             if self.only_sources is None or name == self.target_name or name in self.only_sources
         ]
 
+    @property
+    def every_site(self) -> bool:
+        """Whether every site is a target, so that none is the target."""
+        return self.target == EVERY_SITE
+
     @cached_property
     def target_name(self) -> str:
-        """The target's domain."""
+        """The target's domain; `EVERY_SITE` if that is every site."""
         if self.target is not None:
             return self.target
         own = self._own_domains
@@ -201,5 +223,5 @@ class DataSpec:
 
     @cached_property
     def source_names(self) -> list[str]:
-        """The sources' domains, in alphabetical order, as strategies order them."""
+        """The sources' domains, as strategies order them: by the alphabet."""
         return sorted(set(self.domain_names) - {self.target_name})

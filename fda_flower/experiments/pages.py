@@ -21,7 +21,7 @@ from fda_flower.experiments.experiment import (
 from fda_flower.files import versions, write_atomically
 from fda_flower.records.folder import CONFIG
 from fda_flower.records.record import Record
-from fda_flower.reporting import COMPARISON, REPORTS, about
+from fda_flower.reporting import COMPARISON, REPORTS, about, markdown
 from fda_flower.reporting.html import Page, render, results_page, run_page
 from fda_flower.reporting.results import RunView
 from fda_flower.runs.settings import SETTINGS, command_options
@@ -54,10 +54,12 @@ def table_page(folder: Path) -> Page:
 def draw(folder: Path, failed: Collection[str] = ()) -> Path:
     """Draw a run so far, or the runs of a folder that have ended; return the picture's file.
 
+    Of a run in which every site is a target the table is written too, in Markdown.
+
     Runs that have `failed`, by the names of their folders, are left out unread. There is a `ConfigError` if
     there is nothing to draw, or the picture cannot be written.
     """
-    from fda_flower.reporting import plot_runs, save_figure
+    from fda_flower.reporting import plot_runs, plot_sites, save_figure, sites_in, sites_note, sites_table
 
     single = (folder / CONFIG).exists()
     views = read_runs(folder, failed).values()
@@ -68,9 +70,16 @@ def draw(folder: Path, failed: Collection[str] = ()) -> Path:
     for view in ended:
         runs.setdefault(view.label, []).append(view.history)
     what = about(list(dict.fromkeys(view.data for view in ended)), sorted({view.seed for view in ended}))
-    path = folder / ("accuracy.png" if single else "comparison.png")
+    sites = single and bool(sites_in(ended[0].history))
+    path = folder / ("sites.png" if sites else "accuracy.png" if single else "comparison.png")
     try:
-        save_figure(path, plot_runs(runs, ended[0].metric, what))
+        if sites:
+            history = ended[0].history
+            save_figure(path, plot_sites(history, what))
+            text = markdown([sites_table(history), sites_note(history)])
+            write_atomically(path.with_suffix(".md"), text.encode())
+        else:
+            save_figure(path, plot_runs(runs, ended[0].metric, what))
     except OSError as error:
         raise ConfigError(
             f"the picture '{path}' cannot be written: {error}", thing="picture", value=path

@@ -232,7 +232,8 @@ class Trainer:
         record["sizes"] = read_sizes(Node(0, n, False, c.get_properties({})) for n, c in clients.items())
         record |= self._evaluate(record, history)
         if self.folder is not None:
-            publish = publisher(self.config, self.data, self.folder, self.model, self.reference.prototypes)
+            site, own = (self.data, self.data.target), self.reference.prototypes
+            publish = publisher(self.config, *site, self.folder, self.model, own)
             publish(Single(self.reported), number)
         record["seconds"] = {"train": trained - begun, "evaluate": time.perf_counter() - trained}
         return record

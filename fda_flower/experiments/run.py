@@ -45,18 +45,13 @@ MOST_SHOWN = 12
 
 def overview(config: RunConfig, data: FederatedDataset, model: "nn.Module") -> list[str]:
     """Return lines that say what a run takes: domains, target, labels, classes and network."""
-    sources = (f"{name} {len(data.domains[name].train):,}" for name in config.data.source_names)
-    domain = data.domains[data.target]
-    labelled, rest = len(domain.train), 0 if domain.unlabelled is None else len(domain.unlabelled)
     moving = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     parameters = f"{moving:,} parameters"
     if config.trained.what != "all":
         sent = f"{4 * moving / 1000:,.0f} kB"
         parameters = f"trains and sends {parameters}, {sent} (--train {config.trained})"
     return [
-        f"Sources: training samples of {config.dataset}: {', '.join(sources)}",
-        f"Target: {data.target}, {labelled} labels of {labelled + rest} training samples (--target-samples), "
-        f"{len(domain.test)} test samples (another target: --target NAME)",
+        *_domains(config, data),
         _labels(config, data),
         *_texts(config, data),
         f"Network: {config.model}, {parameters}, for {_inputs(config, data)} (another: --model NAME)",
@@ -77,6 +72,22 @@ def _texts(config: RunConfig, data: FederatedDataset) -> list[str]:
     column = dict(config.dataset_options).get("text")
     cut = {name: domain.cut for name, domain in data.domains.items()}
     return [f"Text in column '{column}': {told(cut)}"] if column else []
+
+
+def _domains(config: RunConfig, data: FederatedDataset) -> list[str]:
+    """Return lines with the domains, their roles and their samples."""
+    domains, names = data.domains, config.data.source_names
+    if config.every_site:
+        sites = (f"{name} {len(domains[name].train):,} + {len(domains[name].test):,}" for name in names)
+        return [f"Sites of {config.dataset}, labels + test samples, each a target: {', '.join(sites)}"]
+    sources = (f"{name} {len(domains[name].train):,}" for name in names)
+    target = domains[data.target]
+    labelled, rest = len(target.train), 0 if target.unlabelled is None else len(target.unlabelled)
+    return [
+        f"Sources: training samples of {config.dataset}: {', '.join(sources)}",
+        f"Target: {data.target}, {labelled} labels of {labelled + rest} training samples (--target-samples), "
+        f"{len(target.test)} test samples (another target: --target NAME)",
+    ]
 
 
 def cost_of_round(record: Record, rounds: int) -> str:
@@ -106,6 +117,10 @@ def _labels(config: RunConfig, data: FederatedDataset) -> str:
     target, sources = Counter[int](), Counter[int]()
     for name, domain in data.domains.items():
         (target if name == data.target else sources).update(domain.train.y.tolist())
+    if config.every_site:
+        return (
+            f"Classes{column}, labels: {', '.join(f'{each} {sources[i]:,}' for i, each in enumerate(names))}"
+        )
     shown = (f"{name} {sources[i]:,} + {target[i]}" for i, name in enumerate(names))
     return f"Classes{column}, labels of the sources + of the target: {', '.join(shown)}"
 

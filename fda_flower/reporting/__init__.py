@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fda_flower.reporting.plots import plot_runs
     from fda_flower.reporting.reports import COMPARISON, FIGURES, REPORTS, check_figures, save_figures
     from fda_flower.reporting.results import CellResult, Results, about
+    from fda_flower.reporting.sites import plot_sites, sites_in, sites_note, sites_table
     from fda_flower.reporting.summary import summarise, summarise_run, write_summary
     from fda_flower.reporting.tables import Table, markdown, mean_std
 else:
@@ -26,8 +27,12 @@ __all__ = [
     "markdown",
     "mean_std",
     "plot_runs",
+    "plot_sites",
     "save_figure",
     "save_figures",
+    "sites_in",
+    "sites_note",
+    "sites_table",
     "summarise",
     "summarise_run",
     "write_summary",

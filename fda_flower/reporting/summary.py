@@ -48,10 +48,10 @@ def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, An
     last 5 rounds, and ``best``, the figure of the best round on the test set, which is optimistic, in percent
     or the figure's own unit; what `last_evaluation` returns; ``sizes``, the number of samples of each kind by
     domain; ``rounds``, ``held-rounds``, ``dropped`` replies and ``seconds`` in total. Where they exist,
-    ``average`` holds ``last5`` and ``best`` of the averaged model, ``mixture`` is from the last record with
-    one, ``privacy`` is the largest ``ε`` of each domain, and of a round that samples held out have chosen
-    there are its figure ``selected`` on the test set, its number ``selected-round`` and its figure
-    ``validation``.
+    ``average`` holds ``last5`` and ``best`` of the averaged model, ``mixture`` and ``sites`` are from the
+    last record with them, ``privacy`` is the largest ``ε`` of each domain, and of a round that samples held
+    out have chosen there are its figure ``selected`` on the test set, its number ``selected-round`` and its
+    figure ``validation``.
     """
     average = scores(history, metric, AVERAGE)
     summary: dict[str, Any] = {"metric": metric, **scores(history, metric)}
@@ -60,7 +60,7 @@ def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, An
     if average["best"] is not None:
         summary["average"] = average
     summary |= last_evaluation(history, metric)
-    for name in ("sizes", "mixture"):
+    for name in ("sizes", "mixture", "sites"):
         if found := [record[name] for record in history if name in record]:
             summary[name] = found[-1]
     if spent := largest_epsilons(history):

@@ -10,7 +10,7 @@ from fda_flower.clients.local_training import LocalTraining
 from fda_flower.datasets.amounts import HeldOut, most, read_amount, read_validation
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
-from fda_flower.datasets.spec import DataSpec
+from fda_flower.datasets.spec import EVERY_SITE, DataSpec
 from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 from fda_flower.metrics import headline_metric
 from fda_flower.models import (
@@ -25,7 +25,7 @@ from fda_flower.models import (
 from fda_flower.models.devices import check_device, check_precision
 from fda_flower.models.own import may_import
 from fda_flower.names import known_name, read_options, split_options
-from fda_flower.runs.methods import Method, find_method, method_names
+from fda_flower.runs.methods import Method, find_method, method_names, of_every_site
 from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings, as_flower
 from fda_flower.site.config import PrivacySettings
 
@@ -108,6 +108,8 @@ class RunConfig(RunSettings):
             self._set(name, tuple(sorted(read.items())))
         for name in AMOUNTS:
             self._set(name, read_amount(name.replace("_", "-"), getattr(self, name)))
+        if self.every_site and self.target_samples == RunSettings.target_samples:
+            self._set("target_samples", None)
         held_out = read_validation(self.validation)
         self._set("validation", None if held_out is None else str(held_out))
         if isinstance(names := self.only_sources, str):
@@ -231,7 +233,12 @@ class RunConfig(RunSettings):
     @property
     def entry(self) -> Method:
         """The method, from its table."""
-        return find_method(self.method)
+        return of_every_site(self.method) if self.every_site else find_method(self.method)
+
+    @property
+    def every_site(self) -> bool:
+        """Whether every site is a target."""
+        return self.target == EVERY_SITE
 
     @property
     def needs(self) -> tuple[str, ...]:

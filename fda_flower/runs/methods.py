@@ -6,7 +6,7 @@ centralised references, which are no federated methods: they need the data in on
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ class Method:
         What it needs of the data and the network; see `fda_flower.runs.needs.NEEDS`.
     train : str, optional
         What it trains of every network, as a word of `fda_flower.models.Train`. Default: what the run says.
+    every_site : tuple, optional
+        Strategy and client where every site is a target, in the same forms. Default: it has none.
     rounds : int, optional
         The rounds that it has, whatever the run says. Default: as many as the run says.
     centralised : bool
@@ -59,6 +61,7 @@ class Method:
     ensemble: bool = False
     needs: tuple[str, ...] = ()
     train: str | None = None
+    every_site: "tuple[str | type[DomainAdaptationStrategy], str | type[DomainClient]] | None" = None
     rounds: int | None = None
     centralised: bool = False
 
@@ -228,6 +231,10 @@ METHODS: Registry[Method] = Registry(
             clients=("ridge:RidgeTarget", "ridge:RidgeSource"),
             needs=("frozen body",),
             train="linear",
+            every_site=(
+                "fda_flower.strategies.ridge_sites:RidgeEverySite",
+                "fda_flower.clients.ridge:RidgeSite",
+            ),
             rounds=1,
         ),
         "finetune-offline": _ours(
@@ -299,6 +306,21 @@ def find_method(name: str) -> Method:
         if name.startswith(prefix) and own in family:
             return family[own]
     raise unknown("method", name, method_names())
+
+
+def of_every_site(name: str) -> Method:
+    """Return a method as it is where every site is a target; raise a `ConfigError` if it cannot be."""
+    method = find_method(name)
+    if method.every_site is None:
+        others = [each for each in method_names() if find_method(each).every_site]
+        message = (
+            f"target is all, but method '{name}' has one target: a source model without the site itself "
+            "costs a run each"
+        )
+        remedy = f"name the target, or choose one of {', '.join(others)}"
+        raise ConfigError(message, thing="target", value="all", remedy=remedy)
+    strategy, client = method.every_site
+    return replace(method, strategy=strategy, source=client)
 
 
 def check_federated(name: str) -> None:

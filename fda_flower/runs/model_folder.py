@@ -27,6 +27,9 @@ from fda_flower.runs.config import RunConfig
 from fda_flower.runs.network import body_of, make_model
 from fda_flower.wire.protocol import FROZEN
 
+CLIENTS = "clients"
+"""The folder in that of a simulated run in which each client has one of its own."""
+
 DATA = "data"
 """The entry of ``config.json`` with the form of the data, as the nodes report it."""
 
@@ -34,19 +37,21 @@ DATA = "data"
 def publisher(
     config: RunConfig,
     site: FederatedDataset,
+    name: str,
     folder: Path,
     network: nn.Module,
     prototypes: float | None = None,
 ) -> Callable[[Predictor, int], None]:
-    """Return a function that writes what a run's target predicts with, after a round, to a folder.
+    """Return a function that writes what the target `name` predicts with, after a round, to a folder.
 
     `network` has what is frozen, which the predictors' arrays lack; `prototypes` is the temperature of a head
     of prototypes that replaces the network's, if one does.
     """
-    domain = site.domains[site.target]
+    domain = site.domains[name]
     of_columns = isinstance(domain.preparation, TablePreparation)
     about = replace(
         _about(config, site.shape, site.classes),
+        domain=name,
         class_names=site.class_names,
         features=site.features,
         label=str(dict(config.dataset_options).get("label", "label")) if of_columns else "",
@@ -104,21 +109,34 @@ def has_ended(run: Path) -> bool:
     return has_stopped(RunFolder(run).read_rounds(), settings.get("patience"))
 
 
+def run_of(folder: Path) -> Path:
+    """Return the folder of the run whose model a folder holds."""
+    if folder.name == CHOSEN_MODEL:
+        return folder.parent
+    above = folder.absolute().parent
+    return above.parent if above.name == CLIENTS else folder
+
+
 def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> NewSamples:
     """Return the test set on which a run's target has evaluated its model.
 
-    `run` is the run's folder, or the one in it with the model that validation has chosen; `data_dir` is where
-    the data are now, if they have moved. A `ConfigError` says why they cannot be had.
+    `run` is the run's folder, or one in it: with the model that validation has chosen, or the model of a site
+    where every site is a target. `data_dir` is where the data are now, if they have moved. A `ConfigError`
+    says why they cannot be had.
     """
     try:
-        settings = _settings_of(run.parent if run.name == CHOSEN_MODEL else run)
+        settings = _settings_of(run_of(run))
     except (OSError, ValueError, KeyError, TypeError) as error:
         message = f"'{run}' does not say what the run's data are ({CONFIG}: {error})"
         raise ConfigError(message, thing=str(run), remedy="give --csv or --images") from error
     with only_read():
         config = RunConfig(**{**settings, **({} if data_dir is None else {"data_dir": data_dir})})
-    site = load_domain(config.data, config.data.target_name)
-    test = site.domains[site.target].test
+    name = model.about.domain if config.every_site else config.data.target_name
+    site = load_domain(config.data, name)
+    test = site.domains[name].test
+    if not len(test):
+        message = f"'{name}' has no test samples"
+        raise ConfigError(message, thing=name, remedy="give --csv or --images")
     if (site.shape, site.classes) != (model.about.shape, model.about.classes):
         raise ConfigError(
             f"the run's data have {site.classes} classes and samples of shape {site.shape}, its model has "
@@ -129,9 +147,7 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
     @contextmanager
     def drawing() -> Iterator[torch.Generator]:
         # As the target's client draws the noise of its test set.
-        yield torch.Generator().manual_seed(
-            derive_seed(config.seed, "test", model.about.round, config.data.target_name)
-        )
+        yield torch.Generator().manual_seed(derive_seed(config.seed, "test", model.about.round, name))
 
     names = {"sample": list(map(str, range(len(test))))}
     return NewSamples(test, names, labelled=True, drawing=drawing)

@@ -170,12 +170,17 @@ class RunSettings:
     partition: str = _data("even", "How samples are dealt to the clients; `fda list` shows the partitions.")
     partition_options: Options = _data((), "Option of the partition, such as alpha=0.5.")
     sources: int | None = _data(None, "Number of sources.", shown="the shift's")
-    target: str | None = _data(None, "The target's domain.", shown="the shift's, or the data set's last")
+    target: str | None = _data(
+        None,
+        "The target's domain; all: every site is one, with ridge.",
+        shown="the shift's, or the data set's last",
+    )
     only_sources: Sequence[str] | None = _data(
         None, "Sources that take part, separated by commas.", shown="all"
     )
     target_samples: Amount | None = _data(
-        "up to 50", "Labelled samples of the target: a number, a share such as 15%, or all."
+        "up to 50",
+        "Labelled samples of the target: a number, a share such as 15%, or all, the default with target all.",
     )
     source_samples: Amount | None = _data(
         None, "Samples of each source: a number, a share, or all.", shown="all"

@@ -18,6 +18,7 @@ from fda_flower.strategies.personal import APFL, Ditto, KNNPer
 from fda_flower.strategies.pfedfda import PFedFDA
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate
 from fda_flower.strategies.ridge import Ridge
+from fda_flower.strategies.ridge_sites import RidgeEverySite
 from fda_flower.strategies.roster import Node
 from fda_flower.strategies.round import Round
 
@@ -51,6 +52,7 @@ __all__ = [
     "Node",
     "PFedFDA",
     "Ridge",
+    "RidgeEverySite",
     "Round",
     "RunFolder",
     "SourceOnly",

@@ -71,7 +71,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self.selection = Selection(self.select_by, self.patience, self.metric, self.validation or {})
         self.progress = Progress(self.output, self.max_held_rounds, self.on_round)
         self.history = self.progress.history
-        self.roster = Roster(self.target, self.query_timeout)
+        self.roster = Roster(self.target, self.query_timeout, self.has_target)
         self.state: dict[str, ArrayRecord] = {}
         self._always = {protocol.OUTCOMES: True} if self.outcomes else {}
         self._keys = Keys(self.arrayrecord_key, self.configrecord_key)
@@ -193,7 +193,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         log(INFO, "%s: %s", type(self).__name__, self.settings())
         target = self.roster.target
         sources = ", ".join(node.domain for node in self.roster.sources)
-        log(INFO, "Target: %s. Sources: %s", target.domain if target else "not connected", sources)
+        named = "every site" if not self.has_target else target.domain if target else "not connected"
+        log(INFO, "Target: %s. Sources: %s", named, sources)
 
     # A round, in Flower's four steps
 

@@ -159,6 +159,8 @@ class MethodHooks(ABC):
     num_rounds: int = 0
     needs: tuple[str, ...] = ()
     """What it needs with these options, besides what its method does; names of `runs.needs.NEEDS`."""
+    has_target: ClassVar[bool] = True
+    """Whether a node is the target; else all are sources, whatever role they tell."""
     trains: frozenset[str] = frozenset({"source", "target"})
     """The roles that train; the others are not asked to."""
     evaluates_trained: bool = False

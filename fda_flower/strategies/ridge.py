@@ -14,6 +14,7 @@ from fda_flower.aggregation import (
     Paths,
     Sums,
     head_in,
+    paths_of,
     shape_of_head,
     with_head,
 )
@@ -145,26 +146,22 @@ class Ridge(OnFeatures):
         """
         outputs, features = shape_of_head(round.model)
         form = (features + 1, outputs)
-        read = partial(_read, sources, form)
-        domains = self._usable(round, list(sources), read)
+        read = partial(read_sums, sources, form)
+        domains = self.usable(round, list(sources), read)
         try:
             total = _rounded(Sums.total(map(read, domains), *form), form)
         except ValueError:
             most = len(domains)
-            domains = self._usable(round, domains, lambda domain: read(domain).check_definite(most))
+            domains = self.usable(round, domains, lambda domain: read(domain).check_definite(most))
             total = _rounded(Sums.total(map(read, domains), *form), form)
-        sent: dict[str, Any] = {}
-        if any(path == "pooled" for path, _ in HEADS[self.paths]):
-            sent["gram"] = total.gram
-        if scaled:
-            sent["mean"], sent["deviation"] = total.scale
-        own = {f"{SOLUTION}.{domain}": read(domain) for domain in self._named(round)}
-        for name, sums in {SOLUTION: total, **own}.items():
-            sent[name] = (sums.scaled(*total.scale) if scaled else sums).solution()
+        sent: dict[str, Any] = total.start("pooled" in paths_of(self.paths), scaled)
+        for domain in self._named(round):
+            own = read(domain)
+            sent[f"{SOLUTION}.{domain}"] = (own.scaled(*total.scale) if scaled else own).solution()
         return {name: array.astype(np.float32) for name, array in sent.items()}
 
-    def _usable(self, round: Round, domains: list[str], check: Callable[[str], object]) -> list[str]:
-        """Return the domains whose sums pass a check, and drop the others."""
+    def usable(self, round: Round, domains: list[str], check: Callable[[str], object]) -> list[str]:
+        """Return the domains whose sums pass a check, and drop the others; raise if too few are left."""
         kept = []
         for domain in domains:
             try:
@@ -173,8 +170,9 @@ class Ridge(OnFeatures):
             except ValueError as error:
                 del round.record["sources"][domain]
                 round.drop(domain, BadReplyError(str(error)))
-        if len(kept) < self.min_sources:
-            raise BadReplyError(f"{len(kept)} usable replies of sources, at least {self.min_sources} needed")
+        least = self.min_sources + (not self.has_target)
+        if len(kept) < least:
+            raise BadReplyError(f"{len(kept)} usable replies of sources, at least {least} needed")
         return kept
 
     def _note(self, round: Round) -> None:
@@ -209,7 +207,8 @@ def head_names(paths: Paths) -> list[str]:
     return [f"{path}-{strength:g}" for path, strength in HEADS[paths]]
 
 
-def _read(sources: Sources, form: Form, domain: str) -> Sums:
+def read_sums(sources: Sources, form: Form, domain: str) -> Sums:
+    """Return the sums in a source's reply; a `ValueError` says why they cannot be used."""
     update = sources[domain]
     sums = Sums.from_arrays(update.extra[SUMS], *form)
     if sums.rows != np.float32(update.examples):

@@ -65,8 +65,8 @@ class Roster:
     """The nodes by role, sorted by domain, so that nothing depends on Flower's random node ids.
 
     `target` is the domain of the target, whatever role its node reports; by default the node whose role is
-    ``"target"``. The role query may take `query_timeout` seconds, and before the first round `patience` if
-    that is more.
+    ``"target"``. Without `has_target` there is none, and one more source is needed. The role query may take
+    `query_timeout` seconds, and before the first round `patience` if that is more.
 
     Attributes
     ----------
@@ -75,8 +75,11 @@ class Roster:
         tells it, so that a site that does not allow it refuses the run before any training.
     """
 
-    def __init__(self, target: str | None = None, query_timeout: float = 30.0) -> None:
+    def __init__(
+        self, target: str | None = None, query_timeout: float = 30.0, has_target: bool = True
+    ) -> None:
         self._target = target
+        self._has_target = has_target
         self._query_timeout = query_timeout
         self._nodes: dict[int, Node] = {}
         self._missing: dict[int, Missing] = {}
@@ -178,7 +181,7 @@ class Roster:
         claims = ", ".join(node.domain for node in self.nodes) or "none"
         reasons = "; ".join(f"{each['domain']}: {each['reason']}" for each in self.missing)
         repair = f"repair what keeps nodes out ({reasons})" if reasons else ""
-        if self.target is None:
+        if self.target is None and self._has_target:
             thing, value = ("role", "target") if self._target is None else ("domain", self._target)
             wanted = f"with role '{value}'" if self._target is None else f"of domain '{value}'"
             remedy = repair or (
@@ -187,6 +190,7 @@ class Roster:
             )
             message = f"no node {wanted} among the connected ones ({claims})"
             raise RunError(message, thing=thing, value=value, remedy=remedy)
+        min_sources += not self._has_target
         if len(self.sources) < min_sources:
             remedy = repair or "start more clients with role 'source'"
             count = len(self.sources)
@@ -212,7 +216,7 @@ class Roster:
     def _node(self, node_id: int, info: dict[str, Any]) -> Node:
         domain = printable(str(info.get("domain", f"node {node_id}")), LONGEST_NAME)
         is_target = info.get("role") == "target" if self._target is None else domain == self._target
-        return Node(node_id, domain, is_target, info)
+        return Node(node_id, domain, is_target and self._has_target, info)
 
 
 def _wait_for(grid: Grid, expected: int, patience: float) -> set[int]:

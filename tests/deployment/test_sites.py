@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 from same_bits import FROZEN, PATH, bits, without_seconds
+from sites import write_table
+from typer.testing import CliRunner
 
 from fda_flower import RunConfig, load, run
+from fda_flower.cli.app import app
 from fda_flower.datasets import load_domain
 from fda_flower.deployment import Federation, run_deployed
 from fda_flower.errors import RunError
@@ -18,6 +21,7 @@ from fda_flower.records.folder import RunFolder
 from fda_flower.records.verification import verify
 from fda_flower.site import epsilon, read_log
 
+DOMAINS = ("source-1", "source-2", "target")
 LOCAL_PART = ["local-part-before.safetensors", "local-part.safetensors"]
 SETTINGS: dict[str, Any] = {
     **{"model": "mlp", "sources": 1, "rounds": 2, "device": "cpu"},
@@ -88,9 +92,8 @@ def test_what_a_client_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
 def three_sites(tmp_path_factory):
     """A federation whose processes can import the network of `FROZEN`, and the folder with its sites' own."""
     folder = tmp_path_factory.mktemp("three")
-    nodes = {
-        domain: {"domain": domain, "state-dir": str(folder / domain), "resident": True}
-        for domain in ("source-1", "source-2", "target")
+    nodes: dict[str, dict[str, Any]] = {
+        domain: {"domain": domain, "state-dir": str(folder / domain), "resident": True} for domain in DOMAINS
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([PATH, os.environ.get("PYTHONPATH", "")]))
@@ -172,3 +175,25 @@ def test_sites_refuse_note_what_they_send_and_end_a_run_and_a_changed_round_is_f
     lines = (changed / "rounds.jsonl").read_text()
     (changed / "rounds.jsonl").write_text(lines.replace('"round": 1,', '"round": 1, "better": true,'))
     assert verify(changed, found.last).problems == ("the record of round 1 has changed",)
+
+
+@pytest.mark.slow
+def test_where_every_site_is_a_target_each_keeps_a_head_that_predicts(three_sites, tmp_path):
+    federation, folder = three_sites
+    for seed, domain in enumerate(DOMAINS):
+        write_table(tmp_path / "data" / f"{domain}.csv", seed)
+    settings: dict[str, Any] = {"method": "ridge", "target": "all", "dataset": "table", "device": "cpu"}
+    settings |= {"data_dir": str(tmp_path / "data"), "dataset_options": {"domains": ",".join(DOMAINS)}}
+    history, there = deployed(federation, settings, tmp_path / "deployed")
+    local = run(**settings, output=tmp_path / "local")
+    assert without_seconds(history) == without_seconds(local.history)
+    assert bits(RunFolder(there).load_checkpoint().model) == bits(local.model)
+    assert list(history[0]["sites"]) == list(DOMAINS)
+    for domain in DOMAINS:
+        same = tmp_path / "local" / "clients" / domain / "model.safetensors"
+        [kept] = (path for path in (folder / domain).rglob(same.name))
+        assert kept.read_bytes() == same.read_bytes()
+        new = ["--csv", str(tmp_path / "data" / f"{domain}.csv"), "--output", str(tmp_path / "p.csv")]
+        said = CliRunner().invoke(app, ["predict", str(kept.parent), *new])
+        assert said.exit_code == 0, said.output
+        assert len((tmp_path / "p.csv").read_text().splitlines()) == 41

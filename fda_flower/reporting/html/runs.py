@@ -14,6 +14,7 @@ from fda_flower.reporting.html import charts
 from fda_flower.reporting.html.page import Chart, Code, Page, Section, settings_table, show
 from fda_flower.reporting.plots import WEIGHT, member_weights, weights
 from fda_flower.reporting.results import Place, Results, RunView
+from fda_flower.reporting.sites import sites_in, sites_note, sites_table
 from fda_flower.reporting.summary import scores
 from fda_flower.reporting.tables import Part, Table
 
@@ -27,6 +28,7 @@ def run_page(view: RunView, title: str) -> Page:
     history = view.history
     sections = [
         Section("Results", [_headlines(view), *_figures(history, view.metric)]),
+        Section("What the others bring to each site", _sites(history)),
         Section("Weights of the sources", _trust(history)),
         Section("Members of the mixture", _members(history)),
         Section("Who took part", _presence(history)),
@@ -128,6 +130,11 @@ def _trust(history: Sequence[Record]) -> list[Chart | Table]:
     header = ["source", "mean", "lowest", "highest", "last"]
     table = Table(header, rows, "How far each source was trusted: its weight")
     return [Chart({"weights": charts.sources(series, WEIGHT)}), table] if rows else []
+
+
+def _sites(history: Sequence[Record]) -> list[Table | str]:
+    """Return what the sites of a run in which each is a target have told."""
+    return [replace(sites_table(history), title=""), sites_note(history)] if sites_in(history) else []
 
 
 def _members(history: Sequence[Record]) -> list[Chart | Table]:

@@ -1,0 +1,162 @@
+"""Ridge where every site is a target: each takes its own sums off those of all, and keeps its own head."""
+
+from collections.abc import Mapping
+from functools import partial
+from logging import WARNING
+from typing import ClassVar, Literal
+
+import numpy as np
+from flwr.common import log
+
+from fda_flower.aggregation import Sums, shape_of_head, with_head
+from fda_flower.errors import invalid
+from fda_flower.metrics import METRICS, Metric
+from fda_flower.records.record import TEST_EXAMPLES, Record
+from fda_flower.strategies.base import (
+    Aggregated,
+    BadReplyError,
+    ClientUpdate,
+    Round,
+    Sources,
+    TrainRequest,
+)
+from fda_flower.strategies.replies import EVALUATED
+from fda_flower.strategies.ridge import PATHS, SHARE, Ridge, read_sums
+from fda_flower.wire import protocol
+from fda_flower.wire.protocol import to_record
+
+TOTAL, REPORT = "total", "report"
+ALONE, TOGETHER, LOW, HIGH = "alone", "with-others", "gain-low", "gain-high"
+"""Names on the wire: the record with the sums of all sites, the setting that says whether a site tells
+figures, and these: without and with the others, and the interval of the difference."""
+
+KEPT = "kept"
+SITES, GAIN, INTERVAL, JUDGED_BY = "sites", "gain", "interval", "judged-by"
+"""The metric of a reply that is 1 if the site has kept its head, else 0; and entries of the record."""
+
+OF_SITE = "serve it with fda_flower.clients.RidgeSite"
+
+
+class RidgeEverySite(Ridge):
+    """Ridge in which every site is a target, and asks: what do the others bring me.
+
+    There is no target: all nodes run `fda_flower.clients.RidgeSite`, whatever role they tell. Each sends sums
+    over its rows, and gets back the total, from which it takes its own. So it has what a target gets of the
+    others, exactly: the total travels in float64, and a site subtracts what it has sent, in float32. It fits
+    its head as `Ridge`'s target does, and keeps it. The server sees sums and, if a site tells them, figures.
+    Its own model is the head of all sites together, for one that joins without labels; no site evaluates it.
+
+    The record has ``sites``: of each its ``labels``, ``test-examples``, the accuracy (in a regression R²)
+    ``alone`` and ``with-others``, their difference ``gain`` with its 95% ``interval``, ``judged-by`` the
+    site's own ``test`` samples or by its labels, each left out in turn (``held-out``), and ``share``, how
+    much of the others' solution is left in the heads that shrink it. The headline is the mean over sites of
+    what they reach with the others.
+
+    Parameters
+    ----------
+    report : {"full", "none"}
+        With ``"none"`` sites tell no figures.
+    """
+
+    has_target: ClassVar[bool] = False
+
+    report: Literal["full", "none"] = "full"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.per_source:
+            why = "but where every site is a target, none sees the head of another one"
+            raise invalid("per_source", True, "leave it out", why)
+
+    def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
+        """Do nothing: a site with a single label gets the others' head."""
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Add the sums up, and have each site whose sums are in them fit its head."""
+        outputs, features = shape_of_head(round.model)
+        read = partial(read_sums, sources, form := (features + 1, outputs))
+        most = len(sources)
+        # Each by itself, so that whatever site takes its own off, the others' sums are of rows.
+        domains = self.usable(round, list(sources), lambda domain: read(domain).check_definite(most))
+        total = Sums.total(map(read, domains), *form)
+        if len(domains) == 2:
+            log(
+                WARNING,
+                "Round %d: of two sites each can tell the other's sums: let more take part",
+                round.number,
+            )
+        nodes = {node: self._request(round, total) for node in round.sources if node.domain in domains}
+        _, replied = round.exchange(nodes)
+        regression = any(node.info.get(protocol.REGRESSION) for node in nodes)
+        self._note_sites(round, replied, "r2" if regression else "accuracy")
+        head = total.head(scaled=regression)
+        return Aggregated(with_head(round.model, head[:-1].T, head[-1]))
+
+    def _note_sites(self, round: Round, replied: Sources, metric: str) -> None:
+        """Write what the sites have told into the record."""
+        entries, sites = round.record["sources"], dict[str, Record]()
+        for domain in replied:
+            try:
+                sites[domain] = site_entry(entries[domain], METRICS[metric])
+            except BadReplyError as error:
+                del entries[domain]
+                round.drop(domain, error)
+        round.record[SITES] = sites
+        round.record |= headline(sites, {domain: entries[domain] for domain in sites}, metric)
+
+    def _request(self, round: Round, total: Sums) -> TrainRequest:
+        measured = {name: name for name in (ALONE, TOGETHER, LOW, HIGH, SHARE)}
+        return TrainRequest(round.arrays, round.config).adding(
+            config={PATHS: self.paths, REPORT: self.report},
+            records={TOTAL: to_record(total.to_arrays(np.float64))},
+            requires={KEPT: OF_SITE},
+            measures={**measured, **EVALUATED},
+        )
+
+    def conclusion(self, record: Record) -> list[str]:
+        """Return a line that says what the others bring."""
+        sites = [site for site in record.get(SITES, {}).values() if GAIN in site]
+        if not sites:
+            return []
+        metric = METRICS["r2" if "r2" in record else "accuracy"]
+        mean = metric.scaled(float(np.mean([site[GAIN] for site in sites])))
+        sure = sum(site[INTERVAL][0] > 0 for site in sites if INTERVAL in site)
+        unit = " points" if metric.percent else f" of {metric.title}"
+        return [
+            f"The others bring {mean:+.{metric.decimals}f}{unit} to a site, the mean of {len(sites)}; "
+            f"for {sure} the interval of the gain lies above 0"
+        ]
+
+
+def site_entry(entry: Record, metric: Metric) -> Record:
+    """Return what the record has of a site, by the entry of its reply, from which it is taken.
+
+    A `BadReplyError` says that its figures cannot be true.
+    """
+    found: Record = {"labels": entry["examples"]}
+    if TEST_EXAMPLES in entry:
+        found[TEST_EXAMPLES] = entry[TEST_EXAMPLES]
+    told = {name: entry.pop(name) for name in (ALONE, TOGETHER, LOW, HIGH, SHARE) if name in entry}
+    for name in (ALONE, TOGETHER):
+        if name in told and not metric.allows(told[name]):
+            raise BadReplyError(f"its metric '{name}' is {told[name]:g}, which no {metric.title} can be")
+    if TOGETHER not in told:
+        return found
+    found[JUDGED_BY] = "test" if TEST_EXAMPLES in entry else "held-out"
+    found |= {name: told[name] for name in (ALONE, TOGETHER, SHARE) if name in told}
+    if ALONE in told:
+        found[GAIN] = told[TOGETHER] - told[ALONE]
+        if LOW in told and HIGH in told:
+            found[INTERVAL] = [told[LOW], told[HIGH]]
+    return found
+
+
+def headline(sites: Mapping[str, Record], entries: Mapping[str, Record], metric: str) -> dict[str, float]:
+    """Return the means over sites of the figures of their test sets, and of `metric` over all sites."""
+    found = {
+        name: float(np.mean(values))
+        for name in METRICS
+        if (values := [entry[name] for entry in entries.values() if name in entry])
+    }
+    together = [site[TOGETHER] for site in sites.values() if TOGETHER in site]
+    return found | ({metric: float(np.mean(together))} if together else {})
