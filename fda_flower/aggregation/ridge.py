@@ -164,6 +164,17 @@ class Sums:
         """``G``, shape ``(d, d)``."""
         return unpack(self.gram)
 
+    @property
+    def vector(self) -> Array:
+        """All numbers, one after another."""
+        return np.concatenate([self.gram, self.products.ravel(), self.squares])
+
+    @classmethod
+    def from_vector(cls, vector: Array, width: int, outputs: int) -> "Sums":
+        """Return the sums with these numbers, as of `vector`."""
+        gram, products, squares = np.split(vector, np.cumsum([width * (width + 1) // 2, width * outputs]))
+        return cls(gram, products.reshape(width, outputs), squares)
+
     def to_arrays(self, dtype: type[np.floating] = np.float32) -> dict[str, NDArray[np.floating]]:
         """Return the sums as they travel, by name."""
         found = {"gram": self.gram, "products": self.products, "squares": self.squares}

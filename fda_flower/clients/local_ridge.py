@@ -1,12 +1,12 @@
 """What Ridge's clients compute of rows and labels, and a reply with it; with NumPy alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
@@ -21,8 +21,12 @@ from fda_flower.aggregation import (
     with_head,
 )
 from fda_flower.aggregation.ridge import paths_of, unpack
+from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.secure_sums import SecureSums
+from fda_flower.errors import ConfigError
 from fda_flower.metrics import measure, paired_interval, paired_shares
 from fda_flower.wire.protocol import TrainReply, TrainRequest, read_request, to_layers
+from fda_flower.wire.secure_sums import SECURE
 
 SUMS, SOURCES, PATHS = "sums", "sources", "paths"
 SHARE, SOURCE_WEIGHT, WEIGHT, TEMPERATURE = "share", "source-weight", "weight", "temperature"
@@ -39,7 +43,11 @@ interval of the difference."""
 TARGET_ALONE, SOURCES_ALONE = f"{HELD_OUT}-target", f"{HELD_OUT}-sources"
 SOLUTION = "solution"
 
+SMALLEST = 1e-6
+"""The sum of the squares of labels from which on fixed point is good enough."""
+
 Array = NDArray[np.float64]
+Records = dict[str, Layers]
 
 
 @dataclass(frozen=True)
@@ -163,7 +171,11 @@ def _figure(outputs: Array, labels: NDArray[Any]) -> float:
 
 
 def ridge_reply(
-    message: Message, rows: NDArray[Any], labels: NDArray[Any], classes: int | None = None
+    message: Message,
+    rows: NDArray[Any],
+    labels: NDArray[Any],
+    classes: int | None = None,
+    state: RecordDict | None = None,
 ) -> Message:
     """Answer a train message of `fda_flower.strategies.Ridge`, in a project of your own.
 
@@ -177,27 +189,63 @@ def ridge_reply(
         Classes from 0 on, shape ``(n,)``, or numbers, shape ``(n,)`` or ``(n, C)``.
     classes : int, optional
         The number of classes. Default: the labels are numbers.
+    state : RecordDict, optional
+        The ``state`` of Flower's context, needed by ``Ridge(secure=True)``.
 
     Returns
     -------
     Message
-        At a source the sums; at the target the layer that it has fitted.
+        At a source the sums, which are masked if the message asks for it; at the target the layer that it
+        has fitted.
+
+    Raises
+    ------
+    ConfigError
+        If the message asks for masked sums, and there is no `state`.
     """
     request = read_request(message.content)
     if classes is None:
         labels = np.asarray(labels, np.float64).reshape(len(rows), -1)
     else:
         labels = np.asarray(labels, np.int64)
-    return Message(_reply(request, rows, labels, classes).content(request.arrays), reply_to=message)
+    own_state = None if state is None else OwnState(state)
+    reply = _reply(request, rows, labels, classes, own_state)
+    return Message(reply.content(request.arrays), reply_to=message)
+
+
+def source_records(request: TrainRequest, own_state: OwnState | None, sums: Callable[[], Sums]) -> Records:
+    """Return the records of a source's reply: its sums, as they are or masked, as the message asks."""
+    if SECURE not in request.config:
+        return {SUMS: sums().to_arrays()}
+    if own_state is None:
+        remedy = "give ridge_reply the context's state"
+        raise ConfigError("the server asks for masked sums", thing="state", value=None, remedy=remedy)
+    return SecureSums(own_state).answer(request, lambda: _to_mask(sums()))
+
+
+def _to_mask(sums: Sums) -> Array:
+    """Return the numbers to mask; a `ConfigError` if those of labels are too small for fixed point."""
+    smallest = float(sums.squares.min(initial=1.0, where=sums.squares > 0))
+    if smallest < SMALLEST:
+        why = (
+            f"the squares of its labels sum to {smallest:g}, and with masks they must to {SMALLEST:g} or more"
+        )
+        raise ConfigError(why, thing="labels", value=smallest, remedy="give labels in a smaller unit")
+    return sums.vector
 
 
 def _reply(
-    request: TrainRequest, rows: NDArray[Any], labels: NDArray[Any], classes: int | None
+    request: TrainRequest,
+    rows: NDArray[Any],
+    labels: NDArray[Any],
+    classes: int | None,
+    own_state: OwnState | None,
 ) -> TrainReply:
     model = to_layers(request.arrays)
     if SOURCES not in request.records:
-        sums = Sums.of(rows, labels if classes is None else to_targets(labels, classes))
-        return TrainReply(model, len(rows), {}, {SUMS: sums.to_arrays()})
+        targets = labels if classes is None else to_targets(labels, classes)
+        records = source_records(request, own_state, lambda: Sums.of(rows, targets))
+        return TrainReply(model, len(rows), {}, records)
     sent = to_layers(request.records[SOURCES])  # type: ignore[arg-type]
     fitted = fit_target(rows, labels, sent, request.config[PATHS])
     return TrainReply(fitted.in_model(model), len(rows), fitted.metrics)

@@ -1,5 +1,6 @@
 """Ridge's clients: a source sums up its rows, the target fits its head; nobody trains."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,13 @@ from fda_flower.clients.local_ridge import (
     fit_site,
     fit_target,
     placed,
+    source_records,
 )
 from fda_flower.clients.on_features import OnFeatures
 from fda_flower.prediction.predictors import Single
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import TrainReply, TrainRequest, to_layers
+from fda_flower.wire.secure_sums import SECURE
 
 
 class OnRows(OnFeatures):
@@ -47,14 +50,18 @@ class OnRows(OnFeatures):
 
 
 class RidgeSource(OnRows, SourceClient):
-    """A source that sends sums over its rows where the train message has ``sums``."""
+    """A source that sends sums over its rows where the train message asks for ``sums`` or ``secure-sums``."""
 
     def local_train(self, request: TrainRequest) -> TrainReply:
-        """Return the model as received, and the record ``sums``; see `fda_flower.aggregation.Sums`."""
-        if SUMS not in request.config:
+        """Return the model as received, and the record ``sums`` (see `fda_flower.aggregation.Sums`).
+
+        In place of it the record is ``secure-sums`` where the message has a setting of this name, which says
+        what of the protocol is asked for; see `fda_flower.wire.secure_sums`.
+        """
+        if request.config.keys().isdisjoint({SUMS, SECURE}):
             return super().local_train(request)
-        sums = self.sums(self.received(request), request.config)
-        return self.replying(request, {SUMS: sums.to_arrays()})
+        sums = partial(self.sums, self.received(request), request.config)
+        return self.replying(request, source_records(request, self.own_state, sums))
 
 
 class RidgeSite(RidgeSource):

@@ -1,6 +1,6 @@
 """Ridge: one linear head in closed form, from sums of the sources and the target's own rows, in one round."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from fda_flower.aggregation import (
     shape_of_head,
     with_head,
 )
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import (
     Aggregated,
@@ -30,8 +30,11 @@ from fda_flower.strategies.base import (
     TrainRequest,
 )
 from fda_flower.strategies.on_features import OnFeatures
+from fda_flower.strategies.secure_sums import SecureSum, secure_request
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import to_layers, to_record
+from fda_flower.wire.secure_sums import FEWEST as FEWEST_SOURCES
+from fda_flower.wire.secure_sums import KEYS, MOST, decode
 
 SUMS, SOURCES, PATHS = "sums", "sources", "paths"
 SHARE, SOURCE_WEIGHT, WEIGHT, TEMPERATURE = "share", "source-weight", "weight", "temperature"
@@ -80,6 +83,10 @@ class Ridge(OnFeatures):
         all rows together (AFL, Fed3R).
     per_source : bool
         Whether the first path has a share of each source's own head, too. The target sees these heads.
+    secure : bool
+        Whether sources mask their sums, so that the server sees only what they come to over at least two
+        sources; see `fda_flower.wire.secure_sums`. It takes three sources, less than half of which may be
+        lost in the round.
     """
 
     trains = frozenset({"source"})
@@ -88,6 +95,24 @@ class Ridge(OnFeatures):
 
     paths: Paths = "both"
     per_source: bool = False
+    secure: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.secure and self.per_source:
+            why = "but with secure nobody sees a source's own head"
+            raise invalid("per_source", self.per_source, "leave one of the two out", why)
+        if self.secure and self.warmup_rounds:
+            why = "in which the server sees each source's model, which secure is to prevent"
+            raise invalid("warmup_rounds", self.warmup_rounds, "leave one of the two out", why)
+
+    def validate_nodes(self, nodes: Iterable[Node]) -> None:
+        """Raise a `ConfigError` if the sums are to be masked and there are too few sources, or too many."""
+        sources = sum(not node.is_target for node in nodes)
+        if self.secure and not FEWEST_SOURCES <= sources <= MOST:
+            why = f"but {sources} sources are connected, and masked sums need {FEWEST_SOURCES} to {MOST}"
+            remedy = "leave it out, or wait for more sources (wait_for)"
+            raise ConfigError(f"secure is true, {why}", thing="secure", value=sources, remedy=remedy)
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Raise a `ConfigError` if the target has too few labels to leave one out."""
@@ -106,7 +131,9 @@ class Ridge(OnFeatures):
             raise ConfigError(what, thing="model", value=features, remedy=remedy)
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Ask a source for its sums; the target is asked later."""
+        """Ask a source for its sums, or for its keys; the target is asked later."""
+        if self.secure:
+            return secure_request(round, KEYS, OF_SOURCE)
         request = TrainRequest(round.arrays, round.config)
         return request.adding(config={SUMS: True}, expects={SUMS: "any"}, requires={SUMS: OF_SOURCE})
 
@@ -146,19 +173,32 @@ class Ridge(OnFeatures):
         """
         outputs, features = shape_of_head(round.model)
         form = (features + 1, outputs)
+        total = (self._secure_total if self.secure else self._total)(round, sources, form)
+        sent: dict[str, Any] = total.start("pooled" in paths_of(self.paths), scaled)
+        for domain in self._named(round):
+            own = read_sums(sources, form, domain)
+            sent[f"{SOLUTION}.{domain}"] = (own.scaled(*total.scale) if scaled else own).solution()
+        return {name: array.astype(np.float32) for name, array in sent.items()}
+
+    def _total(self, round: Round, sources: Sources, form: Form) -> Sums:
+        """Return the sum of what the sources have sent."""
         read = partial(read_sums, sources, form)
         domains = self.usable(round, list(sources), read)
         try:
-            total = _rounded(Sums.total(map(read, domains), *form), form)
+            return _rounded(Sums.total(map(read, domains), *form), form)
         except ValueError:
             most = len(domains)
             domains = self.usable(round, domains, lambda domain: read(domain).check_definite(most))
-            total = _rounded(Sums.total(map(read, domains), *form), form)
-        sent: dict[str, Any] = total.start("pooled" in paths_of(self.paths), scaled)
-        for domain in self._named(round):
-            own = read(domain)
-            sent[f"{SOLUTION}.{domain}"] = (own.scaled(*total.scale) if scaled else own).solution()
-        return {name: array.astype(np.float32) for name, array in sent.items()}
+            return _rounded(Sums.total(map(read, domains), *form), form)
+
+    def _secure_total(self, round: Round, sources: Sources, form: Form) -> Sums:
+        """Ask the sources for masked sums; return what they come to, without seeing a single one."""
+        size = len(Sums.zero(*form).vector)
+        words, updates = SecureSum(round, size, OF_SOURCE, self.min_sources).total(sources)
+        total, rows = Sums.from_vector(decode(words), *form), sum(each.examples for each in updates.values())
+        if total.rows != rows:
+            raise ValueError(f"the sums are of {total.rows:g} rows, the sources tell of {rows} examples")
+        return _rounded(total, form)
 
     def usable(self, round: Round, domains: list[str], check: Callable[[str], object]) -> list[str]:
         """Return the domains whose sums pass a check, and drop the others; raise if too few are left."""
@@ -181,6 +221,8 @@ class Ridge(OnFeatures):
         entry = {name: told.pop(name) for name in (SHARE, *NUMBERS) if name in told}
         named = {name: told.pop(f"{WEIGHT}.{name}", None) for name in head_names(self.paths)}
         round.record[RIDGE] = {"paths": self.paths, **entry, "weights": named}
+        if self.secure:
+            round.record[RIDGE]["secure"] = True
         for domain in self._named(round):
             round.record["sources"][domain][SHARE] = told.pop(f"{SHARE}.{domain}", None)
 

@@ -67,6 +67,9 @@ class RidgeEverySite(Ridge):
         if self.per_source:
             why = "but where every site is a target, none sees the head of another one"
             raise invalid("per_source", True, "leave it out", why)
+        if self.secure:
+            why = "but where every site is a target, sites do not mask their sums"
+            raise invalid("secure", True, "leave it out, or name one target", why)
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Do nothing: a site with a single label gets the others' head."""

@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
+from flwr.common.secure_aggregation.crypto.shamir import combine_shares as combine_shares
+from flwr.common.secure_aggregation.crypto.shamir import create_shares as create_shares
+from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt as decrypt
+from flwr.common.secure_aggregation.crypto.symmetric_encryption import encrypt as encrypt
+from flwr.common.secure_aggregation.crypto.symmetric_encryption import (
+    generate_shared_key as generate_shared_key,
+)
 from flwr.proto.log_pb2 import PushLogsRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.logger import console_handler as console_handler

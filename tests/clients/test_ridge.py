@@ -5,14 +5,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flwr.app import Message, RecordDict
 
 from fda_flower.aggregation import Sums, fit_ridge, fit_temperature, to_rows, to_targets
-from fda_flower.clients import LocalTraining, RidgeSource, RidgeTarget, SourceClient
+from fda_flower.clients import LocalTraining, RidgeSource, RidgeTarget, SourceClient, ridge_reply
+from fda_flower.clients.local_ridge import source_records
+from fda_flower.clients.own_state import OwnState
 from fda_flower.datasets import DataSpec, load_federation
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.models import Train, build_model
 from fda_flower.models.split import split
-from fda_flower.wire.protocol import TrainRequest, to_record
+from fda_flower.wire.protocol import Keys, TrainRequest, to_record
 
+ASKED = {"secure-sums": "keys", "server-round": 1}
 CLASSES, REGRESSION = DataSpec("digits", "rotate", target_samples=30), DataSpec("rbf", target_samples=20)
 
 
@@ -102,3 +107,42 @@ def test_an_ordinary_train_message_is_answered_as_others_do():
     replies = [ask(client(kind, CLASSES, name), {}) for kind in (RidgeSource, SourceClient)]
     assert all(np.array_equal(replies[0].arrays[key], array) for key, array in replies[1].arrays.items())
     assert replies[0].metrics["num-steps"] > 0
+
+
+def test_a_source_masks_its_sums_as_the_server_asks():
+    data, (name, *_) = names(CLASSES)
+    source = client(RidgeSource, CLASSES, name)
+    reply = ask(source, {"secure-sums": "keys"})
+    before = source.layers()
+    assert all(np.array_equal(reply.arrays[key], array) for key, array in before.items())
+    assert {key: array.shape for key, array in reply.records["secure-sums"].items()} == {
+        "sharing": (65,),
+        "masking": (65,),
+    }
+    assert reply.examples == len(data.domains[name].train)
+    with pytest.raises(RunError) as caught:
+        ask(source, {"secure-sums": "masked"})
+    assert (caught.value.thing, caught.value.value) == ("masked sums", "masked")
+
+
+@pytest.mark.usefixtures("in_a_run")
+def test_a_project_of_its_own_masks_with_the_state_of_the_context():
+    rows, labels = to_rows(np.eye(3)), np.array([0, 1, 1])
+    model = to_record({"weight": np.zeros((2, 3)), "bias": np.zeros(2)})
+    content = TrainRequest(model, ASKED).content(Keys())
+    message, state = Message(content, 2, "train"), RecordDict()
+    with pytest.raises(ConfigError) as caught:
+        ridge_reply(message, rows, labels, 2)
+    assert caught.value.thing == "state"
+    reply = ridge_reply(message, rows, labels, 2, state).content
+    assert set(reply["secure-sums"]) == {"sharing", "masking"}
+    assert "sums" not in reply
+
+
+def test_labels_that_fixed_point_cannot_tell_from_zero_are_not_masked():
+    request, rows = TrainRequest(to_record({}), {**ASKED, "secure-sums": "masked"}), to_rows(np.eye(2))
+    own = OwnState(RecordDict())
+    own.save("secure-sums", {}, {"round": 1, "stage": "shares"})
+    with pytest.raises(ConfigError) as caught:
+        source_records(request, own, lambda: Sums.of(rows, np.array([[1e-4, 1.0], [1e-4, 0.0]])))
+    assert caught.value.thing == "labels"

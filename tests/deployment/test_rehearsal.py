@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from naming import names
 from same_bits import bits
@@ -97,6 +98,22 @@ def test_the_command_ends_with_the_table_of_a_run_with_the_bits_of_a_local_one(s
     about = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
     assert about["settings"]["data_dir"] == str(tmp_path / "data"), "nodes run in folders of their own"
     assert left_over(tmp_path) == ([], [])
+
+
+@pytest.mark.slow
+def test_masked_sums_over_a_superlink_give_the_head_of_a_local_run(start, tmp_path):
+    done = start("--method", "ridge", "--method-option", "secure=true", "--sources", "3")
+    said, _ = done.communicate()
+    assert done.returncode == 0, said
+    (line,) = (tmp_path / "out" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    record = json.loads(line)
+    assert (record["held"], record["dropped"], record["ridge"]["secure"]) == (None, [], True)
+    local = run(method="ridge", sources=3, device="cpu")
+    model = RunFolder(tmp_path / "out").load_checkpoint().model
+    for name, array in local.model.items():
+        np.testing.assert_allclose(np.float64(model[name]), np.float64(array), atol=1e-5)
+    logs = (tmp_path / "out" / "logs").glob("source-*.log")
+    assert ["sums leave masked" in path.read_text(encoding="utf-8") for path in logs] == [True] * 3
 
 
 def until_it_says(command, text):

@@ -2,13 +2,17 @@
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, RecordDict
 from handmade import HandMade, bits, reply_of
 from naming import names
 
 from fda_flower.aggregation import Sums, to_rows, to_targets
+from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError
 from fda_flower.strategies import Ridge
+from fda_flower.wire.protocol import read_request, to_record
+from fda_flower.wire.secure_sums import SECURE
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 WIDTH, CLASSES = 5, 3
@@ -32,17 +36,23 @@ def sums_of(domain, regression=False):
 class Site:
     """Replies with sums, as they are or changed, or as a target with a head; keeps what it is sent."""
 
-    def __init__(self, domain, change=None, regression=False, told=TOLD, **changed):
-        self.domain, self.change, self.told = domain, change, told
+    def __init__(self, domain, change=None, regression=False, told=TOLD, examples=None, **changed):
+        self.domain, self.change, self.told, self.examples = domain, change, told, examples
         self.sums, self.changed = sums_of(domain, regression), changed
         self.received: list = []
+        self.masks = SecureSums(OwnState(RecordDict()))
 
     def __call__(self, model, message):
         self.received.append(message.content)
         if self.domain == "t":
             new = {name: FITTED.get(name, array + 1) for name, array in model.items()}
             return reply_of(new, 8, role="target", domain="t", **self.told)
-        content = reply_of(model, int(self.sums.rows), domain=self.domain)
+        content = reply_of(model, self.examples or int(self.sums.rows), domain=self.domain)
+        if SECURE in message.content["config"]:
+            sums = Sums.from_arrays({**self.sums.to_arrays(), **self.changed}, WIDTH, CLASSES)
+            records = self.masks.answer(read_request(message.content), lambda: sums.vector)
+            content[SECURE] = to_record(records[SECURE])
+            return content
         arrays = {**self.sums.to_arrays(), **self.changed}
         content["sums"] = ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
         return content
@@ -199,3 +209,67 @@ def test_a_run_ends_with_what_the_sources_bring(record, says):
 
 def test_a_round_that_is_held_says_nothing():
     assert Ridge().conclusion({"held": "no usable reply of the target"}) == []
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_masked_sums_give_the_target_the_same_up_to_fixed_point(regression):
+    def sent(order, **options):
+        sites = {domain: Site(domain, regression=regression) for domain in "abct"}
+        found, _, strategy = start(order, {"t": {"regression": regression}}, sites, **options)
+        return found["t"].sent(), strategy.history[0]
+
+    masked, record = sent("abct", secure=True)
+    plain, without = sent("abct")
+    assert masked.keys() == plain.keys()
+    for name, array in masked.items():
+        np.testing.assert_allclose(array, plain[name], rtol=1e-5, atol=1e-5)
+    assert bits(masked) == bits(sent("tcba", secure=True)[0])
+    assert record["ridge"] == {**without["ridge"], "secure": True}
+    assert record["sources"] == without["sources"]
+    assert (record["held"], record["dropped"]) == (None, [])
+
+
+def broken(domain):
+    """A source that has lost its memory when it is asked for masked sums."""
+    site = Site(domain)
+
+    def answer(model, message):
+        if message.content["config"][SECURE] == "masked":
+            site.masks = SecureSums(OwnState(RecordDict()))
+        return site(model, message)
+
+    return answer
+
+
+def test_a_source_that_is_lost_is_not_in_the_sum():
+    found, _, strategy = start(sites={"b": broken("b")}, secure=True)
+    (record,) = strategy.history
+    assert list(record["sources"]) == ["a", "c"]
+    assert [each["domain"] for each in record["dropped"]] == ["b"]
+    plain = start("act")[0]["t"].sent()
+    for name, array in found["t"].sent().items():
+        np.testing.assert_allclose(array, plain[name], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sites", "options", "says"),
+    [
+        ({"a": broken("a"), "b": broken("b")}, {}, "1 of 3 sources have usable 'masked'"),
+        ({"b": broken("b")}, {"min_sources": 3}, "masked sums need 3"),
+        ({"b": Site("b", examples=99)}, {}, "tell of"),
+    ],
+)
+def test_a_round_with_masks_is_held_without_enough_sources_or_with_rows_that_cannot_be(sites, options, says):
+    found, arrays, strategy = start(sites=sites, secure=True, **options)
+    assert says in strategy.history[0]["held"]
+    assert found["t"].received == []
+    assert bits(arrays) == bits(initial())
+
+
+def test_what_masks_cannot_do_is_refused():
+    with pytest.raises(ConfigError, check=names("per_source", True)):
+        Ridge(secure=True, per_source=True)
+    with pytest.raises(ConfigError, check=names("warmup_rounds", 1)):
+        Ridge(secure=True, warmup_rounds=1)
+    with pytest.raises(ConfigError, check=names("secure", 2, "wait_for")):
+        start("abt", secure=True)

@@ -171,6 +171,8 @@ def test_one_site_alone_and_heads_of_single_sources_are_refused():
         start("a", wait_seconds=0.1)
     with pytest.raises(ConfigError, check=names("per_source", True)):
         RidgeEverySite(per_source=True)
+    with pytest.raises(ConfigError, check=names("secure", True)):
+        RidgeEverySite(secure=True)
     RidgeEverySite().check_samples("source", "a", 1, 4)
 
 

@@ -1,0 +1,155 @@
+"""The server's part in secure sums: it passes keys and shares on, adds what is masked, unmasks the sum."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import combinations, islice
+from typing import Any
+
+import numpy as np
+
+from fda_flower.aggregation import Layers
+from fda_flower.strategies.base import BadReplyError, ClientUpdate, Round, Sources, TrainRequest
+from fda_flower.wire.internals import combine_shares
+from fda_flower.wire.protocol import to_record
+from fda_flower.wire.secure_sums import (
+    ACTIVE,
+    DIGEST,
+    KEYS,
+    MASKED,
+    MASKING,
+    SECURE,
+    SHARE,
+    SHARES,
+    SHARING,
+    SUMS,
+    TO,
+    UNMASK,
+    Bytes,
+    Words,
+    check_public,
+    digest_of,
+    from_bytes,
+    key_stream,
+    masks_of_pairs,
+    public_of,
+    threshold,
+    to_bytes,
+)
+
+TRIES, LONGEST = 200, 1000
+"""Sets of shares that are tried, if some are forged; the most bytes of encrypted shares."""
+
+Check = Callable[[str, Bytes], None]
+"""Raises a `ValueError` if a source's record cannot be used; called with its domain and the record."""
+
+
+def secure_request(round: Round, stage: str, remedy: str, sent: Layers | None = None) -> TrainRequest:
+    """Return the request of a stage; the `remedy` tells whoever serves a source that cannot answer it."""
+    request = TrainRequest(round.arrays, {**round.config, SECURE: stage})
+    records = {} if sent is None else {SECURE: to_record(sent)}
+    return request.adding(records=records, expects={SECURE: "any"}, requires={SECURE: remedy})
+
+
+class SecureSum:
+    """The sum of a round, of `size` numbers from each source, over `fewest` sources or more; see `total`."""
+
+    def __init__(self, round: Round, size: int, remedy: str, fewest: int = 2) -> None:
+        self.round, self.size, self.remedy = round, size, remedy
+        self.nodes = {node.domain: node for node in round.sources}
+        self.least = max(threshold(len(self.nodes)), fewest)
+
+    def total(self, sources: Sources) -> tuple[Words, dict[str, ClientUpdate]]:
+        """Return the sum, and the updates of the sources whose numbers are in it.
+
+        Parameters
+        ----------
+        sources : Sources
+            The replies to the first stage, ``keys``.
+
+        Raises
+        ------
+        BadReplyError
+            If too few sources are left, half of them or less, or a secret cannot be found from its shares.
+        """
+        told = Counter(key for update in sources.values() for key in to_bytes(update.extra[SECURE]).values())
+        keys = self._checked(KEYS, sources, partial(_check_keys, told))
+        pairs = from_bytes({name: pair[SHARING] + pair[MASKING] for name, pair in keys.items()})
+        replies = self._ask(SHARES, dict.fromkeys(keys, pairs))
+        shared = self._checked(SHARES, replies, partial(_check_shares, set(keys)))
+        updates = self._ask(MASKED, {name: _passed_on(shared, name) for name in shared})
+        masked = self._checked(MASKED, updates, self._check_masked)
+        for name in self.round.record["sources"].keys() - masked.keys():
+            del self.round.record["sources"][name]
+        replies = self._ask(UNMASK, dict.fromkeys(masked), **{ACTIVE: list(masked)})
+        held = self._checked(UNMASK, replies, partial(_check_revealed, set(shared)))
+        total = np.zeros(self.size, np.uint64)
+        for name, entries in masked.items():
+            seed = _secret(name, held, len(keys), digest_of, shared[name][DIGEST])
+            total += np.frombuffer(entries[SUMS], np.uint64) - key_stream(seed, self.size)
+        active = {name: keys[name][MASKING] for name in masked}
+        for name in shared.keys() - masked.keys():
+            secret = _secret(name, held, len(keys), public_of, keys[name][MASKING])
+            total += masks_of_pairs(name, secret, active, self.size)
+        return total, {name: updates[name] for name in masked}
+
+    def _ask(self, stage: str, sent: Mapping[str, Layers | None], **config: Any) -> Sources:
+        request = partial(secure_request, self.round, stage, self.remedy)
+        asked = {self.nodes[name]: request(record).adding(config=config) for name, record in sent.items()}
+        return self.round.exchange(asked)[1]
+
+    def _checked(self, stage: str, replies: Sources, check: Check) -> dict[str, Bytes]:
+        """Return the records of replies; those that a check refuses are dropped."""
+        found = {}
+        for name, update in replies.items():
+            entries = to_bytes(update.extra[SECURE])
+            try:
+                check(name, entries)
+                found[name] = entries
+            except ValueError as error:
+                self.round.drop(name, BadReplyError(str(error)))
+        if len(found) < self.least:
+            usable = f"{len(found)} of {len(self.nodes)} sources have usable"
+            raise BadReplyError(f"{usable} '{stage}', masked sums need {self.least}")
+        return found
+
+    def _check_masked(self, _name: str, entries: Bytes) -> None:
+        if len(entries.get(SUMS, b"")) != 8 * self.size:
+            raise ValueError(f"its masked sums are not {self.size} words")
+
+
+def _passed_on(shared: Mapping[str, Bytes], name: str) -> Layers:
+    return from_bytes({other: shared[other][f"{TO}{name}"] for other in shared if other != name})
+
+
+def _check_keys(told: Mapping[bytes, int], _name: str, entries: Bytes) -> None:
+    for name in (SHARING, MASKING):
+        check_public(entries.get(name, b""))
+        if told[entries[name]] > 1:
+            raise ValueError(f"its public key '{name}' is not its own, another one is the same")
+
+
+def _check_shares(names: set[str], name: str, entries: Bytes) -> None:
+    expected = {DIGEST, *(f"{TO}{other}" for other in names if other != name)}
+    if entries.keys() != expected or max(map(len, entries.values())) > LONGEST:
+        raise ValueError("its shares are not one for each of the others")
+
+
+def _check_revealed(names: set[str], _name: str, entries: Bytes) -> None:
+    if entries.keys() != names or {len(share) for share in entries.values()} != {SHARE}:
+        raise ValueError(f"it does not reveal a share of {SHARE} bytes of each source")
+
+
+def _secret(
+    name: str, revealed: Mapping[str, Bytes], sources: int, told_of: Callable[[bytes], bytes], told: bytes
+) -> bytes:
+    """Return the secret of which a source has `told`, from the first shares that come to it."""
+    shares = [entries[name] for entries in revealed.values()]
+    for chosen in islice(combinations(shares, threshold(sources)), TRIES):
+        try:
+            secret = combine_shares(list(chosen))
+            if told_of(secret) == told:
+                return secret
+        except ValueError:
+            continue
+    raise BadReplyError(f"a secret of '{name}' does not follow from the shares of {', '.join(revealed)}")

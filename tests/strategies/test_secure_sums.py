@@ -1,0 +1,310 @@
+"""Secure sums, server and sources together: every loss, every forged reply, and what a server may ask."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message, RecordDict
+
+from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.secure_sums import SecureSums
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.strategies.base import BadReplyError, Node, Round
+from fda_flower.strategies.secure_sums import SecureSum, secure_request
+from fda_flower.wire import secure_sums as wire
+from fda_flower.wire.internals import numbered
+from fda_flower.wire.protocol import TrainReply, TrainRequest, read_request, to_layers, to_record
+from fda_flower.wire.secure_sums import KEYS, MASKED, SECURE, SHARES, STAGES, UNMASK, encode
+
+pytestmark = pytest.mark.usefixtures("bare_replies")
+SIZE = 7
+
+
+class Federation:
+    """Sources with numbers of their own; some are lost at a stage, some change what they send."""
+
+    def __init__(self, names="abc", lost=None, forged=None, seed=0, size=SIZE):
+        self.rng: Any = np.random.default_rng(seed)
+        self.nodes = [Node(i + 2, name, False) for i, name in enumerate(names)]
+        self.names = {node.id: node.domain for node in self.nodes}
+        self.numbers = {name: self.rng.normal(0, 1e4, size) for name in names}
+        self.states = {name: OwnState(RecordDict()) for name in names}
+        self.lost, self.forged = lost or {}, forged or {}
+        self.replied: dict[tuple[str, str], dict] = {}
+        self.number, self.size = 0, size
+
+    def answer(self, message):
+        request = read_request(message.content)
+        name, stage = self.names[message.metadata.dst_node_id], request.config[SECURE]
+        record = SecureSums(self.states[name]).answer(request, lambda: self.numbers[name])[SECURE]
+        record = self.forged.get((name, stage), lambda each: each)(dict(record))
+        self.replied[name, stage] = record
+        reply = TrainReply(to_layers(request.arrays), 10, {}, {SECURE: record})
+        return Message(reply.content(request.arrays), reply_to=message)
+
+    def send(self, messages):
+        """Answer in any order; a source that refuses is as one that is lost."""
+        replies = []
+        for message in numbered(messages):
+            stage = read_request(message.content).config[SECURE]
+            if self.lost.get(self.names[message.metadata.dst_node_id]) != stage:
+                replies.append(self.answer(message))
+        return [replies[i] for i in self.rng.permutation(len(replies))]
+
+    def run(self):
+        """The sum of one more round, and who is in it."""
+        self.number += 1
+        arrays = to_record({"w": np.zeros(1, np.float32)})
+        record: dict[str, Any] = {"sources": {}, "dropped": [], "bytes-received": 0}
+        config = {"server-round": self.number}
+        self.round = Round(self.number, False, self.nodes, arrays, config, record, self.send)
+        request = secure_request(self.round, KEYS, "remedy")
+        _, sources = self.round.exchange(dict.fromkeys(self.nodes, request))
+        total, updates = SecureSum(self.round, self.size, "remedy").total(sources)
+        assert list(record["sources"]) == sorted(updates)
+        return total, "".join(updates)
+
+    def open_sum(self, names):
+        return np.sum([encode(self.numbers[name]) for name in names], axis=0, dtype=np.uint64)
+
+    @property
+    def dropped(self):
+        return {each["domain"]: each["reason"] for each in self.round.record["dropped"]}
+
+
+def check(federation, names):
+    total, active = federation.run()
+    assert active == names
+    np.testing.assert_array_equal(total, federation.open_sum(names))
+
+
+@pytest.mark.parametrize("stage", [None, *STAGES])
+def test_any_one_source_may_be_lost_at_any_stage(stage):
+    for name in "abc":
+        left = "abc" if stage in (None, UNMASK) else "abc".replace(name, "")
+        check(Federation(lost={name: stage}), left)
+
+
+def test_secrets_may_be_kept_in_files(tmp_path):
+    federation = Federation(lost={"b": MASKED})
+    federation.states = {name: OwnState(RecordDict(), tmp_path / name) for name in "abc"}
+    check(federation, "ac")
+    check(federation, "ac")
+    files = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {f"{name}/secure-sums.safetensors" for name in "abc"}
+
+
+def losses(runs):
+    """Random sources lost at random stages, less than half of them."""
+    rng = np.random.default_rng(0)
+    for seed in range(runs):
+        names = "abcdef"[: rng.integers(3, 7)]
+        count = rng.integers(0, (len(names) - 1) // 2 + 1)
+        yield seed, names, {str(name): str(rng.choice(STAGES)) for name in rng.permutation([*names])[:count]}
+
+
+@pytest.mark.parametrize("runs", [20, pytest.param(1000, marks=pytest.mark.slow)])
+def test_the_sum_is_the_open_one_to_the_bit_whoever_is_lost(runs):
+    for seed, names, lost in losses(runs):
+        left = "".join(name for name in names if lost.get(name) in (None, UNMASK))
+        check(Federation(names, lost, seed=seed), left)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(("names", "lost"), [("abc", "ab"), ("abcd", "bd")])
+def test_with_half_of_the_sources_lost_the_round_is_held(stage, names, lost):
+    with pytest.raises(
+        BadReplyError, match=f"{len(names) - 2} of {len(names)} sources have usable '{stage}'"
+    ):
+        Federation(names, dict.fromkeys(lost, stage)).run()
+
+
+def test_masks_are_new_in_each_round_and_look_random():
+    federation = Federation(size=500)
+    seen = []
+    for _ in range(3):
+        federation.run()
+        seen.append(federation.replied["a", MASKED]["sums"])
+    words = np.concatenate(seen)
+    assert len(np.unique(words)) == words.size
+    bits = np.unpackbits(words.view(np.uint8)).reshape(-1, 64)
+    deviations = (bits.mean(axis=0) - 0.5) / (0.5 / np.sqrt(len(bits)))
+    assert np.abs(deviations).max() < 4.5, "each bit is 1 as often as 0"
+    bytes_ = np.bincount(words.view(np.uint8), minlength=256)
+    expected = words.size * 8 / 256
+    chi = float(np.square(bytes_ - expected).sum() / expected)
+    assert abs(chi - 255) < 5 * np.sqrt(2 * 255)
+
+
+def test_what_the_server_gets_before_the_last_stage_does_not_sum_up():
+    federation = Federation()
+    federation.run()
+    masked = sum(federation.replied[name, MASKED]["sums"] for name in "abc")
+    assert (masked != federation.open_sum("abc")).all(), "each has a mask of its own, too"
+
+
+def changed(name, value):
+    return lambda record: {**record, name: np.asarray(value)}
+
+
+def without(name):
+    return lambda record: {key: value for key, value in record.items() if key != name}
+
+
+POINT = np.frombuffer(b"\x04" + bytes(64), np.uint8)
+NONSENSE = np.zeros(wire.SHARE, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("stage", "change", "left"),
+    [
+        (KEYS, without("masking"), "ac"),
+        (KEYS, changed("sharing", POINT), "ac"),
+        (KEYS, changed("sharing", POINT[:-1]), "ac"),
+        (KEYS, lambda record: {**record, "masking": record["sharing"]}, "ac"),
+        (SHARES, without("to.a"), "ac"),
+        (SHARES, without("digest"), "ac"),
+        (SHARES, changed("to.a", np.zeros(2000, np.uint8)), "ac"),
+        (MASKED, changed("sums", np.zeros(SIZE - 1, np.uint64)), "ac"),
+        (MASKED, without("sums"), "ac"),
+        (UNMASK, without("a"), "abc"),
+        (UNMASK, changed("a", NONSENSE), "abc"),
+        (UNMASK, changed("a", NONSENSE[:-1]), "abc"),
+        (UNMASK, changed("c", [4, 0, 0, 0, *[9] * 48]), "abc"),
+    ],
+)
+def test_a_hostile_reply_is_dropped_or_does_no_harm(stage, change, left):
+    def change_bytes(record):
+        return {
+            name: array if name == "sums" else array.astype(np.uint8)
+            for name, array in change(record).items()
+        }
+
+    federation = Federation(forged={("b", stage): change_bytes})
+    check(federation, left)
+    assert set(federation.dropped) <= {"b"}
+
+
+def other_secret(record):
+    return {**record, "a": record["b"]}
+
+
+@pytest.mark.parametrize("change", [changed("a", NONSENSE), other_secret])
+def test_with_two_forged_shares_the_round_is_held(change):
+    forged = {(name, UNMASK): change for name in "bc"}
+    with pytest.raises(BadReplyError, match="'a'"):
+        Federation(forged=forged).run()
+
+
+def test_a_source_that_sends_the_keys_of_another_is_dropped_with_it():
+    federation = Federation("abcde")
+    federation.forged["b", KEYS] = lambda _: federation.replied["a", KEYS]
+    check(federation, "cde")
+    assert set(federation.dropped) == {"a", "b"}
+
+
+def test_shares_that_a_source_cannot_read_are_refused_by_it():
+    federation = Federation(forged={("b", SHARES): changed("to.a", NONSENSE)})
+    with pytest.raises(RunError) as caught:
+        federation.run()
+    assert (caught.value.thing, caught.value.value) == ("masked sums", "b")
+
+
+def test_shares_that_the_server_sends_back_to_their_source_are_refused_by_it():
+    federation = Federation()
+    federation.forged["b", SHARES] = lambda record: {
+        **record,
+        "to.a": federation.replied["a", SHARES]["to.b"],
+    }
+    federation.rng = Ordered()
+    with pytest.raises(RunError) as caught:
+        federation.run()
+    assert caught.value.value == "b"
+
+
+class Ordered:
+    """Replies arrive in the order of the messages."""
+
+    permutation = staticmethod(range)
+
+
+class Asked:
+    """One source of three, asked by a server of any kind; it gets what it should of the others."""
+
+    def __init__(self, before=UNMASK):
+        self.federation = Federation(lost={"c": before})
+        self.federation.run()
+        self.state = self.federation.states["c"]
+
+    def kept(self):
+        found = self.state.load(SECURE)
+        assert found is not None
+        return {name: array.tobytes() for name, array in found[0].items()}
+
+    def __call__(self, stage, number=1, sent=None, **config):
+        records = {} if sent is None else {SECURE: to_record(sent)}
+        request = TrainRequest(to_record({}), {SECURE: stage, "server-round": number, **config}, records)
+        return SecureSums(self.state).answer(request, lambda: np.zeros(SIZE))[SECURE]
+
+
+@pytest.mark.parametrize(
+    "active", [["c"], ["c", "c"], ["a", "b"], ["a", "c", "x"], []], ids=lambda names: "".join(names) or "none"
+)
+def test_a_source_does_not_help_to_unmask_less_than_two(active):
+    ask = Asked()
+    with pytest.raises(RunError) as caught:
+        ask(UNMASK, active=active)
+    assert caught.value.value == sorted(set(active))
+
+
+def test_a_source_reveals_one_secret_of_each_and_only_once():
+    ask = Asked()
+    kept = ask.kept()
+    revealed = {name: array.tobytes() for name, array in ask(UNMASK, active=["a", "c"]).items()}
+    kinds = {"a": "seed-share", "b": "key-share", "c": "seed-share"}
+    assert revealed == {name: kept[f"{kind}.{name}"] for name, kind in kinds.items()}
+    with pytest.raises(RunError):
+        ask(UNMASK, active=["b", "c"])
+    assert ask.kept() == {}, "its secrets are gone"
+
+
+@pytest.mark.parametrize(("stage", "number"), [(SHARES, 1), (MASKED, 1), (UNMASK, 2)])
+def test_a_source_answers_in_the_order_of_the_stages(stage, number):
+    ask = Asked()
+    with pytest.raises(RunError) as caught:
+        ask(stage, number, active=["a", "c"])
+    assert caught.value.value == stage
+
+
+@pytest.mark.parametrize("case", ["alone", "twice", "one key", "another's"])
+def test_a_source_shares_its_secrets_with_different_sources_alone(case):
+    ask = Asked(before=SHARES)
+    pairs = {}
+    for name in "abc":
+        told = ask.federation.replied[name, KEYS]
+        pairs[name] = np.concatenate([told["sharing"], told["masking"]])
+    sent = {
+        "alone": {"c": pairs["c"]},
+        "twice": {**pairs, "d": pairs["a"]},
+        "one key": {**pairs, "a": np.tile(pairs["a"][: wire.PUBLIC], 2)},
+        "another's": {name: pairs[name] for name in "ab"},
+    }[case]
+    with pytest.raises(RunError) as caught:
+        ask(SHARES, sent=sent)
+    assert caught.value.value == sorted(sent)
+
+
+def test_a_source_masks_nothing_without_the_shares_of_others():
+    ask = Asked(before=MASKED)
+    with pytest.raises(RunError) as caught:
+        ask(MASKED, sent={})
+    assert caught.value.value == []
+
+
+def test_numbers_that_do_not_fit_are_refused():
+    for number in (3e9, np.nan, -np.inf):
+        with pytest.raises(ConfigError) as caught:
+            encode(np.array([1.0, number]))
+        assert caught.value.thing == "masked sums"
+    most = np.full(1, wire.LARGEST - 1)
+    assert wire.decode(encode(-most) * np.uint64(wire.MOST)) == -most * wire.MOST
