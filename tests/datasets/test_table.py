@@ -301,6 +301,7 @@ def test_a_text_becomes_tokens_after_the_standardised_columns_which_are_as_witho
     assert split.train.x[:, 2].unique().tolist() == [101], "the mark of a text's beginning"
     again = Preparation.from_json(json.loads(json.dumps(split.preparation.to_json())))
     assert again == split.preparation
+    assert torch.equal(one(tmp_path / "both", text="note", categorical="onehot").train.x, split.train.x)
     alone = one(write(tmp_path / "alone", header="note,label", rows=[row[2:] for row in rows]), text="note")
     assert torch.equal(alone.train.x, split.train.x[:, 2:])
     assert (alone.features, alone.preparation.mean) == (("note",), ())
