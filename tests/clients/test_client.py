@@ -71,7 +71,7 @@ def equal(first, second):
 
 def test_all_clients_are_here():
     assert {SourceClient, TargetClient, DittoTarget, MixtureTarget} < set(KINDS.values())
-    assert len(KINDS) == 17
+    assert len(KINDS) == 20
 
 
 @every_client
