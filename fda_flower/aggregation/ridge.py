@@ -35,9 +35,9 @@ from fda_flower.aggregation.updates import Layers
 Array = NDArray[np.float64]
 
 Paths = Literal["both", "shrunk", "target", "sources", "pooled"]
-PATHS: tuple[Paths, ...] = get_args(Paths)
 """Which heads are averaged: those of both paths, or of *shrunk* alone; with ``a = 0``, which is the target
 alone; ``W_S`` alone; or ``c = 1`` alone, all rows pooled."""
+PATHS: tuple[Paths, ...] = get_args(Paths)
 
 STRENGTHS = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """``λ`` of the heads on the path *shrunk*."""
