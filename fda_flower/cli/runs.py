@@ -161,7 +161,8 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str]:
     if spent := result.summary.get("privacy"):
         domain, told = max(spent.items(), key=lambda item: item[1]["epsilon"])
         lines.append(
-            f"Privacy: the largest ε is {told['epsilon']:.4g}, of {escape(domain)} (δ = {told['delta']:g})"
+            f"Privacy: the largest ε is {told['epsilon']:.4g}, of {escape(domain)} "
+            f"(δ = {told['delta']:g}{', for each patient' if 'unit' in told else ''})"
         )
     if faults := _faults(wanted, result.history):
         lines.append(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)")

@@ -15,6 +15,7 @@ from fda_flower.aggregation import (
     Paths,
     RidgeFit,
     Sums,
+    change_of_patient,
     fit_ridge,
     fit_temperature,
     to_targets,
@@ -25,10 +26,11 @@ from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import measure, paired_interval, paired_shares
+from fda_flower.wire import protocol
 from fda_flower.wire.protocol import TrainReply, TrainRequest, read_request, to_layers
 from fda_flower.wire.secure_sums import SECURE
 
-SUMS, SOURCES, PATHS = "sums", "sources", "paths"
+SUMS, SOURCES, PATHS = protocol.SUMS, "sources", "paths"
 SHARE, SOURCE_WEIGHT, WEIGHT, TEMPERATURE = "share", "source-weight", "weight", "temperature"
 HELD_OUT, FEWEST = "held-out", "fewest-labels"
 """Names on the wire: the setting that asks for sums, and the record with them; the record in which the target
@@ -48,6 +50,8 @@ SMALLEST = 1e-6
 
 Array = NDArray[np.float64]
 Records = dict[str, Layers]
+Samples = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
+"""Rows, labels, and the patient of each row or, if each is another one, None."""
 
 
 @dataclass(frozen=True)
@@ -170,12 +174,27 @@ def _figure(outputs: Array, labels: NDArray[Any]) -> float:
     return found.get("r2" if regression else "accuracy", np.nan)
 
 
+def open_sums(rows: NDArray[Any], labels: NDArray[Any], classes: int | None) -> Sums:
+    """Return the sums over rows; labels without `classes` are numbers."""
+    return Sums.of(rows, np.asarray(labels, np.float64) if classes is None else to_targets(labels, classes))
+
+
+def source_sums(request: TrainRequest, samples: Samples, classes: int | None) -> dict[str, NDArray[Any]]:
+    """Return a source's record of sums; where its site protects patients, with what one of them changes."""
+    rows, labels, groups = samples
+    if classes is None or not request.config.get(protocol.OF_PATIENTS):
+        return open_sums(rows, labels, classes).to_arrays()
+    arrays = Sums.of_patients(rows, to_targets(labels, classes), groups).to_arrays(np.float64)
+    return {**arrays, protocol.CHANGE: np.array(change_of_patient(classes))}
+
+
 def ridge_reply(
     message: Message,
     rows: NDArray[Any],
     labels: NDArray[Any],
     classes: int | None = None,
     state: RecordDict | None = None,
+    groups: NDArray[Any] | None = None,
 ) -> Message:
     """Answer a train message of `fda_flower.strategies.Ridge`, in a project of your own.
 
@@ -191,6 +210,9 @@ def ridge_reply(
         The number of classes. Default: the labels are numbers.
     state : RecordDict, optional
         The ``state`` of Flower's context, needed by ``Ridge(secure=True)``.
+    groups : array, optional
+        The patient of each row, shape ``(n,)``, for a site whose ``dp-unit`` is ``patient``. Default: each
+        row is another patient.
 
     Returns
     -------
@@ -209,18 +231,20 @@ def ridge_reply(
     else:
         labels = np.asarray(labels, np.int64)
     own_state = None if state is None else OwnState(state)
-    reply = _reply(request, rows, labels, classes, own_state)
+    reply = _reply(request, (rows, labels, groups), classes, own_state)
     return Message(reply.content(request.arrays), reply_to=message)
 
 
-def source_records(request: TrainRequest, own_state: OwnState | None, sums: Callable[[], Sums]) -> Records:
+def source_records(
+    request: TrainRequest, own_state: OwnState | None, samples: Callable[[], Samples], classes: int | None
+) -> Records:
     """Return the records of a source's reply: its sums, as they are or masked, as the message asks."""
     if SECURE not in request.config:
-        return {SUMS: sums().to_arrays()}
+        return {SUMS: source_sums(request, samples(), classes)}
     if own_state is None:
         remedy = "give ridge_reply the context's state"
         raise ConfigError("the server asks for masked sums", thing="state", value=None, remedy=remedy)
-    return SecureSums(own_state).answer(request, lambda: _to_mask(sums()))
+    return SecureSums(own_state).answer(request, lambda: _to_mask(open_sums(*samples()[:2], classes)))
 
 
 def _to_mask(sums: Sums) -> Array:
@@ -236,15 +260,13 @@ def _to_mask(sums: Sums) -> Array:
 
 def _reply(
     request: TrainRequest,
-    rows: NDArray[Any],
-    labels: NDArray[Any],
+    samples: Samples,
     classes: int | None,
     own_state: OwnState | None,
 ) -> TrainReply:
-    model = to_layers(request.arrays)
+    model, (rows, labels, _) = to_layers(request.arrays), samples
     if SOURCES not in request.records:
-        targets = labels if classes is None else to_targets(labels, classes)
-        records = source_records(request, own_state, lambda: Sums.of(rows, targets))
+        records = source_records(request, own_state, lambda: samples, classes)
         return TrainReply(model, len(rows), {}, records)
     sent = to_layers(request.records[SOURCES])  # type: ignore[arg-type]
     fitted = fit_target(rows, labels, sent, request.config[PATHS])

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import Layers, Sums, shape_of_head, to_targets
+from fda_flower.aggregation import Layers, Sums, shape_of_head
 from fda_flower.clients.client import Settings, SourceClient, TargetClient
 from fda_flower.clients.local_ridge import (
     ALONE,
@@ -19,14 +19,17 @@ from fda_flower.clients.local_ridge import (
     TOGETHER,
     TOTAL,
     Array,
+    Samples,
     TargetHead,
     compare,
     fit_site,
     fit_target,
+    open_sums,
     placed,
     source_records,
 )
 from fda_flower.clients.on_features import OnFeatures
+from fda_flower.errors import invalid
 from fda_flower.prediction.predictors import Single
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import TrainReply, TrainRequest, to_layers
@@ -41,12 +44,13 @@ class OnRows(OnFeatures):
         features, labels = self.features(model, config)
         return np.hstack([features, np.ones((len(features), 1))]), labels
 
-    def sums(self, model: Layers, config: Settings) -> Sums:
-        """Return the sums over its rows."""
-        rows, labels = self.rows(model, config)
-        numbers = labels.dtype.kind == "f"
-        targets = labels.astype(np.float64) if numbers else to_targets(labels, shape_of_head(model)[0])
-        return Sums.of(rows, targets)
+    def samples(self, model: Layers, config: Settings) -> Samples:
+        """Return `rows`, and the patient of each, if there are groups."""
+        return *self.rows(model, config), self.groups()
+
+    def outputs(self, model: Layers) -> int | None:
+        """Return the number of classes, None for labels that are numbers."""
+        return None if self.domain.train.y.is_floating_point() else shape_of_head(model)[0]
 
 
 class RidgeSource(OnRows, SourceClient):
@@ -60,8 +64,13 @@ class RidgeSource(OnRows, SourceClient):
         """
         if request.config.keys().isdisjoint({SUMS, SECURE}):
             return super().local_train(request)
-        sums = partial(self.sums, self.received(request), request.config)
-        return self.replying(request, source_records(request, self.own_state, sums))
+        model = self.received(request)
+        samples = partial(self.samples, model, request.config)
+        records = source_records(request, self.own_state, samples, self.outputs(model))
+        if self.domain.preparation is not None and self.domain.preparation.fitted:
+            for record in records.values():
+                record.pop(protocol.CHANGE, None)  # one patient more changes the rows of all
+        return self.replying(request, records)
 
 
 class RidgeSite(RidgeSource):
@@ -73,12 +82,18 @@ class RidgeSite(RidgeSource):
     """
 
     def local_train(self, request: TrainRequest) -> TrainReply:
-        """Return the model as received; with ``total`` also figures, after the head is published."""
+        """Return the model as received; with ``total`` also figures, after the head is published.
+
+        A `ConfigError` says that the site protects its patients: the sums it takes off have no noise.
+        """
+        if request.config.get(protocol.OF_PATIENTS):
+            why = "but where every site is a target, it would take its open sums off those with noise"
+            raise invalid("dp-unit", "patient", "name one target", why)
         if TOTAL not in request.records:
             return super().local_train(request)
         model, config = self.received(request), request.config
         rows, labels = self.rows(model, config)
-        own = self.sums(model, config).rounded()
+        own = open_sums(rows, labels, self.outputs(model)).rounded()
         outputs, features = shape_of_head(model)
         sent = to_layers(request.records[TOTAL])  # type: ignore[arg-type]
         fitted = fit_site(rows, labels, Sums.from_arrays(sent, features + 1, outputs), own, config[PATHS])

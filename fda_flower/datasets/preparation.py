@@ -110,6 +110,11 @@ class Preparation(ABC):
 
     kind: ClassVar[str]
 
+    @property
+    def fitted(self) -> bool:
+        """Whether it follows from the domain's samples: each of them then has a part in the inputs of all."""
+        return False
+
     @abstractmethod
     def apply(self, raw: Any) -> Tensor:
         """Return the inputs of raw samples, as `Samples` holds them in ``x``."""
@@ -207,6 +212,11 @@ class TablePreparation(Preparation):
         named = tuple((baseline or {}).items())
         known_words = tuple(listed.items())
         return cls(columns, tuple(mean.tolist()), spread, fill, known_words, baseline=named, text=text)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether there are numbers or categories; texts are taken as they are."""
+        return bool(self.columns)
 
     @property
     def raw(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from fda_flower.models import (
 from fda_flower.models.devices import check_device, check_precision
 from fda_flower.models.own import may_import
 from fda_flower.names import known_name, read_options, split_options
-from fda_flower.runs.methods import Method, find_method, method_names, of_every_site
+from fda_flower.runs.methods import METHODS, Method, find_method, method_names, of_every_site
 from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings, as_flower
 from fda_flower.site.config import PrivacySettings
 
@@ -165,12 +165,24 @@ class RunConfig(RunSettings):
             raise invalid("model", self.model, remedy, f"which does not read the text of column '{column}'")
 
     def _check_privacy(self) -> None:
+        if self.privacy.of_patients:
+            self._check_patients()
         if self.privacy.on and self.entry.centralised:
             why = f"but '{self.method}' has all data in one place: no client sends anything, leave it out"
             raise ConfigError(f"dp-clip is {self.dp_clip:g}, {why}", thing="dp-clip", value=self.dp_clip)
         if self.privacy.private and self.held_out is not None and self.held_out.in_turn:
             why = "which takes several runs, whose ε would add up"
             raise invalid("validation", self.validation, "hold out a share, such as 0.2", why)
+
+    def _check_patients(self) -> None:
+        if self.entry.centralised or not self.entry.strategy_class.of_patients:
+            able = [name for name, each in METHODS.items() if each.strategy_class.of_patients]
+            why = f"but what '{self.method}' sends has no noise that protects a patient"
+            raise invalid("dp-unit", self.dp_unit, f"choose the method {' or '.join(able)}", why)
+        if not self.privacy.allows_model:
+            why = "but with dp-unit patient the target sends the head that it has fitted without noise"
+            remedy = "if it accepts that, give dp-allow 'arrays,*'; the sources' sums have noise all the same"
+            raise invalid("dp-allow", self.dp_allow, remedy, why)
 
     def _check_method(self) -> None:
         from fda_flower.strategies.hooks import COMMON
@@ -190,6 +202,8 @@ class RunConfig(RunSettings):
                 why = f"but '{self.dataset}' is a regression, which has no classes"
             raise invalid("class-weights", self.class_weights, "leave it out", why)
         strategy = self.strategy
+        if self.privacy.of_patients and strategy.without_patients is not None:
+            raise invalid("dp-unit", self.dp_unit, "leave one of the two out", strategy.without_patients)
         strategy.model_average.check(self.rounds)
         folds = 0 if self.held_out is None else self.held_out.folds
         check_selection(what, strategy, self.validation, folds, self.select_by, self.patience)

@@ -286,6 +286,9 @@ class RunSettings:
     wait_seconds: float = _limit(60.0, "Seconds to wait for the clients at the start.", **_TIME)
     query_timeout: float = _limit(30.0, "Seconds that a client has to tell who it is.", **_TIME)
     round_timeout: float = _limit(3600.0, "Seconds that a client has for its reply.", strategy=False, **_TIME)
+    dp_unit: str = _privacy(
+        "site", "What noise protects: site (all of a client's data, as one) or patient (each of them)."
+    )
     dp_clip: float | None = _privacy(
         None, "Limit for the norm of what a client's reply tells of its data.", shown="none"
     )

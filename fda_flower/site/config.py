@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 LOCAL, NOISE = "local", "noise"
 """What becomes of BatchNorm's running statistics."""
 
+SITE, PATIENT = "site", "patient"
+"""Units of privacy: all data of a site, as one, or those of each patient."""
+
 NONE, FIGURES, FULL = "none", "figures", "full"
 """What an evaluation's reply tells."""
 
@@ -26,6 +29,8 @@ class PrivacySettings:
 
     Attributes
     ----------
+    dp_unit : {"site", "patient"}
+        What is protected: all of the site's data, as one, or each patient.
     dp_clip : float, optional
         ``C``, the limit for the norm of what is sent.
     dp_noise : float
@@ -39,7 +44,8 @@ class PrivacySettings:
     dp_report : {"none", "figures", "full"}
         What leaves of an evaluation, without noise: the number of samples, with the figures, or all.
     dp_allow : str
-        Metrics of train replies that leave without noise, such as ``"train-loss,contribution-*"``.
+        Metrics of train replies that leave without noise, such as ``"train-loss,contribution-*"``; and with
+        the unit ``patient`` also ``arrays``, by this name alone: a model.
 
     Raises
     ------
@@ -52,6 +58,7 @@ class PrivacySettings:
     (True, False)
     """
 
+    dp_unit: str = SITE
     dp_clip: float | None = None
     dp_noise: float = 0.0
     dp_delta: float = 1e-5
@@ -68,21 +75,39 @@ class PrivacySettings:
             raise invalid("dp-noise", self.dp_noise, "it must be a number of at least 0")
         if not 0 < self.dp_delta < 1:
             raise invalid("dp-delta", self.dp_delta, "it must be between 0 and 1, such as 1e-5")
+        check_choice("dp-unit", self.dp_unit, (SITE, PATIENT))
         check_choice("dp-buffers", self.dp_buffers, (LOCAL, NOISE))
         check_choice("dp-report", self.dp_report, (NONE, FIGURES, FULL))
         if self.max_epsilon is not None and self.dp_noise == 0:
             why = "but dp-noise is 0, which has no finite ε"
             raise invalid("max-epsilon", self.max_epsilon, "give dp-noise, such as 1.0", why)
+        if self.of_patients:
+            self._check_patients()
         if not self.on:
             why = "but without dp-clip replies are sent unchanged"
             for each in fields(self):
                 if (value := getattr(self, each.name)) != each.default:
                     raise invalid(each.name.replace("_", "-"), value, "give dp-clip, such as 1.0", why)
 
+    def _check_patients(self) -> None:
+        why = "but dp-unit is patient"
+        if not self.private:
+            remedy = "give dp-noise, such as 1.08, whose ε is 4"
+            raise invalid("dp-unit", self.dp_unit, remedy, "but dp-noise is 0, which protects nobody")
+        if self.dp_clip is not None:
+            raise invalid("dp-clip", self.dp_clip, "leave it out", f"{why}, whose rows have a norm as it is")
+        if self.dp_buffers != LOCAL:
+            raise invalid("dp-buffers", self.dp_buffers, "leave it out", f"{why}, and no statistics are sent")
+
+    @property
+    def of_patients(self) -> bool:
+        """Whether each patient is protected, not the site as one."""
+        return self.dp_unit == PATIENT
+
     @property
     def on(self) -> bool:
         """Whether replies are changed at all."""
-        return self.dp_clip is not None
+        return self.dp_clip is not None or self.of_patients
 
     @property
     def private(self) -> bool:
@@ -91,7 +116,16 @@ class PrivacySettings:
 
     def allows(self, metric: str) -> bool:
         """Return whether the site lets a metric leave without noise."""
-        return any(fnmatchcase(metric, pattern.strip()) for pattern in self.dp_allow.split(","))
+        return any(fnmatchcase(metric, pattern) for pattern in self._allowed)
+
+    @property
+    def allows_model(self) -> bool:
+        """Whether it lets a model leave without noise; ``*`` is not enough."""
+        return self.of_patients and "arrays" in self._allowed
+
+    @property
+    def _allowed(self) -> list[str]:
+        return [pattern.strip() for pattern in self.dp_allow.split(",")]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Layers
 from fda_flower.errors import RunError
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
+from fda_flower.site.config import PATIENT, SITE
 
 Randomness = Callable[[int], bytes]
 """Returns so many random bytes: ``os.urandom``, or in a simulation a generator's ``bytes``."""
@@ -112,6 +113,11 @@ class Mechanism:
         cut = float(np.clip(finite(np.array(value)), 0, most))
         self.releases += 1
         return max(cut + float(self._noise((), self.noise * most)), 0.0)
+
+    def normal(self, count: int) -> NDArray[np.float64]:
+        """Return standard normal numbers for one release of a vector whose sensitivity its maker knows."""
+        self.releases += 1
+        return gaussian(count, self.draw)
 
     def _noise(self, shape: tuple[int, ...], deviation: float) -> NDArray[np.float64]:
         if deviation == 0:
@@ -217,12 +223,16 @@ RECORD = "privacy"
 
 @dataclass(frozen=True)
 class Entry:
-    """What a reply has released, with which multiplier; the request is the digest of what was asked."""
+    """What a reply has released, with which multiplier; the request is the digest of what was asked.
+
+    `unit` is what the release protects, the ``site`` or each ``patient``.
+    """
 
     round: int
     request: str
     noise: float
     releases: int
+    unit: str = SITE
 
 
 @dataclass(frozen=True)
@@ -255,13 +265,19 @@ class Ledger:
                 "from a copy"
             ) from error
 
-    def epsilon(self, delta: float, more: Entry | None = None, again: bool = False) -> float:
-        """Return ``ε`` of all that was released, and of `more`; see `spend` for `again`."""
+    def epsilon(
+        self, delta: float, more: Entry | None = None, again: bool = False, unit: str = SITE
+    ) -> float:
+        """Return the unit's ``ε`` of all that was released, and of `more`; see `spend` for `again`.
+
+        A release that protects the site protects each of its patients, too, so that all of them compose for a
+        patient. What protects patients alone has no finite ``ε`` for the site: a `PrivacyError` says so.
+        """
         entries = self.entries()
-        return _epsilon(entries if more is None else _with(entries, more, again), delta)
+        return _epsilon(entries if more is None else _with(entries, more, again), delta, unit)
 
     def spend(self, entry: Entry, delta: float, most: float | None, again: bool = False) -> float:
-        """Add an entry and return the ``ε`` of all; the reply may leave only after that.
+        """Add an entry and return the ``ε`` of all, of the entry's unit; the reply may leave only after that.
 
         Parameters
         ----------
@@ -284,7 +300,7 @@ class Ledger:
         """
         with self._locked():
             entries = _with(self.entries(), entry, again)
-            spent = _epsilon(entries, delta)
+            spent = _epsilon(entries, delta, entry.unit)
             if most is not None and spent > most:
                 raise BudgetError(
                     f"its ε would be {spent:.4g} with the reply, above its max-epsilon {most:g}"
@@ -315,10 +331,13 @@ class Ledger:
 def _read(text: str) -> list[Entry]:
     """Return the entries of a ledger; raise a `ValueError`, or another of Python's, if it is damaged."""
     found: list[dict[str, Any]] = json.loads(text)["released"]
-    entries = [Entry(e["round"], str(e["request"]), e["noise"], e["releases"]) for e in found]
+    entries = [
+        Entry(e["round"], str(e["request"]), e["noise"], e["releases"], e.get("unit", SITE)) for e in found
+    ]
     for entry in entries:
         counts = type(entry.round) is int and type(entry.releases) is int and entry.releases >= 0
-        if not counts or type(entry.noise) not in (int, float) or not 0 < entry.noise < math.inf:
+        noise = type(entry.noise) in (int, float) and 0 < entry.noise < math.inf
+        if not (counts and noise and entry.unit in (SITE, PATIENT)):
             raise ValueError(f"it has the entry {entry}")
     return entries
 
@@ -327,5 +346,10 @@ def _with(entries: list[Entry], entry: Entry, again: bool) -> list[Entry]:
     return entries if again and entry in entries else [*entries, entry]
 
 
-def _epsilon(entries: list[Entry], delta: float) -> float:
+def _epsilon(entries: list[Entry], delta: float, unit: str) -> float:
+    if unit == SITE and any(entry.unit == PATIENT and entry.releases for entry in entries):
+        raise PrivacyError(
+            "its dp-unit is site, but it has sent releases that protect each patient alone, and have no "
+            "finite ε for the site: let dp-unit be patient"
+        )
     return epsilon(((entry.noise, entry.releases) for entry in entries), delta)

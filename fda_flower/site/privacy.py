@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import CountSketch, Layers, find_buffers
+from fda_flower.aggregation import CountSketch, Layers, Sums, find_buffers
 from fda_flower.errors import ConfigError
 from fda_flower.files import checksum, derive_seed
 from fda_flower.metrics import METRICS
-from fda_flower.site.config import FULL, NOISE, NONE, PrivacySettings, SiteConfig
+from fda_flower.site.config import FULL, NOISE, NONE, PATIENT, SITE, PrivacySettings, SiteConfig
 from fda_flower.site.noise import (
     FILE,
     BudgetError,
@@ -54,7 +54,8 @@ HARMLESS = frozenset({"domain", "role", protocol.AGGREGATED_ON})
 class Exchange:
     """One train message's model and settings, and what its reply releases.
 
-    `update` is the change of the parameters that is sent, with its noise.
+    `update` is the change of the parameters that is sent, with its noise; `uncovered` names records that
+    leave without any.
     """
 
     settings: PrivacySettings
@@ -62,6 +63,7 @@ class Exchange:
     model: Layers
     config: Mapping[str, Any]
     update: Arrays = field(default_factory=dict)
+    uncovered: list[str] = field(default_factory=list)
 
     def moved(self, arrays: Layers) -> Arrays:
         """Release the change of some of the model's arrays; return the arrays with it."""
@@ -150,22 +152,55 @@ def gradients(exchange: Exchange, arrays: Arrays) -> Arrays:
     }
 
 
-RECORDS: dict[str, tuple[Callable[[Exchange, Arrays], Arrays], int]] = {
-    protocol.ARRAYS: (trained_model, 1),
-    protocol.GUIDANCE: (guidance, 1),
-    protocol.BATCH_UPDATES: (batch_updates, 1),
-    protocol.GRADIENTS: (gradients, 2),
+def model_without_data(exchange: Exchange, arrays: Arrays) -> Arrays:
+    """Return a model that is the message's own; another one leaves only where the site allows it."""
+    same = _forms(arrays) == _forms(exchange.model)
+    if same and all(np.array_equal(array, exchange.model[name]) for name, array in arrays.items()):
+        return arrays
+    if not exchange.settings.allows_model:
+        raise PrivacyError(
+            "it holds a trained model, which has no noise that protects a patient: choose ridge, which sends "
+            f"sums, or name '{protocol.ARRAYS}' in the site's dp-allow, and the model leaves without noise"
+        )
+    exchange.uncovered.append(protocol.ARRAYS)
+    return arrays
+
+
+def sums(exchange: Exchange, arrays: Arrays) -> Arrays:
+    """Release sums over rows, of which the client says by how much a patient changes them at most."""
+    if protocol.CHANGE not in arrays:
+        raise PrivacyError(
+            f"its '{protocol.SUMS}' do not say by how much one patient changes them: there is no limit for "
+            "labels that are numbers, nor for a table's columns, which follow from the mean of all its rows"
+        )
+    width, outputs = arrays["products"].shape
+    found = Sums.from_arrays(arrays, width, outputs)
+    normal = exchange.mechanism.normal(found.gram.size + found.products.size)
+    return dict(found.noisy(normal, exchange.mechanism.noise * float(arrays[protocol.CHANGE])).to_arrays())
+
+
+Records = Mapping[str, tuple[Callable[[Exchange, Arrays], Arrays], int]]
+
+RECORDS: Mapping[str, Records] = {
+    SITE: {
+        protocol.ARRAYS: (trained_model, 1),
+        protocol.GUIDANCE: (guidance, 1),
+        protocol.BATCH_UPDATES: (batch_updates, 1),
+        protocol.GRADIENTS: (gradients, 2),
+    },
+    PATIENT: {protocol.ARRAYS: (model_without_data, 0), protocol.SUMS: (sums, 1)},
 }
-"""What releases each record of arrays, the model first, and how many releases it takes."""
+"""By unit of privacy: what releases each record of arrays, the model first, and in how many releases."""
 
 
 def planned(settings: PrivacySettings, model: Layers, config: Mapping[str, Any]) -> int:
     """Return how many releases the reply to a train message takes at most."""
-    asked = [protocol.ARRAYS, *(name for name in RECORDS if config.get(name))]
+    records = RECORDS[settings.dp_unit]
+    asked = [protocol.ARRAYS, *(name for name in records if config.get(name))]
     buffers = settings.dp_buffers == NOISE and any(
         model[name].dtype.kind == "f" for name in find_buffers(model)
     )
-    return sum(RECORDS[name][1] for name in asked) + int(buffers)
+    return sum(records[name][1] for name in asked) + int(buffers)
 
 
 def protect_training(content: RecordDict, exchange: Exchange) -> list[str]:
@@ -177,20 +212,22 @@ def protect_training(content: RecordDict, exchange: Exchange) -> list[str]:
     for name in details:
         if exchange.settings.dp_report != FULL:
             content.pop(name, None)
-    known = {*RECORDS, protocol.METRICS, protocol.INFO, *details}
+    records = RECORDS[exchange.settings.dp_unit]
+    known = {*records, protocol.METRICS, protocol.INFO, *details}
     if unknown := sorted(set(content) - known):
+        of = " to one patient" if exchange.settings.of_patients else ""
         raise PrivacyError(
-            f"its record '{unknown[0]}' has no known sensitivity: choose a method that does without it"
+            f"its record '{unknown[0]}' has no known sensitivity{of}: choose a method that does without it"
         )
     uncovered = [name for name in details if name in content]
     uncovered += _protect_metrics(content, exchange.settings)
     _check_info(content)
-    for name, (release, _) in RECORDS.items():
+    for name, (release, _) in records.items():
         if name in content.array_records:
             content[name] = to_record(release(exchange, to_layers(content.array_records[name])))
     if protocol.ARRAYS not in content.array_records:
         raise PrivacyError(f"it has no ArrayRecord '{protocol.ARRAYS}'")
-    return uncovered
+    return [*uncovered, *exchange.uncovered]
 
 
 def protect_evaluation(content: RecordDict, settings: PrivacySettings) -> list[str]:
@@ -346,9 +383,10 @@ class DifferentialPrivacy:
 
     The unit of privacy is the site: all of its data, as one. Of a train reply the update of the parameters,
     batch updates and gradients are released by the Gaussian mechanism, each with a sensitivity of its own;
-    counters and settings leave as they are; the training loss does not leave. A reply that holds anything
-    else becomes an error, as does one that would bring the site's ``ε`` above its budget. Replies to an
-    evaluation hold what the site tells, without noise. The role query passes.
+    counters and settings leave as they are; the training loss does not leave. With the unit ``patient``
+    Ridge's sums alone are released. A reply that holds anything else becomes an error, as does one that would
+    bring the ``ε`` above the site's budget. Replies to an evaluation hold what the site tells, without noise.
+    The role query passes.
 
     Parameters
     ----------
@@ -393,17 +431,18 @@ def _train(site: PrivateSite, message: Message, context: Context, call_next: Cli
     config = dict(protocol.settings_in(content, protocol.CONFIG))
     request = _digest(model, config)
     number = int(str(config.get(protocol.SERVER_ROUND, 0)))
-    entry = Entry(number, request, settings.dp_noise, planned(settings, model, config))
+    entry = Entry(number, request, settings.dp_noise, planned(settings, model, config), settings.dp_unit)
+    if settings.of_patients:
+        content[protocol.CONFIG] = ConfigRecord({**config, protocol.OF_PATIENTS: True})
     if settings.private:
         _check_budget(site, entry)
     reply = call_next(message, context)
     if reply.has_error():
         return reply
-    assert settings.dp_clip is not None, "it is on"
-    mechanism = Mechanism(settings.dp_clip, settings.dp_noise, site.randomness(request))
+    mechanism = Mechanism(settings.dp_clip or 0.0, settings.dp_noise, site.randomness(request))
     uncovered = protect_training(reply.content, Exchange(settings, mechanism, model, config))
     if settings.private:
-        done = Entry(number, request, settings.dp_noise, mechanism.releases)
+        done = replace(entry, releases=mechanism.releases)
         site.ledger.spend(done, settings.dp_delta, settings.max_epsilon, again=site.seed is not None)
     _tell(reply.content, site, uncovered)
     return reply
@@ -419,11 +458,9 @@ def _evaluate(site: PrivateSite, message: Message, context: Context, call_next: 
 
 def _check_budget(site: PrivateSite, entry: Entry) -> None:
     settings, again = site.settings, site.seed is not None
-    if settings.max_epsilon is None:
-        return
-    next_one = site.ledger.epsilon(settings.dp_delta, entry, again)
-    if next_one > settings.max_epsilon:
-        spent = site.ledger.epsilon(settings.dp_delta)
+    next_one = site.ledger.epsilon(settings.dp_delta, entry, again, unit=entry.unit)
+    if settings.max_epsilon is not None and next_one > settings.max_epsilon:
+        spent = site.ledger.epsilon(settings.dp_delta, unit=entry.unit)
         raise BudgetError(
             f"the privacy budget is spent: its ε is {spent:.4g} and would become {next_one:.4g}, above its "
             f"max-epsilon {settings.max_epsilon:g} (δ = {settings.dp_delta:g})"
@@ -435,8 +472,10 @@ def _tell(content: RecordDict, site: PrivateSite, uncovered: list[str]) -> None:
     info = dict(protocol.settings_in(content, protocol.INFO))
     settings = site.settings
     if settings.private:
-        info[protocol.EPSILON] = site.ledger.epsilon(settings.dp_delta)
+        info[protocol.EPSILON] = site.ledger.epsilon(settings.dp_delta, unit=settings.dp_unit)
         info[protocol.DELTA] = settings.dp_delta
+        if settings.of_patients:
+            info[protocol.OF_PATIENTS] = True
         if uncovered:
             info[protocol.UNCOVERED] = uncovered
         log(INFO, "ε of '%s' is %.4g (δ = %g)", site.domain, info[protocol.EPSILON], settings.dp_delta)

@@ -171,6 +171,8 @@ class MethodHooks(ABC):
     """Whether the target evaluates with a model, or a part of one, that it keeps for itself."""
     refused_buffers: ClassVar[Mapping[str, str]] = {}
     """Why the method refuses words of `buffers`; where the target does not train, ``"target"`` always is."""
+    of_patients: ClassVar[bool] = False
+    """Whether noise can protect each patient of a source, since what one of them changes is limited."""
     averages_sources: ClassVar[bool] = False
     """Whether it takes a plain mean of the sources, by `source_mean`, in rounds after the warm-up too."""
     asks_again: bool = False
@@ -179,6 +181,11 @@ class MethodHooks(ABC):
     """Whether the target evaluates in the last round in another way than in the others."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
     """Options that make the method what the authors' code does, or what the paper defines."""
+
+    @property
+    def without_patients(self) -> str | None:
+        """Why, with these options, noise cannot protect patients although `of_patients`; None if it can."""
+        return None
 
     @property
     def record(self) -> Record:

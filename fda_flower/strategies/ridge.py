@@ -36,7 +36,7 @@ from fda_flower.wire.protocol import to_layers, to_record
 from fda_flower.wire.secure_sums import FEWEST as FEWEST_SOURCES
 from fda_flower.wire.secure_sums import KEYS, MOST, decode
 
-SUMS, SOURCES, PATHS = "sums", "sources", "paths"
+SUMS, SOURCES, PATHS = protocol.SUMS, "sources", "paths"
 SHARE, SOURCE_WEIGHT, WEIGHT, TEMPERATURE = "share", "source-weight", "weight", "temperature"
 HELD_OUT, FEWEST = "held-out", "fewest-labels"
 """Names on the wire: the setting that asks for sums, and the record with them; the record in which the target
@@ -91,6 +91,7 @@ class Ridge(OnFeatures):
 
     trains = frozenset({"source"})
     asks_again = True
+    of_patients = True
     refused_buffers: ClassVar = {"target": "the model has no statistics"}
 
     paths: Paths = "both"
@@ -105,6 +106,11 @@ class Ridge(OnFeatures):
         if self.secure and self.warmup_rounds:
             why = "in which the server sees each source's model, which secure is to prevent"
             raise invalid("warmup_rounds", self.warmup_rounds, "leave one of the two out", why)
+
+    @property
+    def without_patients(self) -> str | None:
+        """Why noise cannot protect each patient: masked sums leave without any."""
+        return "but with secure sites mask their sums, to which no noise is added" if self.secure else None
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if the sums are to be masked and there are too few sources, or too many."""
@@ -173,23 +179,24 @@ class Ridge(OnFeatures):
         """
         outputs, features = shape_of_head(round.model)
         form = (features + 1, outputs)
-        total = (self._secure_total if self.secure else self._total)(round, sources, form)
+        add_up = self._secure_total if self.secure else partial(self._total, noise=not scaled)
+        total = add_up(round, sources, form)
         sent: dict[str, Any] = total.start("pooled" in paths_of(self.paths), scaled)
         for domain in self._named(round):
-            own = read_sums(sources, form, domain)
+            own = _ready(read_sums(sources, form, domain, noise=not scaled), form)
             sent[f"{SOLUTION}.{domain}"] = (own.scaled(*total.scale) if scaled else own).solution()
         return {name: array.astype(np.float32) for name, array in sent.items()}
 
-    def _total(self, round: Round, sources: Sources, form: Form) -> Sums:
+    def _total(self, round: Round, sources: Sources, form: Form, noise: bool) -> Sums:
         """Return the sum of what the sources have sent."""
-        read = partial(read_sums, sources, form)
+        read = partial(read_sums, sources, form, noise=noise)
         domains = self.usable(round, list(sources), read)
         try:
-            return _rounded(Sums.total(map(read, domains), *form), form)
+            return _ready(Sums.total(map(read, domains), *form), form)
         except ValueError:
             most = len(domains)
             domains = self.usable(round, domains, lambda domain: read(domain).check_definite(most))
-            return _rounded(Sums.total(map(read, domains), *form), form)
+            return _ready(Sums.total(map(read, domains), *form), form)
 
     def _secure_total(self, round: Round, sources: Sources, form: Form) -> Sums:
         """Ask the sources for masked sums; return what they come to, without seeing a single one."""
@@ -198,7 +205,7 @@ class Ridge(OnFeatures):
         total, rows = Sums.from_vector(decode(words), *form), sum(each.examples for each in updates.values())
         if total.rows != rows:
             raise ValueError(f"the sums are of {total.rows:g} rows, the sources tell of {rows} examples")
-        return _rounded(total, form)
+        return _ready(total, form)
 
     def usable(self, round: Round, domains: list[str], check: Callable[[str], object]) -> list[str]:
         """Return the domains whose sums pass a check, and drop the others; raise if too few are left."""
@@ -249,17 +256,25 @@ def head_names(paths: Paths) -> list[str]:
     return [f"{path}-{strength:g}" for path, strength in HEADS[paths]]
 
 
-def read_sums(sources: Sources, form: Form, domain: str) -> Sums:
-    """Return the sums in a source's reply; a `ValueError` says why they cannot be used."""
+def read_sums(sources: Sources, form: Form, domain: str, noise: bool = False) -> Sums:
+    """Return the sums in a source's reply; a `ValueError` says why they cannot be used.
+
+    `noise` says whether they may have noise that protects patients.
+    """
     update = sources[domain]
     sums = Sums.from_arrays(update.extra[SUMS], *form)
-    if sums.rows != np.float32(update.examples):
+    if sums.deviation and not noise:
+        raise ValueError("its sums have noise, which takes classes and one target")
+    # Sums that protect patients count patients.
+    if sums.rows > update.examples if sums.deviation else sums.rows != np.float32(update.examples):
         raise ValueError(f"its sums are of {sums.rows:g} rows, it tells of {update.examples} examples")
     return sums
 
 
-def _rounded(total: Sums, form: Form) -> Sums:
+def _ready(total: Sums, form: Form) -> Sums:
     """Return sums as they travel, which server and target solve with; a `ValueError` if they cannot."""
+    if total.deviation:
+        return total.denoised()
     rounded = Sums.from_arrays(total.to_arrays(), *form)
     rounded.solution()
     return rounded

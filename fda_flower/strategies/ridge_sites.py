@@ -71,6 +71,11 @@ class RidgeEverySite(Ridge):
             why = "but where every site is a target, sites do not mask their sums"
             raise invalid("secure", True, "leave it out, or name one target", why)
 
+    @property
+    def without_patients(self) -> str | None:
+        """Why noise cannot protect each patient: a site takes its sums off without the noise."""
+        return "but where every site is a target, each would take open sums off those with noise"
+
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Do nothing: a site with a single label gets the others' head."""
 

@@ -49,6 +49,8 @@ def record_privacy(record: Record, node: Node, reply: Message | None) -> None:
     if not (0 <= epsilon < float("inf") and 0 <= delta <= 1):
         return
     told: Record = {"epsilon": epsilon, "delta": delta}
+    if info.get(protocol.OF_PATIENTS) is True:
+        told["unit"] = "patient"
     known = record.setdefault("privacy", {}).get(node.domain, {})
     names = uncovered[:MOST_UNCOVERED] if isinstance(uncovered, list) else []
     if named := {*known.get("uncovered", ()), *(printable(str(name)) for name in names)}:

@@ -78,6 +78,11 @@ EPSILON, DELTA, UNCOVERED = "epsilon", "delta", "uncovered"
 """Entries of ``info`` in the replies of a site that adds noise: its privacy so far, and what of the reply it
 does not cover."""
 
+SUMS, CHANGE, OF_PATIENTS = "sums", "change", "of-patients"
+"""The setting that asks for Ridge's sums, and the record with them; in it the most by which a patient changes
+them, which stays at the site; and the setting by which the site's own mod asks the client for that, and the
+entry of ``info`` that tells that ``ε`` is each patient's."""
+
 BUDGET_CODE = 106
 """The code of an error reply of a site whose privacy budget is spent; Flower's own codes are below 100."""
 

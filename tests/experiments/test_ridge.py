@@ -102,5 +102,8 @@ def test_numbers_and_tables(tmp_path):
     for seed, domain in enumerate("abc"):
         write_table(tmp_path / f"{domain}.csv", seed)
     settings: dict[str, Any] = {"dataset": "table", "dataset_options": {"domains": "a,b,c"}, "target": "c"}
-    table = run(**settings, data_dir=str(tmp_path), method="ridge", device="cpu")
-    assert np.isfinite(table.figures()).all()
+    settings |= {"data_dir": str(tmp_path), "method": "ridge", "device": "cpu"}
+    assert np.isfinite(run(**settings).figures()).all()
+    private = run(**settings, dp_unit="patient", dp_noise=1.0, dp_allow="arrays,*")
+    reasons = [each["reason"] for each in private.history[0]["dropped"] if each["domain"] != "c"]
+    assert ["one patient changes them" in reason for reason in reasons] == [True, True]

@@ -1,5 +1,7 @@
 """The words of a node's configuration and of a run."""
 
+from typing import Any
+
 import pytest
 from naming import names
 
@@ -21,6 +23,10 @@ from fda_flower.site import PrivacySettings, SiteConfig
         ({"dp_noise": 1.0}, "dp-noise", 1.0),
         ({"dp_report": "none"}, "dp-report", "none"),
         ({"dp_allow": "penalty"}, "dp-allow", "penalty"),
+        ({"dp_unit": "row", "dp_noise": 1.0}, "dp-unit", "row"),
+        ({"dp_unit": "patient"}, "dp-unit", "patient"),
+        ({"dp_unit": "patient", "dp_noise": 1.0, "dp_clip": 1.0}, "dp-clip", 1.0),
+        ({"dp_unit": "patient", "dp_noise": 1.0, "dp_buffers": "noise"}, "dp-buffers", "noise"),
     ],
 )
 def test_what_cannot_work_or_has_no_effect_is_refused(given, thing, value):
@@ -51,6 +57,17 @@ def test_metrics_are_allowed_by_name_or_pattern():
         True,
         False,
     ]
+
+
+def test_a_run_that_protects_patients_has_a_method_that_can_and_a_target_that_accepts_it():
+    patients: dict[str, Any] = {"dp_unit": "patient", "dp_noise": 1.0}
+    for method in ("fedavg", "target-only", "oracle"):
+        with pytest.raises(ConfigError, match="choose the method ridge", check=names("dp-unit", "patient")):
+            RunConfig(method=method, **patients)
+    for allowed in ("", "*"):
+        with pytest.raises(ConfigError, check=names("dp-allow", allowed)):
+            RunConfig(method="ridge", dp_allow=allowed, **patients)
+    assert RunConfig(method="ridge", dp_allow="arrays,*", **patients).privacy.on
 
 
 def test_a_run_has_them_as_settings():

@@ -3,6 +3,7 @@
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -150,6 +151,18 @@ def test_nothing_is_spent_beyond_the_budget(reopened):
     assert reopened().entries() == [FIRST]
 
 
+def test_a_release_for_the_site_protects_its_patients_but_not_the_other_way_round(reopened):
+    reopened().spend(FIRST, DELTA, None)
+    assert reopened().epsilon(DELTA, unit="patient") == epsilon([(2.0, 1)], DELTA)
+    patients = replace(SECOND, unit="patient")
+    assert reopened().spend(patients, DELTA, None) == epsilon([(2.0, 4)], DELTA)
+    assert reopened().entries() == [FIRST, patients]
+    for use in (lambda: reopened().epsilon(DELTA), lambda: reopened().spend(FIRST, DELTA, None)):
+        with pytest.raises(PrivacyError, match="no finite ε"):
+            use()
+    assert reopened().epsilon(DELTA, unit="patient") == epsilon([(2.0, 4)], DELTA)
+
+
 def holding(**changed):
     entry = {"round": 1, "request": "one", "noise": 2.0, "releases": 1, **changed}
     return json.dumps({"released": [entry]})
@@ -162,6 +175,7 @@ def holding(**changed):
         *(holding(releases=value) for value in (-4, 0.5, True)),
         *(holding(noise=value) for value in (-2.0, 0, float("nan"), "2", float("inf"))),
         holding(round=None),
+        holding(unit="row"),
     ],
 )
 def test_a_damaged_file_refuses_and_is_left_as_it_is(text, tmp_path):

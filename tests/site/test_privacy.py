@@ -11,8 +11,17 @@ from naming import names
 from same_bits import bits
 
 from fda_flower import run
-from fda_flower.aggregation import BatchUpdates, CountSketch, GradientForm, MeanGradient
+from fda_flower.aggregation import (
+    BatchUpdates,
+    CountSketch,
+    GradientForm,
+    MeanGradient,
+    Sums,
+    change_of_patient,
+    to_targets,
+)
 from fda_flower.client_app import make_client_app
+from fda_flower.clients import ridge_reply
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import checksum, derive_seed
 from fda_flower.records.folder import RunFolder
@@ -202,6 +211,103 @@ def test_estimates_do_without_the_fallback(method, options, releases):
         assert record["dropped"] == []
         assert [each["fallback"] for each in record["sources"].values()] == [None, None]
     assert spent(result.history, "source-2") == [epsilon([(2.0, releases * n)], DELTA) for n in (1, 2)]
+
+
+# a patient
+
+
+PATIENTS: dict[str, Any] = {"dp_unit": "patient", "dp_noise": 2.0}
+ROWS_OF_PATIENTS = np.hstack([np.eye(4)[[0, 1, 2, 3, 0, 0]] * 3, np.ones((6, 1))])
+
+
+def sums_sent(settings, ledger=None, config=None, **answer):
+    """The reply of a node with rows to Ridge's message, behind the mod."""
+    ledger = ledger or Ledger(None, RecordDict())
+    site = PrivateSite("a", PrivacySettings(**settings), ledger, 0) if settings else None
+    model = to_record({"weight": np.zeros((3, 4), np.float32), "bias": np.zeros(3, np.float32)})
+
+    def app(message, context):
+        return ridge_reply(
+            message, ROWS_OF_PATIENTS, **{"labels": [0, 1, 2, 2, 0, 0], "classes": 3, **answer}
+        )
+
+    message = asking(arrays=model, config=ConfigRecord({"server-round": 1, "sums": True, **(config or {})}))
+    return DifferentialPrivacy(lambda context: site)(message, context(), app)
+
+
+def test_a_patients_sums_leave_with_noise_and_their_deviation(in_a_run):
+    groups = np.array([1, 2, 3, 4, 5, 5])
+    content = sums_sent(PATIENTS, groups=groups).content
+    sent = to_layers(content["sums"])
+    deviation = 2.0 * change_of_patient(3)
+    assert sent.keys() == {"gram", "products", "squares", "deviation"}
+    assert {array.dtype.name for array in sent.values()} == {"float32"}
+    assert sent["deviation"] == pytest.approx(deviation)
+    exact = Sums.of_patients(ROWS_OF_PATIENTS, to_targets(np.array([0, 1, 2, 2, 0, 0]), 3), groups)
+    found = Sums.from_arrays(sent, 5, 3)
+    assert found.rows == 5
+    off = np.concatenate([found.gram - exact.gram, (found.products - exact.products).ravel()])
+    assert 0.3 < off.std() / deviation < 1.2
+    info = dict(content["info"])
+    assert (info["epsilon"], info["of-patients"]) == (epsilon([(2.0, 1)], DELTA), True)
+    assert "uncovered" not in info
+
+
+def test_what_a_site_asks_of_its_client_is_not_the_servers_to_ask(in_a_run):
+    plain = sums_sent({}).content
+    assert to_layers(plain["sums"])["gram"][-1] == 6
+    asked = sums_sent({"dp_clip": 1.0}, config={"of-patients": True})
+    assert "record 'sums' has no known sensitivity" in reason_of(asked)
+
+
+def reason_of(reply):
+    return str(reply.error.reason)
+
+
+def test_numbers_as_labels_have_no_limit(in_a_run):
+    assert "one patient changes them" in reason_of(sums_sent(PATIENTS, labels=np.arange(6.0), classes=None))
+
+
+def test_another_release_would_exceed_the_budget(in_a_run):
+    ledger = Ledger(None, RecordDict())
+    settings = {**PATIENTS, "max_epsilon": epsilon([(2.0, 1)], DELTA) + 0.1}
+    assert not sums_sent(settings, ledger).has_error()
+    assert not sums_sent(settings, ledger).has_error(), "it is the same release, by the seed"
+    assert sums_sent(settings, ledger, config={"server-round": 2}).error.code == BUDGET_CODE
+    assert "no finite ε" in reason_of(sums_sent({"dp_clip": 1.0, "dp_noise": 1.0}, ledger))
+
+
+@pytest.mark.parametrize("allowed", ["*", "arrays"])
+def test_a_trained_model_leaves_a_site_that_protects_patients_only_by_name(allowed, in_a_run):
+    site = PrivateSite("a", PrivacySettings(**PATIENTS, dp_allow=allowed))
+
+    def app(message, context):
+        return Message(RecordDict({"arrays": to_record(weights_of(1.0))}), reply_to=message)
+
+    reply = DifferentialPrivacy(lambda context: site)(
+        asking(arrays=to_record(weights_of(0.0))), context(), app
+    )
+    if allowed == "*":
+        assert "a trained model" in reason_of(reply)
+    else:
+        assert reply.content["info"]["uncovered"] == ["arrays"]
+
+
+def weights_of(value):
+    return {"weight": np.full(3, value, np.float32)}
+
+
+def test_a_run_of_ridge_protects_each_patient_of_the_sources(tmp_path):
+    settings: dict[str, Any] = {"method": "ridge", "device": "cpu", "target_samples": 30, "seed": 1}
+    patients = {**PATIENTS, "dp_allow": "arrays,*"}
+    noisy = run(**settings, **patients, output=tmp_path / "a")
+    told = noisy.history[0]["privacy"]
+    assert told["source-1"] == {"epsilon": epsilon([(2.0, 1)], DELTA), "delta": DELTA, "unit": "patient"}
+    assert told["target"]["epsilon"] == 0
+    assert {"arrays", "evaluation", "temperature"} <= {*told["target"]["uncovered"]}
+    again, plain = run(**settings, **patients), run(**settings)
+    assert bits(noisy.model) == bits(again.model)
+    assert bits(noisy.model) != bits(plain.model)
 
 
 # a site's node
