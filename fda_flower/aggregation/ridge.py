@@ -71,8 +71,8 @@ TEMPERATURES = np.geomspace(0.5, 60, 40)
 USUAL_TEMPERATURE = 8.0
 """The values of ``σ`` that are tried, and the one that few labels keep near."""
 
-RIDGE_OF_NOISE = 0.1
-"""``λ`` of noisy sums over ``s √d``, chosen by accuracy on test sets of PACS; see `Sums.denoised`."""
+RIDGES_OF_NOISE = (1 / 16, 1 / 4, 1.0)
+"""``ρ`` of noisy sums, over the largest eigenvalue of their noise; see `Sums.solution`."""
 
 FARTHEST = 8.0
 """Deviations that no number of the noise is away from 0, but for a chance of 1e-15."""
@@ -219,17 +219,6 @@ class Sums:
         squares = self.rows / classes**2 + numbers * (1 - 2 / classes)
         return Sums(self.gram + scales * of_gram, products, squares, deviation)
 
-    def denoised(self) -> "Sums":
-        """Return sums to solve with: ``G`` has no eigenvalue below ``λ``, and a ridge of ``λ`` in all.
-
-        ``λ`` is `RIDGE_OF_NOISE` times ``s √d``, where ``s`` is the deviation of the noise, but at least 1;
-        the noise's largest eigenvalue is near ``√2 s √d``.
-        """
-        strength = max(1.0, RIDGE_OF_NOISE * self.deviation * len(self.products) ** 0.5)
-        values, vectors = np.linalg.eigh(self.whole)
-        whole = (vectors * (np.maximum(values, strength) + strength - 1)) @ vectors.T
-        return replace(self, gram=whole[_upper(len(whole))], deviation=0.0)
-
     @classmethod
     def zero(cls, width: int, outputs: int) -> "Sums":
         """Return the sums over no rows."""
@@ -366,7 +355,19 @@ class Sums:
         factorised(2 * sites * self.whole)
 
     def solution(self) -> Array:
-        """Return ``(G + I)⁻¹ M``, shape ``(d, C)``; a `ValueError` says that ``G`` is not of any rows."""
+        """Return ``(G + I)⁻¹ M``, shape ``(d, C)``; a `ValueError` says that ``G`` is not of any rows.
+
+        Noisy sums have three solutions, shape ``(3, d, C)``, since nobody knows how much of ``G`` is noise:
+        eigenvalues of ``G`` below ``ρ`` are raised to ``ρ``, and the ridge is ``ρ`` in place of 1. The
+        largest is the noise's own largest eigenvalue, ``√2 s √d`` (Wigner's semicircle), below which no
+        eigenvalue stands out; the others are `RIDGES_OF_NOISE` of it, and none is below 1.
+        """
+        if self.deviation:
+            values, vectors = np.linalg.eigh(self.whole)
+            largest = self.deviation * sqrt(2 * len(values))
+            ridges = np.maximum(largest * np.array(RIDGES_OF_NOISE), 1.0)[:, None, None]
+            raised = np.maximum(values[:, None], ridges) + ridges
+            return np.asarray(vectors @ (vectors.T @ self.products / raised))
         factor = factorised(self.whole)
         if np.diag(factor).min() ** 2 < 0.5:  # 1 is the least for the gram of any rows
             raise ValueError(INDEFINITE)
@@ -526,11 +527,12 @@ def fit_ridge(
     rows, targets : array
         The target's labelled rows ``X``, shape ``(n, d)``, and their ``Y``, shape ``(n, C)``.
     solution : array
-        ``W_S``, shape ``(d, C)``.
+        ``W_S``, shape ``(d, C)``; or several, shape ``(k, d, C)``, with heads from each of them.
     gram : array, optional
         ``Σ G_i`` of the sources, shape ``(d, d)``; needed for the path *pooled*.
     others : sequence of array
-        Solutions of single sources: with them *shrunk* has a share of each, ``a ≥ 0`` and ``Σ a ≤ 1``.
+        Solutions of single sources, of the same shape: with them *shrunk* has a share of each, ``a ≥ 0`` and
+        ``Σ a ≤ 1``.
     paths : str
         One of `PATHS`.
 
@@ -549,14 +551,17 @@ def fit_ridge(
     x = np.asarray(rows, np.float64)
     if len(x) < LEAST_LABELS:
         raise ValueError(f"{len(x)} labelled rows, leaving one out needs {LEAST_LABELS}")
-    starts: dict[str, list[Array]] = {"shrunk": [solution, *others], "pooled": [solution], "target": []}
+    solutions = [each.reshape(-1, *each.shape[-2:]) for each in (solution, *others)]
     heads: list[Head] = []
     for name in dict.fromkeys(path for path, _ in HEADS[paths]):
         strengths = [strength for path, strength in HEADS[paths] if path == name]
         if name == "sources":
-            heads.append(Head(name, strengths[0], np.ones(1), solution, targets - x @ solution))
+            heads += [Head(name, strengths[0], np.ones(1), w, targets - x @ w) for w in solutions[0]]
             continue
-        heads += Path(x, _back(x, name, gram), name).heads(targets, starts[name], strengths)
+        path = Path(x, _back(x, name, gram), name)
+        used = {"shrunk": len(solutions), "pooled": 1, "target": 0}[name]
+        for starts in zip(*solutions[:used], strict=True) if used else [()]:
+            heads += path.heads(targets, starts, strengths)
     return RidgeFit(tuple(heads), _likelihoods(heads), targets)
 
 

@@ -91,13 +91,14 @@ def fit_target(rows: NDArray[Any], labels: NDArray[Any], sent: Layers, paths: Pa
     of the labels; those of classes are scaled so that their softmax is calibrated.
     """
     solution, numbers = sent[SOLUTION], labels.dtype.kind == "f"
-    targets = np.asarray(labels, np.float64) if numbers else to_targets(labels, solution.shape[1])
+    targets = np.asarray(labels, np.float64) if numbers else to_targets(labels, solution.shape[-1])
     mean, deviation = sent.get("mean", np.zeros(1)), sent.get("deviation", np.ones(1))
     others = {n.partition(".")[2]: a for n, a in sent.items() if n.startswith(f"{SOLUTION}.")}
     fitting = partial(fit_ridge, rows, (targets - mean) / deviation, solution)
     gram = unpack(sent["gram"]) if "gram" in sent else None
     fit, alone = fitting(gram, list(others.values()), paths), fitting(paths="target")
-    outputs = {HELD_OUT: fit.held_out, TARGET_ALONE: alone.held_out, SOURCES_ALONE: rows @ solution}
+    sources = rows @ fitting(paths="sources").head
+    outputs = {HELD_OUT: fit.held_out, TARGET_ALONE: alone.held_out, SOURCES_ALONE: sources}
     outputs = {name: found * deviation + mean for name, found in outputs.items()}
     judged = {name: _figure(found, labels) for name, found in outputs.items()}
     metrics = {name: figure for name, figure in judged.items() if np.isfinite(figure)}
@@ -157,8 +158,10 @@ def compare(alone: Array, together: Array, labels: NDArray[Any]) -> dict[str, fl
 
 def _numbers(fit: RidgeFit, domains: Sequence[str]) -> dict[str, float]:
     """Return the weights of the heads, and what of the sources is in them."""
-    heads = zip(fit.heads, fit.weights.tolist(), strict=True)
-    numbers = {f"{WEIGHT}.{head.path}-{head.strength:g}": weight for head, weight in heads}
+    numbers = dict[str, float]()
+    for head, weight in zip(fit.heads, fit.weights.tolist(), strict=True):
+        name = f"{WEIGHT}.{head.path}-{head.strength:g}"
+        numbers[name] = numbers.get(name, 0.0) + weight
     if fit.shares.size:
         numbers[SHARE] = float(fit.shares[0])
         shares = zip(domains, fit.shares[1:].tolist(), strict=True)

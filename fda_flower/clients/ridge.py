@@ -67,9 +67,11 @@ class RidgeSource(OnRows, SourceClient):
         model = self.received(request)
         samples = partial(self.samples, model, request.config)
         records = source_records(request, self.own_state, samples, self.outputs(model))
-        if self.domain.preparation is not None and self.domain.preparation.fitted:
-            for record in records.values():
-                record.pop(protocol.CHANGE, None)  # one patient more changes the rows of all
+        if self.domain.standardised:  # one patient more changes the rows of all
+            records = {
+                name: {key: array for key, array in record.items() if key != protocol.CHANGE}
+                for name, record in records.items()
+            }
         return self.replying(request, records)
 
 

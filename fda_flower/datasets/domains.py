@@ -92,6 +92,11 @@ class Domain:
         known = self.train.without_labels()
         return known if self.unlabelled is None else known.joined(self.unlabelled)
 
+    @property
+    def standardised(self) -> bool:
+        """Whether each sample has a part in the inputs of all, as in the mean of a table's column."""
+        return self.preparation is not None and self.preparation.fitted
+
     def labels(self, outputs: "torch.Tensor") -> "torch.Tensor":
         """Return a regression's outputs, or its labels as the samples have them, in the labels' own unit."""
         return outputs if self.preparation is None else self.preparation.labels(outputs)

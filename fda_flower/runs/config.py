@@ -179,6 +179,9 @@ class RunConfig(RunSettings):
             able = [name for name, each in METHODS.items() if each.strategy_class.of_patients]
             why = f"but what '{self.method}' sends has no noise that protects a patient"
             raise invalid("dp-unit", self.dp_unit, f"choose the method {' or '.join(able)}", why)
+        if self.regression:
+            why = f"but '{self.dataset}' is a regression, whose labels have no limit that noise could follow"
+            raise invalid("dp-unit", self.dp_unit, "choose a data set with classes", why)
         if not self.privacy.allows_model:
             why = "but with dp-unit patient the target sends the head that it has fitted without noise"
             remedy = "if it accepts that, give dp-allow 'arrays,*'; the sources' sums have noise all the same"

@@ -109,8 +109,12 @@ class Ridge(OnFeatures):
 
     @property
     def without_patients(self) -> str | None:
-        """Why noise cannot protect each patient: masked sums leave without any."""
-        return "but with secure sites mask their sums, to which no noise is added" if self.secure else None
+        """Why noise cannot protect each patient: masked sums get none, or *pooled* would take it as it is."""
+        if self.secure:
+            return "but with secure sites mask their sums, to which no noise is added"
+        if self.paths == "pooled":
+            return "but the paths 'pooled' take the sources' sums as they are, without regard to noise"
+        return None
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if the sums are to be masked and there are too few sources, or too many."""
@@ -149,13 +153,13 @@ class Ridge(OnFeatures):
         if node is None:
             raise BadReplyError("the target is not connected")
         try:
-            sent = self._solve(round, sources, scaled=bool(node.info.get(protocol.REGRESSION)))
+            paths, sent = self._solve(round, sources, scaled=bool(node.info.get(protocol.REGRESSION)))
         except ValueError as error:
             raise BadReplyError(str(error)) from error
         shares = [SHARE, *(f"{SHARE}.{domain}" for domain in self._named(round))]
-        measured = [*NUMBERS, *shares, *(f"{WEIGHT}.{name}" for name in head_names(self.paths))]
+        measured = [*NUMBERS, *shares, *(f"{WEIGHT}.{name}" for name in head_names(paths))]
         request = TrainRequest(round.arrays, round.config).adding(
-            config={PATHS: self.paths},
+            config={PATHS: paths},
             records={SOURCES: to_record(sent)},
             expects={protocol.ARRAYS: "model"},
             requires={TEMPERATURE: OF_TARGET},
@@ -164,28 +168,31 @@ class Ridge(OnFeatures):
         target, _ = round.exchange({node: request})
         if target is None:
             raise BadReplyError("no usable reply of the target")
-        self._note(round)
+        self._note(round, paths)
         return Aggregated(with_head(round.model, *head_in(target.extra[protocol.ARRAYS])))
 
     def _named(self, round: Round) -> list[str]:
         """Return the sources whose own heads the target gets."""
         return list(round.record["sources"]) if self.per_source else []
 
-    def _solve(self, round: Round, sources: Sources, scaled: bool) -> Layers:
-        """Return what the target is sent; sources whose sums cannot be used are dropped.
+    def _solve(self, round: Round, sources: Sources, scaled: bool) -> tuple[Paths, Layers]:
+        """Return the paths, and what the target is sent; sources whose sums cannot be used are dropped.
 
         These are ``solution``, and of each source ``solution.DOMAIN`` if they are asked for; ``gram`` for the
-        second path; and if labels are `scaled` their ``mean`` and ``deviation``.
+        second path; and if labels are `scaled` their ``mean`` and ``deviation``. The second path takes the
+        sums as they are, so that with noise there is the first one alone.
         """
         outputs, features = shape_of_head(round.model)
         form = (features + 1, outputs)
-        add_up = self._secure_total if self.secure else partial(self._total, noise=not scaled)
+        noise = not scaled and self.paths != "pooled"
+        add_up = self._secure_total if self.secure else partial(self._total, noise=noise)
         total = add_up(round, sources, form)
-        sent: dict[str, Any] = total.start("pooled" in paths_of(self.paths), scaled)
+        paths: Paths = "shrunk" if self.paths == "both" and total.deviation else self.paths
+        sent: dict[str, Any] = total.start("pooled" in paths_of(paths), scaled)
         for domain in self._named(round):
-            own = _ready(read_sums(sources, form, domain, noise=not scaled), form)
+            own = _ready(read_sums(sources, form, domain, noise), form)
             sent[f"{SOLUTION}.{domain}"] = (own.scaled(*total.scale) if scaled else own).solution()
-        return {name: array.astype(np.float32) for name, array in sent.items()}
+        return paths, {name: array.astype(np.float32) for name, array in sent.items()}
 
     def _total(self, round: Round, sources: Sources, form: Form, noise: bool) -> Sums:
         """Return the sum of what the sources have sent."""
@@ -222,12 +229,12 @@ class Ridge(OnFeatures):
             raise BadReplyError(f"{len(kept)} usable replies of sources, at least {least} needed")
         return kept
 
-    def _note(self, round: Round) -> None:
+    def _note(self, round: Round, paths: Paths) -> None:
         """Move what the target has told into the record's own entry."""
         told = round.record["target"]
         entry = {name: told.pop(name) for name in (SHARE, *NUMBERS) if name in told}
-        named = {name: told.pop(f"{WEIGHT}.{name}", None) for name in head_names(self.paths)}
-        round.record[RIDGE] = {"paths": self.paths, **entry, "weights": named}
+        named = {name: told.pop(f"{WEIGHT}.{name}", None) for name in head_names(paths)}
+        round.record[RIDGE] = {"paths": paths, **entry, "weights": named}
         if self.secure:
             round.record[RIDGE]["secure"] = True
         for domain in self._named(round):
@@ -264,7 +271,7 @@ def read_sums(sources: Sources, form: Form, domain: str, noise: bool = False) ->
     update = sources[domain]
     sums = Sums.from_arrays(update.extra[SUMS], *form)
     if sums.deviation and not noise:
-        raise ValueError("its sums have noise, which takes classes and one target")
+        raise ValueError("its sums have noise, which takes classes, one target, and paths but 'pooled'")
     # Sums that protect patients count patients.
     if sums.rows > update.examples if sums.deviation else sums.rows != np.float32(update.examples):
         raise ValueError(f"its sums are of {sums.rows:g} rows, it tells of {update.examples} examples")
@@ -274,7 +281,7 @@ def read_sums(sources: Sources, form: Form, domain: str, noise: bool = False) ->
 def _ready(total: Sums, form: Form) -> Sums:
     """Return sums as they travel, which server and target solve with; a `ValueError` if they cannot."""
     if total.deviation:
-        return total.denoised()
+        return total
     rounded = Sums.from_arrays(total.to_arrays(), *form)
     rounded.solution()
     return rounded

@@ -16,7 +16,7 @@ from fda_flower.aggregation import (
     to_targets,
 )
 from fda_flower.aggregation.ridge import (
-    RIDGE_OF_NOISE,
+    RIDGES_OF_NOISE,
     SOURCE_WEIGHTS,
     TEMPERATURES,
     Path,
@@ -424,14 +424,29 @@ def test_deviations_of_independent_noise_add_in_squares_and_sums_can_be_taken_of
     assert "deviation" not in TOTAL.to_arrays()
 
 
-def test_noisy_sums_have_no_eigenvalue_below_the_ridge_that_their_noise_asks_for():
-    noisy = Sums.of(*SOURCES[0]).noisy(np.random.default_rng(0).standard_normal(39), 40.0)
-    strength = RIDGE_OF_NOISE * 40 * 6**0.5
+@pytest.mark.parametrize(("deviation", "least"), [(40.0, -np.inf), (0.001, 0.0)])
+def test_noisy_sums_have_solutions_with_the_ridges_that_their_noise_asks_for(deviation, least):
+    noisy = Sums.of(*SOURCES[0]).noisy(np.random.default_rng(0).standard_normal(39), deviation)
     values, vectors = np.linalg.eigh(noisy.whole)
-    assert values.min() < 0
-    precision = (vectors * (np.maximum(values, strength) + strength)) @ vectors.T
-    np.testing.assert_allclose(noisy.denoised().solution(), np.linalg.solve(precision, noisy.products))
-    assert noisy.denoised().deviation == 0
+    assert least < values.min() < 1
+    for share, found in zip(RIDGES_OF_NOISE, noisy.solution(), strict=True):
+        ridge = max(share * deviation * 12**0.5, 1)
+        precision = (vectors * (np.maximum(values, ridge) + ridge)) @ vectors.T
+        np.testing.assert_allclose(found, np.linalg.solve(precision, noisy.products))
+
+
+@pytest.mark.parametrize("paths", ["shrunk", "sources"])
+def test_from_several_solutions_there_are_heads_of_each_weighed_together(paths):
+    solutions, others = np.stack([SOLUTION, SOLUTION / 9]), np.stack([SOLUTION, -SOLUTION])
+    fit = fit_ridge(X, Y, solutions, others=[others], paths=paths)
+    each = [fit_ridge(X, Y, solutions[k], None, [others[k]], paths) for k in range(2)]
+    for k, alone in enumerate(each):
+        found = fit.heads[k * len(alone.heads) : (k + 1) * len(alone.heads)]
+        assert [head.strength for head in found] == [head.strength for head in alone.heads]
+        for head, expected in zip(found, alone.heads, strict=True):
+            np.testing.assert_array_equal(head.weights, expected.weights)
+    errors = np.array([np.square(head.residuals).mean() for head in fit.heads])
+    np.testing.assert_allclose(fit.weights, (w := errors ** (-len(X) / 2)) / w.sum())
 
 
 @pytest.mark.parametrize("wrong", [np.nan, -1.0, np.inf, [1.0, 2.0], 1e6])

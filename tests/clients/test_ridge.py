@@ -1,5 +1,6 @@
 """Ridge's clients: a source's sums and the target's head, in numbers of their own."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,18 @@ import torch
 from flwr.app import Message, RecordDict
 
 from fda_flower.aggregation import Sums, fit_ridge, fit_temperature, to_rows, to_targets
-from fda_flower.clients import LocalTraining, RidgeSource, RidgeTarget, SourceClient, ridge_reply
+from fda_flower.clients import (
+    LocalTraining,
+    RidgeSite,
+    RidgeSource,
+    RidgeTarget,
+    SourceClient,
+    ridge_reply,
+)
 from fda_flower.clients.local_ridge import source_records
 from fda_flower.clients.own_state import OwnState
 from fda_flower.datasets import DataSpec, load_federation
+from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.models import Train, build_model
 from fda_flower.models.split import split
@@ -144,5 +153,21 @@ def test_labels_that_fixed_point_cannot_tell_from_zero_are_not_masked():
     own = OwnState(RecordDict())
     own.save("secure-sums", {}, {"round": 1, "stage": "shares"})
     with pytest.raises(ConfigError) as caught:
-        source_records(request, own, lambda: Sums.of(rows, np.array([[1e-4, 1.0], [1e-4, 0.0]])))
+        source_records(request, own, lambda: (rows, np.array([[1e-4, 1.0], [1e-4, 0.0]]), None), None)
     assert caught.value.thing == "labels"
+
+
+def test_a_table_has_no_limit_for_what_a_patient_changes():
+    data, (name, *_) = names(CLASSES)
+    table = TablePreparation.fit({"age": [50.0, 70.0]}, train=torch.tensor([0, 1]))
+    for preparation, limited in ((None, True), (table, False)):
+        domain = replace(data.domains[name], preparation=preparation)
+        source = RidgeSource(domain, network(data), LocalTraining(0.01, 8))
+        sums = ask(source, {"sums": True, "of-patients": True}).records["sums"]
+        assert ("change" in sums) is limited
+
+
+def test_a_site_that_is_a_target_does_not_send_sums_that_protect_patients():
+    with pytest.raises(ConfigError) as caught:
+        ask(client(RidgeSite, CLASSES, "target"), {"sums": True, "of-patients": True})
+    assert (caught.value.thing, caught.value.value) == ("dp-unit", "patient")

@@ -67,7 +67,17 @@ def test_a_run_that_protects_patients_has_a_method_that_can_and_a_target_that_ac
     for allowed in ("", "*"):
         with pytest.raises(ConfigError, check=names("dp-allow", allowed)):
             RunConfig(method="ridge", dp_allow=allowed, **patients)
-    assert RunConfig(method="ridge", dp_allow="arrays,*", **patients).privacy.on
+    accepting: dict[str, Any] = {"method": "ridge", "dp_allow": "arrays,*", **patients}
+    assert RunConfig(**accepting).privacy.on
+    without: list[dict[str, Any]] = [
+        {"method_options": "secure=true"},
+        {"method_options": "paths=pooled"},
+        {"target": "all"},
+        {"dataset": "rbf"},
+    ]
+    for settings in without:
+        with pytest.raises(ConfigError, check=names("dp-unit", "patient")):
+            RunConfig(**accepting, **settings)
 
 
 def test_a_run_has_them_as_settings():

@@ -115,6 +115,21 @@ def test_the_heads_of_single_sources_are_sent_if_they_are_asked_for():
     assert [entries[domain]["share"] for domain in "abc"] == [0.5, None, 0.125]
 
 
+def test_noisy_sums_have_several_solutions_without_the_path_that_takes_them_as_they_are():
+    sums = {domain: sums_of(domain).noisy(np.ones(30), 2.0) for domain in "abc"}
+    sites = {domain: Site(domain, **each.to_arrays()) for domain, each in sums.items()}
+    found, _, strategy = start(sites=sites, per_source=True)
+    sent = found["t"].sent()
+    assert sent.keys() == {"solution", "solution.a", "solution.b", "solution.c"}
+    total = Sums.total(sums.values(), WIDTH, CLASSES)
+    assert sent["solution"].shape == (3, WIDTH, CLASSES)
+    np.testing.assert_allclose(sent["solution"], total.solution(), atol=1e-5)
+    np.testing.assert_allclose(sent["solution.b"], sums["b"].solution(), atol=1e-5)
+    assert found["t"].received[0]["config"]["paths"] == "shrunk"
+    assert strategy.history[0]["ridge"]["paths"] == "shrunk"
+    assert len(strategy.history[0]["ridge"]["weights"]) == 10
+
+
 def test_the_labels_of_a_regression_are_scaled_by_all_sources():
     sites = {domain: Site(domain, regression=True) for domain in "abct"}
     found, _, _ = start(info={"t": {"regression": True}}, sites=sites, per_source=True)
