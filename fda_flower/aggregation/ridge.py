@@ -77,8 +77,8 @@ RIDGES_OF_NOISE = (1 / 16, 1 / 4, 1.0)
 FARTHEST = 8.0
 """Deviations that no number of the noise is away from 0, but for a chance of 1e-15."""
 
-BLOCK = 128
-"""Unknowns of a triangular system that are solved for at a time."""
+BLOCK = 48
+"""Columns of a triangular factor that are found, or unknowns that are solved for, at a time."""
 
 
 def to_rows(features: NDArray[np.floating], power: float = 1.0) -> Array:
@@ -179,7 +179,7 @@ class Sums:
     def of(cls, rows: NDArray[np.floating], targets: Array) -> "Sums":
         """Return the sums over rows, shape ``(n, d)``, and their ``Y``, shape ``(n, C)``."""
         x = np.asarray(rows, np.float64)
-        return cls((x.T @ x)[_upper(x.shape[1])], x.T @ targets, (targets**2).sum(axis=0))
+        return cls(_packed(x.T @ x), x.T @ targets, (targets**2).sum(axis=0))
 
     @classmethod
     def of_patients(cls, rows: NDArray[np.floating], targets: Array, groups: NDArray[Any] | None) -> "Sums":
@@ -354,6 +354,13 @@ class Sums:
         """Raise a `ValueError` if `sites` such sums could together be of no rows."""
         factorised(2 * sites * self.whole)
 
+    @cached_property
+    def _factor(self) -> Array:
+        factor = factorised(self.whole)
+        if np.diag(factor).min() ** 2 < 0.5:  # 1 is the least for the gram of any rows
+            raise ValueError(INDEFINITE)
+        return factor
+
     def solution(self) -> Array:
         """Return ``(G + I)⁻¹ M``, shape ``(d, C)``; a `ValueError` says that ``G`` is not of any rows.
 
@@ -368,10 +375,7 @@ class Sums:
             ridges = np.maximum(largest * np.array(RIDGES_OF_NOISE), 1.0)[:, None, None]
             raised = np.maximum(values[:, None], ridges) + ridges
             return np.asarray(vectors @ (vectors.T @ self.products / raised))
-        factor = factorised(self.whole)
-        if np.diag(factor).min() ** 2 < 0.5:  # 1 is the least for the gram of any rows
-            raise ValueError(INDEFINITE)
-        return solved(factor, self.products)
+        return solved(self._factor, self.products)
 
 
 def _deviation_in(arrays: Layers) -> float:
@@ -386,8 +390,9 @@ def _deviation_in(arrays: Layers) -> float:
 INDEFINITE = "the sums of squares are not positive definite, so that no rows have them"
 
 
-def _upper(width: int) -> NDArray[np.bool_]:
-    return np.tri(width, dtype=bool).T
+def _packed(whole: Array) -> Array:
+    """Return the upper triangle, row by row."""
+    return np.concatenate([row[i:] for i, row in enumerate(whole)])
 
 
 def _diagonal(width: int) -> NDArray[np.intp]:
@@ -403,33 +408,44 @@ def _last_column(width: int) -> NDArray[np.intp]:
 def unpack(gram: NDArray[np.floating]) -> Array:
     """Return the symmetric matrix with this upper triangle, row by row, float64."""
     width = round(((8 * len(gram) + 1) ** 0.5 - 1) / 2)
-    whole, upper = np.empty((width, width)), _upper(width)
-    whole[upper] = whole.T[upper] = gram
+    whole, start = np.empty((width, width)), 0
+    for i in range(width):
+        end = start + width - i
+        whole[i, i:] = whole[i:, i] = gram[start:end]
+        start = end
     return whole
 
 
 def factorised(gram: Array) -> Array:
-    """Return the lower triangular ``L`` with ``L Lᵀ = G + I``; a `ValueError` says that there is none."""
-    regularised = gram.copy()
-    regularised.flat[:: len(gram) + 1] += 1
-    try:
-        return np.asarray(np.linalg.cholesky(regularised))
-    except np.linalg.LinAlgError:
-        raise ValueError(INDEFINITE) from None
+    """Return the lower triangular ``L`` with ``L Lᵀ = G + I``; a `ValueError` says that there is none.
+
+    It is found a block of columns after another, since NumPy's own `cholesky` takes longer. A block on the
+    diagonal is inverted: no singular value of `L` is less than 1, so that this loses no precision.
+    """
+    factor = np.zeros(gram.shape)
+    for start in range(0, len(gram), BLOCK):
+        end = start + BLOCK
+        columns = gram[start:, start:end] - factor[start:, :start] @ factor[start:end, :start].T
+        np.einsum("ii->i", columns[:BLOCK])[:] += 1
+        try:
+            block = np.linalg.cholesky(columns[:BLOCK])
+        except np.linalg.LinAlgError:
+            raise ValueError(INDEFINITE) from None
+        factor[start:end, start:end] = block
+        factor[end:, start:end] = columns[BLOCK:] @ np.linalg.inv(block).T
+    return factor
 
 
 def solved(factor: Array, values: Array) -> Array:
-    """Return ``(L Lᵀ)⁻¹ values``, by substitution in blocks."""
-    size = len(factor)
-    found, starts = values.copy(), range(0, size, BLOCK)
-    for start in starts:
-        end = start + BLOCK
-        found[start:end] = np.linalg.solve(factor[start:end, start:end], found[start:end])
-        found[end:] -= factor[end:, start:end] @ found[start:end]
-    for start in reversed(starts):
-        end = start + BLOCK
-        found[start:end] = np.linalg.solve(factor[start:end, start:end].T, found[start:end])
-        found[:start] -= factor[start:end, :start].T @ found[start:end]
+    """Return ``(L Lᵀ)⁻¹ values``, by substitution in blocks, with the factor of `factorised`."""
+    found, starts = np.array(values, order="C"), range(0, len(factor), BLOCK)
+    ends = [start + BLOCK for start in starts]
+    inverses = [np.linalg.inv(factor[i:j, i:j]) for i, j in zip(starts, ends, strict=True)]
+    steps = list(zip(starts, ends, inverses, strict=True))
+    for start, end, inverse in steps:
+        found[start:end] = inverse @ (found[start:end] - factor[start:end, :start] @ found[:start])
+    for start, end, inverse in reversed(steps):
+        found[start:end] = inverse.T @ (found[start:end] - factor[end:, start:end].T @ found[end:])
     return found
 
 

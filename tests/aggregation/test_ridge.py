@@ -137,7 +137,7 @@ def test_sums_that_are_not_positive_definite_have_no_solution():
             sums.solution()
 
 
-@pytest.mark.parametrize("size", [1, 3, 127, 128, 129, 300])
+@pytest.mark.parametrize("size", [1, 3, 47, 48, 49, 150])
 def test_the_factor_solves(size):
     rng = np.random.default_rng(size)
     rows, values = rng.normal(size=(size, size)), rng.normal(size=(size, 4))
