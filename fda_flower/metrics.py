@@ -4,7 +4,7 @@ It knows neither Flower nor torch, and loads NumPy and scikit-learn only where a
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -157,14 +157,9 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
 
     # A row for each class: NumPy takes a tenth of the time along rows of samples.
     rows, predicted = np.ascontiguousarray(outputs.T), outputs.argmax(axis=1)
-    right = predicted == y
-    _, recall, f1, support = _scores(confusion(outputs, y))
-    present = support > 0
-    figures = {
-        "accuracy": int(right.sum()) / len(y),
-        "balanced-accuracy": float(np.mean(recall[present])),
-        "macro-f1": float(np.mean(f1[present])),
-    }
+    right, counts = predicted == y, confusion(outputs, y)
+    present = counts.sum(axis=1) > 0
+    figures = {"accuracy": int(right.sum()) / len(y), **_means_over_classes(counts)}
     if np.isfinite(rows).all():
         probabilities = np.exp(rows.astype(np.float64) - rows.max(axis=0))
         probabilities /= probabilities.sum(axis=0)
@@ -173,6 +168,58 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
             figures["auroc"] = float(np.mean(areas))
         figures["ece"] = calibration_error(probabilities.max(axis=0), right)
     return figures
+
+
+def of_most_frequent(counts: "NDArray[Any]") -> dict[str, float]:
+    """Return the figures of the model that takes all test samples for the class that most of them have.
+
+    It is the best that knows nothing of a sample, and what every other has to be better than. Its ``ece`` and
+    its loss depend on how sure it is, and are left out.
+
+    Parameters
+    ----------
+    counts : NDArray
+        Any model's `confusion` matrix on the test set, of at least one sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> of_most_frequent(np.array([[8, 2], [14, 21]]))["accuracy"]  # 35 of 45 are of the second class
+    0.7777777777777778
+    """
+    import numpy as np
+
+    support = counts.sum(axis=1, dtype=np.float64)
+    constant = np.zeros((len(support), len(support)))
+    constant[:, support.argmax()] = support
+    figures = {"accuracy": float(support.max() / support.sum()), **_means_over_classes(constant)}
+    return figures | ({"auroc": 0.5} if np.count_nonzero(support) > 1 else {})
+
+
+def of_mean(figures: Mapping[str, float]) -> dict[str, float]:
+    """Return the figures of the model that predicts the mean of the test labels, by any model's on them.
+
+    Its R² is 0, so its RMSE is ``RMSE / √(1 − R²)`` of any other model that is not exact.
+
+    Examples
+    --------
+    >>> of_mean({"r2": 0.75, "rmse": 1.0, "mae": 0.8})
+    {'r2': 0.0, 'rmse': 2.0}
+    """
+    r2, rmse = figures["r2"], figures.get("rmse")
+    return {"r2": 0.0} | ({"rmse": rmse / math.sqrt(1 - r2)} if rmse and r2 < 1 else {})
+
+
+def _means_over_classes(counts: "NDArray[Any]") -> dict[str, float]:
+    """Return the figures that are means over the classes with samples, of a confusion matrix."""
+    import numpy as np
+
+    _, recall, f1, support = _scores(counts)
+    present = support > 0
+    return {
+        "balanced-accuracy": float(np.mean(recall[present])),
+        "macro-f1": float(np.mean(f1[present])),
+    }
 
 
 def _auroc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> float:
@@ -189,7 +236,7 @@ def _auroc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> floa
     return float((ranks.sum() / 2 - count * (count + 1) / 2) / (count * (len(scores) - count)))
 
 
-def _scores(counts: "NDArray[np.int64]") -> "tuple[NDArray[np.float64], ...]":
+def _scores(counts: "NDArray[Any]") -> "tuple[NDArray[np.float64], ...]":
     """Return precision, recall, F1 and support of each class, 0 without samples, as scikit-learn does."""
     import numpy as np
 

@@ -20,6 +20,8 @@ from fda_flower.metrics import (
     interval,
     measure,
     metric_names,
+    of_mean,
+    of_most_frequent,
 )
 
 LOGITS = np.log([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.2, 0.6, 0.2], [0.3, 0.3, 0.4]])
@@ -36,6 +38,28 @@ def test_classes_by_hand():
     assert figures["auroc"] == 1
     # Each probability has a bin of its own.
     assert figures["ece"] == pytest.approx((0.3 + 0.5 + 0.4 + 0.6) / 4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_model_that_knows_nothing_has_the_figures_that_are_measured_of_its_outputs(seed):
+    generator = np.random.default_rng(seed)
+    y = generator.choice([0, 1, 3], 50, p=[0.2, 0.5, 0.3])
+    names_one = np.tile(np.eye(5)[np.bincount(y).argmax()], (50, 1))
+    measured = measure(names_one, y, regression=False)
+    measured.pop("ece")
+    assert of_most_frequent(confusion(generator.normal(size=(50, 5)), y)) == pytest.approx(measured)
+
+    numbers, model = generator.normal(size=(50, 2)), generator.normal(size=(50, 2))
+    of_the_mean = measure(np.tile(numbers.mean(axis=0), (50, 1)), numbers, regression=True)
+    of_the_mean.pop("mae")
+    found = of_mean(measure(model, numbers, regression=True))
+    assert found == pytest.approx(of_the_mean, abs=1e-12)
+
+
+def test_where_all_samples_are_of_one_class_naming_it_is_right_and_has_no_auroc():
+    figures = of_most_frequent(np.array([[0, 4], [0, 0]]))
+    assert figures == {"accuracy": 1.0, "balanced-accuracy": 1.0, "macro-f1": 1.0}
+    assert of_mean({"r2": 1.0, "rmse": 0.0}) == of_mean({"r2": -1.0}) == {"r2": 0.0}
 
 
 @pytest.mark.parametrize("seed", range(5))

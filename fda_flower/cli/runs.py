@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -37,7 +38,7 @@ from fda_flower.records.record import COSTS, Record, has_stopped, headline, roun
 from fda_flower.reporting.trackers.registry import read_names
 from fda_flower.runs.config import NAMED, RunConfig
 from fda_flower.runs.methods import method_names
-from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS
+from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS, command_options
 
 if TYPE_CHECKING:
     from fda_flower.experiments import RunResult
@@ -154,10 +155,15 @@ def run(
 
 def _conclusion(result: "RunResult", folder: Path) -> list[str]:
     """What a run ends with, in rich's markup: scores, privacy, and what was missing."""
+    from fda_flower.reporting.summary import PARAMETERS, is_better, judge
+
     wanted = result.config
     lines = [f"{wanted.entry.title}: {_outcome(wanted, result)}. Written to {escape(str(folder))}"]
     if result.history:
-        lines += map(escape, wanted.strategy.conclusion(result.history[-1]))
+        own = wanted.strategy.conclusion(result.history[-1])
+        lines += map(escape, [*judge(result.summary), *own])
+        if PARAMETERS in result.summary and (not own or not is_better(result.summary)):
+            lines += map(escape, _suggested(wanted, result.summary))
     if spent := result.summary.get("privacy"):
         domain, told = max(spent.items(), key=lambda item: item[1]["epsilon"])
         lines.append(
@@ -167,6 +173,22 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str]:
     if faults := _faults(wanted, result.history):
         lines.append(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)")
     return lines
+
+
+def _suggested(config: RunConfig, summary: Mapping[str, Any]) -> list[str]:
+    """Return the comparison that tells what the sources bring or, if the model is no use, what else is."""
+    from fda_flower.experiments.experiment import NOT_SHARED
+    from fda_flower.reporting.summary import is_better
+
+    entry, alone = config.entry, "target-only"
+    if not is_better(summary):
+        what, methods = "Other methods on the same data", []
+    elif entry.centralised or config.method == alone or "source" not in config.strategy.trains:
+        return []
+    else:
+        what, methods = "What the sources bring", ["--methods", f"{alone},{config.method}"]
+    shared = [each for each in SETTINGS if each.name not in NOT_SHARED]
+    return [f"{what}: {shlex.join(['fda', 'compare', *methods, *command_options(shared, vars(config))])}"]
 
 
 @with_output

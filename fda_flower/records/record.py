@@ -16,6 +16,9 @@ Record = dict[str, Any]
 TEST_EXAMPLES = "test-examples"
 """The field with the number of test samples."""
 
+MOST_FREQUENT = "most-frequent"
+"""The entry of a record's confusion matrix with the figures of naming the most frequent class."""
+
 LAST = 5
 """The last rounds, whose mean is what tables show, so that each of them is evaluated."""
 

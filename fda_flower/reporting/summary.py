@@ -1,6 +1,7 @@
 """The summary of a run: ``summary.json``."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,17 @@ from numpy.typing import NDArray
 from fda_flower.datasets.amounts import most
 from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
-from fda_flower.metrics import CONFIDENCE, METRICS, by_class, interval
+from fda_flower.metrics import CONFIDENCE, METRICS, ROUNDING, by_class, interval, of_mean
 from fda_flower.records.record import LAST as LAST
-from fda_flower.records.record import TEST_EXAMPLES, VALIDATION, Record, chosen_round, curve, has_stopped
+from fda_flower.records.record import (
+    MOST_FREQUENT,
+    TEST_EXAMPLES,
+    VALIDATION,
+    Record,
+    chosen_round,
+    curve,
+    has_stopped,
+)
 from fda_flower.runs.config import RunConfig
 
 ACCURACY, AVERAGE = "accuracy", "-average"
@@ -88,10 +97,10 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
 
     ``figures`` are the last round's by name, as in the record. ``interval`` is the 95% interval of ``last5``
     that follows from the number of ``test-samples``, in the unit of tables (`fda_flower.metrics.interval`).
-    ``confusion`` and ``classes`` are the confusion matrix and the figures of each class.
+    ``confusion`` and ``classes`` are the confusion matrix and the figures of each class, and ``baseline``
+    those of a model that knows nothing of a sample; see `baseline_of`.
     """
-    evaluated = (record for record in reversed(history) if any(record.get(n) is not None for n in METRICS))
-    last = next(evaluated, {})
+    last = _last_evaluated(history)
     samples = samples_of(history)
     ends = sampling_interval(scores(history, metric)["last5"], samples, metric)
     found: dict[str, Any] = {"figures": {n: v for n in METRICS if (v := last.get(n)) is not None}}
@@ -102,7 +111,113 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
     if confusion := last.get("confusion"):
         classes = by_class(np.array(confusion["counts"]), confusion["classes"])
         found |= {"confusion": confusion, "classes": classes}
+    if baseline := baseline_of(history):
+        found["baseline"] = baseline
     return found
+
+
+def _last_evaluated(history: Sequence[Record]) -> Record:
+    evaluated = (record for record in reversed(history) if any(record.get(n) is not None for n in METRICS))
+    return next(evaluated, {})
+
+
+def baseline_of(history: Sequence[Record]) -> dict[str, Any]:
+    """Return the figures, on the target's test set, of a model that knows nothing of a sample.
+
+    Of classes it names the most frequent one (``class``), as the run has recorded with the confusion matrix;
+    of numbers it predicts the mean. Empty where that is not known.
+
+    Examples
+    --------
+    >>> baseline_of([{"r2": 0.75, "rmse": 1.0}])
+    {'r2': 0.0, 'rmse': 2.0}
+    """
+    last = _last_evaluated(history)
+    if last.get("r2") is not None:
+        return of_mean({"r2": last["r2"]} if "sites" in last else last)
+    return dict(last.get("confusion", {}).get(MOST_FREQUENT, {}))
+
+
+def baseline_in(history: Sequence[Record], metric: str = ACCURACY) -> float | None:
+    """Return a figure of that model, in the unit of tables; None where it is not known."""
+    value = baseline_of(history).get(metric)
+    return None if value is None else METRICS[metric].scaled(value)
+
+
+def name_of_baseline(metric: str) -> str:
+    """Return what that model does, as the label of a row and a line.
+
+    Examples
+    --------
+    >>> name_of_baseline("auroc"), name_of_baseline("r2")
+    ('most frequent class', 'mean of the labels')
+    """
+    return "mean of the labels" if METRICS[metric].regression else "most frequent class"
+
+
+UNEVEN = 1.25
+"""By how much the most frequent class exceeds an even share where more than the accuracy is shown."""
+FAIR = ("balanced-accuracy", "auroc")
+"""Figures that say more where classes are uneven."""
+
+
+def is_uneven(summary: Mapping[str, Any]) -> bool:
+    """Return whether accuracy alone misleads, by the ``baseline`` of a summary.
+
+    Its balanced accuracy is one over the number of classes.
+
+    Examples
+    --------
+    >>> is_uneven({"baseline": {"accuracy": 0.75, "balanced-accuracy": 0.5}})
+    True
+    """
+    baseline = summary.get("baseline", {})
+    return bool(baseline.get("accuracy", 0.0) > UNEVEN * baseline.get("balanced-accuracy", 1.0))
+
+
+def is_better(summary: Mapping[str, Any]) -> bool:
+    """Return whether a run's ``last5`` is better than a model that knows nothing; True if that is unknown.
+
+    Examples
+    --------
+    >>> is_better({"metric": "accuracy", "last5": 75.0, "baseline": {"accuracy": 0.75}})
+    False
+    """
+    metric, floor = METRICS[summary["metric"]], summary.get("baseline", {}).get(summary["metric"])
+    if floor is None or summary["last5"] is None:
+        return True
+    gain = (summary["last5"] - metric.scaled(floor)) * (1 if metric.higher_is_better else -1)
+    return bool(gain > ROUNDING)
+
+
+def judge(summary: Mapping[str, Any]) -> list[str]:
+    """Return in words how a run compares with a model that knows nothing of a sample; nothing if unknown.
+
+    Examples
+    --------
+    >>> baseline = {"class": "ill", "accuracy": 0.75, "balanced-accuracy": 0.5, "auroc": 0.5}
+    >>> told = {"last5": 52.8, "interval": [37.0, 68.0], "test-samples": 36, "baseline": baseline}
+    >>> judge({"metric": "accuracy", "figures": {"balanced-accuracy": 0.45}, **told})[0]
+    "Not better than naming the most frequent class, 'ill', for all 36 test samples: accuracy 75.0%"
+    """
+    metric, baseline = METRICS[summary["metric"]], summary.get("baseline", {})
+    floor, last5 = baseline.get(summary["metric"]), summary["last5"]
+    if floor is None or last5 is None:
+        return []
+    samples = f"{summary['test-samples']} " if "test-samples" in summary else ""
+    what = f"naming the most frequent class, '{baseline.get('class')}',"
+    what = (
+        f"{'predicting the mean of the labels' if metric.regression else what} for all {samples}test samples"
+    )
+    unsure = summary.get("interval", [math.inf])[0] <= metric.scaled(floor)
+    better = "Not better" if not is_better(summary) else "Perhaps not better" if unsure else "Better"
+    end = ", which is in the interval" if better.startswith("Perhaps") else ""
+    lines = [f"{better} than {what}: {metric.title} {metric.show(floor)}{end}"]
+    if is_uneven(summary):
+        fair = {METRICS[n]: (summary["figures"].get(n), baseline.get(n)) for n in FAIR}
+        told = [f"{m.title} {m.show(a)} ({m.show(b)})" for m, (a, b) in fair.items() if None not in (a, b)]
+        lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(told)}")
+    return lines
 
 
 def samples_of(history: Sequence[Record]) -> int:

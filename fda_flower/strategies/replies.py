@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.errors import printable
-from fda_flower.metrics import METRICS
-from fda_flower.records.record import TEST_EXAMPLES, Record
+from fda_flower.metrics import METRICS, of_most_frequent
+from fda_flower.records.record import MOST_FREQUENT, TEST_EXAMPLES, Record
 from fda_flower.strategies.roster import Node
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import to_read
@@ -52,14 +52,18 @@ def read_outcomes(arrays: Layers) -> Record:
 
 
 def read_confusion(arrays: Layers, names: Sequence[str]) -> Record:
-    """Return a confusion matrix with its classes; nothing if it cannot be read."""
+    """Return a confusion matrix with its classes, and the most frequent; nothing if it cannot be read."""
     counts = arrays.get("counts", np.zeros(0))
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not np.issubdtype(counts.dtype, np.integer):
         return {}
     if len(counts) > MOST_CLASSES or (counts < 0).any():
         return {}
     classes = list(names) if len(names) == len(counts) else [str(i) for i in range(len(counts))]
-    return {protocol.CONFUSION: {"classes": classes, "counts": counts.tolist()}}
+    found: Record = {"classes": classes, "counts": counts.tolist()}
+    if counts.any():
+        most = classes[counts.sum(axis=1, dtype=np.float64).argmax()]
+        found[MOST_FREQUENT] = {"class": most, **of_most_frequent(counts)}
+    return {protocol.CONFUSION: found}
 
 
 def read_details(records: Mapping[str, Layers], names: Sequence[str]) -> Record:

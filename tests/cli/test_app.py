@@ -155,10 +155,18 @@ def test_run_writes_a_folder_named_after_what_was_run(fda, tmp_path):
     assert [line[:26] for line in shown] == [f"round {i}/2: target accuracy "[:26] for i in (1, 2)]
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     width = (summary["interval"][1] - summary["interval"][0]) / 2
-    assert out.splitlines()[-1] == (
+    ended, judged, suggested = out.splitlines()[-3:]
+    assert ended == (
         f"FedAvg: accuracy last5 {summary['last5']:.1f}%, best {summary['best']:.1f}% "
         f"(±{width:.1f} points for 450 test samples at 95%). Written to {folder}"
     )
+    assert "'1', for all 450 test samples: accuracy 10.2%" in judged
+    what, _, command = suggested.partition(": ")
+    better = "Not better" not in judged
+    assert what == ("What the sources bring" if better else "Other methods on the same data")
+    assert ("--methods target-only,fedavg" in command) is better
+    assert command.startswith("fda compare ")
+    assert {*SMALL} <= {*command.split()}
 
 
 def test_a_private_run_ends_with_the_largest_epsilon(fda):
@@ -177,7 +185,8 @@ def test_another_headline_is_shown_and_summarised(fda):
     errors = [json.loads(line)["ece"] for line in Path("out/rounds.jsonl").read_text().splitlines()]
     assert (summary["metric"], summary["best"]) == ("ece", 100 * min(errors))
     shown = f"calibration error last5 {summary['last5']:.1f}%, best {summary['best']:.1f}% (450 test samples)"
-    assert shown in out.splitlines()[-1]
+    assert shown in out
+    assert "Better than" not in out, "how sure naming one class is, is not known"
     assert "accuracy last5" in fda("run", *SMALL, "--output", "out", "--resume")[1]
     again = json.loads(Path("out/summary.json").read_text(encoding="utf-8"))
     assert again["confusion"] == summary["confusion"], "a run that has ended keeps it"

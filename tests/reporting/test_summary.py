@@ -7,7 +7,7 @@ import pytest
 from fda_flower import RunConfig
 from fda_flower.metrics import interval
 from fda_flower.reporting import summarise, write_summary
-from fda_flower.reporting.summary import summarise_run
+from fda_flower.reporting.summary import baseline_in, baseline_of, is_uneven, judge, summarise_run
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,45 @@ def test_the_last_evaluation_is_there_in_full(history):
     assert json.loads(json.dumps(summary)) == summary
     known = summarise(history(0.5))
     assert not {"test-samples", "interval", "confusion", "classes", "sizes"} & known.keys()
+
+
+MOST = {"class": "ill", "accuracy": 0.75, "balanced-accuracy": 0.5, "auroc": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "begins"),
+    [(0.5, "Not better than"), (0.75, "Not better than"), (0.8, "Perhaps not better"), (0.95, "Better than")],
+)
+def test_a_run_is_judged_by_the_most_frequent_class_that_its_record_has(history, accuracy, begins):
+    rounds = history(0.1, *[accuracy] * 5)
+    fair = {"balanced-accuracy": 0.25, "auroc": 0.625, "test-examples": 40}
+    rounds[-1] |= {"confusion": {"classes": ["ill"], "counts": [[1]], "most-frequent": MOST}, **fair}
+    summary = summarise(rounds)
+    assert summary["baseline"] == MOST
+    assert baseline_in(rounds, "auroc") == 50.0
+    first, second = judge(summary)
+    assert first.startswith(begins)
+    assert all(part in first for part in ("'ill'", "40 test samples", "75.0%"))
+    assert all(part in second for part in ("balanced accuracy 25.0% (50.0%)", "AUROC 62.5% (50.0%)"))
+
+
+def test_a_regression_is_judged_by_the_mean_and_a_record_of_before_by_nothing(history):
+    rounds = history(None)
+    rounds[0] |= {"r2": -0.5, "rmse": 3.0}
+    (line,) = judge(summarise(rounds, "rmse"))
+    assert line.startswith("Not better than predicting the mean")
+    assert judge(summarise(rounds, "loss")) == judge(summarise([], "r2")) == []
+    assert baseline_of([rounds[0] | {"sites": {}}]) == {"r2": 0.0}, "means over sites have no one spread"
+    rounds[0] |= {"r2": 0.5}
+    assert judge(summarise(rounds, "r2"))[0].startswith("Better than")
+    before = history(0.5)
+    before[0]["confusion"] = {"classes": ["0", "1"], "counts": [[3, 0], [1, 0]]}
+    assert judge(summarise(before)) == []
+
+
+@pytest.mark.parametrize(("share", "uneven"), [(0.6, False), (0.63, True)])
+def test_two_classes_are_uneven_from_five_in_eight(share, uneven):
+    assert is_uneven({"baseline": {"accuracy": share, "balanced-accuracy": 0.5}}) is uneven
 
 
 @pytest.mark.parametrize("folds", [[150] * 4, []])

@@ -10,6 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from handmade import HandMade, initial, moves, reply_of, steps_extra, weights
 
 from fda_flower.clients.local_training import LocalTraining
+from fda_flower.metrics import of_most_frequent
 from fda_flower.strategies import FedAvg, FedAvgFT, FedDA, FedGP, SourceOnly, VREx
 from fda_flower.strategies.replies import (
     BadReplyError,
@@ -235,7 +236,8 @@ def test_the_counts_are_asked_for_in_the_last_round_alone_and_named_by_the_targe
     last, federation = evaluated({"accuracy": 0.5}, info={"t": {"class-names": names}}, rounds=2)
     assert [content["config"].get("confusion") for content in federation.evaluated] == [None, True]
     assert set(federation.told("confusion").values()) == {None}
-    assert last["confusion"] == {"classes": classes, "counts": COUNTS.tolist()}
+    most = {"class": classes[0], **of_most_frequent(COUNTS)}
+    assert last["confusion"] == {"classes": classes, "counts": COUNTS.tolist(), "most-frequent": most}
 
 
 @pytest.mark.parametrize(
@@ -252,6 +254,12 @@ def test_the_counts_are_asked_for_in_the_last_round_alone_and_named_by_the_targe
 )
 def test_counts_that_cannot_be_read_are_left_out(arrays):
     assert read_confusion(arrays, []) == {}
+
+
+@pytest.mark.parametrize("counts", [np.zeros((2, 2), np.int64), np.full((2, 2), 2**63 - 1)])
+def test_a_server_survives_counts_of_no_sample_and_of_more_than_there_are(counts):
+    found = read_confusion({"counts": counts}, [])["confusion"]
+    assert found.get("most-frequent", {}).get("accuracy", 0.5) == 0.5
 
 
 @pytest.mark.parametrize(
