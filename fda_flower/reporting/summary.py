@@ -183,9 +183,10 @@ def is_better(summary: Mapping[str, Any]) -> bool:
     >>> is_better({"metric": "accuracy", "last5": 75.0, "baseline": {"accuracy": 0.75}})
     False
     """
-    metric, floor = METRICS[summary["metric"]], summary.get("baseline", {}).get(summary["metric"])
+    floor = summary.get("baseline", {}).get(summary.get("metric"))
     if floor is None or summary["last5"] is None:
         return True
+    metric = METRICS[summary["metric"]]
     gain = (summary["last5"] - metric.scaled(floor)) * (1 if metric.higher_is_better else -1)
     return bool(gain > ROUNDING)
 
@@ -200,10 +201,11 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     >>> judge({"metric": "accuracy", "figures": {"balanced-accuracy": 0.45}, **told})[0]
     "Not better than naming the most frequent class, 'ill', for all 36 test samples: accuracy 75.0%"
     """
-    metric, baseline = METRICS[summary["metric"]], summary.get("baseline", {})
-    floor, last5 = baseline.get(summary["metric"]), summary["last5"]
-    if floor is None or last5 is None:
+    baseline = summary.get("baseline", {})
+    floor = baseline.get(summary.get("metric"))
+    if floor is None or summary["last5"] is None:
         return []
+    metric = METRICS[summary["metric"]]
     samples = f"{summary['test-samples']} " if "test-samples" in summary else ""
     what = f"naming the most frequent class, '{baseline.get('class')}',"
     what = (
