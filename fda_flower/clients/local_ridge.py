@@ -226,9 +226,14 @@ def ridge_reply(
     Raises
     ------
     ConfigError
-        If the message asks for masked sums, and there is no `state`.
+        If the message asks for masked sums, and there is no `state`; or if every site is a target
+        (``RidgeEverySite``), and this one is to keep a layer of its own.
     """
     request = read_request(message.content)
+    if TOTAL in request.records:
+        why = "every site is a target and keeps a layer of its own, which ridge_reply does not"
+        remedy = "serve it with fda_flower.clients.RidgeSite, or name one target: Ridge(target=...)"
+        raise ConfigError(why, thing="target", value="all", remedy=remedy)
     if classes is None:
         labels = np.asarray(labels, np.float64).reshape(len(rows), -1)
     else:

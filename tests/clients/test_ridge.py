@@ -148,6 +148,17 @@ def test_a_project_of_its_own_masks_with_the_state_of_the_context():
     assert "sums" not in reply
 
 
+@pytest.mark.usefixtures("in_a_run")
+def test_a_project_of_its_own_refuses_to_keep_a_layer_where_every_site_is_a_target():
+    rows, labels = to_rows(np.eye(3)), np.array([0, 1, 1])
+    model = to_record({"weight": np.zeros((2, 3)), "bias": np.zeros(2)})
+    sums = Sums.of(rows, to_targets(labels, 2)).to_arrays()
+    content = TrainRequest(model, ASKED).adding(records={"total": to_record(sums)}).content(Keys())
+    with pytest.raises(ConfigError) as caught:
+        ridge_reply(Message(content, 2, "train"), rows, labels, 2)
+    assert (caught.value.thing, caught.value.value) == ("target", "all")
+
+
 def test_labels_that_fixed_point_cannot_tell_from_zero_are_not_masked():
     request, rows = TrainRequest(to_record({}), {**ASKED, "secure-sums": "masked"}), to_rows(np.eye(2))
     own = OwnState(RecordDict())
