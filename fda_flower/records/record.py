@@ -65,7 +65,7 @@ def curve(history: Sequence[Mapping[str, Any]], metric: str = "accuracy", ending
 def headline(record: Record, metric: str | None = None) -> str:
     """Return the target's headline in words, or its metrics by whatever names they have.
 
-    The default metric is the accuracy or, of a regression, R².
+    The default metric is the accuracy or, of a regression, R². Where every site is a target it is their mean.
 
     Examples
     --------
@@ -79,6 +79,8 @@ def headline(record: Record, metric: str | None = None) -> str:
     'target accuracy 73.4%, average 75.0%'
     >>> headline({"accuracy": 0.734, "server": {"loss": 0.51}}), headline({"server": {"loss": 0.51}})
     ('target accuracy 73.4%, server loss 0.51', 'server loss 0.51')
+    >>> headline({"accuracy": 0.734, "sites": {"a": {"with-others": 0.734}}})
+    'mean accuracy 73.4%'
     """
     target, server = _of_target(record, metric), _listed(record.get("server", {}))
     if not server:
@@ -89,14 +91,15 @@ def headline(record: Record, metric: str | None = None) -> str:
 def _of_target(record: Record, metric: str | None) -> str:
     metric = metric or ("r2" if "r2" in record else "accuracy")
     shown, value = METRICS[metric], figure_of(record, metric)
+    whose = "mean" if "sites" in record else "target"
     if value is not None:
         average = figure_of(record, metric, "-average")
         beside = "" if average is None else f", average {shown.show(average)}"
-        return f"target {shown.title} {shown.show(value)}{beside}"
+        return f"{whose} {shown.title} {shown.show(value)}{beside}"
     if others := _listed(record.get("metrics", {})):
         return f"target {others}"
-    asked = {"loss", "evaluation-failed", "mixture"} & record.keys()
-    return f"target {shown.title} unknown" if asked else NOT_EVALUATED
+    asked = {"loss", "evaluation-failed", "mixture", "sites"} & record.keys()
+    return f"{whose} {shown.title} unknown" if asked else NOT_EVALUATED
 
 
 def _listed(metrics: Mapping[str, Any]) -> str:
