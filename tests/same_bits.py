@@ -37,6 +37,7 @@ FROZEN = {
         for name in method_names()
         if not find_method(name).centralised
     },
+    "frozen, every site": {**with_frozen_body("ridge"), "target": "all", "source_samples": None},
     "frozen, with adapters": {**with_frozen_body("fedda-auto"), "train": "adapters:2"},
 }
 """The settings of every method with a frozen body, by a name."""

@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -87,11 +88,15 @@ def test_the_example_of_adapters_sends_them_and_the_head_alone_by_pefts_names(lo
     assert [entry["fallback"] for entry in last["sources"].values()] == [None] * 3
 
 
-def test_the_example_of_ridge_needs_one_round(load, histories):
+@pytest.mark.parametrize("secure", [False, True])
+def test_the_example_of_ridge_needs_one_round_and_can_mask_its_sums(secure, load, histories, monkeypatch):
+    server = load("plugin_sklearn.ridge.server_app")
+    monkeypatch.setattr(server, "Ridge", partial(server.Ridge, secure=secure))
     run_app(load, "plugin_sklearn.ridge", "plugin-scikit-learn")
     ((record,),) = histories
     assert (record["held"], record["dropped"], list(record["sources"])) == (None, [], ["0", "1", "2"])
     assert record["accuracy"] > 0.6
+    assert record["ridge"].get("secure", False) is secure
     assert record["ridge"]["held-out"] >= record["ridge"]["held-out-target"]
 
 

@@ -115,10 +115,25 @@ def test_every_method_has_the_same_bits_with_a_frozen_body(blocks_net):
 
 
 @pytest.mark.slow
-def test_a_run_of_ray_has_the_same_bits_and_a_folder(tmp_path):
-    settings = {**SETTINGS, "model": "mlp", "method": "fedavg"}
-    assert_same(run(engine="ray", workers=1, output=tmp_path / "run", **settings), run(**settings))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model": "mlp", "method": "fedavg"},
+        {"method": "ridge", "target": "all", "target_samples": 30},
+        {"method": "ridge", "method_options": {"secure": True}},
+    ],
+    ids=str,
+)
+def test_a_run_of_ray_has_the_same_bits_and_a_folder(settings, tmp_path):
+    settings = {**SETTINGS, "shift": "rotate", **settings}
+    assert_same(
+        run(engine="ray", workers=2, output=tmp_path / "run", **settings),
+        run(**settings, output=tmp_path / "local"),
+    )
     assert (tmp_path / "run" / "summary.json").exists()
+    heads = [sorted((tmp_path / name).glob("clients/*/model.safetensors")) for name in ("run", "local")]
+    assert [path.read_bytes() for path in heads[0]] == [path.read_bytes() for path in heads[1]]
+    assert len(heads[0]) == (4 if settings.get("target") == "all" else 0)
 
 
 @pytest.mark.slow
