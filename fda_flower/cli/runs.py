@@ -151,19 +151,16 @@ def run(
         say(sites_note(result.history))
     about = {"folder": str(folder), "method": wanted.method, "seed": wanted.seed}
     conclude(*_conclusion(result, folder), result=about | result.summary)
+    for line in _judged(result):
+        say(line)
 
 
 def _conclusion(result: "RunResult", folder: Path) -> list[str]:
     """What a run ends with, in rich's markup: scores, privacy, and what was missing."""
-    from fda_flower.reporting.summary import PARAMETERS, is_better, judge
-
     wanted = result.config
     lines = [f"{wanted.entry.title}: {_outcome(wanted, result)}. Written to {escape(str(folder))}"]
     if result.history:
-        own = wanted.strategy.conclusion(result.history[-1])
-        lines += map(escape, [*judge(result.summary), *own])
-        if PARAMETERS in result.summary and (not own or not is_better(result.summary)):
-            lines += map(escape, _suggested(wanted, result.summary))
+        lines += map(escape, wanted.strategy.conclusion(result.history[-1]))
     if spent := result.summary.get("privacy"):
         domain, told = max(spent.items(), key=lambda item: item[1]["epsilon"])
         lines.append(
@@ -175,20 +172,21 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str]:
     return lines
 
 
-def _suggested(config: RunConfig, summary: Mapping[str, Any]) -> list[str]:
-    """Return the comparison that tells what the sources bring or, if the model is no use, what else is."""
+def _judged(result: "RunResult") -> list[str]:
+    """Return whether the model is any use, and the comparison that tells what is, or what sources bring."""
     from fda_flower.experiments.experiment import NOT_SHARED
-    from fda_flower.reporting.summary import is_better
+    from fda_flower.reporting.summary import PARAMETERS, is_better, judge
 
-    entry, alone = config.entry, "target-only"
-    if not is_better(summary):
-        what, methods = "Other methods on the same data", []
-    elif entry.centralised or config.method == alone or "source" not in config.strategy.trains:
-        return []
-    else:
-        what, methods = "What the sources bring", ["--methods", f"{alone},{config.method}"]
+    config, summary, alone = result.config, result.summary, "target-only"
+    lines, useful = judge(summary), is_better(summary)
+    known = config.entry.centralised or config.method == alone or "source" not in config.strategy.trains
+    if PARAMETERS not in summary or (useful and (known or config.strategy.conclusion(result.history[-1]))):
+        return lines
+    what = "What the sources bring" if useful else "Other methods on the same data"
+    methods = ["--methods", f"{alone},{config.method}"] if useful else []
     shared = [each for each in SETTINGS if each.name not in NOT_SHARED]
-    return [f"{what}: {shlex.join(['fda', 'compare', *methods, *command_options(shared, vars(config))])}"]
+    command = shlex.join(["fda", "compare", *methods, *command_options(shared, vars(config))])
+    return [*lines, f"{what}: {command}"]
 
 
 @with_output
