@@ -31,7 +31,7 @@ from fda_flower.files import (
     output_error,
     write_atomically,
 )
-from fda_flower.records.record import Record, round_line
+from fda_flower.records.record import MEAN_OF_LABELS, Record, round_line
 from fda_flower.wire.protocol import CONFUSION
 
 CHAIN = "chain"
@@ -402,7 +402,7 @@ class RunFolder:
 
 def of_a_round_before(record: Record) -> Record:
     """Return a record without the entries that only a run's last round keeps."""
-    kept = {name: value for name, value in record.items() if name != CONFUSION}
+    kept = {name: value for name, value in record.items() if name not in (CONFUSION, MEAN_OF_LABELS)}
     return kept | ({"target": of_a_round_before(kept["target"])} if kept.get("target") else {})
 
 

@@ -18,6 +18,8 @@ TEST_EXAMPLES = "test-examples"
 
 MOST_FREQUENT = "most-frequent"
 """The entry of a record's confusion matrix with the figures of naming the most frequent class."""
+MEAN_OF_LABELS = "mean-of-labels"
+"""The entry of a regression's record with the figures of predicting the mean of the test labels."""
 
 LAST = 5
 """The last rounds, whose mean is what tables show, so that each of them is evaluated."""

@@ -5,13 +5,27 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fda_flower.metrics import METRICS
-from fda_flower.reporting.results import Place, Results
+from fda_flower.metrics import METRICS, Metric
+from fda_flower.reporting.results import CellResult, Place, Results
+from fda_flower.reporting.summary import (
+    ACCURACY,
+    FAIR,
+    REFUSED,
+    baseline_in,
+    baseline_of,
+    describe_interval,
+    is_uneven,
+    name_of_baseline,
+    samples_of,
+    sampling_interval,
+    scores,
+)
 from fda_flower.reporting.summary import AVERAGE as AVERAGED
-from fda_flower.reporting.summary import REFUSED, describe_interval, samples_of, sampling_interval, scores
 from fda_flower.reporting.tables import Cell, Heading, Part, Table, marked, mean_and_std, mean_std, top
+from fda_flower.runs.methods import METHODS
 
 AVERAGE = "Avg"
+TARGET_ONLY = METHODS["target-only"].label
 
 LEAST_SEEDS = 3
 """The fewest seeds from which the spread over draws is estimated."""
@@ -79,19 +93,72 @@ def numbers(results: Results) -> Table:
 
 
 def comparison_table(results: Results) -> Table:
-    """Return the table of a comparison; the best mean of each column is marked."""
-    shown, metric = _by_key(results), METRICS[results.cells[0].metric]
-    best = [top(values, metric) for values in shown.values()]
+    """Return the table of a comparison; the best mean of each column is marked.
+
+    Where classes are uneven it has the means of further figures over the last 5 rounds; with a row of Target
+    Only, what each method has more than it by seed, on labels held out if all runs held some out.
+    """
+    headline = results.cells[0].metric
+    metric, constant = METRICS[headline], results.baseline("", "")
+    columns = [(name, metric, values, constant) for name, values in _by_key(results).items()]
+    columns += _fair(results)
+    unit = {m: " (%)" if m.percent else "" for _, m, *_ in columns}
     lines = [
         [
             place[1],
-            *(marked(mean_std(v, metric.decimals), v, b) for v, b in zip(values, best, strict=True)),
-            *(str(len(values[0])), "-".join(map(str, sorted({least, most})))),
+            *(marked(mean_std(v[i], m.decimals), v[i], top(v, m)) for _, m, v, _ in columns),
+            *(str(len(columns[0][2][i])), "-".join(map(str, sorted({least, most})))),
         ]
-        for (place, (least, most)), *values in zip(_rounds(results).items(), *shown.values(), strict=True)
+        for i, (place, (least, most)) in enumerate(_rounds(results).items())
     ]
-    unit = " (%)" if metric.percent else ""
-    return Table(["Method", *(f"{name}{unit}" for name in shown), "seeds", "rounds"], lines)
+    if constant:
+        of_constant = [mean_std(values, m.decimals) for _, m, _, values in columns]
+        lines.append([name_of_baseline(headline), *of_constant, str(len(constant)), "-"])
+    header = ["Method", *(f"{name}{unit[m]}" for name, m, *_ in columns), "seeds", "rounds"]
+    what, gains = _gains(results)
+    if gains:
+        header.append(f"{'points ' if metric.percent else ''}{what}")
+        for line in lines:
+            line.append(mean_std(gains.get(str(line[0]), ()), metric.decimals))
+    return Table(header, lines)
+
+
+def _fair(results: Results) -> list[tuple[str, Metric, list[tuple[float, ...]], tuple[float, ...]]]:
+    """Return name, metric, values by place and values of the baseline, of what is fair to rare classes."""
+    histories = {place: [cell.history for cell in results.at(place)] for place in results.places}
+    known = [each for found in histories.values() for each in found if baseline_of(each)]
+    if results.cells[0].metric != ACCURACY or not any(map(is_uneven, map(baseline_of, known))):
+        return []
+    return [
+        (
+            METRICS[name].title,
+            METRICS[name],
+            [_known(scores(each, name)["last5"] for each in found) for found in histories.values()],
+            _known(baseline_in(each, name) for each in known[:1]),
+        )
+        for name in FAIR
+    ]
+
+
+def _known(values: Iterable[float | None]) -> tuple[float, ...]:
+    return tuple(value for value in values if value is not None)
+
+
+def _gains(results: Results) -> tuple[str, dict[str, list[float]]]:
+    """Return what the column is called, and by row what it has more than Target Only, by seed."""
+    alone = {cell.seed: cell for cell in results.at(("", TARGET_ONLY, ""))}
+    rows = [row for row in results.rows if row != TARGET_ONLY]
+    judged = all(cell.validation is not None for cell in results.cells)
+
+    def figure(cell: CellResult) -> float:
+        return cell.validation if judged and cell.validation is not None else cell.score("last5")
+
+    gains = {
+        row: [figure(c) - figure(alone[c.seed]) for c in results.at(("", row, "")) if c.seed in alone]
+        for row in rows
+    }
+    name = f"over {TARGET_ONLY}{', labels held out' * judged}"
+    return name, {row: known for row, values in gains.items() if (known := [v for v in values if v == v])}
 
 
 def caption(results: Results) -> str:
@@ -199,7 +266,16 @@ def _table(
         ]
         for row in results.rows
     ]
-    return Table([results.axis, *columns], rows)
+    return Table([results.axis, *columns], rows + _baseline(results, group, columns))
+
+
+def _baseline(results: Results, group: str, columns: Sequence[str]) -> list[list[Cell]]:
+    """Return a row with what a model has that knows nothing of a sample, if any column knows it."""
+    found = {c: results.baseline(group, c) for c in columns}
+    if not any(found.values()):
+        return []
+    name = name_of_baseline(results.metrics.get((group, results.columns[0]), ACCURACY))
+    return [[Cell(name), *(Cell(mean_std(v, results.metric(group, c).decimals)) for c, v in found.items())]]
 
 
 def _cell(values: Sequence[float], best: float, paper: float | None, usual: int, decimals: int) -> Cell:

@@ -260,6 +260,23 @@ def draw_dots(axis: Axes, values: Mapping[str, Sequence[float]], styles: Mapping
     axis.grid(alpha=0.3, linewidth=0.5)
 
 
+BASELINE: Any = {"color": "0.35", "linestyle": "--", "linewidth": 0.9, "zorder": 1}
+"""The look of the line of a model that knows nothing of a sample."""
+Line = tuple[float, str]
+"""A value and its label."""
+
+
+def draw_baseline(axis: Axes, line: Line | None, upright: bool = False, key: bool = False) -> None:
+    """Draw a dashed line at a value, if there is one; with `key` the panel itself says its label."""
+    if line is None:
+        return
+    value, label = line
+    draw = axis.axvline if upright else axis.axhline
+    drawn = draw(value, label=label, **BASELINE)
+    if key:
+        axis.legend(handles=[drawn], frameon=False, fontsize=SIZE)
+
+
 def save_figure(path: Path, figure: Figure, dpi: int = 200) -> None:
     """Save a figure atomically, in the format of its extension."""
     buffer = io.BytesIO()

@@ -19,15 +19,18 @@ from fda_flower.aggregation.estimation import predicted_best_rule
 from fda_flower.metrics import METRICS
 from fda_flower.records.record import Record, curve, source_weight
 from fda_flower.reporting.figures import (
+    BASELINE,
     FEW,
     PAGE,
     PRINT,
     SIZE,
     TEXT_LINE,
+    Line,
     add_about,
     add_legend,
     blank,
     deviation,
+    draw_baseline,
     draw_curves,
     draw_dots,
     draw_sources,
@@ -36,8 +39,8 @@ from fda_flower.reporting.figures import (
     style,
     styles_of,
 )
-from fda_flower.reporting.results import CellResult, Results
-from fda_flower.reporting.summary import ACCURACY, LAST, scores
+from fda_flower.reporting.results import CellResult, Results, named_baseline
+from fda_flower.reporting.summary import ACCURACY, LAST, baseline_in, name_of_baseline, samples_of, scores
 from fda_flower.reporting.tables import mean_std
 from fda_flower.runs.methods import METHODS
 
@@ -73,6 +76,7 @@ def plot_runs(runs: Runs, metric: str = ACCURACY, about: str = "") -> Figure:
 
 def _plot_figures(part: SubFigure, runs: Runs, metric: str) -> None:
     styles, shown = styles_of([*runs]), METRICS[metric]
+    line = baseline_line([each for histories in runs.values() for each in histories], metric)
     values = {label: [curve(history, metric) for history in histories] for label, histories in runs.items()}
     last = {
         label: [score for each in histories if (score := scores(each, metric)["last5"]) is not None]
@@ -92,10 +96,19 @@ def _plot_figures(part: SubFigure, runs: Runs, metric: str) -> None:
         sign = -1 if shown.higher_is_better else 1
         best = sorted(last, key=lambda label: sign * float(np.mean(last[label])) if last[label] else math.inf)
         draw_dots(beside, {label: last[label] for label in best}, styles)
+        draw_baseline(beside, line, upright=True)
         beside.yaxis.tick_right()
         beside.set_xlabel(f"Mean ± std of the last {LAST} rounds")
     draw_curves(axis, values, styles)
+    draw_baseline(axis, line, key=True)
     axis.set(xlabel="Round", ylabel=shown.axis)
+
+
+def baseline_line(histories: Sequence[Sequence[Record]], metric: str) -> Line | None:
+    """Return the mean figure of a model that knows nothing of a sample, with its name; None if unknown."""
+    values = [value for each in histories if (value := baseline_in(each, metric)) is not None]
+    sizes = [size for each in histories if (size := samples_of(each))]
+    return (float(np.mean(values)), named_baseline(name_of_baseline(metric), sizes)) if values else None
 
 
 def _plot_members(axis: Axes, members: Mapping[str, Sequence[float]]) -> None:
@@ -202,6 +215,10 @@ def _plot_numbers(
             if printed:
                 keys = [Line2D([], [], label="in the paper", **KEY | PAPER)]
                 axis.plot([*printed], [*printed.values()], **PAPER, **look)
+        lines = {results.values[c]: line for c in ascending if (line := results.line(group, c))}
+        if lines:
+            values, names = zip(*lines.values(), strict=True)
+            axis.plot([*lines], values, label=names[0].split(",")[0], **BASELINE)
     add_legend(figure, axes, rows, keys)
     return figure
 
@@ -217,6 +234,7 @@ def _plot_categories(
     keys = []
     for axis, (group, column) in zip(axes, places, strict=True):
         draw_dots(axis, {row: results.scores((group, row, column), "last5") for row in rows}, styles)
+        draw_baseline(axis, results.line(group, column), upright=True)
         for height, row in enumerate(rows):
             if (place := (group, row, column)) in results.paper:
                 measured = Line2D([], [], linestyle="none", label="measured", **KEY)
@@ -318,6 +336,7 @@ def plot_rounds(results: Results) -> Figure:
     for axis, (group, column) in zip(axes, places, strict=True):
         shown = {row: found for row in results.rows if (found := results.at((group, row, column)))}
         draw_curves(axis, {row: [cell.curve for cell in cells] for row, cells in shown.items()}, styles)
+        draw_baseline(axis, results.line(group, column))
         _mark_warmup(axis, [cell.history for cells in shown.values() for cell in cells])
     add_legend(figure, axes, results.rows)
     return figure

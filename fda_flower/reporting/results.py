@@ -10,8 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.metrics import METRICS, Metric
-from fda_flower.records.record import Record, curve, headline
-from fda_flower.reporting.summary import ACCURACY, LAST, PARAMETERS, REFUSED, scores
+from fda_flower.records.record import VALIDATION, Record, chosen_round, curve, headline
+from fda_flower.reporting.summary import (
+    ACCURACY,
+    LAST,
+    PARAMETERS,
+    REFUSED,
+    baseline_in,
+    name_of_baseline,
+    samples_of,
+    scores,
+)
 
 Outcomes = NDArray[np.float64]
 """For each test sample, the share of rounds in which it was classified correctly; shape ``(n,)``."""
@@ -66,6 +75,20 @@ def about(
     return "; ".join(filter(None, [", ".join(filter(None, data)), named, shown]))
 
 
+def named_baseline(name: str, sizes: Sequence[int]) -> str:
+    """Return the label of the line of a model that knows nothing of a sample.
+
+    Examples
+    --------
+    >>> named_baseline("most frequent class", [45, 45]), named_baseline("mean of the labels", [36, 45])
+    ('most frequent class, 45 test samples', 'mean of the labels, 36 to 45 test samples')
+    """
+    if not sizes:
+        return name
+    least, most = min(sizes), max(sizes)
+    return f"{name}, {least if least == most else f'{least} to {most}'} test samples"
+
+
 Place = tuple[str, str, str]
 """The place of a cell: group (empty if there are none), row, column."""
 
@@ -100,6 +123,12 @@ class CellResult:
         """
         value = scores(self.history, self.metric, self.ending if ending is None else ending).get(key)
         return np.nan if value is None else value
+
+    @property
+    def validation(self) -> float | None:
+        """The figure on labels held out in the round that they have chosen, in the unit of tables, if any."""
+        chosen = chosen_round(self.history)
+        return None if chosen is None else METRICS[self.metric].scaled(self.history[chosen - 1][VALIDATION])
 
     @property
     def points(self) -> float:
@@ -278,6 +307,25 @@ class Results:
     def at(self, place: Place) -> list[CellResult]:
         """Return the cells of a place, by seed."""
         return self._at.get(place, [])
+
+    def baseline(self, group: str, column: str) -> tuple[float, ...]:
+        """Return the headline of a model that knows nothing of a sample, by seed, in the unit of tables.
+
+        It is of the test set, and the same for each row; see `fda_flower.reporting.summary.baseline_of`.
+        """
+        found: dict[int, float] = {}
+        for cell in (cell for row in self.rows for cell in self.at((group, row, column))):
+            value = None if cell.seed in found else baseline_in(cell.history, cell.metric)
+            found |= {} if value is None else {cell.seed: value}
+        return tuple(found[seed] for seed in sorted(found))
+
+    def line(self, group: str, column: str) -> tuple[float, str] | None:
+        """Return the mean of `baseline` and its name with the number of test samples; None if unknown."""
+        values = self.baseline(group, column)
+        cells = (cell for row in self.rows for cell in self.at((group, row, column)))
+        sizes = [size for cell in cells if (size := samples_of(cell.history))]
+        name = name_of_baseline(self.metrics.get((group, column), ACCURACY))
+        return (float(np.mean(values)), named_baseline(name, sizes)) if values else None
 
     def scores(self, place: Place, key: str, ending: str | None = None) -> tuple[float, ...]:
         """Return a score of the seeds that have it; see `CellResult.score`."""

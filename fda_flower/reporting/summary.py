@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from fda_flower.datasets.amounts import most
 from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
-from fda_flower.metrics import CONFIDENCE, METRICS, ROUNDING, by_class, interval, of_mean
+from fda_flower.metrics import CONFIDENCE, METRICS, ROUNDING, by_class, interval
 from fda_flower.records.record import LAST as LAST
 from fda_flower.records.record import (
+    MEAN_OF_LABELS,
     MOST_FREQUENT,
     TEST_EXAMPLES,
     VALIDATION,
@@ -124,18 +125,11 @@ def _last_evaluated(history: Sequence[Record]) -> Record:
 def baseline_of(history: Sequence[Record]) -> dict[str, Any]:
     """Return the figures, on the target's test set, of a model that knows nothing of a sample.
 
-    Of classes it names the most frequent one (``class``), as the run has recorded with the confusion matrix;
-    of numbers it predicts the mean. Empty where that is not known.
-
-    Examples
-    --------
-    >>> baseline_of([{"r2": 0.75, "rmse": 1.0}])
-    {'r2': 0.0, 'rmse': 2.0}
+    Of classes it names the most frequent one (``class``), of numbers it predicts the mean, as the run has
+    recorded in its last round. Empty where that is not known.
     """
     last = _last_evaluated(history)
-    if last.get("r2") is not None:
-        return of_mean({"r2": last["r2"]} if "sites" in last else last)
-    return dict(last.get("confusion", {}).get(MOST_FREQUENT, {}))
+    return dict(last.get(MEAN_OF_LABELS) or last.get("confusion", {}).get(MOST_FREQUENT, {}))
 
 
 def baseline_in(history: Sequence[Record], metric: str = ACCURACY) -> float | None:
@@ -161,17 +155,16 @@ FAIR = ("balanced-accuracy", "auroc")
 """Figures that say more where classes are uneven."""
 
 
-def is_uneven(summary: Mapping[str, Any]) -> bool:
-    """Return whether accuracy alone misleads, by the ``baseline`` of a summary.
+def is_uneven(baseline: Mapping[str, Any]) -> bool:
+    """Return whether accuracy alone misleads, by what `baseline_of` returns.
 
     Its balanced accuracy is one over the number of classes.
 
     Examples
     --------
-    >>> is_uneven({"baseline": {"accuracy": 0.75, "balanced-accuracy": 0.5}})
+    >>> is_uneven({"accuracy": 0.75, "balanced-accuracy": 0.5})
     True
     """
-    baseline = summary.get("baseline", {})
     return bool(baseline.get("accuracy", 0.0) > UNEVEN * baseline.get("balanced-accuracy", 1.0))
 
 
@@ -215,7 +208,7 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     better = "Not better" if not is_better(summary) else "Perhaps not better" if unsure else "Better"
     end = ", which is in the interval" if better.startswith("Perhaps") else ""
     lines = [f"{better} than {what}: {metric.title} {metric.show(floor)}{end}"]
-    if is_uneven(summary):
+    if is_uneven(baseline):
         fair = {METRICS[n]: (summary["figures"].get(n), baseline.get(n)) for n in FAIR}
         told = [f"{m.title} {m.show(a)} ({m.show(b)})" for m, (a, b) in fair.items() if None not in (a, b)]
         lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(told)}")

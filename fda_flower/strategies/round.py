@@ -12,8 +12,8 @@ from flwr.common import log
 
 from fda_flower.aggregation import Layers, find_buffers
 from fda_flower.errors import RunError, printable
-from fda_flower.metrics import METRICS
-from fda_flower.records.record import TEST_EXAMPLES, Record
+from fda_flower.metrics import METRICS, of_mean
+from fda_flower.records.record import MEAN_OF_LABELS, TEST_EXAMPLES, Record
 from fda_flower.strategies.replies import (
     DETAILS,
     EVALUATION,
@@ -193,6 +193,8 @@ class Round:
                 record.pop(key, None)
                 if key in trained:
                     record[key] = trained[key]
+        if self.config.get(protocol.CONFUSION) and "r2" in record:
+            record[MEAN_OF_LABELS] = of_mean(record)
         return metrics
 
     def _evaluated(self, content: RecordDict, metrics: MetricRecord) -> Record:

@@ -71,3 +71,17 @@ def results(history):
         return Results(**(given | {"cells": cells} | each))
 
     return make
+
+
+@pytest.fixture
+def uneven():
+    """Gives the last round of each cell the record of 40 test samples, three in four of one class."""
+
+    def mark(results):
+        most = {"class": "ill", "accuracy": 0.75, "balanced-accuracy": 0.5, "macro-f1": 3 / 7, "auroc": 0.5}
+        for cell in results.cells:
+            confusion = {"classes": ["well", "ill"], "counts": [[5, 5], [15, 15]], "most-frequent": most}
+            cell.history[-1].update({"confusion": confusion, "test-examples": 40, "auroc": 0.625})
+        return results
+
+    return mark

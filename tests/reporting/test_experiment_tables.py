@@ -282,3 +282,34 @@ def test_a_comparison_has_columns_of_the_averaged_model_and_the_round_chosen_if_
     table = comparison_numbers(made)
     assert table.header[5:9] == ["selected", "selected_std", "last5_average", "last5_average_std"]
     assert table.rows[-1][5:9] == [None, None, 75, None]
+
+
+def test_a_comparison_ends_with_the_most_frequent_class_and_has_what_is_fair_to_rare_ones(compared, uneven):
+    made = uneven(compared({"Target Only": [[60], [50]], "FedGP": [[70, 80], [50, 70]], "FedAvg": [[90]]}))
+    header, _, alone, fedgp, fedavg, constant = (
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in str(comparison_table(made)).splitlines()
+    )
+    found = [dict(zip(header, line, strict=True)) for line in (alone, fedgp, fedavg, constant)]
+    assert [line["last5 (%)"] for line in found] == ["55.0 (7.1)", "67.5 (10.6)", "**90.0**", "75.0 (0.0)"]
+    assert [line["AUROC (%)"] for line in found] == ["**62.5 (0.0)**"] * 2 + ["**62.5**", "50.0"]
+    assert constant[0] == "most frequent class"
+    assert [line["points over Target Only"] for line in found] == ["-", "12.5 (3.5)", "30.0", "-"]
+
+
+def test_what_sources_bring_is_told_by_labels_held_out_if_all_runs_held_some_out(compared):
+    made = compared({"Target Only": [[60]], "FedGP": [[70]]})
+    for cell, value in zip(made.cells, (0.5, 0.75), strict=True):
+        cell.history[0].update({"validation": value, "selected": 1, "selected-by": "target"})
+    table = comparison_table(made)
+    assert table.header[-1] == "points over Target Only, labels held out"
+    assert [line[-1] for line in table.rows] == ["-", "25.0"]
+
+
+def test_the_tables_of_an_experiment_end_with_it_where_a_column_knows_it(results, uneven):
+    made = results(ACCURACIES)
+    assert "most frequent class" not in REPORTS["table"].markdown(made)
+    made = uneven(made)
+    for cell in made.cells:
+        if cell.place[2] == "0.4":
+            del cell.history[-1]["confusion"]
+    assert "| most frequent class | 75.0 (0.0) | - |" in REPORTS["table"].markdown(made)

@@ -12,6 +12,7 @@ from fda_flower.reporting.html import Chart, Code, Page, Section, charts, render
 from fda_flower.reporting.html.page import settings_table
 from fda_flower.reporting.html.runs import sizes_table
 from fda_flower.reporting.results import RunView
+from fda_flower.reporting.summary import summarise
 from fda_flower.reporting.tables import Cell, Heading, Table
 
 NASTY = "</script><script>alert(1)</script>"
@@ -282,3 +283,20 @@ def test_the_page_of_an_experiment_without_a_run_can_be_drawn(results):
     page = results_page(results(), ["Nothing"], {}, {}, ["fda experiment x"])
     assert page.about == "Nothing measured yet"
     assert "Nothing" in render([page], "now")
+
+
+def test_pages_have_the_most_frequent_class_as_a_line_and_in_words(results, uneven):
+    made = uneven(results({("", "FedAvg", "0.2"): (50.0,)}))
+    (cell,) = made.cells
+    found = parts_of(results_page(made, [], {}, {}, []))
+    label = "most frequent class, 40 test samples"
+    for section in ("Mean over seeds", "By round"):
+        (line,) = [trace for trace in traces_of(found[section][0]) if trace["name"] == label]
+        assert line["line"]["dash"] == "dash"
+        assert {75.0} < {*line["x"], *line["y"]} or {*line["y"]} == {75.0}
+    view = RunView("FedAvg", 0, cell.history, summary=summarise(cell.history))
+    table, judged, fair, chart = parts_of(run_page(view, "x"))["Results"]
+    assert table.records()[0][f"{label}, accuracy (%)"] == "75.0"
+    assert judged.startswith("Not better than")
+    assert "AUROC 62.5% (50.0%)" in fair
+    assert label in next(iter(chart.figures.values()))

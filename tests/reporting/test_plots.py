@@ -516,3 +516,24 @@ def test_maps_show_the_prediction_and_the_best_rows_without_and_with_estimated_b
     (legend,) = figure.legends
     colours = dict(zip(legend_of(figure), legend.get_patches(), strict=True))
     assert image.to_rgba(values)[1, 1].tolist() == list(colours["FedGP (G)"].get_facecolor())
+
+
+# Better than what?
+
+
+@pytest.mark.parametrize("name", ["columns", "rounds"])
+@pytest.mark.parametrize("values", [NUMBERS, {}], ids=["numbers", "categories"])
+def test_the_most_frequent_class_is_a_dashed_line_in_each_panel(results, uneven, name, values):
+    figure = FIGURES[name](uneven(results(ACCURACIES, values=values)))
+    for axis in figure.axes:
+        (line,) = [line for line in axis.get_lines() if line.get_label().startswith("most frequent class")]
+        assert line.get_linestyle() == "--"
+        assert 75.0 in {*line.get_xdata(), *line.get_ydata()}
+
+
+def test_the_pictures_of_runs_say_how_many_test_samples_the_line_is_of(results, uneven):
+    (cell, *_) = uneven(results(ACCURACIES)).cells
+    for runs in ({"A": [cell.history]}, {"A": [cell.history], "B": [cell.history]}):
+        axis = plot_runs(runs).subfigs[0].axes[0]
+        (key,) = [text.get_text() for text in axis.get_legend().get_texts()]
+        assert key == "most frequent class, 40 test samples"

@@ -118,13 +118,13 @@ def test_a_run_is_judged_by_the_most_frequent_class_that_its_record_has(history,
 
 def test_a_regression_is_judged_by_the_mean_and_a_record_of_before_by_nothing(history):
     rounds = history(None)
-    rounds[0] |= {"r2": -0.5, "rmse": 3.0}
+    rounds[0] |= {"r2": -0.5, "rmse": 3.0, "mean-of-labels": {"r2": 0.0, "rmse": 2.5}}
     (line,) = judge(summarise(rounds, "rmse"))
-    assert line.startswith("Not better than predicting the mean")
+    assert line.startswith("Not better than predicting the mean of the labels for all test samples: RMSE 2.5")
     assert judge(summarise(rounds, "loss")) == judge(summarise([], "r2")) == []
-    assert baseline_of([rounds[0] | {"sites": {}}]) == {"r2": 0.0}, "means over sites have no one spread"
     rounds[0] |= {"r2": 0.5}
     assert judge(summarise(rounds, "r2"))[0].startswith("Better than")
+    assert baseline_of([{"r2": 0.5, "rmse": 1.0}]) == {}
     before = history(0.5)
     before[0]["confusion"] = {"classes": ["0", "1"], "counts": [[3, 0], [1, 0]]}
     assert judge(summarise(before)) == []
@@ -132,7 +132,7 @@ def test_a_regression_is_judged_by_the_mean_and_a_record_of_before_by_nothing(hi
 
 @pytest.mark.parametrize(("share", "uneven"), [(0.6, False), (0.63, True)])
 def test_two_classes_are_uneven_from_five_in_eight(share, uneven):
-    assert is_uneven({"baseline": {"accuracy": share, "balanced-accuracy": 0.5}}) is uneven
+    assert is_uneven({"accuracy": share, "balanced-accuracy": 0.5}) is uneven
 
 
 @pytest.mark.parametrize("folds", [[150] * 4, []])

@@ -275,7 +275,7 @@ def test_a_server_survives_counts_of_no_sample_and_of_more_than_there_are(counts
             {"eval-r2": 0.75, "eval-rmse": 0.5},
             {"r2": 0.25},
             {"t": {"regression": True}},
-            {"r2": 0.75, "rmse": 0.5, "r2-global": 0.25},
+            {"r2": 0.75, "rmse": 0.5, "r2-global": 0.25, "mean-of-labels": {"r2": 0.0, "rmse": 1.0}},
         ),
     ],
     ids=["classes", "a regression"],

@@ -11,6 +11,7 @@ from fda_flower.reporting.figures import (
     MANY,
     MARKERS,
     RANGE,
+    Line,
     Range,
     Series,
     Style,
@@ -36,10 +37,17 @@ NAMES: dict[str, Any] = {"autorange": "reversed", "type": "category", "automargi
 """Marks without lines, and an axis of names from top to bottom."""
 
 
-def curves(series: Mapping[str, Series], styles: Mapping[str, Style], ylabel: str, **axis: Any) -> str:
+def curves(
+    series: Mapping[str, Series],
+    styles: Mapping[str, Style],
+    ylabel: str,
+    baseline: Line | None = None,
+    **axis: Any,
+) -> str:
     """Return curves by round: means over seeds, for few curves with bands of one standard deviation.
 
-    `series` holds by name, for each seed, a value for each round; `axis` is more of plotly's y axis.
+    `series` holds by name, for each seed, a value for each round; `axis` is more of plotly's y axis. A
+    `baseline` is a dashed line.
     """
     traces = []
     for name, values in series.items():
@@ -49,7 +57,15 @@ def curves(series: Mapping[str, Series], styles: Mapping[str, Style], ylabel: st
             ends = np.subtract(mean, spread).tolist(), np.add(mean, spread).tolist()
             traces.append(_area(name, (rounds, *ends), styles[name]))
     longest = max((len(each) for values in series.values() for each in values), default=0)
+    if baseline:
+        traces.append(_dashed(baseline) | {"x": [1, max(longest, 1)], "y": [baseline[0]] * 2})
     return _by_round(traces, longest, len(series), ylabel, axis)
+
+
+def _dashed(line: Line) -> dict[str, Any]:
+    value, label = line
+    look = {"type": "scatter", "mode": "lines", "line": {"color": "#7a7a7a", "dash": "dash", "width": 1.5}}
+    return {**look, "name": label, "showlegend": True, "hovertemplate": f"{value:.4g}"}
 
 
 def sources(series: Mapping[str, Series], ylabel: str) -> str:
@@ -67,8 +83,12 @@ def dots(
     styles: Mapping[str, Style],
     xlabel: str,
     paper: Mapping[str, float],
+    baseline: Line | None = None,
 ) -> str:
-    """Return a dot at the mean of each name's values, with one standard deviation; the paper's are hollow."""
+    """Return a dot at the mean of each name's values, with one standard deviation; the paper's are hollow.
+
+    A `baseline` is a dashed line.
+    """
     known = {name: each for name, each in values.items() if each}
     traces = []
     for name, each in known.items():
@@ -82,6 +102,9 @@ def dots(
             hollow = marker | {"symbol": f"{marker['symbol']}-open"}
             hover = f"paper: {paper[name]:.1f}<extra>{_plain(name)}</extra>"
             traces.append(shared | {"x": [paper[name]], "marker": hollow, "hovertemplate": hover})
+    if baseline and known:
+        ends = [*known][:: max(len(known) - 1, 1)]
+        traces.append(_dashed(baseline) | {"x": [baseline[0]] * len(ends), "y": ends})
     layout = {"height": 110 + LINE * len(known), "xaxis": {"title": {"text": xlabel}}, "yaxis": NAMES}
     return _json(traces, layout)
 

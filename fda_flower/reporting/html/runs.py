@@ -12,10 +12,10 @@ from fda_flower.records.record import Record, curve
 from fda_flower.reporting.figures import styles_of
 from fda_flower.reporting.html import charts
 from fda_flower.reporting.html.page import Chart, Code, Page, Section, settings_table, show
-from fda_flower.reporting.plots import WEIGHT, member_weights, weights
+from fda_flower.reporting.plots import WEIGHT, baseline_line, member_weights, weights
 from fda_flower.reporting.results import Place, Results, RunView
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
-from fda_flower.reporting.summary import scores
+from fda_flower.reporting.summary import judge, scores
 from fda_flower.reporting.tables import Part, Table
 
 TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
@@ -27,7 +27,7 @@ def run_page(view: RunView, title: str) -> Page:
     """Return the page of a run."""
     history = view.history
     sections = [
-        Section("Results", [_headlines(view), *_figures(history, view.metric)]),
+        Section("Results", [_headlines(view), *judge(view.summary), *_figures(history, view.metric)]),
         Section("What the others bring to each site", _sites(history)),
         Section("Weights of the sources", _trust(history)),
         Section("Members of the mixture", _members(history)),
@@ -89,6 +89,8 @@ def _headlines(view: RunView) -> Table:
         f"{key}, {metric.label}": "-" if value is None else f"{value:.{metric.decimals}f}"
         for key, value in scores(view.history, view.metric).items()
     }
+    if line := baseline_line([view.history], view.metric):
+        shown[f"{line[1]}, {metric.label}"] = f"{line[0]:.{metric.decimals}f}"
     shown |= {"rounds": str(len(view.history)), "seconds": seconds, "MB received": received}
     return Table(["method", "seed", *shown], [[view.label, view.seed, *shown.values()]])
 
@@ -101,10 +103,12 @@ def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
     together = [name for name in names if _metric_of(name) == METRICS[headline]]
     charted = {METRICS[headline].axis: together} if together else {}
     charted |= {name: [name] for name in names if name not in together}
-    figures = {
-        label: charts.curves({name: [_by_round(history, name)] for name in shown}, styles_of(shown), label)
-        for label, shown in charted.items()
-    }
+    figures = {}
+    for label, shown in charted.items():
+        series = {name: [_by_round(history, name)] for name in shown}
+        known = headline if shown == together else shown[0]
+        line = baseline_line([history], known) if known in METRICS else None
+        figures[label] = charts.curves(series, styles_of(shown), label, line)
     return [Chart(figures, "The target by round; a click on a name shows or hides it.")] if figures else []
 
 
@@ -244,7 +248,7 @@ def sizes_table(history: Sequence[Record]) -> Table:
             if "domain" in entry and "examples" in entry:
                 sizes.setdefault(entry["domain"], {"role": role})["trained on"] = entry["examples"]
         if "test-examples" in record and "domain" in target:
-            sizes[target["domain"]]["test"] = record["test-examples"]
+            sizes.setdefault(target["domain"], {"role": "target"})["test"] = record["test-examples"]
         for domain, told in record.get("sizes", {}).items():
             sizes.setdefault(domain, {}).update(told)
     silent = [domain for domain, each in sizes.items() if "role" not in each]
@@ -298,14 +302,15 @@ def _charts(results: Results, draw: Callable[[Results, str, str], str]) -> list[
 def _curves(results: Results, group: str, column: str) -> str:
     series = {row: [cell.curve for cell in results.at((group, row, column))] for row in results.rows}
     run = {row: each for row, each in series.items() if each}
-    return charts.curves(run, styles_of(results.rows), results.metric(group, column).axis)
+    line = results.line(group, column)
+    return charts.curves(run, styles_of(results.rows), results.metric(group, column).axis, line)
 
 
 def _dots(results: Results, group: str, column: str) -> str:
     values = {row: results.scores((group, row, column), "last5") for row in results.rows}
     printed = {row: results.paper[p] for row in results.rows if (p := (group, row, column)) in results.paper}
     label = f"{results.metric(group, column).axis}, mean ± std of the last 5 rounds"
-    return charts.dots(values, styles_of(results.rows), label, printed)
+    return charts.dots(values, styles_of(results.rows), label, printed, results.line(group, column))
 
 
 def _weights_of(results: Results) -> list[Chart]:
