@@ -269,13 +269,13 @@ def _table(
     return Table([results.axis, *columns], rows + _baseline(results, group, columns))
 
 
-def _baseline(results: Results, group: str, columns: Sequence[str]) -> list[list[Cell]]:
+def _baseline(results: Results, group: str, columns: Sequence[str]) -> list[list[str | Cell]]:
     """Return a row with what a model has that knows nothing of a sample, if any column knows it."""
     found = {c: results.baseline(group, c) for c in columns}
     if not any(found.values()):
         return []
     name = name_of_baseline(results.metrics.get((group, results.columns[0]), ACCURACY))
-    return [[Cell(name), *(Cell(mean_std(v, results.metric(group, c).decimals)) for c, v in found.items())]]
+    return [[name, *(Cell(mean_std(v, results.metric(group, c).decimals)) for c, v in found.items())]]
 
 
 def _cell(values: Sequence[float], best: float, paper: float | None, usual: int, decimals: int) -> Cell:
