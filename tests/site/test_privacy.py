@@ -305,6 +305,7 @@ def test_a_run_of_ridge_protects_each_patient_of_the_sources(tmp_path):
     assert told["source-1"] == {"epsilon": epsilon([(2.0, 1)], DELTA), "delta": DELTA, "unit": "patient"}
     assert told["target"]["epsilon"] == 0
     assert {"arrays", "evaluation", "temperature"} <= {*told["target"]["uncovered"]}
+    assert sum(noisy.history[0]["ridge"]["weights"].values()) == pytest.approx(1)
     again, plain = run(**settings, **patients), run(**settings)
     assert bits(noisy.model) == bits(again.model)
     assert bits(noisy.model) != bits(plain.model)
