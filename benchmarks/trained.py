@@ -64,7 +64,7 @@ def main() -> None:
                 f"{received / 1e6:,.2f}",
                 f"{seconds:.2f}",
                 "-" if front is None else f"{features:.0f}",
-                *(ratios if train == "head" else (f"{received / whole[0]:.3f}", f"{seconds / whole[1]:.3f}")),
+                *(ratios if train == "head" else (f"{received / whole[0]:.4f}", f"{seconds / whole[1]:.3f}")),
             ]
         )
     header = ["trained", "MB received in a round", "seconds of a round", "seconds of features, once"]
