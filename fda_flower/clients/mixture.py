@@ -16,16 +16,18 @@ from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients.client import Settings, TargetClient
 from fda_flower.clients.feddaf import blended
 from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
+from fda_flower.clients.student import MOST_UNLABELLED, first_of_student, learn, samples_of_student, soup
 from fda_flower.clients.training import figures, train
 from fda_flower.datasets import Samples
-from fda_flower.prediction.predictors import Mixed
+from fda_flower.prediction.predictors import Mixed, Single
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest
 
 MIXTURE, FIRST_ROUND, REPORT, FIRST = "mixture", "first-round", "report", "first"
-GROUPS = "groups"
+GROUPS, STUDENT, TAUGHT, TEACHER = "groups", "student", "taught", "teacher"
 """Names on the wire: settings of an evaluate message (the plan as JSON, the round in which the target's own
-model begins, ``full`` or ``none`` of the figures), the record with that model, and a property."""
+model begins, ``full`` or ``none`` of the figures), the record with that model, and a property; a setting that
+asks for a student, the unlabelled samples that it learned from, and the accuracy of the mixture."""
 
 BLEND_MU = 5.0
 """``μ`` of the member ``blend``, as in FedDAF's paper."""
@@ -49,6 +51,8 @@ class MixtureTarget(TargetClient):
         The reply has figures of the mixture; for each member ``weight.M``, ``temperature.M`` and its
         accuracies ``held-out.M`` and ``test.M``; ``fold.K``, the size of each fold; ``alone``, the number of
         classes with a single label. With ``report`` of ``none`` it has the number of test samples alone.
+        With ``student`` the figures are those of one network (see `_student`), and the reply has also
+        ``taught``, the unlabelled samples that it learned from, and the accuracy of the mixture, ``teacher``.
         """
         config = request.config
         if MIXTURE not in config:
@@ -58,13 +62,39 @@ class MixtureTarget(TargetClient):
             member: [self.adapted(model, config) for model in models]
             for member, models in trained.used.items()
         }
-        predictor = Mixed(trained.mixture, models, trained.prior[trained.views_used])
+        mixed = Mixed(trained.mixture, models, trained.prior[trained.views_used])
+        student = self._student(trained, mixed, config) if config.get(STUDENT) else None
+        predictor = mixed if student is None else student
         if config.get(REPORT) == "none":
             self.announce(predictor, config)
             return EvaluateReply(len(self.domain.test))
         passes = self.passes(config)
         reply = self.score(predictor, config, passes)
-        return replace(reply, metrics={**reply.metrics, **self._numbers(trained, predictor.views(passes))})
+        numbers = self._numbers(trained, mixed.views(passes))
+        if student is not None:
+            rest, test = self.domain.unlabelled, self.domain.test.y
+            numbers[TAUGHT] = min(len(rest or ()), MOST_UNLABELLED)
+            numbers[TEACHER] = _accuracy(mixed.outputs(passes).cpu().numpy(), test)
+        return replace(reply, metrics={**reply.metrics, **numbers})
+
+    def _student(self, trained: TrainedMixture[Layers], mixed: Mixed, config: Settings) -> Single:
+        """Return one network that has learned from the target's samples what the mixture predicts of them.
+
+        Without unlabelled samples it is a soup, see `fda_flower.clients.student.soup`.
+        """
+        known = {name: models for name, models in trained.models.items() if name in trained.mixture.weights}
+        first, rest = (
+            first_of_student(known or trained.models, trained.mixture.weights),
+            self.domain.unlabelled,
+        )
+        if not rest:
+            return self.single(soup(trained.models) or first, config)
+        with self.drawing("student", config) as generator:
+            samples = samples_of_student(self.domain.train, rest, generator)
+            taught = mixed.outputs(self.passes(config, "student", samples))
+            self.load(first)
+            learn(self.model, samples, taught, self.training_in(config).learning_rate, generator)
+            return self.single(self.layers(), config)
 
     def _train(self, request: EvaluateRequest) -> TrainedMixture[Layers]:
         config = request.config

@@ -248,7 +248,7 @@ def load_results(folder: str | Path) -> Results:
         groups=groups,
         values={c.label: c.value for c in experiment.columns if c.value is not None},
         cuts=cuts,
-        ensembles={place[1] for place, config in configs.items() if config.entry.ensemble},
+        ensembles={place[1] for place, c in configs.items() if c.entry.is_ensemble(dict(c.method_options))},
         centralised={place[1] for place, config in configs.items() if config.entry.centralised},
         data=list(dict.fromkeys(config.dataset for config in configs.values())),
         refused=refused,

@@ -38,6 +38,8 @@ class Method:
         Whether the target trains on all its training samples, whatever number is labelled.
     ensemble : bool
         Whether several models make its predictions; reports mark it.
+    single : str, optional
+        The option with which one model makes them. Default: it has none.
     needs : tuple of str
         What it needs of the data and the network; see `fda_flower.runs.needs.NEEDS`.
     train : str, optional
@@ -59,6 +61,7 @@ class Method:
     source: "str | type[DomainClient]" = SOURCE
     all_target_labels: bool = False
     ensemble: bool = False
+    single: str | None = None
     needs: tuple[str, ...] = ()
     train: str | None = None
     every_site: "tuple[str | type[DomainAdaptationStrategy], str | type[DomainClient]] | None" = None
@@ -89,6 +92,10 @@ class Method:
     def variants(self) -> Mapping[str, Mapping[str, Any]]:
         """Its strategy's options by variant; see `DomainAdaptationStrategy.variants`."""
         return self.strategy_class.variants
+
+    def is_ensemble(self, options: Mapping[str, Any]) -> bool:
+        """Whether several models make its predictions with these options of its strategy."""
+        return self.ensemble and not (self.single and options.get(self.single))
 
     def takes(self, option: str) -> bool:
         """Whether its strategy has an option of this name."""
@@ -223,6 +230,7 @@ METHODS: Registry[Method] = Registry(
             "mixture:Mixture",
             own_target=True,
             ensemble=True,
+            single="student",
         ),
         "ridge": _ours(
             "Ridge",

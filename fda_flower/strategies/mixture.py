@@ -19,9 +19,10 @@ from fda_flower.wire.arrays import count_bytes
 from fda_flower.wire.protocol import LABELLED, EvaluateRequest
 
 MIXTURE, FIRST_ROUND, REPORT, FIRST = "mixture", "first-round", "report", "first"
-GROUPS = "groups"
+GROUPS, STUDENT, TAUGHT, TEACHER = "groups", "student", "taught", "teacher"
 """Names on the wire: settings of an evaluate message (the plan as JSON, the round in which the target's own
-model begins, ``full`` or ``none`` of the figures), the record with that model, and a property."""
+model begins, ``full`` or ``none`` of the figures), the record with that model, and a property; a setting that
+asks for a student, the unlabelled samples that it learned from, and the accuracy of the mixture."""
 
 PER_MEMBER = ("weight", "temperature", "held-out", "test", "left-out")
 """Metrics of the target's reply, each followed by a member."""
@@ -55,6 +56,11 @@ class Mixture(SourceOnly):
         The target evaluates in every so many rounds, and in the last. Default: 0, in the last alone.
     report : {"full", "none"}
         With ``"none"`` the target replies with nothing but its number of test samples.
+    student : bool
+        Whether one network is to predict in place of the mixture. It begins with the model of the member with
+        the largest weight, and learns what the mixture predicts of the target's labelled and at most 3,000
+        unlabelled samples. Without unlabelled samples it is the mean of the models fine-tuned longest. The
+        record's ``mixture`` has the accuracy of the mixture, ``teacher``.
     """
 
     evaluates_own = True
@@ -67,6 +73,7 @@ class Mixture(SourceOnly):
     views: Literal["all", "full"] = "all"
     every: Natural = 0
     report: Literal["full", "none"] = "full"
+    student: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,8 +109,9 @@ class Mixture(SourceOnly):
         evaluations = cost["evaluations"]
         often = "once" if evaluations == 1 else f"{evaluations} times"
         epochs = self._plan.epochs_of(labels if isinstance(labels, int) else 0, rounds, evaluations)
+        models = "its student, one model" if self.student else f"{cost['models']} models"
         COSTS.info(
-            f"Mixture predicts with {cost['models']} models; in the whole run the target evaluates {often}, "
+            f"Mixture predicts with {models}; in the whole run the target evaluates {often}, "
             f"receives {cost['bytes'] / 1e6:.3g} MB for it, and trains {epochs} epochs of its labels (with "
             "one epoch in a round)"
         )
@@ -119,6 +127,8 @@ class Mixture(SourceOnly):
             return None
         plan, first_round = self._plan.to_text(), self.warmup_rounds + 1
         asked: Record = {MIXTURE: plan, FIRST_ROUND: first_round, REPORT: self.report}
+        if self.student:
+            asked[STUDENT] = True
         if self.learning_rate_factor != 1:
             asked[protocol.LEARNING_RATE_FACTOR] = self.learning_rate_factor
         # While all rounds have been held, the global model is still the first one.
@@ -134,8 +144,30 @@ class Mixture(SourceOnly):
             if self.report == "full" and not found["members"] and "privacy" not in record:
                 why = "so it may have evaluated the sources' model: let it run MixtureTarget"
                 log(WARNING, "Round %d: the target reports no weights, %s", server_round, why)
+            if self.student and found["members"] and TEACHER not in found:
+                log(
+                    WARNING,
+                    "Round %d: the target's client knows no student, and used the mixture",
+                    server_round,
+                )
             record["mixture"] = {**found, "cost": self._cost(self.round.arrays, server_round)}
         return metrics
+
+    def conclusion(self, record: Record) -> list[str]:
+        """Return a line with the accuracies of a student and of the mixture that it learned from."""
+        found, figure = record.get("mixture", {}), "r2" if "r2" in record else "accuracy"
+        if TEACHER not in found:
+            return []
+        shown = "{:.2f}" if figure == "r2" else "{:.1%}"
+        taught = found[TAUGHT]
+        how = (
+            f"its mixture, on {taught:,.0f} unlabelled samples"
+            if taught
+            else "its mixture's fine-tuned models"
+        )
+        own, mixed = shown.format(record[figure]), shown.format(found[TEACHER])
+        line = f"One network, made of {how}: {own}; the mixture itself {mixed}"
+        return [line if taught else f"{line}. With unlabelled samples there is a student in its place"]
 
     def evaluates_in(self, number: int) -> bool:
         """Whether there is an evaluation: after the warm-up `every` decides, before it `report` too."""
@@ -150,7 +182,8 @@ class Mixture(SourceOnly):
         """Return what the mixture costs the target in a run of so many rounds."""
         evaluations = self._evaluations(until - self.warmup_rounds)
         sent = 2 * evaluations * count_bytes(arrays)
-        return {"models": self._plan.models, "evaluations": evaluations, "bytes": sent}
+        models = 1 if self.student else self._plan.models
+        return {"models": models, "evaluations": evaluations, "bytes": sent}
 
     def _evaluations(self, rounds: int) -> int:
         return -(-rounds // self.every) if self.every else 1

@@ -149,6 +149,27 @@ def test_the_record_has_what_the_target_says_of_each_member():
     assert [headline(each) for each in (before, record)] == ["target not evaluated", "target accuracy 75.0%"]
 
 
+def test_a_student_is_asked_for_and_said_with_its_teacher(flower_log):
+    _, strategy, federation = start(1, {**METRICS, "teacher": 0.8, "taught": 286}, student=True)
+    assert federation.evaluated[0]["config"]["student"] is True
+    record = strategy.history[-1]
+    assert (record["mixture"]["teacher"], record["mixture"]["cost"]["models"]) == (0.8, 1)
+    (line,) = strategy.conclusion(record)
+    assert all(number in line for number in ("75.0%", "80.0%", "286"))
+    (line,) = strategy.conclusion({"accuracy": 0.7, "mixture": {"teacher": 0.8, "taught": 0}})
+    assert "70.0%" in line
+    assert strategy.conclusion({"accuracy": 0.7, "mixture": {"members": {}}}) == []
+    (line,) = strategy.conclusion({"r2": 0.5, "mixture": {"teacher": 0.625, "taught": 9}})
+    assert "0.62" in line
+    assert "student" not in flower_log.text
+    assert "student" not in start(1)[2].evaluated[0]["config"]
+
+
+def test_a_client_that_knows_no_student_is_warned_of(flower_log):
+    start(1, student=True)
+    assert "student" in flower_log.text
+
+
 def test_the_epochs_of_a_run_are_those_of_the_own_model_and_of_each_evaluation():
     epochs = Mixture(every=4).training_epochs(10, 2, {"source": 3, "target": 2}, labels=50)
     assert epochs == {"source": 3 * 12, "target": 4 * (10 * 2 + 3 * 30)}

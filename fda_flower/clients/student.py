@@ -1,0 +1,104 @@
+"""One network out of a mixture: it learns what the mixture predicts of the target's samples."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss
+
+from fda_flower.aggregation import Layers
+from fda_flower.clients.training import OPTIMIZERS
+from fda_flower.datasets import Samples
+from fda_flower.models.parts import to_train
+
+MOST_UNLABELLED = 3_000
+"""Unlabelled samples that a student learns from, at most."""
+
+LEAST_STEPS, LEAST_PASSES = 500, 10
+"""A student takes as many steps as make these passes over its samples, and never fewer."""
+
+BATCH = 32
+
+
+def samples_of_student(labelled: Samples, unlabelled: Samples, generator: torch.Generator) -> Samples:
+    """Return what a student learns from: all labelled samples, and at most 3,000 unlabelled ones.
+
+    Noise that is added at each access is drawn once, so that the mixture and the student see the same.
+    """
+    if len(unlabelled) > MOST_UNLABELLED:
+        chosen = torch.randperm(len(unlabelled), generator=generator)[:MOST_UNLABELLED].sort().values
+        unlabelled = unlabelled.take(chosen.to(unlabelled.y.device))
+    samples = labelled.without_labels().joined(unlabelled)
+    if samples.noise:
+        drawn = [x for x, _ in samples.batches(256, generator)]
+        samples = replace(samples, x=torch.cat(drawn), noise=0.0)
+    return samples
+
+
+def learn(
+    model: nn.Module, samples: Samples, taught: Tensor, learning_rate: float, generator: torch.Generator
+) -> int:
+    """Train a model in place on what a mixture predicts, and return the number of steps.
+
+    Adam's rate in step ``k`` of ``n`` is the run's times ``(1 + cos(πk/n))/2``.
+
+    Parameters
+    ----------
+    model : Module
+        The network to begin with, on the device of the samples.
+    samples : Samples
+        ``n`` samples; their labels are not read.
+    taught : Tensor
+        Logarithms of the mixture's probabilities, or its numbers, shape ``(n, C)``.
+    learning_rate : float
+        Of the first step.
+    generator : torch.Generator
+        Decides the order of samples in each pass.
+    """
+    positions = replace(samples, y=torch.arange(len(samples), device=samples.y.device))
+    batches = math.ceil(len(samples) / BATCH)
+    passes = max(LEAST_PASSES, math.ceil(LEAST_STEPS / batches))
+    regression = samples.y.is_floating_point()
+    aims = taught if regression else taught.exp()
+    loss_of = mse_loss if regression else cross_entropy
+    optimizer = OPTIMIZERS["adam"](to_train(model, "all"), lr=learning_rate)
+    steps, step = passes * batches, 0
+    for _ in range(passes):
+        for x, rows in positions.batches(BATCH, generator, shuffle=True):
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate * (1 + math.cos(math.pi * step / steps)) / 2
+            optimizer.zero_grad()
+            torch.autograd.backward(loss_of(model(x), aims[rows].to(x.dtype)))
+            optimizer.step()
+            step += 1
+    return steps
+
+
+def first_of_student(models: Mapping[str, Sequence[Layers]], weights: Mapping[str, float]) -> Layers:
+    """Return what a student begins with: the model of all labels of the member with the largest weight."""
+    member = max(models, key=lambda name: weights.get(name, 0.0))
+    return models[member][0]
+
+
+def soup(models: Mapping[str, Sequence[Layers]]) -> Layers | None:
+    """Return the mean of the models of the member that was fine-tuned longest, one of each view.
+
+    They begin with the same model, which is why their mean is one too. Without such a member there is none.
+
+    Examples
+    --------
+    >>> views = [{"w": np.zeros(2, np.float32)}, {"w": np.ones(2, np.float32)}]
+    >>> soup({"tuned-1": views[:1], "tuned-30": views})
+    {'w': array([0.5, 0.5], dtype=float32)}
+    """
+    tuned = [name for name in models if name.startswith("tuned-")]
+    if not tuned:
+        return None
+    views = models[max(tuned, key=lambda name: int(name.removeprefix("tuned-")))]
+    return {
+        name: np.mean([view[name] for view in views], axis=0, dtype=np.float64).astype(array.dtype)
+        for name, array in views[0].items()
+    }
