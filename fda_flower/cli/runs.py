@@ -415,14 +415,27 @@ def report(
     html: Annotated[
         bool, typer.Option("--html", help="Write one page for a browser, which needs no network.")
     ] = False,
+    card: Annotated[
+        bool, typer.Option("--card", help="Write the model card of a run, README.md in its folder.")
+    ] = False,
+    sent: Annotated[
+        list[Path], typer.Option(help="With --card: the state-dir of a site, whose log the card sums up.")
+    ] = [],  # noqa: B006
 ) -> None:
     """Write the tables (Markdown, CSV) and pictures (PNG) of experiments, and the picture of runs.
 
     With --html: one page of runs, comparisons or experiments, with tables that sort and charts to point at.
+    With --card: a page on a run's model for those who did not train it.
     """
     from fda_flower.experiments.experiment import kind_of
-    from fda_flower.experiments.pages import draw, write_html
+    from fda_flower.experiments.pages import draw, write_card, write_html
 
+    if card:
+        if len(folders) > 1 and output is not None:
+            raise invalid("output", output, "leave it out", "but several cards would be written there")
+        for folder in folders:
+            say(f"Written: {write_card(folder, output, sent)}")
+        return
     if html:
         page = output or folders[0] / "report.html"
         write_html(folders, page)

@@ -1,5 +1,6 @@
 """What pages and pictures need of runs, comparisons and experiments, read from their folders."""
 
+import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -18,18 +19,52 @@ from fda_flower.experiments.experiment import (
     read_runs,
     read_view,
 )
-from fda_flower.files import versions, write_atomically
+from fda_flower.files import DESCRIPTION, versions, write_atomically
 from fda_flower.records.folder import CONFIG
 from fda_flower.records.record import Record
+from fda_flower.records.verification import verify
 from fda_flower.reporting import COMPARISON, REPORTS, about, markdown
+from fda_flower.reporting.card import Model, card, card_parts
 from fda_flower.reporting.html import Page, render, results_page, run_page
 from fda_flower.reporting.results import RunView
 from fda_flower.runs.settings import SETTINGS, command_options
+from fda_flower.site.log import read_log
 
 
 def single_page(folder: Path) -> Page:
     """Return the page of a run."""
-    return run_page(read_view(folder), folder.resolve().name)
+    view = read_view(folder)
+    return run_page(view, folder.resolve().name, card_parts(view, _model(folder, view)))
+
+
+def _model(folder: Path, view: RunView, states: Sequence[Path] = ()) -> Model:
+    """Return what a card says of a run's model, with the logs in the ``state-dir`` of sites."""
+    described, config = folder / DESCRIPTION, config_of(view.settings)
+    verified = verify(folder) if view.history else None
+    return Model(
+        description=json.loads(described.read_text()) if described.exists() else {},
+        verified="" if verified is None or verified.problems else verified.last,
+        conclusion=config.strategy.conclusion(view.history[-1]) if config and view.history else (),
+        sent=[line for state in states for line in read_log(state)],
+        path=folder.resolve().name,
+    )
+
+
+def write_card(folder: str | Path, output: str | Path | None = None, states: Sequence[Path] = ()) -> Path:
+    """Write the model card of a run, in Markdown; by default ``README.md`` in its folder.
+
+    A `ConfigError` says that the folder holds no run, `states` no logs, or the file cannot be written.
+    """
+    folder, path = Path(folder), Path(output or Path(folder) / "README.md")
+    view = read_view(folder)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, card(view, _model(folder, view, states)).encode())
+    except OSError as error:
+        raise ConfigError(
+            f"the card '{path}' cannot be written: {error}", thing="card", value=path
+        ) from error
+    return path
 
 
 def table_page(folder: Path) -> Page:

@@ -23,8 +23,8 @@ NO_FIGURES = {"round", "bytes-received", "test-examples", "test-examples-average
 """Numbers of a record that are no measurement of the target."""
 
 
-def run_page(view: RunView, title: str) -> Page:
-    """Return the page of a run."""
+def run_page(view: RunView, title: str, card: Sequence[Part] = ()) -> Page:
+    """Return the page of a run; `card` is its model card."""
     history = view.history
     sections = [
         Section("Results", [_headlines(view), *judge(view.summary), *_figures(history, view.metric)]),
@@ -37,6 +37,7 @@ def run_page(view: RunView, title: str) -> Page:
         Section("Rounds", [rounds_table(history, view.metric)] if history else []),
         Section("Settings", settings_table(view.settings, view.notes)),
         Section("Repeat it", [Code(view.commands)] if view.commands else []),
+        Section("Model card", card),
     ]
     about = "; ".join(filter(None, [view.label, view.data, f"seed {view.seed}"]))
     return Page(title, about, [each for each in sections if each.parts], view.state)

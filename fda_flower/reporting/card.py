@@ -1,0 +1,286 @@
+"""A model card: one page on a run's model for those who did not train it."""
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fda_flower.metrics import CONFIDENCE, METRICS
+from fda_flower.records.record import TEST_EXAMPLES, Record
+from fda_flower.reporting.results import RunView
+from fda_flower.reporting.summary import last_evaluation, scores
+from fda_flower.reporting.tables import Heading, Part, Table, markdown
+
+TASKS = {"text": "text", "table": "tabular", "heart": "tabular", "rbf": "tabular"}
+"""Kinds of inputs by data set, as the Hugging Face hub names tasks; those of the others are images."""
+
+OF_THE_MACHINE = {"data_dir", "device", "threads"}
+"""Settings that say nothing of the model, but where it was made."""
+
+FEW_TESTS = 100
+"""Test samples below which a card says that they are few."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a card needs to know of a model, where it is not in the run's records.
+
+    Attributes
+    ----------
+    description : Mapping
+        The content of ``model.json``, empty where another node keeps the model.
+    verified : str
+        The hash of the last round's record; see `fda_flower.records.verification.verify`.
+    conclusion : Sequence of str
+        The last lines of the run's command.
+    sent : Sequence of Mapping
+        Lines of the logs of sites (`fda_flower.site.log.SentLog`).
+    path : str
+        The folder of the run, as commands name it.
+    """
+
+    description: Mapping[str, Any] = field(default_factory=dict)
+    verified: str = ""
+    conclusion: Sequence[str] = ()
+    sent: Sequence[Mapping[str, Any]] = ()
+    path: str = "RUN"
+
+
+def card(view: RunView, model: Model) -> str:
+    """Return the card in Markdown, with the header in YAML that the Hugging Face hub reads."""
+    again = [Heading("Repeat it"), f"```bash\n{_command(view)}\n```"] if view.commands else []
+    parts = [Heading(_title(view), 1), *card_parts(view, model), *again]
+    return f"{_header(view, model)}\n{markdown(parts)}"
+
+
+def card_parts(view: RunView, model: Model) -> list[Part]:
+    """Return the card without header and title."""
+    sections: dict[str, list[Part]] = {
+        "The model": _model(view, model),
+        "Data": _data(view.history),
+        "Results": _results(view, model),
+        "Who took part": _took_part(view),
+        "What left each site": _left(view, model.sent),
+        "Privacy": _privacy(view.history),
+        "Limits": _limits(view, model),
+        "How it was made": _made(view),
+        "Check it": _check(model),
+    }
+    return [part for title, parts in sections.items() for part in (Heading(title), *parts)]
+
+
+def _command(view: RunView) -> str:
+    """Return the command that repeats the run, without the names of folders of the machine."""
+    words = shlex.split(view.commands[0])
+    folder = str(view.settings.get("data_dir"))
+    return shlex.join("DIR" if word == folder else word for word in words)
+
+
+def _title(view: RunView) -> str:
+    return f"{view.label} on {view.data}"
+
+
+def _target(view: RunView) -> str:
+    named = (
+        record["target"]["domain"] for record in view.history if "domain" in (record.get("target") or {})
+    )
+    return next(named, str(view.settings.get("target") or "target"))
+
+
+# The header
+
+
+def _header(view: RunView, model: Model) -> str:
+    """Return the YAML: JSON strings and numbers are YAML too."""
+    metric, value = METRICS[view.metric], scores(view.history, view.metric)["last5"]
+    options = view.settings.get("dataset_options") or {}
+    kind = TASKS.get("text" if "text" in options else str(view.settings.get("dataset")), "image")
+    ending = "regression" if metric.regression else "classification"
+    lines = [
+        "library_name: fda-flower",
+        f"pipeline_tag: {kind}-{ending}",
+        "tags:",
+        *(f"- {tag}" for tag in ("federated-learning", "domain-adaptation", "flower")),
+        "metrics:",
+        f"- {view.metric}",
+    ]
+    if value is not None:
+        dataset = json.dumps(str(view.settings.get("dataset")))
+        name = json.dumps(f"{view.data}, target {_target(view)}", ensure_ascii=False)
+        lines += [
+            "model-index:",
+            f"- name: {json.dumps(_title(view), ensure_ascii=False)}",
+            "  results:",
+            f"  - task: {{type: {kind}-{ending}}}",
+            f"    dataset: {{type: {dataset}, name: {name}}}",
+            "    metrics:",
+            f"    - {{type: {view.metric}, value: {value / metric.scaled(1):.4f}}}",
+        ]
+    return "\n".join(["---", *lines, "---", ""])
+
+
+# The sections
+
+
+def _model(view: RunView, model: Model) -> list[Part]:
+    found, settings = model.description, view.settings
+    classes = found.get("class-names") or ()
+    rows = {
+        "predicts": "numbers" if found.get("regression") else ", ".join(map(str, classes)),
+        "for": f"the domain {_target(view)}",
+        "network": found.get("network", settings.get("model")),
+        "trained of it": found.get("train", settings.get("train")),
+        "numbers that were trained": f"{view.summary.get('parameters', 0):,}" or None,
+        "predicts with": (found.get("predictor") or {}).get("kind"),
+        "input": "x".join(map(str, found.get("shape", ()))),
+        "classes": "" if found.get("regression") else found.get("classes"),
+        "kept by": found.get("holder"),
+    }
+    table = Table(["", "value"], [[name, value] for name, value in rows.items() if value])
+    about = (
+        "Several clients trained this model together, without sharing samples (federated domain adaptation). "
+        f"It is made for one of them, the target **{_target(view)}**, which has few labels. The others, the "
+        "sources, have more, from other distributions."
+    )
+    return [about, table]
+
+
+def _data(history: Sequence[Record]) -> list[Part]:
+    sizes = next((record["sizes"] for record in reversed(history) if "sizes" in record), {})
+    columns = list(dict.fromkeys(key for each in sizes.values() for key in each))
+    if not sizes:
+        return ["The records do not say how many samples each domain has."]
+    return [Table(["domain", *columns], [[name, *map(each.get, columns)] for name, each in sizes.items()])]
+
+
+def _results(view: RunView, model: Model) -> list[Part]:
+    metric, told = METRICS[view.metric], last_evaluation(view.history, view.metric)
+    found = scores(view.history, view.metric)
+    parts: list[Part] = []
+    if found["last5"] is None:
+        return ["The target reported no figure."]
+    ends = told.get("interval")
+    between = f", {CONFIDENCE:.0%} interval {' to '.join(map(metric.write, ends))}" if ends else ""
+    tests = f" on {told['test-samples']:,} test samples" if "test-samples" in told else ""
+    parts.append(
+        f"**{metric.title} {metric.write(found['last5'])}**{tests} of the target{between}: the mean of the "
+        "last rounds, of one run with one seed. The interval covers the choice of test samples, not of a seed."
+    )
+    shown = {name: METRICS[name].show(value) for name, value in told["figures"].items()}
+    parts.append(Table(["figure, last round", "value"], [list(each) for each in shown.items()]))
+    parts += [line for line in model.conclusion if line]
+    if classes := told.get("classes"):
+        header = ["class", "precision", "recall", "F1", "test samples"]
+        rows = [
+            [n, *(f"{c[k]:.3f}" for k in ("precision", "recall", "f1")), c["support"]]
+            for n, c in classes.items()
+        ]
+        parts.append(Table(header, rows))
+    return parts
+
+
+def _took_part(view: RunView) -> list[Part]:
+    history, used, dropped = view.history, Counter[str](), Counter[str]()
+    roles: dict[str, str] = {}
+    for record in history:
+        target = record.get("target") or ({"domain": _target(view)} if TEST_EXAMPLES in record else {})
+        entries = [("target", target), *(("source", each) for each in record["sources"].values())]
+        for role, entry in entries:
+            if "domain" in entry:
+                used[entry["domain"]] += 1
+                roles[entry["domain"]] = role
+        dropped.update(str(each.get("domain", each.get("node"))) for each in record["dropped"])
+    names = list(dict.fromkeys([*roles, *dropped]))
+    rows = [[name, roles.get(name, ""), used[name], dropped[name]] for name in names]
+    held = sum(record["held"] is not None for record in history)
+    said = f"{len(history)} rounds" + (f", {held} of them without a new model" if held else "")
+    header = ["domain", "role", "rounds with a reply that was used", "replies that were dropped"]
+    return [f"{said}.", Table(header, rows)]
+
+
+def _left(view: RunView, sent: Sequence[Mapping[str, Any]]) -> list[Part]:
+    received = sum(record.get("bytes-received", 0) for record in view.history) / 1e6
+    parts: list[Part] = [
+        f"Samples and labels stay at their site. The server received {received:,.1f} MB of replies in all: "
+        "arrays of the model or sums over samples, and the figures in this card."
+    ]
+    found: dict[str, Counter[str]] = {}
+    size = Counter[str]()
+    for line in sent:
+        records = {f"{name} ({each['kind']})" for name, each in line.get("records", {}).items()}
+        found.setdefault(line["domain"], Counter()).update(records or {"nothing"})
+        size[line["domain"]] += line.get("bytes", 0)
+    if found:
+        rows = [
+            [
+                name,
+                sum(1 for line in sent if line["domain"] == name),
+                f"{size[name] / 1e6:.2f}",
+                _counted(kinds),
+            ]
+            for name, kinds in found.items()
+        ]
+        parts.append(Table(["site, by its own log", "replies", "MB", "records"], rows))
+    return parts
+
+
+def _counted(kinds: Counter[str]) -> str:
+    return ", ".join(f"{name} x {times}" for name, times in sorted(kinds.items()))
+
+
+def _privacy(history: Sequence[Record]) -> list[Part]:
+    found: dict[str, Record] = {}
+    for record in history:
+        found |= record.get("privacy", {})
+    if not found:
+        return ["No noise was added: what left the sites has no guarantee of differential privacy."]
+    header = ["domain", "ε", "δ"]
+    rows = [[name, f"{told['epsilon']:.4g}", f"{told['delta']:g}"] for name, told in sorted(found.items())]
+    return ["Differential privacy of each site, after the last round:", Table(header, rows)]
+
+
+def _limits(view: RunView, model: Model) -> list[Part]:
+    told = last_evaluation(view.history, view.metric)
+    lines = [
+        f"It is made for the domain {_target(view)}. Nothing is known of its accuracy elsewhere, or later."
+    ]
+    if 0 < (tests := told.get("test-samples", 0)) < FEW_TESTS:
+        lines.append(f"{tests} test samples are few: read the interval, not the figure.")
+    if weak := [name for name, each in told.get("classes", {}).items() if each["recall"] < 0.5]:
+        lines.append(f"It misses more than half of the test samples of the class {', '.join(weak)}.")
+    if missing := [n for n, each in told.get("classes", {}).items() if not each["support"]]:
+        lines.append(f"The test set has no sample of the class {', '.join(missing)}.")
+    if (model.description.get("predictor") or {}).get("kind") not in (None, "network"):
+        lines.append("Several networks make a prediction.")
+    lines.append("One run with one seed: another seed gives another model, with other figures.")
+    lines.append("The figures are of research software: they do not replace a validation for clinical use.")
+    return list(lines)
+
+
+def _made(view: RunView) -> list[Part]:
+    from fda_flower.reporting.html.page import settings_table
+
+    told = {name: value for name, value in view.settings.items() if name not in OF_THE_MACHINE}
+    (first, *_) = settings_table(told, {}) or [Table(["setting"], [])]
+    versions = view.notes.get("versions", {})
+    used = ", ".join(f"{name} {version}" for name, version in versions.items())
+    rows = [row[:2] for row in first.rows]
+    return [*([f"With {used}."] if used else []), Table(["setting that is not the default", "value"], rows)]
+
+
+def _check(model: Model) -> list[Part]:
+    lines = []
+    if digest := model.description.get("sha256"):
+        lines.append(
+            f"`model.json` says of the arrays in `model.safetensors` that their digest is `{digest}`."
+        )
+    if body := model.description.get("body"):
+        lines.append(f"The frozen part of the network has the digest `{body}`.")
+    if model.verified:
+        lines.append(
+            f"The chain of the run's records ends with `{model.verified}`; with it `fda verify {model.path} "
+            f"--expect {model.verified}` compares records, configuration and model."
+        )
+    return [" ".join(lines) or "This folder holds no model: the node that keeps it can verify it."]

@@ -1,0 +1,155 @@
+"""The model card: what it says of a run, in Markdown with the header that the Hugging Face hub reads."""
+
+import json
+
+import pytest
+import yaml
+
+from fda_flower import run
+from fda_flower.errors import ConfigError
+from fda_flower.experiments.pages import write_card
+from fda_flower.reporting.card import Model, card
+from fda_flower.reporting.results import RunView
+
+
+def record(number, accuracy=0.75, tests=40, **more):
+    """A round with one source and a target, which the tests change."""
+    return {
+        "round": number,
+        "held": None,
+        "target": {"domain": "small"},
+        "sources": {"large": {"domain": "large"}},
+        "dropped": [],
+        "seconds": {},
+        "bytes-received": 2_000_000,
+        "accuracy": accuracy,
+        "test-examples": tests,
+        **more,
+    }
+
+
+def view(*history, **more):
+    settings = {"dataset": "digits", "shift": "rotate", "method": "fedgp-auto", "data_dir": "/home/me/data"}
+    commands = ["fda run --shift rotate --data-dir /home/me/data"]
+    return RunView("FedGP_Auto", 0, history, {**settings, **more}, commands=commands)
+
+
+def header_of(text):
+    _, header, rest = text.split("---\n", 2)
+    return yaml.safe_load(header), rest
+
+
+def section(text, title):
+    return text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def test_the_header_is_what_the_hub_reads():
+    header, _ = header_of(card(view(record(1), record(2, 0.5)), Model()))
+    assert header["pipeline_tag"] == "image-classification"
+    assert header["library_name"] == "fda-flower"
+    (entry,) = header["model-index"]
+    (result,) = entry["results"]
+    assert result["metrics"] == [{"type": "accuracy", "value": 0.625}]
+    assert "small" in result["dataset"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "metric", "kind"),
+    [
+        ({"dataset": "heart"}, "accuracy", "tabular-classification"),
+        ({"dataset": "rbf"}, "r2", "tabular-regression"),
+        ({"dataset": "table", "dataset_options": {"text": "note"}}, "accuracy", "text-classification"),
+        ({"dataset": "pacs"}, "accuracy", "image-classification"),
+    ],
+)
+def test_the_task_follows_from_the_data_and_the_figure(settings, metric, kind):
+    shown = RunView("Ridge", 0, [record(1, r2=0.5)], settings, metric=metric)
+    assert header_of(card(shown, Model()))[0]["pipeline_tag"] == kind
+
+
+def test_without_a_figure_there_is_none_in_the_header_or_the_text():
+    bare = record(1)
+    del bare["accuracy"], bare["test-examples"]
+    header, text = header_of(card(view(bare), Model()))
+    assert "model-index" not in header
+    assert "%" not in section(text, "Results")
+
+
+def test_it_says_how_sure_the_figure_is_and_that_few_tests_are_few():
+    text = card(view(record(1)), Model())
+    assert "75.0%" in section(text, "Results")
+    assert "40 test samples" in section(text, "Results")
+    assert "40 test samples" in section(text, "Limits")
+    assert "test samples" not in section(card(view(record(1, tests=400)), Model()), "Limits")
+
+
+def test_it_says_who_took_part_in_how_many_rounds():
+    dropped = record(2, dropped=[{"domain": "large", "reason": "no numbers"}], sources={}, held="no source")
+    text = section(card(view(record(1), dropped), Model()), "Who took part")
+    assert "| large | source | 1 | 1 |" in text
+    assert "| small | target | 2 | 0 |" in text
+    assert "1 of them" in text
+
+
+def test_a_target_that_only_evaluates_takes_part():
+    text = section(card(view(record(1, target=None), target="small"), Model()), "Who took part")
+    assert "| small | target | 1 | 0 |" in text
+
+
+def test_it_sums_up_what_the_sites_logs_say():
+    arrays = {
+        "arrays": {"kind": "arrays", "bytes": 900_000},
+        "metrics": {"kind": "metrics", "bytes": 100_000},
+    }
+    sent = [
+        {"domain": "large", "records": arrays, "bytes": 1_000_000},
+        {"domain": "large", "records": arrays, "bytes": 1_000_000},
+        {"domain": "small", "records": {}, "bytes": 0, "refused": "no"},
+    ]
+    text = section(card(view(record(1)), Model(sent=sent)), "What left each site")
+    assert "2.0 MB" in text
+    assert "| large | 2 | 2.00 | arrays (arrays) x 2, metrics (metrics) x 2 |" in text
+    assert "| small | 1 | 0.00 | nothing x 1 |" in text
+
+
+def test_privacy_that_was_spent_and_that_was_not():
+    spent = record(1, privacy={"large": {"epsilon": 1.23456, "delta": 1e-5}})
+    assert "| large | 1.235 | 1e-05 |" in section(card(view(spent), Model()), "Privacy")
+    assert "no guarantee" in section(card(view(record(1)), Model()), "Privacy")
+
+
+def test_weak_and_missing_classes_are_limits():
+    confusion = {"classes": ["cat", "dog", "owl"], "counts": [[1, 3, 0], [0, 4, 0], [0, 0, 0]]}
+    text = section(card(view(record(1, confusion=confusion)), Model()), "Limits")
+    assert "cat" in text
+    assert "owl" in text
+    assert "dog" not in text
+
+
+def test_it_names_no_folder_of_the_machine():
+    text = card(view(record(1)), Model(path="mine"))
+    assert "/home/me" not in text
+    assert "--data-dir DIR" in text
+
+
+def test_of_a_run_it_has_the_model_and_the_hashes(tmp_path):
+    run(shift="rotate", rounds=2, output=tmp_path / "mine", source_samples=40, test_samples=60)
+    path = write_card(tmp_path / "mine")
+    assert path == tmp_path / "mine" / "README.md"
+    text, told = path.read_text(), json.loads((tmp_path / "mine" / "model.json").read_text())
+    assert f"{told['sha256']}" in section(text, "Check it")
+    last = json.loads((tmp_path / "mine" / "rounds.jsonl").read_text().splitlines()[-1])["chain"]["hash"]
+    assert f"fda verify mine --expect {last}" in section(text, "Check it")
+    assert str(tmp_path) not in text
+    assert header_of(text)[0]["metrics"] == ["accuracy"]
+
+
+def test_of_a_folder_without_a_run_there_is_none(tmp_path):
+    with pytest.raises(ConfigError) as error:
+        write_card(tmp_path)
+    assert error.value.thing == str(tmp_path / "config.json")
+
+
+def test_a_table_of_settings_has_what_is_not_the_default():
+    text = section(card(view(record(1), rounds=7), Model()), "How it was made")
+    assert "| rounds | 7 |" in text
