@@ -10,7 +10,7 @@ from typing import Any
 from fda_flower.metrics import CONFIDENCE, METRICS
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.reporting.results import RunView
-from fda_flower.reporting.summary import last_evaluation, scores
+from fda_flower.reporting.summary import judge, last_evaluation, name_of_baseline, scores
 from fda_flower.reporting.tables import Heading, Part, Table, markdown
 
 TASKS = {"text": "text", "table": "tabular", "heart": "tabular", "rbf": "tabular"}
@@ -166,11 +166,18 @@ def _results(view: RunView, model: Model) -> list[Part]:
     tests = f" on {told['test-samples']:,} test samples" if "test-samples" in told else ""
     parts.append(
         f"**{metric.title} {metric.write(found['last5'])}**{tests} of the target{between}: the mean of the "
-        "last rounds, of one run with one seed. The interval covers the choice of test samples, not of a seed."
+        "last rounds, of one run and seed. The interval covers the choice of test samples, not of a seed."
     )
-    shown = {name: METRICS[name].show(value) for name, value in told["figures"].items()}
-    parts.append(Table(["figure, last round", "value"], [list(each) for each in shown.items()]))
-    parts += [line for line in model.conclusion if line]
+    parts += judge({"metric": view.metric, **found, **told})
+    least = told.get("baseline", {})
+    shown = [[METRICS[n].title, METRICS[n].show(value)] for n, value in told["figures"].items()]
+    header = ["figure, last round", "value"]
+    if least:
+        header.append(name_of_baseline(view.metric))
+        floors = (METRICS[n].show(least[n]) if n in least else "" for n in told["figures"])
+        shown = [[*row, floor] for row, floor in zip(shown, floors, strict=True)]
+    parts.append(Table(header, shown))
+    parts += model.conclusion
     if classes := told.get("classes"):
         header = ["class", "precision", "recall", "F1", "test samples"]
         rows = [

@@ -153,3 +153,11 @@ def test_of_a_folder_without_a_run_there_is_none(tmp_path):
 def test_a_table_of_settings_has_what_is_not_the_default():
     text = section(card(view(record(1), rounds=7), Model()), "How it was made")
     assert "| rounds | 7 |" in text
+
+
+def test_a_model_that_is_not_better_than_the_most_frequent_class_says_so():
+    least = {"class": "ill", "accuracy": 0.75, "balanced-accuracy": 0.5}
+    confusion = {"classes": ["ill", "well"], "counts": [[30, 0], [10, 0]], "most-frequent": least}
+    text = section(card(view(record(1, confusion=confusion)), Model()), "Results")
+    assert "Not better" in text
+    assert "| accuracy | 75.0% | 75.0% |" in text
