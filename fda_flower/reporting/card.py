@@ -50,8 +50,8 @@ class Model:
 
 def card(view: RunView, model: Model) -> str:
     """Return the card in Markdown, with the header in YAML that the Hugging Face hub reads."""
-    again = [Heading("Repeat it"), f"```bash\n{_command(view)}\n```"] if view.commands else []
-    parts = [Heading(_title(view), 1), *card_parts(view, model), *again]
+    again: list[Part] = [Heading("Repeat it"), f"```bash\n{_command(view)}\n```"] if view.commands else []
+    parts: list[Part] = [Heading(_title(view), 1), *card_parts(view, model), *again]
     return f"{_header(view, model)}\n{markdown(parts)}"
 
 
@@ -148,7 +148,9 @@ def _model(view: RunView, model: Model) -> list[Part]:
 
 
 def _data(history: Sequence[Record]) -> list[Part]:
-    sizes = next((record["sizes"] for record in reversed(history) if "sizes" in record), {})
+    sizes: Mapping[str, Record] = next(
+        (record["sizes"] for record in reversed(history) if "sizes" in record), {}
+    )
     columns = list(dict.fromkeys(key for each in sizes.values() for key in each))
     if not sizes:
         return ["The records do not say how many samples each domain has."]
