@@ -271,7 +271,14 @@ def test_arrays_of_other_names_also_after_a_resume(make, names, tmp_path):
 @pytest.mark.parametrize("form", ["sketch", "full"])
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [(True, None), (False, "batch-updates do not fit the target's update: they do not sum to it")],
+    [
+        (True, None),
+        (
+            False,
+            "batch-updates do not fit the target's update: they do not sum to it; "
+            "does your client begin with the model that it received?",
+        ),
+    ],
 )
 def test_groups_in_another_order_are_told_by_the_server_unless_the_parameters_are_given(
     given, expected, form

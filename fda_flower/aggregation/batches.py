@@ -68,6 +68,8 @@ Encoding = Literal["norms", "sketch", "full"]
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 """The values of `Encoding`."""
 
+FIRST_QUESTION = "does your client begin with the model that it received?"
+"""Of a client that sets a part of the model itself, or averages it, before it trains."""
 TOLERANCE = 1e-3
 """The relative error that rounding to float32 may cause in a sum of steps."""
 
@@ -133,7 +135,9 @@ class BatchUpdates:
         slack = TOLERANCE * lengths.sum()
         length = math.sqrt(sum(inner_products(layer, [])[0] for layer in update.values()))
         if length > lengths.sum() + slack:
-            raise ValueError("batch-updates do not fit the target's update: Σ‖δ_j‖ < ‖Δ_T‖")
+            raise ValueError(
+                f"batch-updates do not fit the target's update: Σ‖δ_j‖ < ‖Δ_T‖; {FIRST_QUESTION}"
+            )
         if self.full is not None:
             tolerance, (squared, gap) = TOLERANCE, _full_gap(self.full, update)
         elif self.sketches is not None and self.sketch is not None:
@@ -145,7 +149,9 @@ class BatchUpdates:
         if (np.abs(squared - self.squared_norms) > tolerance * self.squared_norms).any():
             raise ValueError("batch-updates do not have the norms that were sent with them")
         if not gap <= slack:
-            raise ValueError("batch-updates do not fit the target's update: they do not sum to it")
+            raise ValueError(
+                f"batch-updates do not fit the target's update: they do not sum to it; {FIRST_QUESTION}"
+            )
 
     @property
     def steps(self) -> int:

@@ -31,7 +31,7 @@ from fda_flower.files import (
     output_error,
     write_atomically,
 )
-from fda_flower.records.record import MEAN_OF_LABELS, Record, round_line
+from fda_flower.records.record import MEAN_OF_LABELS, Record, betas_line, round_line
 from fda_flower.wire.protocol import CONFUSION
 
 CHAIN = "chain"
@@ -494,7 +494,8 @@ class Progress:
         if self.on_round is not None:
             self.on_round(record)
         before = self.history[-2] if len(self.history) > 1 else None
-        log(INFO, "%s", round_line(record, num_rounds, before=before))
+        told = (round_line(record, num_rounds, before=before), betas_line(record))
+        log(INFO, "%s", "; ".join(filter(None, told)))
         if self._held_rounds >= self.max_held_rounds:
             raise RunError(
                 f"the model could not be updated for {self._held_rounds} rounds in a row "

@@ -109,6 +109,25 @@ def _listed(metrics: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value:.4g}" for key, value in numbers.items())
 
 
+FEW_BETAS = 6
+"""The most sources whose β a log names."""
+
+
+def betas_line(record: Record) -> str:
+    """Return the sources' β in words, of many the range; empty without any.
+
+    Examples
+    --------
+    >>> betas_line({"sources": {"a": {"beta": 0.5}, "b": {"beta": 0.125}}})
+    'β a 0.50, b 0.12'
+    """
+    sources = record.get("sources", {}).items()
+    betas = {name: entry["beta"] for name, entry in sources if entry.get("beta") is not None}
+    if len(betas) > FEW_BETAS:
+        return f"β {min(betas.values()):.2f} to {max(betas.values()):.2f}"
+    return f"β {', '.join(f'{name} {beta:.2f}' for name, beta in betas.items())}" if betas else ""
+
+
 def round_line(record: Record, rounds: int, metric: str | None = None, before: Record | None = None) -> str:
     """Return a line of a log on a round; that the target was not evaluated is said once of rounds in a row.
 

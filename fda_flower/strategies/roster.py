@@ -11,7 +11,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fda_flower.errors import RunError, printable
-from fda_flower.wire.protocol import ASKS, FROZEN, INFO, PROBLEM, REFUSED, ROLE_QUERY, settings_in
+from fda_flower.wire.protocol import ASKS, CONFIG, FROZEN, INFO, PROBLEM, REFUSED, ROLE_QUERY, settings_in
 
 ASK_AGAIN_SECONDS = 60.0
 """After this time a node that cannot take part is asked again; in a deployment a message takes seconds."""
@@ -187,20 +187,23 @@ class Roster:
             remedy = repair or (
                 'give exactly one client the role, by node configuration (role="target") or by the '
                 "strategy's target argument"
+                if self._target is None
+                else f"give another target, or {start_more(_count(self._target, len(self.nodes) + 1))}"
             )
-            message = f"no node {wanted} among the connected ones ({claims})"
+            message = f"no node {wanted} among the {len(self.nodes)} connected ones ({claims})"
             raise RunError(message, thing=thing, value=value, remedy=remedy)
         min_sources += not self._has_target
         if len(self.sources) < min_sources:
-            remedy = repair or "start more clients with role 'source'"
             count = len(self.sources)
+            remedy = repair or start_more(len(self.nodes) + min_sources - count)
             message = f"{count} sources are connected ({claims}), at least {min_sources} are needed"
             raise RunError(message, thing="sources", value=count, remedy=remedy)
 
     def _ask(self, grid: Grid, node_ids: list[int], timeout: float) -> Iterable[tuple[Node, str | None]]:
         """Yield each node, and why it cannot take part if it cannot."""
-        asks = ConfigRecord(dict(self.asks))
-        sent = {self._node(i, {}): Message(RecordDict({ASKS: asks}), i, ROLE_QUERY) for i in node_ids}
+        # Mods of other authors read a `config` in every message.
+        content = {ASKS: ConfigRecord(dict(self.asks)), CONFIG: ConfigRecord()}
+        sent = {self._node(i, {}): Message(RecordDict({**content}), i, ROLE_QUERY) for i in node_ids}
         replies = grid.send_and_receive(sent.values(), timeout=timeout) if sent else []
         for node, reply in match_replies(sent, replies):
             if reply is None:
@@ -217,6 +220,22 @@ class Roster:
         domain = printable(str(info.get("domain", f"node {node_id}")), LONGEST_NAME)
         is_target = info.get("role") == "target" if self._target is None else domain == self._target
         return Node(node_id, domain, is_target and self._has_target, info)
+
+
+def start_more(nodes: int) -> str:
+    """Return how to have so many nodes; a simulation by ``flwr run`` has two unless it is told.
+
+    Examples
+    --------
+    >>> start_more(4)
+    'start more nodes, in a simulation by --federation-config num-supernodes=4'
+    """
+    return f"start more nodes, in a simulation by --federation-config num-supernodes={nodes}"
+
+
+def _count(domain: str, otherwise: int) -> int:
+    """Return how many nodes there are at least if one has this domain: Flower numbers them from 0."""
+    return int(domain) + 1 if domain.isdecimal() and len(domain) < 4 else otherwise
 
 
 def _wait_for(grid: Grid, expected: int, patience: float) -> set[int]:

@@ -92,6 +92,10 @@ def test_a_node_that_cannot_take_part_does_not_clash():
         ([T], {}, {}, "sources", 0, r"\(t\)"),
         ([T, B, B], {}, {}, "domain", "b", None),
         ([(None, "a"), (None, "b")], {}, {"target": "z"}, "domain", "z", r"\(a, b\)"),
+        # Flower simulates two nodes unless it is told.
+        ([(None, "0"), (None, "1")], {}, {"target": "3"}, "domain", "3", "2 .*(0, 1).* num-supernodes=4"),
+        ([(None, "0"), (None, "1")], {}, {"target": "z"}, "domain", "z", "num-supernodes=3"),
+        ([T, A], {}, {"min_sources": 3}, "sources", 1, "num-supernodes=4"),
         ([T, A, B], {"b": PROBLEM}, {"min_sources": 2}, "sources", 1, f"b: {MISSING}"),
         ([A, (None, "2")], {"2": PROBLEM}, {}, "role", "target", f"2: {MISSING}"),
         (
@@ -276,6 +280,7 @@ def test_the_role_query_tells_what_the_run_will_ask_of_single_batches(strategy, 
     grid = Watched(federation(T, A))
     strategy.connect(grid)
     assert [dict(content["asks"]) for _, _, content, _ in grid.seen] == [asks, asks]
+    assert [dict(content["config"]) for _, _, content, _ in grid.seen] == [{}, {}], "some mods read it"
 
 
 # How long nodes have
