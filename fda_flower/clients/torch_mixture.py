@@ -1,7 +1,7 @@
 """Mixture in a PyTorch project: a target mixes the sources' model with models that it trains itself."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from logging import WARNING
 from typing import Any
 
@@ -18,6 +18,11 @@ from fda_flower.files import derive_seed
 from fda_flower.models.parts import to_train
 
 Loader = DataLoader[Any]
+
+INPUTS = ("image", "img", "x", "features", "pixel_values")
+"""Where batches that are dictionaries have their inputs, if not in the only entry that is no label."""
+LABELS = ("label", "labels", "y", "target")
+"""Where they have their labels."""
 
 
 class MixedModel(nn.Module):
@@ -79,11 +84,11 @@ def mix_on_target(
     train : callable
         Trains a model in place on a loader for a number of epochs, each time with an optimizer of its own.
     predict : callable, optional
-        Returns a model's outputs for the samples of a loader, shape ``(n, C)``. Default: ``model(x)`` for the
-        batches ``x, y``.
+        Returns a model's outputs for the samples of a loader, shape ``(n, C)``. Default: ``model(x)`` for
+        batches ``x, y`` or dictionaries, whose ``x`` is the only entry beyond the labels or one of `INPUTS`.
     labels : Tensor, optional
         Classes (whole numbers) of shape ``(n,)``; for a regression real numbers, ``(n,)`` or ``(n, C)``.
-        Default: the ``y`` of all batches ``x, y``.
+        Default: the ``y`` of all batches ``x, y``, or the entry of dictionaries that is one of `LABELS`.
     groups : Tensor, optional
         The group of each sample, such as a patient, whole numbers of shape ``(n,)``: a model is weighed by
         groups that it was not trained on.
@@ -97,8 +102,8 @@ def mix_on_target(
     Raises
     ------
     ConfigError
-        If labels are too few or do not fit the data set or the outputs, the loader has no batch size or a
-        sampler of its own, `epochs` is negative, or a member is not supported.
+        If labels are too few or do not fit the data set or the outputs, the loader has no batch size, a
+        sampler of its own or batches of another form, `epochs` is negative, or a member is not supported.
     RunError
         If no member has finite outputs.
     """
@@ -114,7 +119,6 @@ def mix_on_target(
             value=type(loader.sampler).__name__,
             remedy="give a loader without one; for some of the samples, one of torch.utils.data.Subset",
         )
-    predict = predict or _outputs_of
     device, size = next(sources.parameters()).device, len(loader.dataset)  # type: ignore[arg-type]
 
     def train_on(model: nn.Module, positions: Positions, numbers: Sequence[int], stream: str) -> nn.Module:
@@ -126,11 +130,13 @@ def mix_on_target(
 
     def predict_on(model: nn.Module, positions: Positions) -> NDArray[Any]:
         with torch.no_grad():
-            return _to_numpy(predict(model.eval(), _part(loader, positions.tolist())))
+            return _to_numpy((predict or _outputs_of)(model.eval(), _part(loader, positions.tolist())))
 
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         if labels is None:
-            labels = torch.cat([y for _, y in _pairs(_part(loader, range(size)))])
+            labels = torch.cat(list(_labels_in(_part(loader, range(size)))))
+        if predict is None:
+            next(_inputs_in(_part(loader, [0])))
         for what, given in (("labels", labels), ("groups", groups)):
             if given is not None and len(given) != size:
                 message = f"there are {len(given)} {what} for a data set of {size} samples"
@@ -154,16 +160,45 @@ def mix_on_target(
 
 def _outputs_of(model: nn.Module, loader: Loader) -> Tensor:
     device = next(model.parameters()).device
-    return torch.cat([model(x.to(device)) for x, _ in _pairs(loader)])
+    return torch.cat([model(x.to(device)) for x in _inputs_in(loader)])
 
 
-def _pairs(loader: Loader) -> Iterator[tuple[Tensor, Tensor]]:
+def _inputs_in(loader: Loader) -> Iterator[Any]:
     for batch in loader:
-        if not isinstance(batch, tuple | list) or len(batch) != 2:
-            name = type(batch).__name__
-            message = f"the loader's batches are no pairs x, y but of the type {name}"
-            raise ConfigError(message, thing="batches", value=name, remedy="give labels and predict")
-        yield batch[0], batch[1]
+        x, _ = _pair(batch)
+        if not hasattr(x, "to"):
+            raise _unclear(batch, "inputs", INPUTS, "predict")
+        yield x
+
+
+def _labels_in(loader: Loader) -> Iterator[Tensor]:
+    for batch in loader:
+        _, y = _pair(batch)
+        if not isinstance(y, Tensor):
+            raise _unclear(batch, "labels", LABELS, "labels")
+        yield y
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    """Return a batch's inputs and labels, each None if it is not clear which they are."""
+    if isinstance(batch, Mapping):
+        others = [value for name, value in batch.items() if name not in LABELS]
+        inputs, labels = ([batch[name] for name in names if name in batch] for names in (INPUTS, LABELS))
+        return _only(others if len(others) == 1 else inputs), _only(labels)
+    return tuple(batch) if isinstance(batch, tuple | list) and len(batch) == 2 else (None, None)
+
+
+def _only(values: Sequence[Any]) -> Any:
+    return values[0] if len(values) == 1 else None
+
+
+def _unclear(batch: Any, what: str, names: Sequence[str], option: str) -> ConfigError:
+    is_named = isinstance(batch, Mapping)
+    found = sorted(map(str, batch)) if is_named else type(batch).__name__
+    has = f"have the entries {', '.join(found)}" if is_named else f"are of the type {found}"
+    remedy = f"give {option}, or batches x, y of tensors, or dictionaries with one of {', '.join(names)}"
+    message = f"the {what} in the loader's batches are not clear: they {has}"
+    return ConfigError(message, thing="batches", value=found, remedy=remedy)
 
 
 def _part(loader: Loader, positions: Sequence[int], *, shuffle: bool = False) -> Loader:

@@ -1,6 +1,7 @@
 import copy
 import io
 import logging
+from collections import UserDict
 
 import numpy as np
 import pytest
@@ -217,27 +218,71 @@ def test_groups_stay_together():
     assert (folds == folds[:, :1]).all()
 
 
-def collated(batch):
-    return {"img": torch.stack([x for x, _ in batch]), "label": torch.tensor([int(y) for _, y in batch])}
+def batched(form, *tensors):
+    """A loader whose batches have another form than x, y."""
+    return loader_of(*tensors, collate_fn=lambda batch: form(*map(torch.stack, zip(*batch, strict=True))))
 
 
-def test_batches_that_are_dictionaries_need_labels_and_a_function():
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x, y: (x, y),
+        lambda x, y: [x, y],
+        lambda x, y: {"img": x, "label": y},
+        lambda x, y: {"scan": x, "target": y},
+        lambda x, y: {"age": y, "labels": y, "pixel_values": x},
+        lambda x, y: UserDict(y=y, x=x),
+    ],
+    ids=["tuple", "list", "usual names", "only other entry", "more entries", "mapping"],
+)
+def test_batches_are_pairs_or_dictionaries_with_usual_names(form):
     x, y = two_classes()
-    loader = loader_of(x, y, collate_fn=collated)
 
-    def train_on(model, loader, epochs):
-        train(model, [(batch["img"], batch["label"]) for batch in loader], epochs)
+    def train_on_all(model, loader, epochs):
+        train(model, [(x, y)], epochs)
+
+    pairs, mixture = (mix(loader, train=train_on_all) for loader in (loader_of(x, y), batched(form, x, y)))
+    assert mixture.trained.mixture.weights == pairs.trained.mixture.weights
+    assert same(mixture, pairs)
+
+
+@pytest.mark.parametrize(
+    ("form", "given", "value"),
+    [
+        (lambda x, y: {"scan": x, "age": y, "label": y}, (), ["age", "label", "scan"]),
+        (lambda x, y: {"img": x, "x": x, "label": y}, (), ["img", "label", "x"]),
+        (lambda x, y: {"img": x, "truth": y}, (), ["img", "truth"]),
+        (lambda x, y: {"img": x, "label": y, "y": y}, (), ["img", "label", "y"]),
+        (lambda x, y: {"img": x, "label": list(y)}, (), ["img", "label"]),
+        (lambda x, y: (x, y, y), (), "tuple"),
+        (lambda x, y: x, (), "Tensor"),
+        (lambda x, y: ([x], y), (), "tuple"),
+        (lambda x, y: {"img": x, "truth": y}, ("predict",), ["img", "truth"]),
+        (lambda x, y: {"scan": x, "age": y, "label": y}, ("labels",), ["age", "label", "scan"]),
+    ],
+)
+def test_batches_of_another_form_are_refused_before_anything_is_trained(form, given, value):
+    x, y = two_classes()
+    options = {"labels": y, "predict": never}
+    with pytest.raises(ConfigError, check=names("batches", value)):
+        mix(batched(form, x, y), train=never, **{name: options[name] for name in given})
+
+
+def test_a_function_or_labels_replace_what_batches_do_not_tell():
+    x, y = two_classes()
 
     def predict(model, loader):
-        return torch.cat([model(batch["img"]) for batch in loader])
+        return torch.cat([model(batch["a"]) for batch in loader])
 
-    for given, thing in (({"predict": predict}, "batches"), ({"labels": y}, "mixture")):
-        with pytest.raises(ConfigError, check=names(thing, remedy="give labels and predict")):
-            mix(loader, train=train_on, **given)
-    mixture = mix(loader, linear(), train_on, predict=predict, labels=y, epochs=3)
+    def train_on(model, loader, epochs):
+        train(model, [(batch["a"], batch["y"]) for batch in loader], epochs)
+
+    mixture = mix(batched(lambda x, y: {"a": x, "b": x, "y": y}, x, y), train=train_on, predict=predict)
     assert accuracy(mixture, x, y) > 0.9
-    held_out = predict(mixture, loader)
+    held_out = predict(mixture, [{"a": x}])
     assert held_out.shape == (40, 2), "the project's functions take a mixture as they take a model"
+    loader = batched(lambda x, y: {"a": x, "label": [*y]}, x, y)
+    assert accuracy(mix(loader, train=lambda *_: None, labels=y), x, y) > 0.9
 
 
 def test_a_mixture_can_be_saved_and_loaded():
