@@ -1,4 +1,4 @@
-"""The contract of docs/plug-in.md, and its recipes, on projects that are not ours."""
+"""The contract of docs/plug-in.md and docs/wire.md, and the recipes, on projects that are not ours."""
 
 import re
 from pathlib import Path
@@ -97,7 +97,7 @@ def test_estimates_from_gradients_at_the_global_model(make, encoding):
 
 def project_that_keeps_a_part(names):
     """A client app that does what the page says of `local-part`, by the page's own code."""
-    page = (ROOT / "docs" / "plug-in.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
     (code,) = (code for code in re.findall(r"```python\n(.*?)```", page, re.S) if '"local-part" in' in code)
 
     def train(message, context):

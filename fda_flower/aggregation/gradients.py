@@ -1,6 +1,6 @@
 """Gradients at the global model, which clients take before they train, and what they tell of the sources.
 
-Each client sends the mean ``ḡ`` of its ``B`` mini-batch gradients ``g_j`` (the arrays: docs/plug-in.md), and
+Each client sends the mean ``ḡ`` of its ``B`` mini-batch gradients ``g_j`` (the arrays: docs/wire.md), and
 ``v = Σ_j‖g_j − ḡ‖² / (B(B−1))``, which estimates ``E‖ḡ − g‖²``, the variance of ``ḡ`` around ``g``, the true
 gradient of the client's domain. The clients' samples are independent, so for sources ``i ≠ j`` and the target
 ``T``

@@ -1,6 +1,6 @@
 """The wire contract of strategies and clients: names of records, requests and replies.
 
-``docs/plug-in.md`` explains each name to authors of other clients; a name that one method alone uses stands
+``docs/wire.md`` explains each name to authors of other clients; a name that one method alone uses stands
 in the two files of the method.
 """
 
