@@ -16,7 +16,14 @@ from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients.client import Settings, TargetClient
 from fda_flower.clients.feddaf import blended
 from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
-from fda_flower.clients.student import MOST_UNLABELLED, first_of_student, learn, samples_of_student, soup
+from fda_flower.clients.student import (
+    MOST_UNLABELLED,
+    first_of_student,
+    learn,
+    linear_head,
+    samples_of_student,
+    soup,
+)
 from fda_flower.clients.training import figures, train
 from fda_flower.datasets import Samples
 from fda_flower.prediction.predictors import Mixed, Single
@@ -83,10 +90,8 @@ class MixtureTarget(TargetClient):
         Without unlabelled samples it is a soup, see `fda_flower.clients.student.soup`.
         """
         known = {name: models for name, models in trained.models.items() if name in trained.mixture.weights}
-        first, rest = (
-            first_of_student(known or trained.models, trained.mixture.weights),
-            self.domain.unlabelled,
-        )
+        first = first_of_student(known or trained.models, trained.mixture, linear_head(self.model))
+        rest = self.domain.unlabelled
         if not rest:
             return self.single(soup(trained.models) or first, config)
         with self.drawing("student", config) as generator:

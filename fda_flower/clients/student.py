@@ -1,7 +1,7 @@
 """One network out of a mixture: it learns what the mixture predicts of the target's samples."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from fda_flower.aggregation import Layers
+from fda_flower.aggregation import Layers, Mixture
 from fda_flower.clients.training import OPTIMIZERS
 from fda_flower.datasets import Samples
-from fda_flower.models.parts import to_train
+from fda_flower.errors import ConfigError
+from fda_flower.models.parts import head_names, head_of, to_train
 
 MOST_UNLABELLED = 3_000
 """Unlabelled samples that a student learns from, at most."""
@@ -77,10 +78,26 @@ def learn(
     return steps
 
 
-def first_of_student(models: Mapping[str, Sequence[Layers]], weights: Mapping[str, float]) -> Layers:
-    """Return what a student begins with: the model of all labels of the member with the largest weight."""
-    member = max(models, key=lambda name: weights.get(name, 0.0))
-    return models[member][0]
+def first_of_student(
+    models: Mapping[str, Sequence[Layers]], mixture: Mixture, head: Collection[str]
+) -> Layers:
+    """Return what a student begins with: the model of all labels of the member with the largest weight.
+
+    The arrays of its `head`, if that is one linear layer, are divided by the member's temperature, as its
+    outputs are in the mixture: it would take many steps to make them as soft.
+    """
+    member = max(models, key=lambda name: mixture.weights.get(name, 0.0))
+    first, temperature = models[member][0], mixture.temperatures.get(member, 1.0)
+    softer = {name: (first[name] / temperature).astype(first[name].dtype) for name in head}
+    return {**first, **softer}
+
+
+def linear_head(model: nn.Module) -> tuple[str, ...]:
+    """Return the names of the arrays of a network's head if that is one linear layer, or else none."""
+    try:
+        return head_names(model) if isinstance(head_of(model), nn.Linear) else ()
+    except ConfigError:
+        return ()
 
 
 def soup(models: Mapping[str, Sequence[Layers]]) -> Layers | None:

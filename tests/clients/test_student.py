@@ -9,8 +9,16 @@ import pytest
 import torch
 from digit_clients import mlp, state_of
 
+from fda_flower.aggregation import Mixture
 from fda_flower.clients import LocalTraining, MixturePlan, MixtureTarget
-from fda_flower.clients.student import MOST_UNLABELLED, first_of_student, learn, samples_of_student, soup
+from fda_flower.clients.student import (
+    MOST_UNLABELLED,
+    first_of_student,
+    learn,
+    linear_head,
+    samples_of_student,
+    soup,
+)
 from fda_flower.datasets import DataSpec, Samples, load_federation
 from fda_flower.prediction.predictors import Mixed, Single
 from fda_flower.wire.protocol import EvaluateRequest, to_record
@@ -83,12 +91,28 @@ def test_noise_is_drawn_once():
     assert added.std().item() == pytest.approx(0.5, rel=0.2)
 
 
-def test_it_begins_with_the_model_of_all_labels_of_the_heaviest_member():
+def mixture_with(weights, temperatures):
+    return Mixture(weights=weights, temperatures=temperatures, regression=not temperatures, left_out=())
+
+
+def test_it_begins_with_the_model_of_all_labels_of_the_heaviest_member_with_its_temperature():
     views = {"sources": 1, "target": 2, "tuned-30": 2}
-    models = {name: [{"w": np.full(1, i)} for i in range(n)] for name, n in views.items()}
+    models = {
+        name: [{"body": np.full(1, 8, np.float32), "w": np.full(1, 8 + i, np.float32)} for i in range(n)]
+        for name, n in views.items()
+    }
     weights = {"prior": 0.8, "target": 0.15, "tuned-30": 0.05}
-    assert first_of_student(models, weights) is models["target"][0]
-    assert first_of_student(models, {"prior": 1.0}) is models["sources"][0]
+    mixture = mixture_with(weights, {"target": 4.0, "tuned-30": 16.0})
+    found = first_of_student(models, mixture, ["w"])
+    assert (found["body"].item(), found["w"].item(), found["w"].dtype) == (8, 2, np.dtype(np.float32))
+    assert first_of_student(models, mixture_with({"prior": 1.0}, {}), ["w"])["w"] == 8
+    assert first_of_student(models, mixture, []) == models["target"][0]
+
+
+def test_only_a_head_of_one_linear_layer_is_divided():
+    linear = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 4))
+    assert linear_head(linear) == ("2.weight", "2.bias")
+    assert linear_head(torch.nn.Conv2d(1, 1, 1)) == ()
 
 
 def test_a_soup_is_the_mean_of_the_models_tuned_longest():
