@@ -34,6 +34,8 @@ from fda_flower.wire.protocol import Config, EvaluateRequest, Keys, TrainRequest
 
 MOST_UNCOVERED = 100
 """Entries of a reply that a record names as not covered."""
+MOST_NAMED = 5
+"""Domains that a line of the log names; the record has all."""
 
 
 def record_privacy(record: Record, node: Node, reply: Message | None) -> None:
@@ -149,13 +151,14 @@ class Round:
         self.model = self.model or to_layers(self.arrays)
         target: ClientUpdate | None = None
         sources: dict[str, ClientUpdate] = {}
+        dropped: list[tuple[str, str]] = []
         for node, reply in match_replies(self.sent, replies):
             record_privacy(self.record, node, reply)
             try:
                 with readable():
                     update = self._read(node, reply)
             except BadReplyError as error:
-                self.drop(node.domain, error)
+                dropped.append((node.domain, str(error)))  # the error itself keeps the reply's arrays
                 if reply is None:
                     self.silent.add(node)
                 elif reply.has_error() and reply.error.code == protocol.BUDGET_CODE:
@@ -167,6 +170,7 @@ class Round:
                 target = update
             else:
                 sources[node.domain] = update
+        self.drop_all(dropped)
         return target, sources
 
     def read_evaluation(
@@ -210,8 +214,18 @@ class Round:
 
     def drop(self, domain: str, error: BadReplyError) -> None:
         """Record a reply that is not used, and why."""
-        self.record["dropped"].append({"domain": domain, "reason": str(error)})
-        log(WARNING, "Round %d: dropped the reply of %s: %s", self.number, domain, error)
+        self.drop_all([(domain, str(error))])
+
+    def drop_all(self, dropped: Iterable[tuple[str, str]]) -> None:
+        """Record replies that are not used, as domains and reasons; one that several share is logged once."""
+        alike: dict[str, list[str]] = {}
+        for domain, reason in dropped:
+            self.record["dropped"].append({"domain": domain, "reason": reason})
+            alike.setdefault(reason, []).append(domain)
+        for reason, domains in alike.items():
+            names = ", ".join(domains[:MOST_NAMED]) + (", ..." if len(domains) > MOST_NAMED else "")
+            told = f"reply of {names}" if len(domains) == 1 else f"replies of {len(domains)} nodes ({names})"
+            log(WARNING, "Round %d: dropped the %s: %s", self.number, told, reason)
 
     def check_budgets(self) -> None:
         """Raise a `RunError` if this round, which is held, cannot be done later either: budgets are spent.

@@ -137,7 +137,7 @@ def test_the_model_travels_under_the_name_that_is_given_and_a_reply_without_it_i
         def send_and_receive(self, messages, *, timeout=None):
             messages = list(messages)
             for message in messages:
-                if "config" in message.content:
+                if "model" in message.content:
                     message.content["arrays"] = message.content.pop("model")
             replies = list(super().send_and_receive(messages, timeout=timeout))
             for reply in replies:
@@ -193,6 +193,33 @@ def test_whatever_goes_wrong_while_a_reply_is_read_costs_its_node_the_round_not_
     (drop,) = record["dropped"]
     assert (drop["domain"], r"LookupError('nothing here\nat all')" in drop["reason"]) == ("a", True)
     assert (record["held"], list(record["sources"])) == (None, ["b"])
+
+
+@pytest.mark.parametrize(
+    ("failing_ones", "told"),
+    [
+        ("abc", ["the replies of 3 nodes (a, b, c): error 2: off"]),
+        ("abcdef", ["the replies of 6 nodes (a, b, c, d, e, ...): error 2: off"]),
+        ("aB", ["the reply of a: error 2: off", "the reply of b: error 2: OFF"]),
+    ],
+)
+def test_a_failure_in_common_is_logged_once_and_recorded_for_each(failing_ones, told, flower_log):
+    domains = {each.lower(): "OFF" if each.isupper() else "off" for each in failing_ones}
+    nodes = [("source", name, moves(1.0, domain=name)) for name in [*domains, "z"]]
+    made = HandMade([T, *nodes])
+
+    class Failing(ClientApp):
+        def __call__(self, message, context):
+            domain = made.nodes[context.node_config["partition-id"]][1]
+            if message.metadata.message_type == "train" and domain in domains:
+                return Message(Error(2, domains[domain]), reply_to=message)
+            return made.app(message, context)
+
+    strategy = FedAvg()
+    strategy.start(LocalGrid(Failing(), len(made.nodes)), initial(), 1)
+    assert flower_log.messages == [f"Round 1: dropped {each}" for each in told]
+    dropped = [{"domain": name, "reason": f"error 2: {why}"} for name, why in domains.items()]
+    assert strategy.history[0]["dropped"] == dropped
 
 
 def test_the_replies_are_freed_one_by_one_as_their_updates_are_made():
