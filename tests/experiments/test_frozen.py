@@ -86,6 +86,18 @@ def test_a_run_that_is_resumed_has_the_bits_of_one_go(method, tmp_path):
     assert len(frozen) == 1, "once, however many networks predict"
 
 
+def test_privacys_noise_is_on_what_travels_alone(tmp_path):
+    noise = {"dp_clip": 1.0, "dp_noise": 50.0}
+    result = run(**{**SETTINGS, "rounds": 1}, **noise, method="fedavg", output=tmp_path / "run")
+    assert list(result.model) == HEAD
+    before, whole = first(), load(tmp_path / "run", trust=True).module.state_dict()
+    changes = {name: whole[name].numpy() - array for name, array in before.items()}
+    assert [name for name, change in changes.items() if change.any()] == HEAD
+    added = np.concatenate([changes[name].ravel() for name in HEAD])
+    shares = np.array([20, 30, 30]) / 80  # of the samples; two updates differ by at most 2 times the clip
+    assert added.std() == pytest.approx(2 * 50 * np.sqrt((shares**2).sum()), rel=0.15)
+
+
 @pytest.mark.parametrize("method", ["fedper", "fedrep"])
 def test_a_method_that_needs_a_body_to_train_says_so(method):
     with pytest.raises(ConfigError, check=names("method")):
