@@ -87,8 +87,8 @@ def test_a_run_that_is_resumed_has_the_bits_of_one_go(method, tmp_path):
 
 
 def test_privacys_noise_is_on_what_travels_alone(tmp_path):
-    noise = {"dp_clip": 1.0, "dp_noise": 50.0}
-    result = run(**{**SETTINGS, "rounds": 1}, **noise, method="fedavg", output=tmp_path / "run")
+    settings = {**SETTINGS, "rounds": 1, "dp_clip": 1.0, "dp_noise": 50.0}
+    result = run(**settings, method="fedavg", output=tmp_path / "run")
     assert list(result.model) == HEAD
     before, whole = first(), load(tmp_path / "run", trust=True).module.state_dict()
     changes = {name: whole[name].numpy() - array for name, array in before.items()}
