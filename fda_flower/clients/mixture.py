@@ -58,7 +58,7 @@ class MixtureTarget(TargetClient):
         The reply has figures of the mixture; for each member ``weight.M``, ``temperature.M`` and its
         accuracies ``held-out.M`` and ``test.M``; ``fold.K``, the size of each fold; ``alone``, the number of
         classes with a single label. With ``report`` of ``none`` it has the number of test samples alone.
-        With ``student`` the figures are those of one network (see `_student`), and the reply has also
+        With ``student`` one network is evaluated instead (see `_student`), and the reply has also
         ``taught``, the unlabelled samples that it learned from, and the accuracy of the mixture, ``teacher``.
         """
         config = request.config

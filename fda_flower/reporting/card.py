@@ -9,12 +9,14 @@ from typing import Any
 
 from fda_flower.metrics import CONFIDENCE, METRICS
 from fda_flower.records.record import TEST_EXAMPLES, Record
+from fda_flower.reporting.html.page import settings_table
+from fda_flower.reporting.html.runs import sizes_table
 from fda_flower.reporting.results import RunView
-from fda_flower.reporting.summary import judge, last_evaluation, name_of_baseline, scores
+from fda_flower.reporting.summary import judge, largest_epsilons, last_evaluation, name_of_baseline, scores
 from fda_flower.reporting.tables import Heading, Part, Table, markdown
 
 TASKS = {"text": "text", "table": "tabular", "heart": "tabular", "rbf": "tabular"}
-"""Kinds of inputs by data set, as the Hugging Face hub names tasks; those of the others are images."""
+"""Kinds of inputs by data set, as the Hugging Face hub names tasks; all other data sets are images."""
 
 OF_THE_MACHINE = {"data_dir", "device", "threads"}
 """Settings that say nothing of the model, but where it was made."""
@@ -148,13 +150,7 @@ def _model(view: RunView, model: Model) -> list[Part]:
 
 
 def _data(history: Sequence[Record]) -> list[Part]:
-    sizes: Mapping[str, Record] = next(
-        (record["sizes"] for record in reversed(history) if "sizes" in record), {}
-    )
-    columns = list(dict.fromkeys(key for each in sizes.values() for key in each))
-    if not sizes:
-        return ["The records do not say how many samples each domain has."]
-    return [Table(["domain", *columns], [[name, *map(each.get, columns)] for name, each in sizes.items()])]
+    return [sizes_table(history)] if history else ["No round is done yet."]
 
 
 def _results(view: RunView, model: Model) -> list[Part]:
@@ -240,14 +236,15 @@ def _counted(kinds: Counter[str]) -> str:
 
 
 def _privacy(history: Sequence[Record]) -> list[Part]:
-    found: dict[str, Record] = {}
-    for record in history:
-        found |= record.get("privacy", {})
+    found = largest_epsilons(history)
     if not found:
         return ["No noise was added: what left the sites has no guarantee of differential privacy."]
-    header = ["domain", "ε", "δ"]
-    rows = [[name, f"{told['epsilon']:.4g}", f"{told['delta']:g}"] for name, told in sorted(found.items())]
-    return ["Differential privacy of each site, after the last round:", Table(header, rows)]
+    header = ["domain", "protects", "ε", "δ"]
+    rows = [
+        [name, f"each {told.get('unit', 'site')}", f"{told['epsilon']:.4g}", f"{told['delta']:g}"]
+        for name, told in found.items()
+    ]
+    return ["Differential privacy, the most that each site has spent:", Table(header, rows)]
 
 
 def _limits(view: RunView, model: Model) -> list[Part]:
@@ -269,8 +266,6 @@ def _limits(view: RunView, model: Model) -> list[Part]:
 
 
 def _made(view: RunView) -> list[Part]:
-    from fda_flower.reporting.html.page import settings_table
-
     told = {name: value for name, value in view.settings.items() if name not in OF_THE_MACHINE}
     (first, *_) = settings_table(told, {}) or [Table(["setting"], [])]
     versions = view.notes.get("versions", {})

@@ -114,7 +114,9 @@ def test_it_sums_up_what_the_sites_logs_say():
 
 def test_privacy_that_was_spent_and_that_was_not():
     spent = record(1, privacy={"large": {"epsilon": 1.23456, "delta": 1e-5}})
-    assert "| large | 1.235 | 1e-05 |" in section(card(view(spent), Model()), "Privacy")
+    assert "| large | each site | 1.235 | 1e-05 |" in section(card(view(spent), Model()), "Privacy")
+    patients = record(1, privacy={"large": {"epsilon": 1.0, "delta": 1e-5, "unit": "patient"}})
+    assert "| large | each patient | 1 | 1e-05 |" in section(card(view(patients), Model()), "Privacy")
     assert "no guarantee" in section(card(view(record(1)), Model()), "Privacy")
 
 
