@@ -56,6 +56,8 @@ def write_card(folder: str | Path, output: str | Path | None = None, states: Seq
     A `ConfigError` says that the folder holds no run, `states` no logs, or the file cannot be written.
     """
     folder, path = Path(folder), Path(output or Path(folder) / "README.md")
+    if not (folder / CONFIG).exists():
+        raise ConfigError(f"'{folder}' holds no run: give the folder of a run", thing=str(folder))
     view = read_view(folder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
