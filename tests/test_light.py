@@ -52,8 +52,8 @@ LIGHT: dict[str, tuple[int, str]] = {
     "run --rounds many": (2, "'many' is not a valid int"),
     "run --config nowhere.json": (2, "'nowhere.json' holds no settings"),
     "deploy rehearse --output x --method nope": (2, "unknown method 'nope'"),
-    "run --seed 7 --output used": (2, "used' is of another run (seed: 0 there, 7 asked for"),
-    "run --method FedAvg --output used": (2, "go on with --resume"),
+    "run --seed 7 --output used": (2, "used' holds another run (seed: 0 there, 7 requested"),
+    "run --method FedAvg --output used": (2, "add --resume"),
     "run --method fedavg": (2, "runs/digits-rotate-fedavg-seed0' already holds a run"),
 }
 """By command, the exit code and something that it says."""

@@ -8,9 +8,9 @@ from fda_flower.names import missing_extra
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one line on standard error and exit code 2, a failed run 1.
+    """Run the command. Errors are one line on standard error.
 
-    Ctrl-C is a line and exit code 130, SIGTERM the same and 143.
+    Exit codes: 2 for a user's mistake, 1 for a failed run, 130 after Ctrl-C, 143 after SIGTERM.
     """
     try:
         with stoppable():
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _command() -> str:
-    """The command that was called, such as ``fda deploy key``."""
+    """Return the command, such as ``fda deploy key``."""
     words = 2 if sys.argv[1:2] in (["deploy"], ["data"]) else 1
     return " ".join(["fda", *(word for word in sys.argv[1 : 1 + words] if not word.startswith("-"))])
 

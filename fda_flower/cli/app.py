@@ -1,4 +1,4 @@
-"""All commands together."""
+"""The `fda` command line: all its commands."""
 
 import json
 from collections.abc import Callable
@@ -51,17 +51,17 @@ def options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Take the options that come before a command."""
+    """Read the options before a command."""
 
 
 @app.command("list", epilog="Example: `fda list methods`")
 def list_names(
     kind: Annotated[
-        list[str], typer.Argument(help="One kind alone, such as methods.", show_default="all")
+        list[str], typer.Argument(help="Show one kind only, such as methods.", show_default="all")
     ] = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
-    """Show the methods, data sets, shifts and models, with a line each."""
+    """List methods, data sets, shifts and models, one per line."""
     from fda_flower.datasets.registry import DATASETS
     from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, summary
     from fda_flower.engines import ENGINES

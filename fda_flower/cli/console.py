@@ -1,4 +1,4 @@
-"""Where commands print, and how much: all, the last line alone, or JSON."""
+"""Output of the commands: full, only the last line (``--quiet``), or JSON (``--json``)."""
 
 import inspect
 import json
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 console = Console()
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and the last line alone.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the last line.")]
 Json = Annotated[
-    bool, typer.Option("--json", help="Print the result as a JSON object; all else goes to standard error.")
+    bool,
+    typer.Option("--json", help="Print the result as a JSON object; the rest goes to standard error."),
 ]
 
 
 def with_output(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options ``--quiet`` and ``--json``; it ends by `conclude`."""
+    """Give a command the options ``--quiet`` and ``--json``; the command must end with `conclude`."""
     signature = inspect.signature(command, eval_str=True)
 
     @wraps(command)
@@ -52,7 +53,7 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def conclude(*lines: str, result: Mapping[str, Any]) -> None:
-    """Print a command's last lines, markup, with ``--quiet`` too; with ``--json`` also the result, a line."""
+    """Print a command's last lines (rich markup), despite ``--quiet``; with ``--json`` also its result."""
     for line in lines:
         show_markup(line, always=not console.stderr)
     if console.stderr:
@@ -62,19 +63,19 @@ def conclude(*lines: str, result: Mapping[str, Any]) -> None:
 
 
 def say(text: object) -> None:
-    """Print a line as it is."""
+    """Print a line without markup."""
     show_markup(escape(str(text)))
 
 
 def show_markup(line: str, always: bool = False) -> None:
-    """Print a line of rich's markup; `always` with ``--quiet`` too."""
+    """Print a line of rich markup; `always` overrides ``--quiet``."""
     quiet, console.quiet = console.quiet, console.quiet and not always
     console.print(line, soft_wrap=True, highlight=False)
     console.quiet = quiet
 
 
 def show_table(table: "Table", words: Collection[str] = ()) -> None:
-    """Print a table with its title; columns are right-aligned, except the first and the ones in `words`."""
+    """Print a table with its title; only the first column and those in `words` are left-aligned."""
     from rich.table import Table as RichTable
 
     shown = RichTable(title=escape(table.title))
@@ -88,14 +89,14 @@ def show_table(table: "Table", words: Collection[str] = ()) -> None:
 
 
 def say_without_bar(text: object) -> None:
-    """Print a line where no bar shows the progress: in a log."""
+    """Print a line unless a terminal shows the progress bar."""
     if not console.is_terminal:
         say(text)
 
 
 @contextmanager
 def saying(logger: logging.Logger) -> Iterator[None]:
-    """Inside, print what a logger is told as lines of the command's own."""
+    """Print a logger's messages as plain lines of the command."""
     handler = logging.Handler()
     handler.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
     handlers, propagate, level = logger.handlers, logger.propagate, logger.level
@@ -109,12 +110,12 @@ def saying(logger: logging.Logger) -> Iterator[None]:
 
 
 def show_error(text: str) -> None:
-    """Print a line on standard error."""
+    """Print an error on standard error."""
     Console(stderr=True).print(f"[red]Error:[/red] {escape(text)}", soft_wrap=True, highlight=False)
 
 
 def progress_bar() -> "Progress":
-    """Make a bar with a field `shown` behind it, which is gone when it ends."""
+    """Return a progress bar with a text field `shown`, which disappears at the end."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     return Progress(
@@ -130,7 +131,7 @@ def progress_bar() -> "Progress":
 
 
 def read_seeds(text: str) -> Sequence[int]:
-    """Return the seeds that a text names: a number of seeds from 0 on, a list, or a range.
+    """Return the seeds in a text: a number of seeds, counted from 0, a list, or a range.
 
     Examples
     --------
@@ -151,7 +152,7 @@ def read_seeds(text: str) -> Sequence[int]:
 
 
 def end_with(failures: Mapping[str, str]) -> None:
-    """Name the cells that failed, one line for each reason; with any, the exit code is 1."""
+    """Print the failed cells, one line per reason; exit with code 1 if there are any."""
     for reason in dict.fromkeys(failures.values()):
         first, *others = [cell for cell in failures if failures[cell] == reason]
         cells = f"{first} and {len(others)} more" if others else first
@@ -161,7 +162,7 @@ def end_with(failures: Mapping[str, str]) -> None:
 
 
 class CellBar:
-    """Shows the progress of cells that it is called with, from ``with`` until its end."""
+    """Shows the progress of an experiment's cells: a callback, and a context manager."""
 
     def __init__(self) -> None:
         self._bar = progress_bar()
@@ -178,7 +179,7 @@ class CellBar:
         self._bar.stop()
 
     def __call__(self, state: "CellProgress") -> None:
-        """Show a state."""
+        """Show the current progress."""
         self._state = state
         shown = f"{self.done}, {len(state.running)} running"
         if state.failures:
@@ -195,9 +196,9 @@ class CellBar:
 
     @property
     def done(self) -> str:
-        """How many cells are done, in words."""
+        """The number of finished cells, in words."""
         return f"{self._state.done} of {self._state.cells} cells done" if self._state else "no cell done"
 
     def where(self, path: Path) -> str:
-        """Say which file has those that are done, if there are any."""
+        """Return a note on the file with the finished cells; empty if there are none."""
         return f" ({path} has them)" if self._state and self._state.done else ""

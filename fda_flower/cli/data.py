@@ -1,4 +1,4 @@
-"""The commands for own data."""
+"""The command `fda data`, for the user's own data."""
 
 import shlex
 from pathlib import Path
@@ -13,10 +13,10 @@ from fda_flower.datasets.own_data import few_tests
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.settings import SETTINGS, command_options
 
-app = typer.Typer(no_args_is_help=True, help="Look through your own data before a run.")
+app = typer.Typer(no_args_is_help=True, help="Check your own data before a run.")
 
-CLASSES_BESIDE = 4
-"""The most classes that are columns of the table of domains; more are rows of a table of their own."""
+MAX_CLASS_COLUMNS = 4
+"""The most classes shown as columns of the table of domains; more get a table of their own."""
 
 TAKEN = ("dataset", "dataset_options", "target", "target_samples", "source_samples", "test_samples")
 
@@ -27,9 +27,9 @@ def check(
     settings: dict[str, Any],
     folder: Annotated[Path, typer.Argument(help="The folder with the data: DOMAIN.csv, or DOMAIN/CLASS/.")],
 ) -> None:
-    """Show rows, classes and missing values of each domain, and all that a run would refuse.
+    """Show rows, classes and missing values of each domain, and every problem that would stop a run.
 
-    The exit code is 1 if a run with these options would be refused.
+    The exit code is 1 if there is one.
     """
     from fda_flower.datasets import DataSpec
     from fda_flower.datasets.check import CHECKS, find_dataset, sizes_of
@@ -46,17 +46,17 @@ def check(
     found = CHECKS[dataset](folder, dict(spec.dataset_options))
     sizes = {} if found.problems else sizes_of(spec, found.problems)
     classes = list(dict.fromkeys(name for domain in found.domains.values() for name in domain.classes))
-    beside = classes if len(classes) <= CLASSES_BESIDE else []
+    shown = classes if len(classes) <= MAX_CLASS_COLUMNS else []
     last = ["Missing values"] if any(domain.missing for domain in found.domains.values()) else []
-    header = ["Domain", "Samples", "Train", "Test", *beside, *last]
+    header = ["Domain", "Samples", "Train", "Test", *shown, *last]
     rows = []
     for name, domain in found.domains.items():
         missing = [", ".join(f"{column} {count}" for column, count in domain.missing.items())] if last else []
         role = " (target)" if name == spec.target_name else ""
-        counts = (domain.classes.get(each, 0) for each in beside)
+        counts = (domain.classes.get(each, 0) for each in shown)
         rows.append([f"{name}{role}", domain.samples, *sizes.get(name, ("", "")), *counts, *missing])
     show_table(Table(header, rows, f"{dataset} in {folder}"), last)
-    if beside != classes:
+    if shown != classes:
         rows = [
             [each, *(domain.classes.get(each, 0) for domain in found.domains.values())] for each in classes
         ]
@@ -72,5 +72,5 @@ def check(
         for problem in few_tests(int(sizes[name][1])):
             show_markup(f"[yellow]Warning:[/yellow] {escape(name)}: {escape(problem)}")
     given = [each for each in SETTINGS if each.name in settings]
-    say("A run would take it:")
+    say("Run it:")
     say(shlex.join(["fda", "run", *command_options(given, settings)]))

@@ -1,4 +1,4 @@
-"""The commands for a federation on separate machines, and its rehearsal on this one."""
+"""The command `fda deploy`: a federation on separate machines, and its rehearsal on this one."""
 
 import logging
 import signal
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Certificates and keys for a federation, its rehearsal, and what a site has sent.",
+    help="Certificates and keys for a federation, its rehearsal, and the log of a site.",
 )
 
 
@@ -33,11 +33,11 @@ def certificates(
         list[str], typer.Option(help="DNS name or IP address by which sites reach the server; repeatable.")
     ],
     output: Annotated[Path, typer.Option(help="Folder to write to.")],
-    days: Annotated[int, typer.Option(help="Days that the server's certificate is valid.")] = 365,
+    days: Annotated[int, typer.Option(help="Validity of the server's certificate in days.")] = 365,
 ) -> None:
-    """Make the certificate and key of a server, and a CA if the folder has none.
+    """Make a server's certificate and key, and a CA if the folder has none.
 
-    Every site gets `ca.crt`; the other files stay on the server, and `ca.key` is best kept off it.
+    Give `ca.crt` to every site. The other files stay on the server; keep `ca.key` elsewhere if you can.
     """
     from fda_flower.deployment import make_certificates
 
@@ -51,7 +51,7 @@ def key(
     name: Annotated[str, typer.Argument(help="The node's name.")],
     output: Annotated[Path, typer.Option(help="Folder to write to.")],
 ) -> None:
-    """Make a node's key pair: NAME stays on the node, NAME.pub is registered with the SuperLink."""
+    """Make a node's key pair: NAME stays on the node; register NAME.pub with the SuperLink."""
     from fda_flower.deployment import make_key
 
     for path in make_key(output, name):
@@ -62,7 +62,7 @@ def key(
 def log(
     state_dir: Annotated[Path, typer.Argument(help="The state-dir of a site's node configuration.")],
 ) -> None:
-    """Show what has left a site, in total by run, message and record, and what the site has refused."""
+    """Show what a site has sent, in total by run, message and record, and what it has refused."""
     from fda_flower.reporting import Table
     from fda_flower.site.log import read_log, totals
 
@@ -91,14 +91,13 @@ def rehearse(
     settings: dict[str, Any],
     output: Annotated[Path, typer.Option(help="Folder to write to.")],
     resident: Annotated[
-        bool, typer.Option(help="Let a process of each site stay, with PyTorch, data and model.")
+        bool, typer.Option(help="Keep one process per site, with PyTorch, data and model loaded.")
     ] = True,
     config: ConfigFile = None,
 ) -> None:
     """Rehearse a federation on this machine: a SuperLink with TLS and authentication, and its SuperNodes.
 
-    Everything is taken down again at the end, also after an error; OUTPUT holds the run and each
-    process's log.
+    All processes end with the command, even after an error. OUTPUT holds the run and each process's log.
     """
     dataset = DATASETS.get(settings.get("dataset", RunConfig.dataset))
     if config is None and settings.get("sources") is None and (dataset is None or dataset.domains == ()):
@@ -107,8 +106,8 @@ def rehearse(
     done, before = 0, None
     when_stopped(
         lambda: (
-            f"Stopped after round {done} of {wanted.all_rounds}, and all processes are ended. {output} holds "
-            f"what is done; begin again with another --output: {this_command()}"
+            f"Stopped after round {done} of {wanted.all_rounds}; all processes have ended. {output} holds "
+            f"the finished rounds; start again with another --output: {this_command()}"
         )
     )
     from fda_flower.deployment import rehearse as run_rehearsal
@@ -136,7 +135,7 @@ def rehearse(
 
 
 def _table(config: RunConfig, history: list[Record]) -> "Table":
-    """Return a table with a line a round."""
+    """Return a table with one row per round."""
     from fda_flower.reporting import Table
 
     names, metric = config.data.source_names, METRICS[config.headline]

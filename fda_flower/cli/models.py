@@ -1,4 +1,4 @@
-"""The commands that use a run's model: predict, evaluate, export."""
+"""The commands that use a run's model: predict, evaluate, export, verify."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fda_flower.prediction.new_samples import NewSamples
 
 Run = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run's folder or, at a deployed target, its node's.")
+    Path, typer.Argument(metavar="RUN", help="A run's folder; at a deployed target, the node's folder.")
 ]
 Csv = Annotated[
     Path | None, typer.Option("--csv", metavar="FILE", help="A table of samples.", show_default="none")
@@ -26,7 +26,7 @@ DataDir = Annotated[
     str | None,
     typer.Option(
         metavar="FOLDER",
-        help="Where the run's own data are, for its test set, which is taken without --csv and --images.",
+        help="Folder of the run's own data. Its test set is used without --csv and --images.",
         show_default="as in the run",
     ),
 ]
@@ -34,15 +34,15 @@ Keep = Annotated[
     str,
     typer.Option(
         metavar="COLUMNS",
-        help="Columns of --csv that are neither features nor the label, such as a patient's number; they are "
-        "kept next to the predictions.",
+        help="Columns of --csv to copy to the output, such as a patient's number; neither features nor the "
+        "label.",
         show_default="none",
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Trust = Annotated[
     bool,
-    typer.Option("--trust", help="Run the code of a network of one's own, which the model's file names."),
+    typer.Option("--trust", help="Run the code of the user's own network that the model file names."),
 ]
 
 
@@ -56,11 +56,11 @@ def predict(
     device: Device = "cpu",
     trust: Trust = False,
 ) -> None:
-    """Predict new samples with a run's model, and write a CSV file."""
+    """Predict new samples with a run's model and write a CSV file."""
     from fda_flower.prediction.new_samples import write_predictions
 
     if csv is not None and output.exists() and csv.exists() and output.samefile(csv):
-        raise invalid("output", output, "choose another --output", "the file of --csv, which would be lost")
+        raise invalid("output", output, "choose another --output", "the file of --csv")
     _check_output(output)
     model = _load(run, device, trust)
     new = _samples(model, run, csv, images, data_dir, keep)
@@ -77,7 +77,7 @@ def evaluate(
     device: Device = "cpu",
     trust: Trust = False,
 ) -> None:
-    """Compare a run's model with known labels: --csv with the label, --images by class, or its test set."""
+    """Evaluate a run's model on labelled samples: --csv, --images in folders by class, or its test set."""
     from fda_flower.metrics import METRICS, interval, measure
 
     model = _load(run, device, trust)
@@ -113,15 +113,15 @@ def export(
         text = str(model.about.preparation.get("text", ""))
         features = [name for name in model.about.features if name != text]
         takes = {"onnx": "in a table's units", "state-dict": "standardised, as model.json says"}[format]
-        say(f"It takes rows of {len(features)} features, {takes}; a category is 1 or 0.")
+        say(f"Input: rows of {len(features)} features, {takes}; a category is 1 or 0.")
         if text:
             made = {"onnx": f"the {NUMBERS} numbers", "state-dict": f"the {LENGTH} tokens, then 0,"}[format]
-            say(f"After them come {made} that {PACKAGE} makes of the text in column '{text}'.")
+            say(f"Then {made} that {PACKAGE} makes from the text in column '{text}'.")
     say(f"Written to {path}")
 
 
 def _check_output(path: Path) -> None:
-    """Refuse a file that cannot be written before the model is loaded."""
+    """Raise a `ConfigError` unless the file can be written; called before the model is loaded."""
     if path.is_dir():
         raise invalid("output", path, "choose another --output", "a folder")
     check_writable(path.absolute().parent)
@@ -137,13 +137,13 @@ def _load(run: Path, device: str, trust: bool) -> "LoadedModel":
     model = load(run, device, trust=trust)
     about = model.about
     if run.name == CHOSEN_MODEL:
-        say(f"The model is of round {about.round}, which labels held out have chosen.")
+        say(f"The model is from round {about.round}, chosen by labels held out.")
     elif not about.finished and has_ended(run):
-        say(f"The run has stopped after round {about.round} of {about.rounds}, as its patience says.")
+        say(f"The run stopped early, after round {about.round} of {about.rounds}.")
     elif not about.finished:
-        say(f"The run is not finished: the model is of round {about.round} of {about.rounds}.")
+        say(f"The run is not finished: the model is from round {about.round} of {about.rounds}.")
     if about.holder == "server":
-        say("The model is the server's global one; what is the target's own is in the folder of its node.")
+        say("The model is the server's global one; the target's own part is in the folder of its node.")
     return model
 
 
@@ -163,13 +163,13 @@ def _samples(
         raise ConfigError(f"--{' and --'.join(given)} are given: give one of them")
     kept = tuple(name.strip() for name in keep.split(",")) if keep else ()
     if kept and csv is None:
-        raise invalid("keep", keep, "leave it out", "but only --csv has columns")
+        raise invalid("keep", keep, "leave it out or add --csv", "but only --csv has columns")
     if csv is not None:
         return from_csv(model, csv, kept, labelled)
     if images is not None:
         new = from_images(model, images, labelled)
         if new.left_out:
-            say(f"Left out, since they are no images: {', '.join(new.left_out)}")
+            say(f"Skipped, not an image: {', '.join(new.left_out)}")
         return new
     from fda_flower.runs.model_folder import own_test_set
 
@@ -182,15 +182,15 @@ def verify(
         str | None,
         typer.Option(
             metavar="HASH",
-            help="The last hash, as you have noted it elsewhere when the run ended.",
+            help="The last hash, as noted elsewhere when the run ended.",
             show_default="none",
         ),
     ] = None,
 ) -> None:
-    """Verify that a run's records, models and configuration are as the run has left them.
+    """Verify that nobody has changed a run's records, models and configuration.
 
-    Whoever can write to the folder can make its chain anew: note the last hash in another place, and give it
-    as --expect.
+    Anyone who can write to the folder can also rewrite its chain of hashes. Note the last hash elsewhere and
+    give it as --expect.
     """
     from fda_flower.records.verification import verify as verify_run
 

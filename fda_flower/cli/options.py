@@ -1,4 +1,4 @@
-"""Names that the shell completes, from the registries; nothing heavy is loaded for them."""
+"""Options made from a run's settings, and their completion in the shell; loads nothing heavy."""
 
 import inspect
 import json
@@ -25,12 +25,12 @@ Complete = Callable[[str], list[str]]
 
 
 def among(names: Iterable[str]) -> Complete:
-    """Complete one of some names."""
+    """Return a completer of `names`."""
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 def complete_methods(incomplete: str) -> list[str]:
-    """Complete the last of methods that are separated by commas."""
+    """Complete the last of comma-separated methods."""
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in ("all", *method_names()) if name.startswith(last)]
 
@@ -43,7 +43,7 @@ COMPLETED: dict[str, Complete] = {
     "model": among(MODELS),
     "device": among(DEVICES),
 }
-"""By setting."""
+"""By setting, its completer."""
 
 ALL = tuple(each.name for each in SETTINGS)
 OF_SHIFT = ("shift_options", "sources", "target", "only_sources")
@@ -54,7 +54,7 @@ BELONGING = {
     "method": ("method_options", "variant", "beta"),
     "model": ("model_options",),
 }
-"""By setting, what a ``config.json`` says that no longer holds if the command line changes the setting."""
+"""By setting, the values of a ``config.json`` to ignore when the command line changes the setting."""
 
 SHORT = (
     *("dataset", "data_dir", "shift", "target", "target_samples", "method", "method_options", "rounds"),
@@ -65,14 +65,14 @@ SHORT = (
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
-        help="Take the settings from config.json of another run; options given here win.", show_default="none"
+        help="Take the settings from another run's config.json; options given here win.", show_default="none"
     ),
 ]
 
 Track = Annotated[
     list[str],
     typer.Option(
-        help="Show the rounds in mlflow, wandb or tensorboard too; repeat it, or separate them by commas.",
+        help="Also log the rounds to mlflow, wandb or tensorboard; repeatable, or separated by commas.",
         show_default="none",
         autocompletion=among(TRACKERS),
     ),
@@ -80,7 +80,7 @@ Track = Annotated[
 
 
 class ShortHelp(TyperCommand):
-    """A command whose ``--help`` shows the options of `SHORT`, and ``--help-all`` the others too."""
+    """A command whose ``--help`` shows only the options of `SHORT`, and whose ``--help-all`` shows all."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -88,7 +88,7 @@ class ShortHelp(TyperCommand):
         self.params.append(TyperOption(param_decls=["--help-all"], help="Show all options.", **how))
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help without the options that it leaves out."""
+        """Write the short help."""
         for each in self.params:
             if isinstance(each, click.Option):
                 each.hidden = each.name not in (*SHORT, "help_all")
@@ -103,11 +103,11 @@ class ShortHelp(TyperCommand):
 def with_settings(
     names: Collection[str] = ALL, *, shown: Mapping[str, str] | None = None, **defaults: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a command the options of a run's settings besides its own.
+    """Return a decorator that adds a run's settings to a command's options.
 
-    The command's argument `settings` becomes a dictionary of the settings that `defaults`, the environment, a
-    ``config.json`` and the command line give, in which the latter win. `shown` holds other words for a
-    default, by setting.
+    The command's argument `settings` is a dictionary of the settings that are given, in increasing priority:
+    by `defaults`, the environment, a ``config.json`` and the command line. `shown` maps a setting to the text
+    that the help shows as its default.
     """
     taken = [each for each in SETTINGS if each.name in names]
 
@@ -142,7 +142,7 @@ def with_settings(
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Return the settings in a run's ``config.json``; a `ConfigError` if there are none."""
+    """Return the settings in a run's ``config.json``; raise a `ConfigError` if it holds none."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]
         if unknown := found.keys() - set(ALL):
@@ -158,7 +158,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 def _given(
     context: typer.Context, values: Mapping[str, Any], taken: Collection[Setting]
 ) -> dict[ParameterSource, dict[str, Any]]:
-    """The settings by where they come from."""
+    """Return the settings by their source."""
     given: dict[ParameterSource, dict[str, Any]] = {source: {} for source in ParameterSource}
     for each in taken:
         source, value = context.get_parameter_source(each.name), values[each.name]

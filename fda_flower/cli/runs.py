@@ -1,4 +1,4 @@
-"""Commands that train: a run, a comparison, an experiment; and the report of one."""
+"""The commands run, compare, experiment and report."""
 
 import json
 import logging
@@ -44,19 +44,19 @@ if TYPE_CHECKING:
     from fda_flower.experiments import RunResult
 
 COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture"
-"""The methods of the FedGP paper and this package's own, on the same samples for the same rounds."""
+"""The methods of the FedGP paper, and Mixture."""
 
 COMPARABLE = [each.name for each in SETTINGS if each.defines_run and each.hint in (int, float, str, bool)]
-COMPARABLE.remove("model")  # `auto` is written as the network that it chose
-"""Settings that a folder's config.json has exactly as given."""
+COMPARABLE.remove("model")  # `auto` is recorded as the network that it chose
+"""Settings that config.json records exactly as given."""
 
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the output folder holds.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the output folder.")]
 Only = Annotated[
-    list[str], typer.Option(help="Of an experiment: label of a row, column or group; repeat it for more.")
+    list[str], typer.Option(help="Run only the cells with this row, column or group label; repeatable.")
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(help="Processes in which clients train, side by side.", show_default="1; on Ray all cores"),
+    typer.Option(help="Processes that train clients in parallel.", show_default="1; on Ray all cores"),
 ]
 
 
@@ -81,19 +81,19 @@ def run(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The SuperLink of --engine deploy, as Flower's config.toml names it.",
+            help="The SuperLink of --engine deploy, by its name in Flower's config.toml.",
             show_default="none",
         ),
     ] = None,
     gpus_per_client: Annotated[
         float | None,
-        typer.Option(help="Share of a GPU of each client, on Ray.", show_default="an even share"),
+        typer.Option(help="GPU share of each client, on Ray.", show_default="an even share"),
     ] = None,
     workers: Workers = None,
     track: Track = [],  # noqa: B006
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's log.")] = False,
 ) -> None:
-    """Run one method on one data set, and write its records, model and picture to a folder."""
+    """Run one method on one data set; write its records, model and picture to a folder."""
     trackers = read_names(track)
     folder = output or _free_folder(settings, repeats=config is not None and not resume)
     if not resume:
@@ -130,7 +130,7 @@ def run(
             say_without_bar(round_line(record, wanted.all_rounds, wanted.headline, before))
             done, before = record["round"], record
             progress.update(task, completed=done, shown=headline(record, wanted.headline))
-            if done == min(2, wanted.all_rounds - 1):  # the first one also loads and warms up
+            if done == min(2, wanted.all_rounds - 1):  # the first round also loads and warms up
                 say(cost_of_round(record, wanted.all_rounds))
 
         result = run_config(
@@ -156,7 +156,7 @@ def run(
 
 
 def _conclusion(result: "RunResult", folder: Path) -> list[str]:
-    """What a run ends with, in rich's markup: scores, privacy, and what was missing."""
+    """Return a run's last lines in rich markup: scores, privacy, and missing replies."""
     wanted = result.config
     lines = [f"{wanted.entry.title}: {_outcome(wanted, result)}. Written to {escape(str(folder))}"]
     if result.history:
@@ -168,12 +168,12 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str]:
             f"(δ = {told['delta']:g}{', for each patient' if 'unit' in told else ''})"
         )
     if faults := _faults(wanted, result.history):
-        lines.append(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)")
+        lines.append(f"[yellow]Incomplete:[/yellow] {faults} (see rounds.jsonl)")
     return lines
 
 
 def _judged(result: "RunResult") -> list[str]:
-    """Return whether the model is any use, and the comparison that tells what is, or what sources bring."""
+    """Return whether the model is useful, and the command of the comparison to run next."""
     from fda_flower.experiments.experiment import NOT_SHARED
     from fda_flower.reporting.summary import PARAMETERS, is_better, judge
 
@@ -196,7 +196,7 @@ def compare(
     methods: Annotated[
         str,
         typer.Option(
-            help="Methods, separated by commas, or all that can work; `fda list` shows them.",
+            help="Methods, separated by commas, or all that fit the data; `fda list` shows them.",
             autocompletion=complete_methods,
         ),
     ] = COMPARED,
@@ -210,11 +210,11 @@ def compare(
             help="local: on this machine; ray: Flower's Ray simulation.", autocompletion=among(ENGINES)
         ),
     ] = "local",
-    jobs: Annotated[int, typer.Option(help="Runs at a time.", show_default="cores / workers; 1 on Ray")] = 0,
+    jobs: Annotated[int, typer.Option(help="Parallel runs.", show_default="cores / workers; 1 on Ray")] = 0,
     workers: Workers = None,
     track: Track = [],  # noqa: B006
 ) -> None:
-    """Run several methods with several seeds, and end with a table and a picture."""
+    """Run several methods with several seeds; write a table and a picture."""
     bar = CellBar()
     table, again = output / "table.md", this_command("--resume", output=output)
     when_stopped(lambda: f"Stopped with {bar.done}{bar.where(table)}. Go on with: {again}")
@@ -259,7 +259,7 @@ def compare(
 
 
 def _outcome(config: RunConfig, result: "RunResult") -> str:
-    """Return a run's figures in words."""
+    """Return a run's figures as text."""
     from fda_flower.reporting.summary import describe_interval
 
     metric, summary = METRICS[config.headline], result.summary
@@ -276,7 +276,7 @@ def _outcome(config: RunConfig, result: "RunResult") -> str:
 
 
 def _refuse_held(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Refuse a folder that holds a run before the method is loaded; `RunFolder` finds the rest."""
+    """Raise a `ConfigError` for a folder that holds a run, early; `RunFolder` checks the rest."""
     if not (folder / "config.json").exists():
         return
     with only_writer(folder.absolute()):
@@ -288,25 +288,25 @@ def _refuse_held(folder: Path, settings: Mapping[str, Any]) -> None:
     asked = dict(read_options("the run", RunConfig, asked, set()))
     asked |= {name: known_name(str(asked[name]), names()) for name, names in NAMED.items() if name in asked}
     differences = [
-        f"{name}: {held[name]!r} there, {value!r} asked for"
+        f"{name}: {held[name]!r} there, {value!r} requested"
         for name, value in asked.items()
         if name in held and held[name] != value
     ]
     if differences:
         raise ConfigError(
-            f"'{folder.absolute()}' is of another run ({', '.join(differences)}): choose another --output",
+            f"'{folder.absolute()}' holds another run ({', '.join(differences)}): choose another --output",
             thing=str(folder.absolute()),
         )
     raise ConfigError(
-        f"the output folder '{folder.absolute()}' already holds a run: go on with --resume, or choose "
-        "another --output",
+        f"the output folder '{folder.absolute()}' already holds a run: add --resume, or choose another "
+        "--output",
         thing="output folder",
         value=folder.absolute(),
     )
 
 
 def _free_folder(settings: Mapping[str, Any], repeats: bool) -> Path:
-    """The folder named after a run; a run that repeats another gets one of its own, with a number."""
+    """Return the folder named after a run, with a number if the run repeats another."""
     dataset, shift, method, seed = (
         settings.get(name, getattr(RunConfig, name)) for name in ("dataset", "shift", "method", "seed")
     )
@@ -321,7 +321,7 @@ def _free_folder(settings: Mapping[str, Any], repeats: bool) -> Path:
 
 
 def _faults(config: RunConfig, history: Sequence[Record]) -> str:
-    """What was missing in a run; empty if nothing was."""
+    """Return the counts of held rounds and missing or dropped replies as text; empty if there are none."""
     asked = [record for record in history if record["sources"]]
     counts = {
         "rounds without a new model": sum(record["held"] is not None for record in history),
@@ -338,7 +338,7 @@ def _shown(scores: Mapping[str, Any], metric: Metric) -> str:
 
 
 def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:
-    """An even share of a GPU for each client, unless another is asked for, or no GPU or a certain one."""
+    """Return each client's share of a GPU: the one requested, an even one, or 0 without an unnumbered GPU."""
     from fda_flower.models.devices import find_device, is_numbered
 
     if share is not None or engine != "ray" or is_numbered(config.device):
@@ -359,17 +359,17 @@ def experiment(
     rounds: Annotated[int | None, typer.Option(help="Rounds of each run.", show_default="the file's")] = None,
     change: Annotated[
         list[str],
-        typer.Option("--set", metavar="KEY=VALUE", help="Another setting for all runs, such as model=lenet."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all runs: model=lenet."),
     ] = [],  # noqa: B006
-    jobs: Annotated[int, typer.Option(help="Runs at a time.", show_default="the number of cores")] = 0,
+    jobs: Annotated[int, typer.Option(help="Parallel runs.", show_default="the number of cores")] = 0,
     track: Track = [],  # noqa: B006
     output: Annotated[
         Path | None, typer.Option(help="Folder of the results.", show_default="runs/FILE")
     ] = None,
 ) -> None:
-    """Run an experiment, and write its report: a paper's table measured again, beside the paper's numbers.
+    """Run an experiment and write its report: a paper's table, measured, with the paper's numbers.
 
-    What is done is kept: call it again to go on after an interruption, or with more seeds.
+    Finished cells are kept: repeat the command after an interruption, or with more seeds.
     """
     from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
 
@@ -403,36 +403,34 @@ def experiment(
 def report(
     folders: Annotated[
         list[Path],
-        typer.Argument(help="Folders of results: of `fda experiment`, `fda compare` and `fda run`."),
+        typer.Argument(help="Folders of `fda experiment`, `fda compare` or `fda run`."),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
-            help="The Markdown or HTML file to write.",
+            help="Markdown or HTML file to write.",
             show_default="report.md, with --html report.html, in the first folder",
         ),
     ] = None,
-    html: Annotated[
-        bool, typer.Option("--html", help="Write one page for a browser, which needs no network.")
-    ] = False,
+    html: Annotated[bool, typer.Option("--html", help="Write one self-contained HTML page.")] = False,
     card: Annotated[
         bool, typer.Option("--card", help="Write the model card of a run, README.md in its folder.")
     ] = False,
     sent: Annotated[
-        list[Path], typer.Option(help="With --card: the state-dir of a site, whose log the card sums up.")
+        list[Path], typer.Option(help="With --card: the state-dir of a site; the card sums up its log.")
     ] = [],  # noqa: B006
 ) -> None:
-    """Write the tables (Markdown, CSV) and pictures (PNG) of experiments, and the picture of runs.
+    """Write the tables (Markdown, CSV) and pictures (PNG) of experiments, and the pictures of runs.
 
-    With --html: one page of runs, comparisons or experiments, with tables that sort and charts to point at.
-    With --card: a page on a run's model for those who did not train it.
+    With --html: one page of runs, comparisons or experiments, with sortable tables and interactive charts.
+    With --card: the model card of a run, for readers who did not train the model.
     """
     from fda_flower.experiments.experiment import kind_of
     from fda_flower.experiments.pages import draw, write_card, write_html
 
     if card:
         if len(folders) > 1 and output is not None:
-            raise invalid("output", output, "leave it out", "but several cards would be written there")
+            raise invalid("output", output, "leave it out", "but there are several cards")
         for folder in folders:
             say(f"Written: {write_card(folder, output, sent)}")
         return

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: one line that says what is done and how to go on, and a shell's exit code for it."""
+"""Ctrl-C and SIGTERM: one line that says what is done and how to resume, and the shell's exit code."""
 
 import logging
 import os
@@ -17,11 +17,11 @@ from fda_flower.errors import FdaError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 5.0
-"""Seconds in which a second signal is ignored, since the first one is being answered."""
+"""Seconds in which a second signal is ignored, while the first is handled."""
 
 
 class _Stop:
-    """The signal that came, and what the command has to say then."""
+    """The signal that arrived, and the command's last words."""
 
     number: int | None = None
     since: float = 0.0
@@ -30,9 +30,9 @@ class _Stop:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Have a signal end the block by a line on standard error and the exit code 128 + its number.
+    """End the block on a signal, with a line on standard error and the exit code 128 + its number.
 
-    Whatever the signal's `KeyboardInterrupt` has become on its way up, no traceback is shown.
+    No traceback is shown, even if another exception has replaced the signal's `KeyboardInterrupt`.
     """
     before = {number: signal.signal(number, stop) for number in SIGNALS}
     _Stop.number, _Stop.words = None, None
@@ -51,23 +51,23 @@ def stoppable() -> Iterator[None]:
 
 
 def stop(number: int, frame: FrameType | None) -> None:
-    """Answer a signal as Ctrl-C is answered: raise `KeyboardInterrupt`."""
+    """Raise `KeyboardInterrupt`, as the handler of a signal."""
     now = time.monotonic()
     if _Stop.number is not None and now < _Stop.since + PATIENCE:
         return
     _Stop.number, _Stop.since = number, now
-    # What fails from here on, fails because everything is ended.
+    # Later failures only follow from the stop.
     logging.disable(logging.CRITICAL)
     raise KeyboardInterrupt
 
 
 def when_stopped(words: Callable[[], str]) -> None:
-    """Set what the rest of the command says when it is stopped: what is done, and how to go on."""
+    """Set the text to print if the command is stopped: what is done, and how to resume."""
     _Stop.words = words
 
 
 def this_command(*more: str, output: Path | None = None) -> str:
-    """Return the command that was called, for a shell, with more flags and `output` unless it has them."""
+    """Return the current command line for a shell, with the flags `more` and `output` added if missing."""
     program, *given = sys.argv
     name = Path(program).name
     words = [name if shutil.which(name) == program else program, *given]
@@ -77,11 +77,11 @@ def this_command(*more: str, output: Path | None = None) -> str:
 
 
 def _end(number: int) -> None:
-    words = f"Stopped. Begin again with: {this_command()}" if _Stop.words is None else _Stop.words()
+    words = f"Stopped. Start again with: {this_command()}" if _Stop.words is None else _Stop.words()
     print(words, file=sys.stderr, flush=True)
     code = 128 + number
     if any(not (t.daemon or t is threading.main_thread()) for t in threading.enumerate()):
-        # A simulation's server waits for replies that will never come.
+        # A simulation's server still waits for replies.
         sys.stdout.flush()
         os._exit(code)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""The command that searches settings by labels held out from training."""
+"""The command `fda tune`: a search of settings, judged on labels held out from training."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fda_flower.experiments.tuning import Make, Space, Tuning
 
 SHARE = "0.2"
-"""What is held out unless something else is asked for."""
+"""Default share of labels held out."""
 
 
 @with_settings(shown={"validation": SHARE})
@@ -33,7 +33,7 @@ def tune(
         typer.Option(
             metavar="NAME=VALUES",
             help="A setting and its values: learning-rate=log:1e-4..1e-2, epochs=1..5 or batch-size=4,8,16; "
-            "method-option.NAME for an option. Repeat it for more.",
+            "method-option.NAME for an option. Repeatable.",
         ),
     ] = [],  # noqa: B006
     trials: Annotated[int, typer.Option(help="Trials in all.")] = 20,
@@ -44,16 +44,16 @@ def tune(
         ),
     ] = None,
     judge: Annotated[
-        str, typer.Option(help="What judges a run on the labels held out: its best round, or last5.")
+        str, typer.Option(help="Judge a run on the labels held out by its best round or by last5.")
     ] = "best",
     only: Only = [],  # noqa: B006
     config: ConfigFile = None,
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("runs/tune"),
     resume: Resume = False,
 ) -> None:
-    """Search settings by labels held out from training: no test label has a say.
+    """Search settings without any test label.
 
-    A trial trains with one choice of the settings, and is judged on the labels held out.
+    Each trial trains with one choice of the settings and is judged on labels held out from training.
     """
     from fda_flower.experiments.tuning import read_spaces
 
@@ -69,7 +69,7 @@ def tune(
 def _cells(
     file: Path | None, settings: Mapping[str, Any], only: Collection[str], output: Path
 ) -> "dict[str, tuple[Make, Path]]":
-    """Return how each search makes its runs, and its folder, by the cell's name; empty without a file."""
+    """Return each search's maker of runs and folder, by the cell's name, which is empty without a file."""
     from fda_flower.experiments import read_experiment
     from fda_flower.experiments.definition import file_name, merged
     from fda_flower.experiments.experiment import chosen_places
@@ -109,7 +109,7 @@ def _search(name: str, make: "Make", folder: Path, spaces: "list[Space]", **how:
             tuning = run_tuning(make, spaces, folder, on_trial=on_trial, **how)
         except KeyboardInterrupt:
             progress.stop()
-            say(f"Interrupted. The trials that are done are in {folder}: the same with --resume goes on.")
+            say(f"Interrupted. {folder} holds the finished trials: add --resume to go on.")
             raise typer.Exit(130) from None
     best = tuning.best
     run = None if best is None else make(how["seeds"][0], settings_of_trial(best.values))

@@ -1,4 +1,4 @@
-"""Real SuperLink and SuperNode processes: runs on them, what they need, and a federation on this machine."""
+"""Runs on SuperLinks and SuperNodes: submission, certificates, and a federation on this machine."""
 
 from typing import TYPE_CHECKING
 

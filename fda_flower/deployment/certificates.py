@@ -1,4 +1,4 @@
-"""What a federation over a network needs to trust one another: certificates and keys."""
+"""Certificates and keys of a federation over a network."""
 
 import datetime
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import write_atomically
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-"""A SuperLink's own tasks reach it here."""
+"""Hosts by which a SuperLink's own tasks reach it."""
 CA_DAYS = 3650
 SERVER_DAYS = 365
 CLOCKS_DIFFER = datetime.timedelta(hours=1)
-"""A certificate is valid from so long ago, since sites' clocks differ."""
+"""How far a certificate's validity is backdated, for sites whose clocks are slow."""
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """The files of a server: the CA's certificate, which every site gets, and what stays with the server."""
+    """The files of a server. Every site gets the CA's certificate `ca`; the others stay with the server."""
 
     ca: Path
     ca_key: Path
@@ -45,17 +45,17 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = SERVER_DAY
     Parameters
     ----------
     folder : Path
-        Gets ``ca.crt``, ``ca.key``, ``server.crt`` and ``server.key``. A CA that is there is used, so
-        that a new server certificate is trusted by sites that have the CA's.
+        Gets ``ca.crt``, ``ca.key``, ``server.crt`` and ``server.key``. An existing CA is used again, so
+        sites that trust it also trust the new server certificate.
     hosts : sequence of str
-        DNS names and IP addresses by which sites reach the server; those of loopback are added.
+        DNS names and IP addresses by which sites reach the server; loopback is added.
     days : int
-        How long the server's certificate is valid; a new CA is for ten years.
+        Validity of the server's certificate. A new CA is valid for ten years.
 
     Raises
     ------
     ConfigError
-        If there is no host, the days are not in [1, 3650], or a file is there already.
+        If there is no host, the days are not in [1, 3650], or a file exists already.
     """
     if not hosts or not all(hosts):
         raise ConfigError(
@@ -86,8 +86,8 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = SERVER_DAY
 def make_key(folder: Path, name: str) -> tuple[Path, Path]:
     """Make the key pair of a node, as ``ssh-keygen -t ecdsa -b 384`` does.
 
-    Returns the files in the folder: the private key ``NAME``, which stays with the node, and ``NAME.pub``,
-    which is registered. Raises a `ConfigError` if the name cannot be a file's, or a file is there already.
+    Returns the paths of the private key ``NAME``, which stays with the node, and of ``NAME.pub``, which is
+    registered. Raises a `ConfigError` if the name is no file name, or a file exists already.
     """
     if not name or name != Path(name).name or name.startswith("."):
         raise invalid("the name of the key", name, "give a plain file name, such as source-1")
@@ -108,7 +108,7 @@ def _sign(
     days: int,
     hosts: Sequence[x509.GeneralName],
 ) -> x509.Certificate:
-    """A certificate signed by a CA, or by itself where it is the CA's own."""
+    """Return a certificate signed by a CA; without a CA, the CA's own."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     now = datetime.datetime.now(datetime.UTC)
     is_ca = ca is None
@@ -183,7 +183,7 @@ def _refuse(*paths: Path) -> None:
     for path in paths:
         if path.exists():
             raise ConfigError(
-                f"'{path}' is there already: move it away, or choose another folder", thing=str(path)
+                f"'{path}' exists already: move it away, or choose another folder", thing=str(path)
             )
 
 

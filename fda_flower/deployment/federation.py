@@ -18,7 +18,7 @@ from fda_flower.errors import RunError, unknown
 HOST = "127.0.0.1"
 START_SECONDS = 120.0
 MEMORY = {"MALLOC_MMAP_THRESHOLD_": "131072"}
-"""Has glibc return the memory of large arrays when they are freed; else it keeps it for others."""
+"""Lets glibc return the memory of large arrays to the system when they are freed."""
 NodeConfig = Mapping[str, str | int | float]
 COMMANDS = """
 import json, sys
@@ -32,7 +32,7 @@ for arguments in json.load(sys.stdin):
         if end.code:
             raise
 """
-"""Imports Flower, for a second or more, and then runs the ``flwr`` commands that its standard input lists."""
+"""Imports Flower, which takes a second or more, then runs the ``flwr`` commands listed on standard input."""
 
 
 class Federation:
@@ -42,13 +42,13 @@ class Federation:
     ----------
     folder : Path
         Gets certificates, keys, node configurations, the database, the Flower configuration and, in
-        ``logs``, what each process says.
+        ``logs``, each process's output.
     nodes : Mapping[str, Mapping]
         The node configuration of each SuperNode, by a name of its own.
     secure : bool
         With TLS and node authentication, as over a network.
     temporary : bool
-        Whether the folder, with all keys, is removed if this process is gone before the end.
+        Whether to remove the folder, with all keys, if this process dies before the end.
 
     Attributes
     ----------
@@ -116,11 +116,11 @@ class Federation:
 
     @property
     def address(self) -> str:
-        """Host and port of the SuperLink."""
+        """The SuperLink's ``HOST:PORT``."""
         return f"{HOST}:{self._port}"
 
     def add_node(self, name: str, config: NodeConfig, registered: bool = True) -> None:
-        """Make a node's key, register it with the SuperLink or not, and start its SuperNode."""
+        """Make a node's key, register it unless told not to, and start its SuperNode."""
         with self._flwr_process() as process:
             self._add({name: config}, process, registered)
 
@@ -141,7 +141,7 @@ class Federation:
             self.start_node(name)
 
     def start_node(self, name: str) -> None:
-        """Start a node's SuperNode, again if it was stopped, without waiting until it is connected."""
+        """Start or restart a node's SuperNode, without waiting for its connection."""
         self._check(name)
         end([self._services[name]] if name in self._services else [])
         command = [Path(sys.executable).name, "-m", "fda_flower.site.supernode"]
@@ -155,17 +155,17 @@ class Federation:
         self._start(name, command)
 
     def wait_for_node(self, name: str, timeout: float = START_SECONDS) -> None:
-        """Wait until a node is connected; raise a `RunError` if it ends or the seconds are over."""
+        """Wait until a node is connected; raise a `RunError` if it ends, or after `timeout` seconds."""
         self._check(name)
         self._services[name].wait_until_it_says("SuperNode ID:", timeout)
 
     def stop_node(self, name: str, kill: bool = False) -> None:
-        """Stop a node's SuperNode and its running task; by `kill` as a machine that loses its power."""
+        """Stop a node's SuperNode and its running task; with `kill`, as in a power failure."""
         self._check(name)
         end([self._services[name]], kill)
 
     def start_superlink(self) -> None:
-        """Start the SuperLink, again if it was stopped, and wait until it answers."""
+        """Start or restart the SuperLink, and wait until it answers."""
         command = ["flower-superlink", "--host", HOST, "--port", str(self._port)]
         command += ["--database", str(self.folder / "state.db"), "--disable-runtime-dependency-installation"]
         if self._certificates is None:
@@ -182,11 +182,11 @@ class Federation:
         end([self._services["superlink"]], kill)
 
     def check_superlink(self) -> None:
-        """Raise a `RunError` with what the SuperLink said last if it has ended."""
+        """Raise a `RunError` with the last output of the SuperLink if it has ended."""
         self._services["superlink"].check()
 
     def logs(self, name: str) -> str:
-        """What the processes of a node have said, or ``"superlink"``'s."""
+        """Return the output of a node's processes, or of ``"superlink"``."""
         if name not in self._services:
             raise unknown("node", name, self._services)
         return self._services[name].log.read_text(encoding="utf-8", errors="replace")
@@ -197,7 +197,7 @@ class Federation:
             return self._flwr(process, [arguments])
 
     def _flwr_process(self) -> "subprocess.Popen[str]":
-        """Start a process that runs ``flwr`` commands as soon as it is told which."""
+        """Start a process that imports Flower and waits for ``flwr`` commands."""
         return subprocess.Popen(
             [sys.executable, "-P", "-c", COMMANDS],
             env=self.environment,

@@ -1,6 +1,6 @@
-"""Runs a command, and ends it with all that it started as soon as the process that asked for it is gone.
+"""Runs a command, and ends it and its descendants when the process that started the guard dies.
 
-This file is a program of its own, which starts in an instant: it imports nothing of the package.
+This file is a program of its own. It imports nothing of the package, so it starts quickly.
 """
 
 import contextlib
@@ -21,21 +21,20 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def guarded(command: Sequence[str], grace: float, remove: str = "") -> list[str]:
-    """Return the command that runs a command for as long as this process lives.
+    """Return the command line that runs `command` for as long as this process lives.
 
-    Whoever starts it ends it by SIGTERM. The guard then does what it does when this process is gone,
-    however it ended: it ends the command, and every process that the command started, by force those that
-    run after a grace in seconds; and it removes a folder.
+    On SIGTERM, or when this process dies, the guard ends the command and every process that it started, by
+    force after `grace` seconds. When this process dies it also removes the folder `remove`.
     """
-    # -P: the folder of this file is not on the path, where its neighbours would hide other modules.
+    # -P keeps this file's folder off the path, where its neighbours would hide other modules.
     return [sys.executable, "-P", __file__, str(os.getpid()), str(grace), remove, *command]
 
 
 def end_descendants(root: psutil.Process, grace: float) -> None:
-    """Terminate all processes that a process started, also meanwhile; kill those that run after the grace.
+    """Terminate all processes that `root` has started or is starting; kill them after `grace` seconds.
 
-    A grace of 0 seconds kills at once. After as many seconds again (at least one), a killed process that
-    the system does not let go is given up.
+    A grace of 0 kills at once. A killed process that survives another `grace` seconds (at least one) is
+    left alone.
     """
     known: set[psutil.Process] = set()
     told: set[tuple[psutil.Process, bool]] = set()
@@ -56,7 +55,7 @@ def end_descendants(root: psutil.Process, grace: float) -> None:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Return whether a process runs; a zombie, which nobody has waited for yet, does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -64,18 +63,18 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def main(parent: int, grace: float, remove: str, command: Sequence[str]) -> int:
-    """Run the command until it ends, the parent is gone, or SIGTERM comes, and return its exit code.
+    """Run the command until it ends, the parent dies, or SIGTERM arrives, and return its exit code.
 
-    A command that a signal ended has the exit code that a shell gives it: 128 and the signal's number.
+    As in a shell, the exit code of a command that a signal ended is 128 plus the signal's number.
     """
     signals: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
-    # Processes whose parent has ended become children of the guard, which so finds all of them.
+    # Orphans become children of the guard, so it finds all descendants.
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    # Should the guard itself be killed, the system ends at least the command.
+    # If the guard itself is killed, the system still ends the command.
     process = subprocess.Popen(command, preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGTERM))
-    # A process whose parent is gone gets another one. The end of a pipe from the parent would not tell as
-    # much: a fork of the parent, as multiprocessing makes them, holds the pipe open.
+    # A changed parent means that the parent is dead. A closed pipe would not: forks of the parent, such as
+    # those of multiprocessing, hold it open.
     while process.poll() is None and os.getppid() == parent and not signals:
         time.sleep(POLL_SECONDS)
     end_descendants(psutil.Process(), grace)
@@ -86,7 +85,7 @@ def main(parent: int, grace: float, remove: str, command: Sequence[str]) -> int:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Set an attribute of this process, where the system (Linux) has it."""
+    """Set an attribute of this process, on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 

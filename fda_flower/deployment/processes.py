@@ -1,4 +1,4 @@
-"""Processes that are ended with all that they started, at the latest when this process ends."""
+"""Processes that end, with their descendants, no later than this process."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ TAIL = 2000
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Answer signals at the end of the block: an interrupted `Popen` leaves a process that nobody knows."""
+    """Delay signals until the end of the block: an interrupted `Popen` would leak its process."""
     came = list[tuple[int, Any]]()
     handlers = dict[int, Callable[[int, Any], Any]]()
     if threading.current_thread() is threading.main_thread():
@@ -43,7 +43,7 @@ def uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def running(command: Sequence[str], grace: float, **options: Any) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a guarded command until the end of the block at the latest, in a session that Ctrl-C spares."""
+    """Run a guarded command, at most until the end of the block, in a session that Ctrl-C does not reach."""
     process = None
     try:
         with uninterrupted():
@@ -58,10 +58,9 @@ def running(command: Sequence[str], grace: float, **options: Any) -> Iterator["s
 
 
 class Service:
-    """A process that runs in a folder until it is ended or this process is gone, and its output.
+    """A guarded process that runs in a folder and appends its output to ``logs/NAME.log``.
 
-    The folder's ``logs/NAME.log`` gets what it says, behind what an earlier process of this name said. A
-    temporary folder is removed if this process is gone.
+    A temporary folder is removed if this process dies.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class Service:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as file:
             self._said_before = file.tell()
-            # A session of its own, so that an interrupt from the keyboard reaches this process alone.
+            # In a session of its own, which Ctrl-C does not reach.
             self.process = psutil.Popen(
                 guarded(command, GRACE_SECONDS, str(folder) if temporary else ""),
                 stdin=subprocess.DEVNULL,
@@ -89,7 +88,7 @@ class Service:
             )
 
     def wait_until_it_says(self, text: str, timeout: float) -> None:
-        """Wait for a text in the log; raise a `RunError` if the process ends or the seconds are over."""
+        """Wait for a text in the log; raise a `RunError` if the process ends, or after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while text not in (said := self.said()):
             if self.process.poll() is not None and text not in self.said():
@@ -105,9 +104,9 @@ class Service:
             raise RunError(f"{self.name} ended with exit code {code}; its log says:\n{self.said()[-TAIL:]}")
 
     def orphans(self) -> list[psutil.Process]:
-        """What runs on although the process that guards it was killed: all in the session that it began."""
+        """Return the processes that outlived a killed guard: all of the guard's session."""
         session = self.process.pid
-        # A process of this number would be another one.
+        # A process with this number is a new one.
         if self.process.poll() is None or psutil.pid_exists(session):
             return []
         found = set[psutil.Process]()
@@ -118,17 +117,17 @@ class Service:
         return [process for process in found if is_alive(process)]
 
     def said(self) -> str:
-        """What this process has said so far."""
+        """Return the output of this process so far."""
         with self.log.open("rb") as file:
             file.seek(self._said_before)
             return file.read().decode(errors="replace")
 
 
 def end(services: Iterable[Service], kill: bool = False) -> None:
-    """End services, at the same time, and all that they started; kill what does not end within 10 s.
+    """End services and their descendants together; kill those that run after 10 s.
 
-    Of those that have ended already, what they left behind is killed. With `kill` all is killed at once, as
-    by a machine that loses its power.
+    Processes that an ended service left behind are killed too. With `kill`, all are killed at once, as in a
+    power failure.
     """
     services = list(services)
     roots = [service.process for service in services if service.process.poll() is None]
@@ -136,7 +135,7 @@ def end(services: Iterable[Service], kill: bool = False) -> None:
     try:
         if not kill:
             _signal(roots, psutil.Process.terminate)
-            # A guard needs up to twice the grace period, and a moment to start.
+            # A guard needs up to twice the grace period, plus its start.
             psutil.wait_procs(roots, 2 * GRACE_SECONDS + 5)
     finally:
         for root in [*roots, *orphans]:
@@ -150,7 +149,7 @@ def end(services: Iterable[Service], kill: bool = False) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A whole federation rehearsed on this machine: real processes, one run, and everything taken down again."""
+"""Rehearsal of a federation on this machine: real processes, one run, and nothing left behind."""
 
 import shutil
 from collections.abc import Callable
@@ -24,21 +24,21 @@ def rehearse(
     on_step: Callable[[str], None] = lambda step: None,
     on_round: Callable[[Record], None] | None = None,
 ) -> list[Record]:
-    """Run over a SuperLink with TLS and node authentication and a SuperNode for each domain, on loopback.
+    """Run on a SuperLink with TLS and node authentication and a SuperNode per domain, on loopback.
 
-    Certificates, keys, the database and all processes are gone afterwards, also after an error or an
-    interrupt; `output` holds the run, as a local one, and ``logs`` with what each process said.
+    Certificates, keys, the database and all processes are gone afterwards, even after an error or an
+    interrupt. `output` holds the same files as a local run, and each process's output in ``logs``.
 
     Parameters
     ----------
     config : RunConfig
-        What to run.
+        The run.
     output : Path
-        A folder that is empty or not there yet.
+        An empty or missing folder.
     resident : bool
         Whether each site has a resident worker (`fda_flower.site.resident`).
     on_step : callable, optional
-        Called with what is done next, in words.
+        Called with a description of the next step.
     on_round : callable, optional
         Called with each round's record as the round ends.
 
@@ -52,13 +52,13 @@ def rehearse(
     ConfigError
         If the folder is not empty.
     RunError
-        If a process does not start, or the run could not go on.
+        If a process does not start, or the run fails.
     """
     check_federated(config.method)
     output = output.absolute()
     if output.is_file() or (output.is_dir() and any(output.iterdir())):
-        raise ConfigError(f"'{output}' is there already: choose another --output", thing=str(output))
-    # Processes run in folders of their own: the data folder has to be absolute.
+        raise ConfigError(f"'{output}' exists already: choose another --output", thing=str(output))
+    # Processes run in other folders: the data folder must be absolute.
     config = replace(config, data_dir=config.settings()["data_dir"])
     with TemporaryDirectory(prefix="fda-rehearsal-") as folder:
         nodes = node_configs(config, Path(folder) / "sites", resident)
@@ -74,7 +74,7 @@ def rehearse(
                     environment=federation.environment,
                     check=federation.check_superlink,
                 )
-                # As in a deployment the model is on the server, whose folder is gone after this.
+                # As in a deployment, the model is on the server, whose folder is about to go.
                 shutil.copytree(there, output, ignore=shutil.ignore_patterns(LOCK), dirs_exist_ok=True)
                 on_step("Taking everything down")
         finally:
@@ -85,7 +85,7 @@ def rehearse(
 
 
 def node_configs(config: RunConfig, sites: Path, resident: bool) -> dict[str, NodeConfig]:
-    """Return the node configuration of each domain of a run, each with a folder of its own in `sites`."""
+    """Return the node configuration of each domain of a run; its state is in ``sites/DOMAIN``."""
     target = config.data.target_name
     return {
         domain: {

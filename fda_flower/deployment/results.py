@@ -1,8 +1,8 @@
 """A run's results on their way back: marked lines in the run's log on the SuperLink.
 
-Flower has no download of results (``flwr pull`` is for its enterprise edition), so they take the way that
-every caller has: the log, over the same connection that submits runs. What nodes report is logged too, so
-each marked line has a secret of the run. The first one tells it, before any node is asked.
+Flower has no download of results (``flwr pull`` belongs to its enterprise edition), but every caller can read
+the log. Since nodes' reports are logged too, each marked line carries the run's secret. The first marked line
+reveals it, before any node is asked.
 """
 
 import json
@@ -26,15 +26,15 @@ LINE = re.compile(rf"{MARK}([0-9a-f]{{32}}) (.*)")
 
 @contextmanager
 def sending(grid: Grid, folder: Path) -> Iterator[Callable[[Record], None]]:
-    """Send a run's results to its submitter: its configuration, each round's record, an error. No model.
+    """Send a run's configuration, records and error to its submitter, but no model.
 
-    Yields what to call when a round has been written to the folder; raises a `RunError` in a simulation.
+    Yields a function to call after each round is written to the folder. Raises a `RunError` in a simulation.
     """
     push, secret = log_writer(grid), secrets.token_hex(16)
     sent, rounds = "", 0
 
     def send(value: Record) -> None:
-        # What others print may not end with its line.
+        # Other output may not end with a line feed.
         push(f"\n{MARK}{secret} {json.dumps(value)}\n")
 
     def update() -> None:
@@ -58,19 +58,19 @@ def sending(grid: Grid, folder: Path) -> Iterator[Callable[[Record], None]]:
 
 
 class Receiver:
-    """Reads the results of a run from the lines of the run's log.
+    """Reads the results of a run from the lines of its log.
 
-    `on_config` gets the text of the run's ``config.json``, again if it has changed, and `on_record` each
-    round's record once, in order, as it stands in ``rounds.jsonl``.
+    `on_config` is called with the text of the run's ``config.json``, and again when it changes; `on_record`
+    once with each round's line of ``rounds.jsonl``, in order.
 
     Attributes
     ----------
     folder : str
         The run's folder on the server.
     error : str or None
-        Why the run could not go on.
+        Why the run failed.
     complete : bool
-        Whether the run has come to its end, and the records of all its rounds are here.
+        Whether the run has ended and all its records have arrived.
     """
 
     def __init__(self, on_config: Callable[[str], None], on_record: Callable[[Record], None]) -> None:
@@ -83,7 +83,7 @@ class Receiver:
         self._rounds = 0
 
     def read(self, line: str) -> None:
-        """Read a line of the log; lines of others, damaged and repeated ones are ignored."""
+        """Read a line of the log; ignore foreign, damaged and repeated lines."""
         marked = LINE.match(line)
         if marked is None:
             return

@@ -1,4 +1,4 @@
-"""A run on a SuperLink, with its records in the caller's folder; its model stays on the server."""
+"""Runs submitted to a SuperLink: their records come back, their model stays on the server."""
 
 import hashlib
 import json
@@ -28,13 +28,13 @@ from fda_flower.runs.methods import check_federated
 
 
 def write_app(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write the app into an empty folder; settings are text and numbers by kebab-case names."""
+    """Write the Flower app to an empty folder; settings are text and numbers by kebab-case names."""
     project = {
         "name": "fda-flower",
         "version": version("fda-flower"),
         "description": "Federated domain adaptation, from the installed package",
         "license": "Apache-2.0",
-        # Flower would install them anew for each run.
+        # Flower would install them again for each run.
         "dependencies": [],
     }
     app = {
@@ -56,17 +56,17 @@ QUIET = {
     "PYTHONIOENCODING": "utf-8",
 }
 COLORED = {"FORCE_COLOR", "TTY_COMPATIBLE"}
-"""What makes ``flwr`` colour its JSON, such as in a notebook or on a CI service."""
+"""Variables that let ``flwr`` colour its JSON, set for example in notebooks and by CI services."""
 
 GRACE_SECONDS = 1.0
 TICK_SECONDS = 1.0
-"""After which a log that says nothing lets its reader look at other things."""
+"""How long a reader waits for a line of the log before it does something else."""
 
 
 class Connection:
-    """Submits, follows and stops runs by the ``flwr`` command; each raises a `RunError` if that fails.
+    """Runs of a SuperLink, handled by the ``flwr`` command; a `RunError` is raised if the command fails.
 
-    The name is that in Flower's ``config.toml``; the command has this process' environment by default.
+    `name` is a connection of Flower's ``config.toml``. The default environment is this process's.
     """
 
     def __init__(self, name: str, environment: Mapping[str, str] | None = None) -> None:
@@ -75,18 +75,18 @@ class Connection:
         self._environment = QUIET | {name: given[name] for name in given if name not in COLORED}
 
     def submit(self, app: Path) -> str:
-        """Start a run of the app in a folder, and return its id."""
+        """Start a run of the app in the folder `app`, and return its id."""
         return str(self._ask("run", str(app), self.name)["run-id"])
 
     def status(self, run_id: str) -> tuple[str, str]:
-        """Return the status of a run, such as ``running`` or ``finished:failed``, and details."""
+        """Return the status of a run, such as ``running`` or ``finished:failed``, and its details."""
         (run,) = self._ask("list", self.name, "--run-id", run_id)["runs"]
         return run["status"], run["status-details"]
 
     def log(self, run_id: str) -> Iterator[str | None]:
-        """The lines of a run's log from its first on, until the run ends or the stream is cut off.
+        """Yield the lines of a run's log, until the run ends or the stream breaks.
 
-        The stream of a SuperLink that is gone may stay open for ever: each second without a line yields None.
+        The stream of a dead SuperLink may stay open for ever, so each second without a line yields None.
         """
         with self._running("log", run_id, self.name, "--stream", stderr=subprocess.DEVNULL) as command:
             assert command.stdout is not None
@@ -119,7 +119,7 @@ class Connection:
 
 
 def _lines(pipe: int) -> Iterator[str | None]:
-    """The lines that come out of a pipe, and None each second without one."""
+    """Yield the lines of a pipe, and None for each second without one."""
     rest = b""
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
@@ -138,11 +138,11 @@ def _lines(pipe: int) -> Iterator[str | None]:
 
 
 COMPLETED = "finished:completed"
-"""Flower's status of a run that has come to its end."""
+"""Flower's status of a complete run."""
 PATIENCE = 30.0
-"""Seconds that a SuperLink may be out of reach, such as while it is started again."""
+"""Seconds that a SuperLink may be out of reach, for example during a restart."""
 SILENCE = 20.0
-"""Seconds without a line of the log after which the SuperLink is asked whether it is still there."""
+"""Seconds without a line of the log after which the SuperLink is asked for the run's status."""
 
 
 def run_deployed(
@@ -155,39 +155,38 @@ def run_deployed(
     environment: Mapping[str, str] | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[list[Record], str]:
-    """Submit a run to a SuperLink, follow it to its end, and bring its records back.
+    """Submit a run to a SuperLink, follow it to its end, and collect its records.
 
-    An interrupt (Ctrl-C) stops the run. If only this process ends, the run goes on; `resume` follows it
-    again.
+    Ctrl-C stops the run. If this process dies, the run goes on; call again with `resume` to follow it.
 
     Parameters
     ----------
     config : RunConfig
-        What to run; `data_dir` is a folder of the server and of sites that have none of their own.
+        The run; `data_dir` is a folder of the server, and of sites that configure none.
     connection : str
-        The SuperLink, by its name in Flower's ``config.toml``.
+        The SuperLink's name in Flower's ``config.toml``.
     output : Path
-        The caller's folder; the server keeps one of its own, ``fda-runs/...`` in the SuperLink's.
+        The caller's folder; the server's is ``fda-runs/...`` in the SuperLink's.
     resume : bool
-        Go on with the run that `output` and the server hold, if any.
+        Continue the run in `output` and on the server, if there is one.
     on_round : callable, optional
         Called with each round's record as the round ends.
     environment : Mapping, optional
-        Environment variables for Flower's command, such as ``FLWR_HOME``. Default: those of this process.
+        Environment variables for Flower's command, such as ``FLWR_HOME``; by default this process's.
     check : callable, optional
-        Called again and again while the run goes on; an error that it raises ends this function.
+        Called repeatedly during the run; an error that it raises ends this function.
 
     Returns
     -------
     tuple
-        The record of each round, and the run's folder on the server, which holds its checkpoint and model.
+        The record of each round, and the run's folder on the server, with its checkpoint and model.
 
     Raises
     ------
     ConfigError
-        If the folder is not free for this run.
+        If the folder belongs to another run.
     RunError
-        If the SuperLink cannot be reached, or the run could not go on; what came back stays valid.
+        If the SuperLink cannot be reached, or the run fails; the records so far stay valid.
     """
     check_federated(config.method)
     flower = Connection(connection, environment)
@@ -239,7 +238,7 @@ def _run(
             flower.stop(run_id)
         except RunError as error:
             raise RunError(
-                f"run {run_id} goes on on '{flower.name}', it could not be stopped: {error}"
+                f"run {run_id} on '{flower.name}' could not be stopped and goes on: {error}"
             ) from error
         raise
     if status != COMPLETED:
@@ -249,13 +248,13 @@ def _run(
             f"`flwr log {run_id} {flower.name}`, and go on with --resume"
         )
     if not receiver.complete:
-        raise RunError(f"the results of run {run_id} did not arrive whole: fetch them again with --resume")
+        raise RunError(f"the results of run {run_id} are incomplete: fetch them again with --resume")
     _write(output / ROUNDS, "".join(lines).encode())
     return folder.read_rounds(), receiver.folder
 
 
 def server_folder(config: RunConfig, output: Path) -> str:
-    """The run's folder on the server, in that of the SuperLink: the same for the same run and output."""
+    """Return the run's folder, relative to the SuperLink's; the same run and output give the same folder."""
     identity = json.dumps(config.fingerprint(), sort_keys=True)
     name = re.sub(r"[^\w.-]", "_", output.name)
     return f"fda-runs/{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
@@ -283,7 +282,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _still_running(flower: Connection, output: Path) -> str | None:
-    """The run that was submitted from this folder, if it has not ended."""
+    """Return the run submitted from this folder, unless it has ended."""
     try:
         about = json.loads((output / SUBMITTED).read_text(encoding="utf-8"))
         if about["connection"] != flower.name:
@@ -297,7 +296,7 @@ def _still_running(flower: Connection, output: Path) -> str | None:
 def _follow(
     flower: Connection, run_id: str, receiver: Receiver, check: Callable[[], None]
 ) -> tuple[str, str]:
-    """Read a run's log to its end; its status then. Flower is asked for it unless all results have come."""
+    """Read a run's log to its end and return its status; Flower is asked only if results are missing."""
     while True:
         _read(flower, run_id, receiver, check)
         if receiver.complete and receiver.error is None:
@@ -305,14 +304,14 @@ def _follow(
         status, details = _status(flower, run_id, check)
         if status.startswith("finished"):
             if not receiver.complete and receiver.error is None:
-                # The stream may miss what was written while it ended.
+                # The stream may miss lines written as it ended.
                 _read(flower, run_id, receiver, check)
             return status, details
         time.sleep(1)
 
 
 def _read(flower: Connection, run_id: str, receiver: Receiver, check: Callable[[], None]) -> None:
-    """Read a run's log until its stream ends, or until the run has ended and the stream says no more."""
+    """Read a run's log until its stream ends, or until the run has ended and the stream is silent."""
     heard = time.monotonic()
     for line in flower.log(run_id):
         if line is not None:
@@ -327,7 +326,7 @@ def _read(flower: Connection, run_id: str, receiver: Receiver, check: Callable[[
 
 
 def _status(flower: Connection, run_id: str, check: Callable[[], None]) -> tuple[str, str]:
-    """Return the status of a run, and details; the SuperLink may be away for a while."""
+    """Return the status of a run and its details; tolerate a short absence of the SuperLink."""
     deadline = time.monotonic() + PATIENCE
     while True:
         check()

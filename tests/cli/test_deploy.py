@@ -42,7 +42,7 @@ def test_what_is_made_is_named_and_never_made_anew(fda, tmp_path, arguments, nam
     assert (code, err) == (0, "")
     assert out.split() == [str(tmp_path / "made" / name) for name in names]
     code, _, err = fda(*command)
-    assert (code, "is there already" in err) == (2, True)
+    assert (code, "exists already" in err) == (2, True)
 
 
 def test_a_rehearsal_ends_with_its_table(fda, rehearsed):

@@ -83,7 +83,7 @@ def test_images_are_predicted_by_file_and_judged_by_folder(image_run):
     folder = shutil.copytree(image_run.parent / "c", "images")
     Path("images/ant/notes.txt").touch()
     said = fda("predict", image_run, "--images", folder)
-    assert "Left out, since they are no images: ant/notes.txt" in said
+    assert "Skipped, not an image: ant/notes.txt" in said
     assert rows_of()[0]["file"] == "ant/0.png"
     assert fda("evaluate", image_run, "--images", folder).endswith("20 samples\n")
     Path("images/bee").rename("images/wasp")
@@ -124,11 +124,11 @@ def test_a_run_that_is_not_finished_or_a_model_of_the_server_is_said(table_run):
     about, predictor = read_model(table_run)
     write_model(Path("server"), replace(about, holder="server", preparation=None, round=1), predictor)
     said = fda("export", "server", "--format", "state-dict")
-    assert "The run is not finished: the model is of round 1 of 2." in said
+    assert "The run is not finished: the model is from round 1 of 2." in said
     Path("new.csv").write_text("age,height\n1,2\n")
     assert "which stays at the target: predict there" in fda("predict", "server", "--csv", "new.csv")
     said = fda("export", table_run, "--format", "state-dict")
-    assert "It takes rows of 2 features, standardised" in said
+    assert "Input: rows of 2 features, standardised" in said
     assert "Written to model.pt" in said
     assert Path("model.pt").exists()
 
@@ -151,9 +151,9 @@ def test_a_chosen_or_stopped_model_is_said_and_finds_its_runs_data():
     assert "chosen by labels held out); stopped after" in " ".join(said.split())
     chosen = json.loads(Path("run/rounds.jsonl").read_text().splitlines()[-1])["selected"]
     said = fda("evaluate", "run/selected")
-    assert f"The model is of round {chosen}, which labels held out have chosen." in said
+    assert f"The model is from round {chosen}, chosen by labels held out." in said
     assert said.endswith("450 samples\n")
-    stopped = f"The run has stopped after round {chosen + 1} of 9, as its patience says."
+    stopped = f"The run stopped early, after round {chosen + 1} of 9."
     assert stopped in fda("predict", "run")
     Path("run/config.json").unlink()
     assert "The run is not finished" in fda("export", "run", "--format", "state-dict")

@@ -54,7 +54,7 @@ def test_a_signal_ends_the_block_by_a_line_and_an_exit_code(number, capsys):
     before = signal.getsignal(number)
     assert exit_code_of(lambda: signal.raise_signal(number)) == 128 + number
     again = "fda run --shift-option 'angle=45 invert=no'"
-    assert capsys.readouterr().err == f"Stopped. Begin again with: {again}\n"
+    assert capsys.readouterr().err == f"Stopped. Start again with: {again}\n"
     assert signal.getsignal(number) is before
 
     def block():

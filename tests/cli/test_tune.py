@@ -82,7 +82,7 @@ def test_a_mistake_is_one_line_before_any_trial(fda, tmp_path, arguments, says):
 @pytest.mark.parametrize(
     ("error", "code", "says"),
     [
-        (KeyboardInterrupt, 130, "the same with --resume goes on"),
+        (KeyboardInterrupt, 130, "add --resume to go on"),
         (RuntimeError("no luck"), 1, "no trial of 2 is complete, the first because RuntimeError('no luck')"),
     ],
 )

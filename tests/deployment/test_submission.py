@@ -158,7 +158,7 @@ def test_records_are_those_of_a_local_run_and_the_model_stays_on_the_server(supe
 
 @pytest.mark.parametrize(
     ("told", "asked", "says"),
-    [(["complete"], 0, None), (["error", "complete"], 1, None), ([], 1, "did not arrive whole")],
+    [(["complete"], 0, None), (["error", "complete"], 1, None), ([], 1, "are incomplete")],
 )
 def test_flower_is_asked_how_a_run_ended_unless_all_results_came(
     told, asked, says, superlink, output, monkeypatch
