@@ -1,4 +1,4 @@
-"""Engines: where a federation runs. An engine knows neither strategies nor data."""
+"""Engines run a federation. They know neither strategies nor data."""
 
 import logging
 from collections.abc import Callable
@@ -30,12 +30,12 @@ class Resources:
     Attributes
     ----------
     cpus_per_client : int
-        Cores, which are also torch's threads.
+        Cores per client, also torch's number of threads.
     gpus_per_client : float
-        Share of a GPU (Ray only: 0.25 lets four clients share one).
+        Share of a GPU per client (Ray only): 0.25 lets four clients share one.
     workers : int, optional
-        Processes that run clients. Default: for the local engine none but this one; for Ray as many as the
-        cores allow.
+        Processes that run clients. Default: none but this one for the local engine; as many as the cores
+        allow for Ray.
     """
 
     cpus_per_client: int = 1
@@ -51,13 +51,13 @@ class Resources:
             raise invalid("workers", self.workers, "at least 1 is needed")
 
     def cores(self, available: int) -> int | None:
-        """Return the cores of all workers, as far as there are any; None if their number is not given."""
+        """Return the cores for all workers, at most those available; None if `workers` is None."""
         if self.workers is None:
             return None
         fitting = max(available // self.cpus_per_client, 1)
         if self.workers > fitting:
             LOG.warning(
-                "workers is %d, but %d of them fill the machine's %d cores: %d run",
+                "workers is %d, but %d of them already use the machine's %d cores: running %d",
                 *(self.workers, fitting, available, fitting),
             )
         return min(self.workers, fitting) * self.cpus_per_client
@@ -65,16 +65,16 @@ class Resources:
 
 @dataclass(frozen=True)
 class Engine:
-    """An entry of the table of engines, whose module is imported on first use.
+    """An entry of the table of engines; its module is imported on first use.
 
     Attributes
     ----------
     summary : str
         One line for ``fda list``.
     function : str
-        ``"module:function"``, which runs a server function over the grid of its clients to the end.
+        ``"module:function"``, which runs a server function over a grid of clients until it returns.
     parallel : bool
-        Whether clients always run in processes of their own, which can share a GPU.
+        Whether clients always run in their own processes, which can share a GPU.
     """
 
     summary: str
@@ -88,13 +88,13 @@ class Engine:
         num_clients: int,
         resources: Resources,
     ) -> None:
-        """Run the server function and the clients to the end."""
+        """Run the server function and the clients until the server function returns."""
         resolve_name(self.function)(server, client_app, num_clients, resources)
 
 
 ENGINES: dict[str, Engine] = {
     "local": Engine(
-        "on this machine: no start-up; one client after the other, or --workers side by side",
+        "on this machine, starts at once; one client after the other, or --workers in parallel",
         "fda_flower.engines.workers:run_local",
     ),
     "ray": Engine(
@@ -103,6 +103,6 @@ ENGINES: dict[str, Engine] = {
         parallel=True,
     ),
 }
-"""The engines by name. A new one is a file and one line here."""
+"""The engines by name. To add one, write a file and add a line here."""
 
 __all__ = ["ENGINES", "Engine", "LocalGrid", "PromptGrid", "Resources", "run_local", "run_ray"]

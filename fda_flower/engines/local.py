@@ -17,12 +17,12 @@ from fda_flower.wire.internals import Run, empty_run, error_reply, filled, numbe
 class LocalGrid(Grid):
     """A Flower `Grid` whose nodes run a client app in this process, one after the other.
 
-    Each node has its ``partition-id`` and ``num-partitions`` as in Flower's simulation, and its own state,
-    which lasts as long as the grid.
+    Each node has a ``partition-id`` and ``num-partitions``, as in Flower's simulation, and a state that lasts
+    as long as the grid.
     """
 
     FIRST_NODE = 2
-    """The id of the first node: Flower keeps 1 for the server."""
+    """Id of the first node; Flower reserves 1 for the server."""
 
     def __init__(self, client_app: ClientApp, num_clients: int) -> None:
         self._client_app = client_app
@@ -56,7 +56,7 @@ class LocalGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        """Make a message, as Flower's older API does."""
+        """Make a message, as in Flower's older API."""
         return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
 
     def get_node_ids(self) -> Iterable[int]:
@@ -64,7 +64,7 @@ class LocalGrid(Grid):
         return list(self._contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Have the nodes reply at once; an error of a client becomes an error reply."""
+        """Run the nodes on the messages; an exception in a client becomes an error reply."""
         answers = {message.metadata.message_id: self.answer(message) for message in numbered(messages)}
         self._replies |= answers
         return list(answers)
@@ -76,19 +76,19 @@ class LocalGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send messages and return the replies; a client in this process cannot time out."""
+        """Send messages and return the replies; the timeout is ignored."""
         return self.pull_messages(self.push_messages(messages))
 
     def answer(self, message: Message) -> Message:
-        """Return a node's reply, to a message with an id; an error of the client becomes an error reply."""
+        """Return a node's reply to a message with an id; an exception becomes an error reply."""
         try:
             context = self._contexts[message.metadata.dst_node_id]
             reply = self._client_app(message, context)
         except Exception as error:
-            told = str(error) if isinstance(error, FdaError) else f"{error!r}\n{traceback.format_exc()}"
-            return error_reply(message, told)
+            reason = str(error) if isinstance(error, FdaError) else f"{error!r}\n{traceback.format_exc()}"
+            return error_reply(message, reason)
         if reply.has_content():
-            # The client may keep a record that it sends in its state; over a network they are two.
+            # The client may keep a record it sends in its state; over a network they would be two objects.
             records = {
                 name: copied(record) if isinstance(record, ArrayRecord) else record
                 for name, record in reply.content.items()
@@ -99,7 +99,7 @@ class LocalGrid(Grid):
 
 @contextmanager
 def set_up_process(threads: int) -> Iterator[None]:
-    """Set torch's threads for a whole run, and keep what is loaded already out of garbage collection."""
+    """Set torch's number of threads in the block, and exclude existing objects from garbage collection."""
     import torch
 
     before, frozen = torch.get_num_threads(), gc.get_freeze_count() > 0

@@ -1,4 +1,4 @@
-"""Run server and clients through Flower's simulation: one Ray actor a worker."""
+"""Run server and clients through Flower's Ray simulation."""
 
 import logging
 import os
@@ -15,11 +15,11 @@ from fda_flower.engines import Resources
 QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 PULL_SECONDS = 0.01
-"""How often the server looks for replies; Flower's default is 0.1."""
+"""Interval at which the server polls for replies; Flower's default is 0.1."""
 
 
 class PickledOnce(ClientApp):
-    """A client app for Ray, which pickles it with every message: each process builds it once."""
+    """A client app that each Ray process unpickles only once, although Ray pickles it with every message."""
 
     def __init__(self, app: ClientApp) -> None:
         from ray import cloudpickle
@@ -40,9 +40,9 @@ def _unpickled(pickled: bytes) -> ClientApp:
 def run_ray(
     server: Callable[[Grid], None], client_app: ClientApp, num_clients: int, resources: Resources
 ) -> None:
-    """Run server and clients through Flower's Ray simulation, clients in parallel processes.
+    """Run server and clients through Flower's Ray simulation, with clients in parallel processes.
 
-    Flower deprecates `run_simulation` for ``flwr run``, which neither raises the server's errors nor returns.
+    Flower deprecates `run_simulation`, but its replacement, ``flwr run``, does not raise the server's errors.
     """
     import ray  # noqa: F401 - Flower's own error does not say that Ray is missing
     from flwr.simulation import run_simulation

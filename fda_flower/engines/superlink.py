@@ -1,4 +1,4 @@
-"""Replies as soon as they are there, where Flower's grid over a SuperLink looks for them every 3 seconds."""
+"""A grid over a SuperLink that returns replies promptly; Flower's own polls every 3 seconds."""
 
 import math
 import time
@@ -12,14 +12,14 @@ from fda_flower.wire.bundles import Bundles
 from fda_flower.wire.internals import Run, pull_sooner, survive_bad_replies
 
 LEAST, MOST = 0.01, 3.0
-"""Seconds between two looks, at least and at most; the latter is Flower's own."""
+"""Bounds on the polling interval in seconds; the upper one is Flower's."""
 
 SHARE = 0.1
-"""Share of the time that has passed after which the next look is due."""
+"""Polling interval as a share of the time waited so far."""
 
 
 def _passed_on(method: str) -> Callable[..., Any]:
-    """Make a method that calls the other grid's of that name."""
+    """Make a method that calls the method of this name on the wrapped grid."""
 
     def call(self: "PromptGrid", *args: Any, **kwargs: Any) -> Any:
         return getattr(self._grid, method)(*args, **kwargs)
@@ -29,11 +29,11 @@ def _passed_on(method: str) -> Callable[..., Any]:
 
 
 class PromptGrid(Grid):
-    """A Flower `Grid` around another, which looks for replies after a tenth of the time that they have taken.
+    """A Flower `Grid` around another that polls at intervals of one tenth of the time waited so far.
 
-    So a round lasts at most a tenth longer than its slowest reply, and a long one asks the SuperLink no more
-    often than Flower does. In this whole process, parts of replies are asked for again sooner, too. All
-    arrays of a message travel as one, to and from nodes that can take them apart (`fda_flower.wire.bundles`).
+    A round lasts at most a tenth longer than its slowest reply, and a long round polls the SuperLink no more
+    often than Flower does. Missing parts of replies are retried sooner, too, in the whole process. All arrays
+    of a message travel as one, to and from nodes that support it (`fda_flower.wire.bundles`).
 
     Examples
     --------
@@ -52,23 +52,23 @@ class PromptGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send messages, and return the replies that are there within the timeout, in seconds."""
+        """Send messages, and return the replies that arrive within the timeout, in seconds."""
         waiting = set(self._grid.push_messages(self._bundles.outgoing(messages)))
-        del messages  # else their models would stay in memory until the replies are there
+        del messages  # otherwise their models stay in memory until the replies arrive
         begin, replies = time.monotonic(), list[Message]()
         end = math.inf if timeout is None else begin + timeout
         while waiting:
-            looked = time.monotonic()
-            found = [self._bundles.incoming(reply) for reply in self._grid.pull_messages(waiting)]
-            replies += found
-            waiting -= {reply.metadata.reply_to_message_id for reply in found}
-            # A look waits for a reply whose sender is gone; others may have come since it began.
-            if looked >= end:
+            polled = time.monotonic()
+            arrived = [self._bundles.incoming(reply) for reply in self._grid.pull_messages(waiting)]
+            replies += arrived
+            waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
+            # A poll blocks on a reply whose sender is gone; poll once more for replies that came meanwhile.
+            if polled >= end:
                 break
             if waiting:
                 now = time.monotonic()
-                # A look that found nothing has only kept the SuperLink busy.
-                pause = max(LEAST, SHARE * (now - begin), 0 if found else now - looked)
+                # A poll without result only loads the SuperLink: wait at least as long as it took.
+                pause = max(LEAST, SHARE * (now - begin), 0 if arrived else now - polled)
                 time.sleep(max(0.0, min(pause, MOST, end - now)))
         return replies
 

@@ -1,6 +1,6 @@
-"""Run server and clients on this machine without Ray: in this process, or clients in worker processes.
+"""Run server and clients on this machine without Ray: in this process, or with clients in worker processes.
 
-Arrays pass through shared memory without a name, which cannot stay behind.
+Arrays pass through anonymous shared memory, which cannot be left behind.
 """
 
 import io
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     Connected = Connection[Any, Any]
 
 PROTOCOL = 5
-"""The first one whose buffers can travel apart."""
+"""The first pickle protocol with out-of-band buffers."""
 
 
 def send(connection: "Connection[Any, Any]", thing: Any) -> None:
-    """Send an object over a Unix socket; where it cannot be pickled, nothing is sent."""
+    """Send an object over a Unix socket; if it cannot be pickled, send nothing."""
     body, buffers = io.BytesIO(), list[PickleBuffer]()
     _Pickler(body, PROTOCOL, buffer_callback=buffers.append).dump(thing)
     parts = [buffer.raw() for buffer in buffers]
@@ -61,7 +61,7 @@ def send(connection: "Connection[Any, Any]", thing: Any) -> None:
 
 
 def receive(connection: "Connection[Any, Any]") -> Any:
-    """Return the next object; its arrays are copies, since the number of open files is limited."""
+    """Receive the next object; its arrays are copies, because the number of open files is limited."""
     sizes, body = connection.recv()
     with os.fdopen(recv_handle(connection), "rb") as file:
         file.seek(0)
@@ -76,36 +76,36 @@ def _flowers(array: Array) -> Reduced:
 
 
 def _lazy(array: LazyArray) -> Reduced:
-    # NumPy has its values travel apart, and once for all arrays that share them.
+    # NumPy pickles the values out of band, and once for all arrays that share them.
     return as_array, (array.to_read(),)
 
 
 class _Pickler(pickle.Pickler):
-    """A pickler that leaves the values of arrays out."""
+    """A pickler that sends the values of arrays out of band."""
 
     dispatch_table: ClassVar = {**dispatch_table, Array: _flowers, LazyArray: _lazy}  # type: ignore[misc]
 
 
 def _shared_memory() -> IO[bytes]:
-    """Return a file without a name, in memory where the system (Linux) has such files."""
+    """Return an anonymous file, in memory on Linux."""
     return os.fdopen(os.memfd_create("fda"), "wb") if sys.platform == "linux" else tempfile.TemporaryFile()
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE_SECONDS = 1.0
-"""In which a worker finishes what it writes when it is ended."""
+"""Time for a worker to finish writing when it is stopped."""
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A process that runs some of the clients, and the connection to it."""
+    """A process that runs some of the clients, and its connection."""
 
     process: BaseProcess
     connection: "Connected"
 
 
 class WorkersGrid(LocalGrid):
-    """A grid whose nodes run a client app in worker processes, node i always in the same."""
+    """A grid whose nodes run a client app in worker processes; a node always uses the same worker."""
 
     def __init__(self, client_app: ClientApp, num_clients: int, workers: Sequence[Worker]) -> None:
         super().__init__(client_app, num_clients)
@@ -113,21 +113,21 @@ class WorkersGrid(LocalGrid):
         self._names = {node_id: f"client {i}" for i, node_id in enumerate(self.get_node_ids())}
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Have the workers reply, each to its messages in their order.
+        """Run the nodes in their workers; each worker answers its messages in order.
 
         Raises
         ------
         RunError
-            If a worker has ended.
+            If a worker has exited.
         """
         sent = numbered(messages)
-        asked: dict[int, list[Message]] = defaultdict(list)
+        batches: dict[int, list[Message]] = defaultdict(list)
         for message in sent:
-            asked[self._place(message.metadata.dst_node_id)].append(message)
-        for place, batch in asked.items():
+            batches[self._place(message.metadata.dst_node_id)].append(message)
+        for place, batch in batches.items():
             with self._connected(place) as connection:
                 send(connection, batch)
-        left = {place: len(batch) for place, batch in asked.items()}
+        left = {place: len(batch) for place, batch in batches.items()}
         while left:
             ready = wait([self._workers[place].connection for place in left])
             for place in [place for place in left if self._workers[place].connection in ready]:
@@ -149,7 +149,7 @@ class WorkersGrid(LocalGrid):
 
     @contextmanager
     def _connected(self, place: int) -> "Iterator[Connected]":
-        """Yield the connection to a worker; raise a `RunError` if the worker has ended."""
+        """Yield the connection to a worker; raise a `RunError` if the worker has exited."""
         worker = self._workers[place]
         try:
             yield worker.connection
@@ -159,7 +159,7 @@ class WorkersGrid(LocalGrid):
             killed = " (killed, perhaps because memory ran out: use fewer --workers)" if code == -9 else ""
             clients = ", ".join(name for node, name in self._names.items() if self._place(node) == place)
             raise RunError(
-                f"worker {place + 1} of {len(self._workers)}, which runs {clients}, has ended with exit code "
+                f"worker {place + 1} of {len(self._workers)}, which runs {clients}, exited with code "
                 f"{code}{killed}",
                 thing=f"worker {place + 1}",
                 value=code,
@@ -169,7 +169,7 @@ class WorkersGrid(LocalGrid):
 def run_local(
     server: Callable[[Grid], None], client_app: ClientApp, num_clients: int, resources: Resources
 ) -> None:
-    """Run the server in this process, and the clients one after the other, or side by side in workers."""
+    """Run the server in this process, and the clients one after the other or in parallel workers."""
     workers, threads = min(resources.workers or 1, num_clients), resources.cpus_per_client
     with task_identity(), set_up_process(threads):
         if workers == 1:
@@ -181,11 +181,11 @@ def run_local(
 
 @contextmanager
 def workers_grid(client_app: ClientApp, num_clients: int, count: int, threads: int) -> Iterator[WorkersGrid]:
-    """Yield a grid whose nodes run in worker processes, which end with the block, or with this process.
+    """Yield a grid whose nodes run in worker processes, which end with the block or with this process.
 
-    On Linux a worker begins as a copy of this process (a fork), in an instant. Elsewhere, and where torch
-    sees a GPU, which no copy could use, it starts from nothing. They are not `ProcessPoolExecutor`'s, which
-    outlive a parent that is killed.
+    On Linux a worker is a fork of this process, which starts instantly. Elsewhere, and if torch sees a GPU,
+    which a fork cannot use, it is spawned. `ProcessPoolExecutor` is unsuitable: its workers outlive a parent
+    that is killed.
     """
     workers: list[Worker] = []
     try:
@@ -207,17 +207,17 @@ def _started(client_app: ClientApp, num_clients: int, threads: int, others: Sequ
         multiprocessing.get_context("fork") if copied else multiprocessing.get_context("spawn")
     )
     ours, theirs = context.Pipe()
-    # A copy has this process' ends of the connections too, and would keep them open.
+    # A fork inherits this process's ends of the connections and would keep them open.
     inherited = [ours, *(worker.connection for worker in others)] if copied else []
     app = client_app if copied else _picklable(client_app)
     if not copied:
-        # Started below, it would let signals through.
+        # If it starts below instead, it lets signals through.
         resource_tracker.ensure_running()
     process = context.Process(target=_work, args=(theirs, inherited, app, num_clients, threads), daemon=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         with warnings.catch_warnings():
-            # Python warns of copies of a process with threads: here they use none of what these may hold.
+            # Python warns about a fork with threads; this one uses nothing that they may have locked.
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
     finally:
@@ -246,23 +246,23 @@ def _work(
     num_clients: int,
     threads: int,
 ) -> None:
-    """Answer messages, in a worker, until the connection ends."""
+    """Answer messages in a worker until the connection closes."""
     for other in inherited:
         other.close()
-    # The parent answers signals, also those that a terminal sends to all.
+    # The parent handles signals, including those that a terminal sends to the whole group.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    # A thread of the parent may have held the locks of these when this process was copied.
+    # A thread of the parent may have held the locks of these streams at the fork.
     sys.stdout, sys.stderr = (os.fdopen(number, "w", 1, closefd=False) for number in (1, 2))
     console_handler.setStream(sys.stderr)
     messages: SimpleQueue[Message | None] = SimpleQueue()
-    # OpenMP's threads do not live on in a copy: the thread that has used them would wait for them for ever.
+    # OpenMP's threads do not survive a fork, so a thread that used them before would wait forever.
     grid = LocalGrid(client_app, num_clients)
     answering = threading.Thread(target=_answer, args=(connection, messages, grid, threads), daemon=True)
     answering.start()
     try:
-        while True:  # messages are taken in as they come, so that the sender never waits
+        while True:  # take messages in as they arrive, so that the sender never blocks
             for message in receive(connection):
                 messages.put(message)
     except (EOFError, ConnectionError):

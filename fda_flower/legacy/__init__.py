@@ -1,4 +1,4 @@
-"""The strategies for projects on Flower's older server API, ``flwr.server.strategy``."""
+"""Every method for projects on Flower's older server API, ``flwr.server.strategy``."""
 
 from fda_flower.legacy.strategy import LegacyStrategy
 

@@ -1,4 +1,4 @@
-"""Clients of Flower's older API as nodes: a grid over a ``ClientManager``."""
+"""A grid over a ``ClientManager``: clients of Flower's older API as nodes."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ from fda_flower.wire.protocol import INFO, ROLE_QUERY
 
 
 class ClientError(Exception):
-    """A client's exception with the client's id, which Flower's older server does not pass on."""
+    """A client's exception together with the client's id, which Flower's older server drops."""
 
     def __init__(self, cid: str, error: Exception) -> None:
         super().__init__(repr(error))
@@ -25,7 +25,7 @@ class ClientError(Exception):
 
 
 def _passed_on(method: str) -> Callable[..., Any]:
-    """Make a method that calls the wrapped proxy's of that name."""
+    """Make a method that calls the method of this name on the wrapped proxy."""
 
     def call(self: "NamedProxy", *args: Any, **kwargs: Any) -> Any:
         try:
@@ -51,10 +51,10 @@ class NamedProxy(ClientProxy):
 
 
 class ManagerGrid(LocalGrid):
-    """A grid over a `ClientManager`, as far as a `Roster` needs one.
+    """A grid over a `ClientManager`, sufficient for a `Roster`.
 
-    A role query becomes a call of ``get_properties``. Nothing else can be sent, since it is the older server
-    that has the clients train and evaluate.
+    A role query becomes a call of ``get_properties``. No other message can be sent, since the older server
+    itself runs training and evaluation.
     """
 
     def __init__(self, manager: ClientManager) -> None:
@@ -68,7 +68,7 @@ class ManagerGrid(LocalGrid):
         return NamedProxy(self._proxies[node_id])
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return a number for each connected client, which stays the same as long as this grid lasts."""
+        """Return a number for each connected client, which is stable for the life of the grid."""
         connected = dict(self._manager.all())
         for cid, proxy in connected.items():
             self._proxies[self._node_ids.setdefault(cid, len(self._node_ids) + self.FIRST_NODE)] = proxy
@@ -77,15 +77,13 @@ class ManagerGrid(LocalGrid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Return the replies to role queries; raise a `ConfigError` if a message is anything else."""
-        asked = numbered(messages)
-        if any(message.metadata.message_type != ROLE_QUERY for message in asked):
-            why = (
-                "the method asks its clients more than once in a round, which Flower's older server cannot do"
-            )
+        """Return the replies to role queries; raise a `ConfigError` for any other message."""
+        queries = numbered(messages)
+        if any(message.metadata.message_type != ROLE_QUERY for message in queries):
+            why = "the method sends several requests a round, which Flower's older server cannot"
             raise ConfigError(why, thing="method", remedy="use the Message API")
         with ThreadPoolExecutor() as pool:
-            return list(pool.map(lambda message: self.answer(message, timeout), asked))
+            return list(pool.map(lambda message: self.answer(message, timeout), queries))
 
     def answer(self, message: Message, timeout: float | None = None) -> Message:
         """Return the reply to a role query."""

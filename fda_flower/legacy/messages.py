@@ -1,4 +1,4 @@
-"""From messages to an older client's instructions, and from its results to replies."""
+"""Translate messages into an older client's instructions, and its results into replies."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,11 +20,11 @@ from fda_flower.wire.numpy_client import packed_in
 from fda_flower.wire.protocol import ARRAYS, METRICS, NUM_EXAMPLES, EvaluateRequest, read_request
 
 NUMPY = "numpy.ndarray"
-"""Flower's name for bytes in NumPy's file format."""
+"""Flower's name for NumPy's file format."""
 
 
 def instruction(message: Message) -> tuple[Parameters, dict[str, Scalar]]:
-    """Return what an older client receives of a message: arrays without names, and settings."""
+    """Return an older client's view of a message: arrays without names, and settings."""
     request = read_request(message.content)
     check_request(request)
     settings = {key: value for key, value in request.config.items() if isinstance(value, Scalar)}
@@ -32,20 +32,20 @@ def instruction(message: Message) -> tuple[Parameters, dict[str, Scalar]]:
 
 
 def check_request(request: EvaluateRequest) -> None:
-    """Raise a `ConfigError` if a request holds more than an older client takes: arrays and scalars."""
+    """Raise a `ConfigError` if a request holds more than arrays and scalars, all an older client accepts."""
     extra = [*request.records, *(k for k, value in request.config.items() if not isinstance(value, Scalar))]
     if extra:
-        why = f"the method sends its clients '{extra[0]}', which Flower's older clients cannot take"
+        why = f"the method sends its clients '{extra[0]}', which Flower's older clients cannot receive"
         raise ConfigError(why, thing=extra[0], remedy="use the Message API")
 
 
 def parameters_of(arrays: ArrayRecord) -> Parameters:
-    """Return the arrays without their names, uncopied."""
+    """Return the arrays without their names or copies."""
     return Parameters([array.data for array in arrays.values()], NUMPY)
 
 
 def arrays_of(parameters: Parameters, names: Sequence[str] = ()) -> ArrayRecord:
-    """Return the arrays by name, uncopied; those without a name by their number, as ``"0"``."""
+    """Return the arrays by name without copies; those without a name get their number, as in ``"0"``."""
     tensors, kind = parameters.tensors, parameters.tensor_type
     named = [*names, *map(str, range(len(names), len(tensors)))]
     arrays = {name: Array("", (), kind, tensor) for name, tensor in zip(named, tensors, strict=False)}
@@ -53,7 +53,7 @@ def arrays_of(parameters: Parameters, names: Sequence[str] = ()) -> ArrayRecord:
 
 
 def as_types_of(like: NDArrays, parameters: Parameters) -> Parameters:
-    """Return arrays in the types of others; whole numbers are rounded."""
+    """Cast arrays to the types of others; integers are rounded."""
     pairs = zip(parameters_to_ndarrays(parameters), like, strict=True)
     return ndarrays_to_parameters(
         [(np.rint(a) if other.dtype.kind in "iu" else a).astype(other.dtype) for a, other in pairs]
@@ -61,10 +61,7 @@ def as_types_of(like: NDArrays, parameters: Parameters) -> Parameters:
 
 
 def fit_reply(message: Message, result: FitRes, names: Sequence[str]) -> Message:
-    """Return a client's training result as a reply.
-
-    Metrics ``RECORD.NAME`` that hold bytes (arrays in NumPy's file format) become records of arrays.
-    """
+    """Return a client's training result as a reply; metrics ``RECORD.NAME`` of bytes become arrays."""
     content = RecordDict()
     for record, arrays in packed_in(result.metrics).items():
         content[record] = arrays_of(Parameters(list(arrays.values()), NUMPY), list(arrays))

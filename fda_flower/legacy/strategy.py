@@ -36,37 +36,36 @@ Failures = Sequence[tuple[ClientProxy, Any] | BaseException]
 
 
 class LegacyStrategy(Strategy):
-    """A strategy of this package for ``ServerAppComponents(strategy=...)`` or an older ``Server``.
+    """Run a strategy of this package in ``ServerAppComponents(strategy=...)`` or an older ``Server``.
 
-    It only translates: the given strategy checks and aggregates replies and writes records, as with the
-    Message API. Clients are plain ``NumPyClient`` objects under ``ClientApp(client_fn=...)``, whose
-    ``get_properties`` reports a ``domain`` and, unless the strategy is given ``target=``, a ``role``. Arrays
-    that a method needs besides the model are bytes in NumPy's file format among the metrics of ``fit``: for
-    auto-weighting ``batch-updates.norms`` and so on, as in `fda_flower.clients.TargetClient`.
+    This class only translates: the wrapped strategy checks and aggregates replies and writes records, as with
+    the Message API. Clients are plain ``NumPyClient`` objects under ``ClientApp(client_fn=...)``, whose
+    ``get_properties`` reports a ``domain`` and, unless the strategy has ``target=``, a ``role``. Arrays
+    that a method needs in addition to the model are metrics of ``fit``, bytes in NumPy's file format, such as
+    ``batch-updates.norms`` for auto-weighting; see `fda_flower.clients.TargetClient`.
 
     Parameters
     ----------
     strategy : DomainAdaptationStrategy
-        The method. With ``output=RunFolder(..., resume=True)``, the server's rounds continue the count of
-        the checkpoint.
+        The method. With ``output=RunFolder(..., resume=True)``, rounds continue from the checkpoint.
     initial_parameters : Parameters, optional
-        The initial model. Default: a client's.
+        The initial model. Default: the model of one of the clients.
     names : Sequence[str], optional
-        Names of the arrays, such as ``list(model.state_dict())``, which tell buffers and stand in
+        Names of the arrays, such as ``list(model.state_dict())``. They identify buffers and are stored in
         checkpoints; `FedDWA` needs them. Default: ``"0"``, ``"1"``, ...; then the strategy's
         ``buffer_names`` must list all buffers, as in ``["3", "4"]``.
     on_fit_config_fn, on_evaluate_config_fn : callable, optional
-        Returns the settings that clients receive in a round, besides the strategy's.
+        Maps a round to further settings for the clients.
     evaluate_fn : callable, optional
-        Takes round, arrays and an empty dictionary; returns the server's loss and metrics of the model.
+        Takes round, arrays and an empty dictionary; returns the server's loss and metrics.
     secure_aggregation : bool
-        Whether the workflow is Flower's ``SecAggPlusWorkflow``, which hands over the mean of the clients'
-        models by examples in the place of each, in double precision.
+        Whether the workflow is Flower's ``SecAggPlusWorkflow``, which replaces each client's model by the
+        mean weighted by examples, in double precision.
 
     Raises
     ------
     ConfigError
-        If the method needs more of its clients than the older API offers; here or when round 1 begins.
+        If the method needs more than the older API offers; raised here or at the start of round 1.
 
     Examples
     --------
@@ -90,10 +89,12 @@ class LegacyStrategy(Strategy):
     ) -> None:
         _check_it_works(strategy)
         if secure_aggregation and not _takes_the_mean(strategy):
-            why = "looks at each model, but secure aggregation shows only their mean by examples"
+            message = (
+                f"{type(strategy).__name__} needs each client's model, but secure aggregation reveals only "
+                "their mean weighted by examples"
+            )
             remedy = "use SourceOnly or FedAvg with weights by examples, without max_update_norm and "
             remedy += "source_mean, or leave out secure_aggregation"
-            message = f"{type(strategy).__name__} {why}"
             raise ConfigError(message, thing="secure_aggregation", value=True, remedy=remedy)
         self.strategy = strategy
         self._initial = initial_parameters
@@ -105,12 +106,12 @@ class LegacyStrategy(Strategy):
         self._like: NDArrays = []
         self._done = 0
         self._times: list[float] = []
-        self._asked: dict[str, Message] = {}
+        self._sent: dict[str, Message] = {}
 
-    # The older server calls these, in this order.
+    # The older server calls these methods in this order.
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
-        """Wait for the clients, query their roles, and return the checkpoint's or the initial model."""
+        """Wait for the clients, query their roles, and return the model of the checkpoint or `__init__`."""
         strategy, result, parameters = self.strategy, Result(), self._initial
         self._done = strategy.resume(result)
         if self._done:
@@ -125,37 +126,37 @@ class LegacyStrategy(Strategy):
         return parameters
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
-        """Return loss and metrics of `evaluate_fn`, if there is one."""
+        """Return loss and metrics of `evaluate_fn`, if given."""
         if self._evaluate_fn is None:
             return None
-        own = self._evaluate_fn(self._done + server_round, to_ndarrays(parameters), {})
-        if own is not None and server_round > 0:
-            self.strategy.record["server"] = {"loss": own[0], **own[1]}
-        return own
+        result = self._evaluate_fn(self._done + server_round, to_ndarrays(parameters), {})
+        if result is not None and server_round > 0:
+            self.strategy.record["server"] = {"loss": result[0], **result[1]}
+        return result
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Return the clients that are to train, with what they are sent."""
+        """Return the clients that train this round, with their instructions."""
         if server_round == 1:
             self.strategy.begin(self._whole_arrays(parameters), self._done)
         self._times = [time.perf_counter()]
         self._like = to_ndarrays(parameters) if self._secure else []
-        asked = self._ask(self.strategy.configure_train, server_round, parameters, self._fit_config)
-        if not asked:  # the server would skip this round
+        sent = self._send(self.strategy.configure_train, server_round, parameters, self._fit_config)
+        if not sent:  # the server skips such a round
             self.aggregate_fit(server_round, [], [])
-        return [(proxy, FitIns(*instruction(message))) for proxy, message in asked]
+        return [(proxy, FitIns(*instruction(message))) for proxy, message in sent]
 
     def aggregate_fit(
         self, server_round: int, results: list[tuple[ClientProxy, FitRes]], failures: Failures
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """Return the new model, or None if it stays as it is, and metrics."""
+        """Return the new model, or None if it is unchanged, and metrics."""
         self._times.append(time.perf_counter())
         names = self._names or ()
         if self._secure:
             for _, result in results:
                 result.parameters = as_types_of(self._like, result.parameters)
-        replies = [fit_reply(self._asked[proxy.cid], result, names) for proxy, result in results]
+        replies = [fit_reply(self._sent[proxy.cid], result, names) for proxy, result in results]
         replies += self._failed(failures)
         arrays, metrics = self.strategy.aggregate_train(self._done + server_round, replies)
         self._times.append(time.perf_counter())
@@ -164,24 +165,24 @@ class LegacyStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """Return the target, if it is connected, with what it is sent."""
-        asked = self._ask(self.strategy.configure_evaluate, server_round, parameters, self._evaluate_config)
-        if not asked:  # the server will not call `aggregate_evaluate`
+        """Return the target, if it is connected, with its instructions."""
+        sent = self._send(self.strategy.configure_evaluate, server_round, parameters, self._evaluate_config)
+        if not sent:  # the server will not call `aggregate_evaluate`
             self.strategy.finish_round(self._done + server_round, *self._times)
-        return [(proxy, EvaluateIns(*instruction(message))) for proxy, message in asked]
+        return [(proxy, EvaluateIns(*instruction(message))) for proxy, message in sent]
 
     def aggregate_evaluate(
         self, server_round: int, results: list[tuple[ClientProxy, EvaluateRes]], failures: Failures
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Return loss and metrics of the target, and finish the round."""
-        replies = [evaluate_reply(self._asked[proxy.cid], result) for proxy, result in results]
+        replies = [evaluate_reply(self._sent[proxy.cid], result) for proxy, result in results]
         replies += self._failed(failures)
         metrics = _scalars(self.strategy.aggregate_evaluate(self._done + server_round, replies))
         self.strategy.finish_round(self._done + server_round, *self._times)
         loss = metrics.pop("loss", None)
         return None if loss is None else float(loss), metrics
 
-    def _ask(
+    def _send(
         self,
         configure: Callable[..., Iterable[Message]],
         server_round: int,
@@ -192,47 +193,46 @@ class LegacyStrategy(Strategy):
         arrays = arrays_of(parameters, self._names or ())
         with task_identity():
             messages = configure(number, arrays, ConfigRecord(dict(make_config(number))), self._grid)
-            asked = [(self._grid.proxy(each.metadata.dst_node_id), each) for each in numbered(messages)]
-        self._asked = {proxy.cid: message for proxy, message in asked}
-        return asked
+            sent = [(self._grid.proxy(each.metadata.dst_node_id), each) for each in numbered(messages)]
+        self._sent = {proxy.cid: message for proxy, message in sent}
+        return sent
 
     def _failed(self, failures: Failures) -> Iterator[Message]:
         for failure in failures:
             if isinstance(failure, ClientError):
-                yield error_reply(self._asked[failure.cid], str(failure))
+                yield error_reply(self._sent[failure.cid], str(failure))
             elif isinstance(failure, tuple):
                 proxy, result = failure
-                yield error_reply(self._asked[proxy.cid], result.status.message)
+                yield error_reply(self._sent[proxy.cid], result.status.message)
             else:
                 log(WARNING, "A client failed: %r", failure)
 
     def _whole_arrays(self, parameters: Parameters) -> ArrayRecord:
-        """Return the arrays with types and shapes; raise a `ConfigError` if buffers or names are unclear."""
+        """Return the arrays with types and shapes; raise a `ConfigError` if names or buffers are unclear."""
         arrays = to_ndarrays(parameters)
         names = [str(i) for i in range(len(arrays))] if self._names is None else self._names
         if len(names) != len(arrays):
-            remedy = "give one for each"
-            said = f"there are {len(names)} names for {len(arrays)} arrays"
-            raise ConfigError(said, thing="names", value=names, remedy=remedy)
+            message = f"{len(names)} names for {len(arrays)} arrays"
+            raise ConfigError(message, thing="names", value=names, remedy="give one name for each array")
         known = self._names is not None or self.strategy.buffer_names is not None
         for name, array in zip(names, arrays, strict=True):
             if not known and not np.issubdtype(array.dtype, np.floating):
-                why = f"array '{name}' holds no floats, so it is a buffer, but arrays have no names here"
+                why = f"array '{name}' is not of floats, so it is a buffer, but arrays have no names here"
                 remedy = "give names=list(model.state_dict()), or list all buffers in buffer_names=[...]"
                 raise ConfigError(why, thing="array", value=name, remedy=remedy)
         return ArrayRecord({name: Array(array) for name, array in zip(names, arrays, strict=True)})
 
 
 def _check_it_works(strategy: DomainAdaptationStrategy) -> None:
-    """Raise a `ConfigError` if a strategy needs what Flower's older server cannot do."""
+    """Raise a `ConfigError` if a strategy needs anything that Flower's older server cannot do."""
     name, remedy = type(strategy).__name__, "leave it out, or use the Message API"
     if strategy.asks_again:
-        why = f"{name} asks its clients twice in a round, which Flower's older server cannot do"
+        why = f"{name} sends its clients two requests a round, which Flower's older server cannot"
         other = "use the Message API, or aggregate_on='server' if it is 'target'"
         raise ConfigError(why, thing="strategy", value=name, remedy=other)
     if strategy.ends_with_an_evaluation:
         why = "but Flower's older server does not say which round is the last"
-        message = f"{name} has its target evaluate in the last round, {why}"
+        message = f"{name} evaluates on its target in the last round, {why}"
         other = "use the Message API, or final_head_epochs=0 if it is above 0"
         raise ConfigError(message, thing="strategy", value=name, remedy=other)
     if (every := strategy.evaluate_every) > 1:
@@ -240,12 +240,12 @@ def _check_it_works(strategy: DomainAdaptationStrategy) -> None:
         raise invalid("evaluate_every", every, remedy, why)
     if strategy.selection.by != "target" or strategy.selection.patience is not None:
         raise ConfigError(
-            "Flower's older server asks the target alone to evaluate, and runs all its rounds: leave out "
+            "Flower's older server evaluates only on the target, and runs all rounds: leave out "
             "select_by='sources' and patience, or use the Message API",
             thing="select_by",
         )
     if (average := strategy.model_average.text) is not None:
-        why = "but Flower's older server has the clients evaluate one model a round"
+        why = "but Flower's older server evaluates one model a round"
         raise invalid("average", average, remedy, why)
 
 
@@ -254,7 +254,7 @@ def _scalars(metrics: Mapping[str, Any] | None) -> dict[str, Scalar]:
 
 
 def _takes_the_mean(strategy: DomainAdaptationStrategy) -> bool:
-    """Return whether a strategy looks at nothing but the mean of the replies by examples."""
+    """Return whether a strategy uses only the mean of the replies weighted by examples."""
     weights = {FedAvg.aggregate: "weights", SourceOnly.aggregate: "source_weights"}
     option = weights.get(type(strategy).aggregate)
     plain = option is not None and getattr(strategy, option) == "examples"

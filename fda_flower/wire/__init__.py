@@ -1,3 +1,3 @@
-"""What travels between server and clients, and all that this package needs of Flower's insides."""
+"""Messages between server and clients, and everything this package uses of Flower's internals."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Flower's arrays as they are within one process: they become bytes only when somebody asks for the bytes."""
+"""Flower arrays that serialise lazily: within one process they never become bytes."""
 
 import math
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ STYPE = Array(np.zeros(0)).stype
 
 @dataclass(slots=True)
 class _Content:
-    """What copies of an array share: the ndarray, which is a view of the bytes once they are asked for."""
+    """State that copies of an array share. Once `data` exists, the ndarray is a view of it."""
 
     array: NDArray[Any] | None
     data: bytes | None = None
 
 
 class LazyArray(Array):
-    """Flower's `Array` of an ndarray, whose bytes are made when they are first asked for.
+    """Flower's `Array` of an ndarray, serialised on first access to `data`.
 
-    It is read, sent and stored as Flower's own, with the same bytes; pickled, it is Flower's own. It has the
-    values that the ndarray, of numbers, had when it was made: an array that nobody can write into is shared
-    (see `frozen`), any other is copied.
+    Reading, sending and storing it gives the same bytes as Flower's class, and pickling turns it into one. It
+    keeps the values that the ndarray has at construction: a read-only ndarray is shared (see `frozen`), any
+    other is copied.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class LazyArray(Array):
     (152, 152, True)
     """
 
-    # Flower writes the name of the class into what it sends.
+    # Flower serialises the name of the class.
     __qualname__ = Array.__qualname__
 
     def __init__(self, ndarray: NDArray[Any]) -> None:
@@ -48,7 +48,7 @@ class LazyArray(Array):
 
     @property
     def data(self) -> bytes:
-        """The bytes, in NumPy's file format."""
+        """The bytes in NumPy's file format."""
         content = self.__dict__["_content"]
         if content.data is None:
             content.data = Array(content.array).data
@@ -62,7 +62,7 @@ class LazyArray(Array):
 
     @property
     def num_bytes(self) -> int:
-        """The length of `data`, which is not made for it."""
+        """The length of `data`, computed without serialising."""
         content = self.__dict__["_content"]
         if content.data is not None:
             return len(content.data)
@@ -75,12 +75,12 @@ class LazyArray(Array):
         return super().numpy() if array is None else array.copy(order="A")
 
     def to_read(self) -> NDArray[Any]:
-        """Return the ndarray itself, which cannot be written into."""
+        """Return the ndarray itself, read-only."""
         array = self.__dict__["_content"].array
         return super().numpy() if array is None else array
 
     def copied(self) -> "LazyArray":
-        """Return an array of its own with the same content."""
+        """Return a new array that shares the content."""
         other = LazyArray.__new__(LazyArray)
         own = self.__dict__
         other.__dict__.update({key: own[key] for key in ("dtype", "shape", "stype", "_content")})
@@ -96,7 +96,7 @@ class LazyArray(Array):
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array that nobody can write into: this one if it is one, otherwise a copy."""
+    """Return the array itself if it is immutable, otherwise a read-only copy."""
     if not array.flags.writeable and (array.flags.owndata or _is_of_bytes(array)):
         return array
     copy = np.array(array, order="A")
@@ -105,37 +105,40 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def freeze(layers: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return arrays that nobody will write into from here on, so that `frozen` need not copy them."""
+    """Make arrays read-only in place, so that `frozen` need not copy them."""
     for array in layers.values():
         array.flags.writeable = False
     return layers
 
 
 def as_array(value: Any) -> Array:
-    """Return an ndarray as a `LazyArray`; anything else is for Flower's `Array` to take or refuse."""
+    """Wrap an ndarray as a `LazyArray`; pass any other value to Flower's `Array`."""
     lazy = isinstance(value, np.ndarray) and not value.dtype.hasobject
     return LazyArray(value) if lazy else Array(value)
 
 
 def to_read(array: Array) -> NDArray[Any]:
-    """Return the values of an array, perhaps as an ndarray that cannot be written into.
+    """Return the values of an array; they may be read-only.
 
-    A `ValueError` says that its bytes are not an ndarray (NumPy also reads archives), not as many as their
-    header says, or not of the declared type and shape. Arrays of Flower's older API declare neither.
+    Raises
+    ------
+    ValueError
+        If the bytes are not an ndarray (NumPy also reads archives), are more or fewer than their header
+        declares, or differ from the declared type and shape. Arrays of Flower's older API declare neither.
     """
     if not isinstance(array, LazyArray):
         _check_length(array.data)
     values: Any = array.to_read() if isinstance(array, LazyArray) else array.numpy()
     if not isinstance(values, np.ndarray):
         raise ValueError(f"its bytes are {type(values).__name__}, expected an ndarray")
-    found, declared = (_name(values.dtype), values.shape), (array.dtype, tuple(array.shape))
-    if array.dtype and found != declared:
-        raise ValueError(f"it is declared as {declared}, and its bytes are {found}")
+    actual, declared = (_name(values.dtype), values.shape), (array.dtype, tuple(array.shape))
+    if array.dtype and actual != declared:
+        raise ValueError(f"it is declared as {declared}, but its bytes are {actual}")
     return values
 
 
 def copied(record: ArrayRecord) -> ArrayRecord:
-    """Return a record of its own with copies of the arrays, which share their values."""
+    """Copy a record; the copied arrays share their values."""
     own = {
         name: array.copied() if isinstance(array, LazyArray) else Array(*_fields(array))
         for name, array in record.items()
@@ -144,30 +147,30 @@ def copied(record: ArrayRecord) -> ArrayRecord:
 
 
 def num_bytes(array: Array) -> int:
-    """Return the length of an array's bytes, without making them."""
+    """Return the length of an array's bytes, without serialising it."""
     return array.num_bytes if isinstance(array, LazyArray) else len(array.data)
 
 
 def count_bytes(record: ArrayRecord) -> int:
-    """Return what Flower's ``count_bytes`` does, without making the bytes."""
+    """Return the same as Flower's ``count_bytes``, without serialising."""
     return sum(len(name) + num_bytes(array) for name, array in record.items())
 
 
 def _check_length(data: bytes) -> None:
-    """Raise a `ValueError` unless a file has its header's values: NumPy takes the memory for them unseen."""
+    """Raise a `ValueError` if the data do not have the size in their header; NumPy allocates it unchecked."""
     if not data.startswith(npy.MAGIC_PREFIX):
         return
     file = BytesIO(data)
     if (version := npy.read_magic(file)) != (1, 0):
         raise ValueError(f"its bytes have the format {version}, expected (1, 0)")
     shape, _, dtype = npy.read_array_header_1_0(file)
-    told, sent = math.prod(shape) * dtype.itemsize, len(data) - file.tell()
-    if told != sent and not dtype.hasobject:
-        raise ValueError(f"its header tells of {told} bytes, and {sent} follow")
+    declared, sent = math.prod(shape) * dtype.itemsize, len(data) - file.tell()
+    if declared != sent and not dtype.hasobject:
+        raise ValueError(f"its header declares {declared} bytes, but {sent} follow")
 
 
 def _values_of(data: bytes, array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array's values where they lie in its bytes; itself if they lie in another order."""
+    """Return a view of an array's values in its bytes, or the array itself if its memory order differs."""
     if not array.size or not array.flags.forc:
         return array
     values = np.frombuffer(data, array.dtype, offset=len(data) - array.nbytes)
@@ -175,7 +178,7 @@ def _values_of(data: bytes, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _is_of_bytes(array: NDArray[Any]) -> bool:
-    """Whether an array's values are those of a ``bytes``, which never change."""
+    """Return whether an array is a view of a ``bytes`` object, which is immutable."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return isinstance(array.base, bytes)
@@ -188,7 +191,7 @@ def _name(dtype: np.dtype[Any]) -> str:
 
 @lru_cache(maxsize=4096)
 def _header_length(dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> int:
-    """Return the bytes before the values in NumPy's file format."""
+    """Return the number of bytes before the values in NumPy's file format."""
     header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": fortran, "shape": shape}
     buffer = BytesIO()
     npy.write_array_header_1_0(buffer, header)

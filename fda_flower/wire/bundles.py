@@ -1,8 +1,8 @@
-"""Messages over a SuperLink with all their arrays in one.
+"""Send all arrays of a message over a SuperLink as one.
 
-Flower sends each array as two objects, and each object in a request of its own, three times. `join` makes one
-array of all, and `split` makes them again, with the same bytes. `fda_flower.engines.PromptGrid` and
-`fda_flower.clients.serve` do both, unseen: a client app says that it can in its answer to the role query.
+Flower sends each array as two objects, and each object in three requests. `join` concatenates all arrays into
+one, and `split` restores them byte for byte. `fda_flower.engines.PromptGrid` and `fda_flower.clients.serve`
+do both transparently: a client app announces its support in the answer to the role query.
 """
 
 import json
@@ -17,12 +17,12 @@ from fda_flower.wire.internals import failed, filled
 from fda_flower.wire.protocol import ROLE_QUERY
 
 BUNDLE, CONTENT = "bundle", "bundle-content"
-"""Names of a bundle's record with the one array, and of its record that says what is in it."""
+"""Record names: the joined bytes, and their table of contents."""
 _Joined: TypeAlias = dict[tuple[bytes, ...], ArrayRecord]
 
 
 def join(content: RecordDict, joined: _Joined | None = None) -> RecordDict:
-    """Return the records of a message with all arrays in one; `joined` has the arrays of earlier messages."""
+    """Return a message's records with all arrays joined; `joined` caches the arrays of earlier messages."""
     arrays = {name: record for name, record in content.items() if isinstance(record, ArrayRecord)}
     about = [(name, _about(arrays[name]) if name in arrays else None) for name in content]
     bundle = RecordDict({name: record for name, record in content.items() if name not in arrays})
@@ -38,20 +38,20 @@ def join(content: RecordDict, joined: _Joined | None = None) -> RecordDict:
 
 
 def _about(record: ArrayRecord) -> list[tuple[str, str, list[int], str, int]]:
-    """Name, type, shape, format and number of bytes of each array."""
+    """Return name, type, shape, format and number of bytes of each array."""
     return [
         (key, array.dtype, list(array.shape), array.stype, len(array.data)) for key, array in record.items()
     ]
 
 
 def split(content: RecordDict) -> RecordDict:
-    """Undo `join`; records that are no bundle raise any error of Python's."""
+    """Undo `join`; malformed records raise an arbitrary Python exception."""
     about = json.loads(str(content.config_records[CONTENT][CONTENT]))
     data = memoryview(content.array_records[BUNDLE][BUNDLE].data if BUNDLE in content else b"")
-    # Before any bytes are copied: with lengths of its choice a sender could have them copied many times.
+    # Check before copying: a sender could otherwise declare lengths that copy the bytes many times.
     lengths = [each[-1] for _, arrays in about if arrays is not None for each in arrays]
     if any(type(length) is not int or length < 0 for length in lengths) or sum(lengths) != len(data):
-        raise ValueError(f"its arrays have {sum(lengths)} bytes, and it holds {len(data)}")
+        raise ValueError(f"its arrays have {sum(lengths)} bytes, but it holds {len(data)}")
     records = RecordDict()
     begin = 0
     for name, arrays in about:
@@ -67,10 +67,10 @@ def split(content: RecordDict) -> RecordDict:
 
 
 def bundled(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """A Flower mod: take the arrays of a message apart if they came as one, and send the reply's as one then.
+    """Split a bundled message for the app, and join its reply (a Flower mod).
 
-    It is for an app of your own whose server has a `PromptGrid`: ``ClientApp(mods=[bundled])``, as the first
-    mod, so that the others see records as they are without it. Apps from `serve` have it.
+    For your own client app under a server with a `PromptGrid`: ``ClientApp(mods=[bundled])``. Make it the
+    first mod, so that the others see plain records. Apps from `serve` include it.
     """
     if CONTENT not in message.content:
         return call_next(message, context)
@@ -82,13 +82,13 @@ def bundled(message: Message, context: Context, call_next: ClientAppCallable) ->
 
 
 class Bundles:
-    """What a grid sends and gets: bundles, to and from the nodes that have answered one."""
+    """The bundling state of a grid: it remembers the nodes that have replied with a bundle."""
 
     def __init__(self) -> None:
         self._nodes: set[int] = set()
 
     def outgoing(self, messages: Iterable[Message]) -> list[Message]:
-        """Join the content of messages to nodes that can split it, and of role queries, without arrays."""
+        """Join the content of role queries, which have no arrays, and of messages to nodes that can split."""
         joined: _Joined = {}
         sent = []
         for message in messages:
@@ -100,12 +100,12 @@ class Bundles:
         return sent
 
     def incoming(self, reply: Message) -> Message:
-        """Split the content of a reply, if it is joined; one that cannot be split becomes an error reply."""
+        """Split a joined reply; a reply that cannot be split becomes an error reply."""
         if not reply.has_content() or CONTENT not in reply.content:
             return reply
         try:
             reply.content = split(reply.content)
-        except Exception as error:  # A node may send anything, and must not end the run by it.
-            return failed(reply.metadata, f"its bundle of arrays cannot be taken apart: {error!r}")
+        except Exception as error:  # a malformed reply must not end the run
+            return failed(reply.metadata, f"its bundle of arrays cannot be split: {error!r}")
         self._nodes.add(reply.metadata.src_node_id)
         return reply

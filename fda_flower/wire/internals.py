@@ -1,4 +1,4 @@
-"""All that this package uses of Flower's private parts; a new Flower breaks this module alone."""
+"""All uses of Flower's private API. A new version of Flower can break only this module."""
 
 import json
 import math
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 _ids = count(1)
 
 INFLATE = "inflate_object_from_contents"
-"""Flower's function that puts a message together from its parts."""
+"""Flower's function that assembles a message from its parts."""
 
 MOST_COPIES = 64
-"""By what factor the arrays of a message may be larger than its parts: one part may be used many times."""
+"""Largest ratio of a message's arrays to its parts, since one part may be used several times."""
 
 WITHOUT_EVALUATION = ("No evaluate function registered", "does not implement `evaluate`")
-"""What Flower's errors say of a client app, or an older client, that has no function for evaluations."""
+"""Texts of Flower's errors for a client app, or an older client, without an evaluation function."""
 
 AnyRecord = TypeVar("AnyRecord", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
 
 @contextmanager
 def task_identity() -> Iterator[None]:
-    """Allow messages to be made in this process, as Flower does only inside a run; in a run, do nothing."""
+    """Allow this process to make messages outside a Flower run; inside one, do nothing."""
     if TaskIdentity._run_id is not None:
         yield
         return
@@ -61,7 +61,7 @@ def task_identity() -> Iterator[None]:
 
 
 def filled(record: AnyRecord, entries: Mapping[str, Any]) -> AnyRecord:
-    """Add entries to a record that has just been made, checked as Flower does, in a tenth of the time."""
+    """Add entries to a new record, with Flower's checks, in a tenth of the time."""
     inside: dict[str, Any] = record.__dict__
     check_key, check_value = inside["_check_key_fn"], inside["_check_value_fn"]
     for key, value in entries.items():
@@ -72,7 +72,7 @@ def filled(record: AnyRecord, entries: Mapping[str, Any]) -> AnyRecord:
 
 
 def empty_run() -> Run:
-    """Return the run of a grid that has none of Flower's."""
+    """Return a run for a grid outside Flower."""
     return Run.create_empty(run_id=1)
 
 
@@ -90,23 +90,23 @@ def error_reply(message: Message, reason: str) -> Message:
 
 
 def failed(metadata: Any, reason: str) -> Message:
-    """Return an error in the place of a reply that has come with this metadata."""
+    """Return an error in place of a reply that arrived with this metadata."""
     make: Any = Message
     error: Message = make(metadata=metadata, error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason))
     return error
 
 
 def is_simulated_by_flower() -> bool:
-    """Return whether this process is a Ray actor, which nothing that a server sends can make it."""
+    """Return whether this process is a Ray actor; a server cannot fake that."""
     ray = sys.modules.get("ray")
     return ray is not None and ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
 
 
 def run_supernode(least: float, share: float) -> None:
-    """Run ``flower-supernode``, which then waits between two looks for a share of the time since the first.
+    """Run ``flower-supernode`` with shorter waits: a share of the time since the first look.
 
-    It waits at least `least` seconds, and at most as many as Flower's own: 3 for a message, half a second for
-    the reply of its own process. A Flower whose SuperNode works otherwise is left unchanged.
+    A wait lasts at least `least` seconds, and at most as long as Flower's own: 3 for a message, half a second
+    for the reply of its own process. If the SuperNode's code has another structure, it is left unchanged.
     """
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
@@ -118,30 +118,30 @@ def run_supernode(least: float, share: float) -> None:
 
 
 def node_config(text: str | None) -> dict[str, Any]:
-    """Return the node configuration that a SuperNode reads from ``--node-config``."""
+    """Parse a node configuration as ``flower-supernode --node-config`` does."""
     from flwr.common.config import parse_config_args
 
     return parse_config_args(None if text is None else [text])
 
 
 class _Waits:
-    """Sleeps ever longer, until it is asked for another number of seconds, as another wait begins."""
+    """Sleeps that grow longer; a request for another number of seconds starts a new wait."""
 
     def __init__(self, least: float, share: float) -> None:
         self._least, self._share = least, share
-        self._asked, self._begun = math.nan, 0.0
+        self._longest, self._begun = math.nan, 0.0
 
-    def sleep(self, asked: float) -> None:
+    def sleep(self, longest: float) -> None:
         now = time.monotonic()
-        if asked != self._asked:
-            self._asked, self._begun = asked, now
-        time.sleep(min(asked, max(self._least, self._share * (now - self._begun))))
+        if longest != self._longest:
+            self._longest, self._begun = longest, now
+        time.sleep(min(longest, max(self._least, self._share * (now - self._begun))))
 
 
 def pull_sooner() -> None:
-    """Have this process ask again for a part that is not there yet after 0.01 seconds, then later, up to 1.
+    """Retry a missing part of a message after 0.01 seconds, backing off to 1, in this whole process.
 
-    Flower does it after 1 second, then later, up to 10. A Flower that works otherwise is left unchanged.
+    Flower backs off from 1 second to 10. If its code has another structure, it is left unchanged.
     """
     from flwr.supercore.inflatable import inflatable_utils
 
@@ -152,9 +152,10 @@ def pull_sooner() -> None:
 
 
 def survive_bad_replies(grid: "Grid") -> None:
-    """Have a grid over a SuperLink return an error in the place of a reply that cannot be put together.
+    """Make a grid over a SuperLink return an error reply in place of a reply it cannot assemble.
 
-    Flower's grid raises it, so that one node would end the run. A grid that works otherwise is left alone.
+    Flower's grid raises instead, so one node would end the run. If the grid's code has another structure, it
+    is left unchanged.
     """
     parts = vars(sys.modules[type(grid).__module__])
     theirs = parts.get(INFLATE)
@@ -169,8 +170,8 @@ def survive_bad_replies(grid: "Grid") -> None:
             if message.has_error() or isinstance(message.content, RecordDict):
                 return message
             reason = f"its content is {type(message.content).__name__}, expected records"
-        except Exception as error:  # A node may send anything, and must not end the run by it.
-            reason = f"it cannot be put together: {error!r}"
+        except Exception as error:  # a malformed reply must not end the run
+            reason = f"it cannot be assembled: {error!r}"
         return failed(_metadata_in(head), reason)
 
     inflated.survives = True  # type: ignore[attr-defined]
@@ -178,7 +179,7 @@ def survive_bad_replies(grid: "Grid") -> None:
 
 
 def _check_copies(contents: Mapping[str, bytes]) -> None:
-    """Raise a `ValueError` if arrays made of these parts would take far more memory than they do."""
+    """Raise a `ValueError` if the arrays would take far more memory than the parts that were sent."""
     from flwr.supercore.inflatable import inflatable_object as flower
 
     copied = 0
@@ -189,11 +190,11 @@ def _check_copies(contents: Mapping[str, bytes]) -> None:
             copied += sum(len(contents[children[place]]) for place in places)
     sent = sum(map(len, contents.values()))
     if copied > MOST_COPIES * sent:
-        raise ValueError(f"its arrays have {copied} bytes, of {sent} that were sent")
+        raise ValueError(f"its arrays have {copied} bytes, but only {sent} were sent")
 
 
 def _metadata_in(head: bytes) -> Any:
-    """Return what the first part of a message says of it; nothing if that cannot be read either."""
+    """Return the metadata in the first part of a message, empty if unreadable."""
     from flwr.common.serde import metadata_from_proto  # type: ignore[attr-defined]
     from flwr.proto.message_pb2 import Message as MessageProto
     from flwr.proto.message_pb2 import Metadata
@@ -206,17 +207,17 @@ def _metadata_in(head: bytes) -> Any:
 
 
 def is_deployed(grid: "Grid") -> bool:
-    """Return whether the nodes of a grid are SuperNodes, and not simulated."""
+    """Return whether the nodes of a grid are SuperNodes rather than simulated."""
     return getattr(grid, "_runtime_client", None) is not None
 
 
 def log_writer(grid: "Grid") -> Callable[[str], None]:
-    """Return a function that appends text to the log of a run on a SuperLink, at once and whole.
+    """Return a function that appends text atomically to a run's log on the SuperLink.
 
     Raises
     ------
     RunError
-        If the grid is a simulation's, which has no such log.
+        If the grid belongs to a simulation, which has no such log.
     """
     client: Any = getattr(grid, "_runtime_client", None)
     if client is None:
@@ -237,13 +238,13 @@ def task() -> dict[str, int]:
 
 
 def set_task(numbers: dict[str, int]) -> None:
-    """Let this process work for the task, run and node that `task` has returned in another process."""
+    """Set the task, run and node of this process, from `task` in another process."""
     for name, number in numbers.items():
         setattr(TaskIdentity, name, number)
 
 
 def message_to_parts(message: Message) -> tuple[dict[str, Any], list[bytes]]:
-    """Return what identifies a message and its parts, in JSON values, and the parts as Flower sends them."""
+    """Return a message's identifiers as JSON values, and its parts as Flower sends them."""
     from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, no_object_id_recompute
 
     with no_object_id_recompute():
@@ -253,18 +254,18 @@ def message_to_parts(message: Message) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def message_from_parts(header: dict[str, Any], parts: Sequence[bytes]) -> Message:
-    """Return the message of which `message_to_parts` has made parts."""
+    """Reassemble a message from the result of `message_to_parts`."""
     from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
     contents = dict(zip(header["objects"], parts, strict=True))
-    # A message comes after all that it contains.
+    # The message is the last object, after everything it contains.
     message = cast(Message, inflate_object_from_contents(header["objects"][-1], contents))
     message.metadata.__dict__["_message_id"] = header["message"]
     return message
 
 
 def context_to_bytes(context: Context) -> bytes:
-    """Return a context as Flower sends it."""
+    """Serialise a context as Flower does."""
     from flwr.common.serde import context_to_proto
 
     data: bytes = context_to_proto(context).SerializeToString()
@@ -272,7 +273,7 @@ def context_to_bytes(context: Context) -> bytes:
 
 
 def context_from_bytes(data: bytes) -> Context:
-    """Return the context of which `context_to_bytes` has made bytes."""
+    """Parse a context from `context_to_bytes`."""
     from flwr.common.serde import context_from_proto
     from flwr.proto.message_pb2 import Context as ContextProto
 

@@ -1,4 +1,4 @@
-"""The `NumPyClient` face of this package's clients, for a plain ``ClientApp(client_fn=...)``."""
+"""The `NumPyClient` interface of this package's clients, for a plain ``ClientApp(client_fn=...)``."""
 
 import io
 from abc import abstractmethod
@@ -17,7 +17,7 @@ NDArrays = list[NDArray[Any]]
 
 
 class NumPyFace(NumPyClient):
-    """Translates a `NumPyClient`'s lists of arrays into requests, and replies into lists of arrays.
+    """Adapter between `NumPyClient`, with lists of arrays, and this package's requests and replies.
 
     A subclass defines `local_train` and `local_evaluate`. `serve` calls these two, or the `fit` or `evaluate`
     that a subclass overrides.
@@ -29,24 +29,24 @@ class NumPyFace(NumPyClient):
 
     @abstractmethod
     def local_train(self, request: TrainRequest) -> TrainReply:
-        """Train as a request asks."""
+        """Train as the request asks."""
 
     @abstractmethod
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
-        """Evaluate as a request asks."""
+        """Evaluate as the request asks."""
 
     def get_parameters(self, config: dict[str, Any]) -> NDArrays:
         """Return copies of the model's arrays, in the order of its state dictionary."""
         return list(self.layers().values())
 
     def fit(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[NDArrays, int, dict[str, Any]]:
-        """Train from the server's model, which is in the order of the state dictionary, for one round.
+        """Train the server's model, with arrays in the order of the state dictionary, for one round.
 
         Returns
         -------
         tuple
-            The trained model, the number of examples, and metrics, in which further arrays are bytes in
-            NumPy's file format, called ``RECORD.NAME``.
+            The trained model, the number of examples, and metrics. Metrics ``RECORD.NAME`` are other arrays,
+            bytes in NumPy's file format.
         """
         reply = self.local_train(TrainRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
         arrays = list(map(np.array, reply.arrays.values()))
@@ -60,7 +60,7 @@ class NumPyFace(NumPyClient):
 
 
 def pack(records: Mapping[str, Layers]) -> dict[str, bytes]:
-    """Return arrays as metrics ``RECORD.NAME`` in NumPy's file format, never pickled."""
+    """Return arrays as metrics ``RECORD.NAME``, bytes in NumPy's file format."""
     metrics = {}
     for record, arrays in records.items():
         for name, array in arrays.items():
@@ -71,7 +71,7 @@ def pack(records: Mapping[str, Layers]) -> dict[str, bytes]:
 
 
 def add_arrays(reply: RecordDict | dict[str, Any], record: str, arrays: Layers) -> None:
-    """Add a record of arrays, if there are any, to a reply, or to the metrics of a `NumPyClient`."""
+    """Add a record of arrays to a reply, or to the metrics of a `NumPyClient`; without arrays, do nothing."""
     if isinstance(reply, dict):
         reply |= pack({record: arrays})
     elif arrays:
@@ -79,7 +79,7 @@ def add_arrays(reply: RecordDict | dict[str, Any], record: str, arrays: Layers) 
 
 
 def packed_in(metrics: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
-    """Return the bytes among metrics ``RECORD.NAME``, by record and name."""
+    """Return the bytes in metrics ``RECORD.NAME``, by record and name."""
     records: dict[str, dict[str, bytes]] = {}
     for key, value in metrics.items():
         record, _, name = key.partition(".")
@@ -89,7 +89,7 @@ def packed_in(metrics: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
 
 
 def unpack(metrics: Mapping[str, Any]) -> dict[str, dict[str, NDArray[Any]]]:
-    """Return the arrays among metrics by record and name: what `pack` has packed."""
+    """Return the arrays that `pack` put into metrics, by record and name."""
     return {
         record: {name: np.load(io.BytesIO(data), allow_pickle=False) for name, data in arrays.items()}
         for record, arrays in packed_in(metrics).items()

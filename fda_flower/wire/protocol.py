@@ -1,7 +1,7 @@
 """The wire contract of strategies and clients: names of records, requests and replies.
 
-``docs/wire.md`` explains each name to authors of other clients; a name that one method alone uses stands
-in the two files of the method.
+``docs/wire.md`` explains each name for authors of other clients. A name that only one method uses is defined
+in that method's two files.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,32 +18,32 @@ from fda_flower.wire.internals import filled
 
 ROLE_QUERY = "query.role"
 ASKS = "asks"
-"""The record of the role query that says, by role, how much of single batches the run will ask for."""
+"""Record of the role query: how much per-batch data the run will request from each role."""
 PROBLEM, REFUSED = "problem", "refused"
 """Entries of the answer's ``info``: why the node cannot take part, and whether its site refuses the run."""
 
 TRAIN, EVALUATE = "train", "evaluate"
-"""Types of messages."""
+"""Message types."""
 
 ARRAYS, CONFIG, METRICS, INFO = "arrays", "config", "metrics", "info"
 """Records of every message or reply."""
 
 BATCH_UPDATES, GRADIENTS, GUIDANCE = "batch-updates", "gradients", "guidance"
-"""Records of arrays that some methods ask for with a client's model."""
+"""Records of arrays that some methods request together with the model."""
 
 OUTCOMES, CONFUSION = "outcomes", "confusion"
-"""The settings that ask for, and the records that hold, which test samples a model gets right, and how many
-samples of each class it takes for each class."""
+"""Names of both the settings that request, and the records that hold: which test samples a model classifies
+correctly, and its confusion matrix."""
 
 GLOBAL = "global"
-"""The record of arrays with a second model to evaluate."""
+"""Record of arrays with a second model to evaluate."""
 
 AGGREGATE, AGGREGATED_ON = "aggregate", "aggregated-on"
-"""The record that asks a target to aggregate, and the entry of ``info`` that says it has."""
+"""Record that asks a target to aggregate, and the entry of ``info`` that confirms it."""
 
 ADABN, BESIDE, FINAL_HEAD = "adabn", "beside", "final-head"
-"""Settings of an evaluate message: take BatchNorm's running statistics of the target's own samples; the model
-is a second one, not the one that the target uses. The last is how names of metrics of a trained head end."""
+"""Settings of an evaluate message: recompute BatchNorm's statistics on the target's samples; the model is a
+second one, not the one the target uses. `FINAL_HEAD` is the suffix of the metrics of a trained head."""
 
 SERVER_ROUND, LEARNING_RATE_FACTOR = "server-round", "rate-factor"
 SKETCH_SIZE, SKETCH_SEED = "sketch-size", "sketch-seed"
@@ -52,39 +52,39 @@ EPOCHS, HEAD_EPOCHS = "epochs", "head-epochs"
 """Settings of a train message."""
 
 LOCAL_PART = "local-part"
-"""The setting of a train or evaluate message that names the part of the model that the client keeps for
-itself, and the metric of the train reply with the round whose part it began with, 0 for none."""
+"""Setting of a train or evaluate message that names the part of the model the client keeps, and the metric of
+the train reply with the round of the part that training started from, or 0."""
 
 VALIDATION = "validation"
-"""How the names of metrics of the samples held out begin; the setting of an evaluate message that, with
+"""Prefix of metrics on the validation samples, and the setting of an evaluate message that, with the value
 ``only``, asks a source for these alone."""
 
 FRESH_START = "fresh-start"
-"""The metric of a train reply that is 1 if the target had no model of its own to begin with, else 0."""
+"""Metric of a train reply: 1 if the target had no model of its own to start from, else 0."""
 
 NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE = "num-examples", "num-steps", "learning-rate"
 BATCH_SIZE = "batch-size"
 TRAIN_LOSS, LOSS_AT_START, EVAL = "train-loss", "loss-at-start", "eval-"
-"""Metrics of a train reply; `EVAL` begins the names of those of an evaluation. `LOSS_AT_START` is also the
-setting that asks for it."""
+"""Metrics of a train reply; `EVAL` is the prefix of evaluation metrics. `LOSS_AT_START` is also the setting
+that requests it."""
 
 LABELLED, UNLABELLED, TEST = "examples", "unlabelled", "test-examples"
 HELD_OUT, REGRESSION, CLASS_NAMES = "validation-examples", "regression", "class-names"
 FROZEN = "frozen-weights"
-"""Properties that a client tells with its role: how many samples it has of each kind, whether its labels are
-numbers, the names of its classes, and the digest of what is frozen in its network."""
+"""Properties that a client reports with its role: numbers of samples of each kind, whether the task is a
+regression, the names of the classes, and the digest of the network's frozen weights."""
 
 EPSILON, DELTA, UNCOVERED = "epsilon", "delta", "uncovered"
-"""Entries of ``info`` in the replies of a site that adds noise: its privacy so far, and what of the reply it
-does not cover."""
+"""Entries of ``info`` from a site that adds noise: the privacy spent so far, and the parts of the reply
+without protection."""
 
 SUMS, CHANGE, OF_PATIENTS = "sums", "change", "of-patients"
-"""The setting that asks for Ridge's sums, and the record with them; in it the most by which a patient changes
-them, which stays at the site; and the setting by which the site's own mod asks the client for that, and the
-entry of ``info`` that tells that ``ε`` is each patient's."""
+"""Setting that requests Ridge's sums, and their record. `CHANGE` is the largest change that one patient makes
+to them; it never leaves the site. `OF_PATIENTS` is the setting by which the site's own mod requests it, and
+the entry of ``info`` that says that ``ε`` is per patient."""
 
 BUDGET_CODE = 106
-"""The code of an error reply of a site whose privacy budget is spent; Flower's own codes are below 100."""
+"""Error code of a site whose privacy budget is spent; Flower's own codes are below 100."""
 
 Config = Mapping[str, Any]
 Like = Literal["model", "parameters", "any"] | Callable[[Layers], Layers]
@@ -93,7 +93,7 @@ Record = ArrayRecord | ConfigRecord
 
 @dataclass(frozen=True)
 class Keys:
-    """Names of the records that hold the model and the settings, for clients that use other names."""
+    """Names of the records for model and settings, for clients with other names."""
 
     arrays: str = ARRAYS
     config: str = CONFIG
@@ -101,30 +101,30 @@ class Keys:
 
 @dataclass(frozen=True)
 class EvaluateRequest:
-    """What the target is asked to evaluate: a model, settings, and further records, such as `GLOBAL`."""
+    """A request to evaluate: a model, settings, and further records, such as `GLOBAL`."""
 
     arrays: ArrayRecord
     config: Config = field(default_factory=dict)
     records: Mapping[str, Record] = field(default_factory=dict)
 
     def content(self, keys: Keys) -> RecordDict:
-        """Return the content of a message, which has records of its own."""
+        """Return the content of a message, with its own copies of the records."""
         config = filled(ConfigRecord(), self.config)
         return filled(RecordDict(), {keys.arrays: copied(self.arrays), keys.config: config, **self.records})
 
 
 @dataclass(frozen=True)
 class TrainRequest(EvaluateRequest):
-    """What a client is asked to train, and what its reply has to hold.
+    """A request to train, and the reply it expects.
 
-    `arrays`, `config` and `records` travel; the other attributes tell the server how to read the reply.
+    The client receives `arrays`, `config` and `records`; the server reads the reply by the other attributes.
 
     Attributes
     ----------
     expects : Mapping[str, {"model", "parameters", "any"} or callable]
-        Records of arrays to read from the reply into ``update.extra``, each like the model that the client is
-        sent (in names, shapes and types, all finite), like its parameters, like what a function of the model
-        returns, or of any kind.
+        Records of arrays to read from the reply into ``update.extra``: each like the model in the request
+        (same names, shapes and types, all finite), like its parameters, like the result of a function of the
+        model, or of any kind.
     requires : Mapping[str, str]
         Names of records, metrics or entries of ``info`` without which the reply is dropped, each with the
         remedy. `NUM_STEPS`, `LEARNING_RATE` and `BATCH_SIZE` must be above 0.
@@ -137,14 +137,14 @@ class TrainRequest(EvaluateRequest):
     measures: Mapping[str, str] = field(default_factory=dict)
 
     def adding(self, **more: Mapping[str, Any]) -> "TrainRequest":
-        """Return the same request with entries added to its mappings."""
+        """Return a copy of the request with entries added to its mappings."""
         added: Any = {name: {**getattr(self, name), **entries} for name, entries in more.items()}
         return replace(self, **added)
 
 
 @dataclass(frozen=True)
 class TrainReply:
-    """What a client sends after training: model, number of examples, other numbers, and arrays by record."""
+    """A client's reply to a train request: model, number of examples, metrics, further arrays by record."""
 
     arrays: Layers
     examples: int
@@ -152,7 +152,7 @@ class TrainReply:
     records: Mapping[str, Layers] = field(default_factory=dict)
 
     def content(self, names: Iterable[str]) -> RecordDict:
-        """Return the content of the reply, with the model's arrays by the names that the request has."""
+        """Return the content of the reply, with the model's arrays under the names in the request."""
         metrics = filled(MetricRecord(), {NUM_EXAMPLES: self.examples, **self.metrics})
         model = dict(zip(names, self.arrays.values(), strict=True))
         records = {name: to_record(layers) for name, layers in {ARRAYS: model, **self.records}.items()}
@@ -161,7 +161,7 @@ class TrainReply:
 
 @dataclass(frozen=True)
 class EvaluateReply:
-    """What a client sends of an evaluation: number of test samples, figures if any, and arrays by record."""
+    """A client's reply to an evaluate request: number of test samples, metrics, and arrays by record."""
 
     examples: int
     metrics: Mapping[str, MetricRecordValues] = field(default_factory=dict)
@@ -169,19 +169,19 @@ class EvaluateReply:
 
     @property
     def in_train_reply(self) -> dict[str, float]:
-        """The metrics by their names in a train reply."""
+        """The metrics under their names in a train reply."""
         figures, held_out = split_held_out(self.metrics)
         own = {f"{EVAL}{key}": float(str(value)) for key, value in figures.items()}
         own |= {f"{EVAL}{VALIDATION}-{key}": value for key, value in held_out.items()}
         return {**own, f"{EVAL}{NUM_EXAMPLES}": self.examples}
 
     def with_second(self, second: Mapping[str, MetricRecordValues]) -> "EvaluateReply":
-        """Return the same evaluation with the metrics of a second model, whose names end in ``-global``."""
+        """Return a copy with the metrics of a second model, suffixed with ``-global``."""
         others = {f"{key}-{GLOBAL}": value for key, value in second.items()}
         return replace(self, metrics={**self.metrics, **others})
 
     def judged_by(self, held_out: Mapping[str, MetricRecordValues]) -> "EvaluateReply":
-        """Return the same with the figures on the samples held out, ``validation-accuracy`` and so on."""
+        """Return a copy with the metrics on the validation samples, ``validation-accuracy`` and so on."""
         figures = {f"{VALIDATION}-{key}": value for key, value in held_out.items()}
         return replace(self, metrics={**self.metrics, **figures})
 
@@ -195,7 +195,7 @@ class EvaluateReply:
 def split_held_out(
     metrics: Mapping[str, Any], prefix: str = f"{VALIDATION}-"
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return the metrics of a test set, and separately the figures of the samples held out."""
+    """Separate the metrics of a test set from those of the validation samples."""
     held_out = {k.removeprefix(prefix): float(str(v)) for k, v in metrics.items() if k.startswith(prefix)}
     return {k: v for k, v in metrics.items() if not k.startswith(prefix)}, held_out
 
@@ -208,16 +208,16 @@ def read_request(content: RecordDict) -> TrainRequest:
 
 
 def settings_in(content: RecordDict, name: str) -> ConfigRecord:
-    """Return a record of settings, empty if there is none; Flower's own view copies all records."""
+    """Return a record of settings, empty if absent; unlike Flower's own view, this copies no records."""
     found = content.get(name)
     return found if isinstance(found, ConfigRecord) else ConfigRecord()
 
 
 def to_record(layers: Layers) -> ArrayRecord:
-    """Return arrays as Flower's record, with the values that they have now; see `LazyArray`."""
+    """Return arrays as Flower's record, with their current values; see `LazyArray`."""
     return filled(ArrayRecord(), {name: as_array(array) for name, array in layers.items()})
 
 
 def to_layers(record: ArrayRecord) -> dict[str, NDArray[Any]]:
-    """Return the arrays of Flower's record to read: they may refuse to be written into."""
+    """Return the arrays of Flower's record; they may be read-only."""
     return {name: to_read(array) for name, array in record.items()}

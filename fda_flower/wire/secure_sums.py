@@ -1,18 +1,18 @@
-"""Secure sums: what masks the numbers of a source, so that the server reads only the sum over all sources.
+"""Secure sums: masks on each source's numbers, so that the server learns only the sum over all sources.
 
-The protocol is that of Bonawitz et al., "Practical secure aggregation for privacy-preserving machine
+The protocol follows Bonawitz et al., "Practical secure aggregation for privacy-preserving machine
 learning", CCS 2017, with all pairs of sources, in four messages (`STAGES`). Source ``i`` sends
 
 ``y_i = x_i + p(b_i) + Σ_{j>i} p(s_ij) − Σ_{j<i} p(s_ij)  (mod 2⁶⁴)``,
 
-where ``x_i`` are its numbers in fixed point, ``b_i`` is a seed of its own, ``s_ij`` a key that two sources
-agree on by Diffie-Hellman, and ``p`` a key stream. The masks of pairs cancel in the sum. The others hold
-shares of ``b_i`` and of the source's private key: once all ``y_i`` are there, they reveal of each source
-either ``b_i``, or, if it was lost on the way, its private key; never both.
+where ``x_i`` are its numbers in fixed point, ``b_i`` is its own seed, ``s_ij`` a key that two sources
+agree on by Diffie-Hellman, and ``p`` a key stream. The pairwise masks cancel in the sum. The others hold
+shares of ``b_i`` and of the source's private key. Once the ``y_i`` have arrived, they reveal ``b_i`` of each
+source that is present and the private key of each source that was lost; never both.
 
-Key agreement, encryption and Shamir's shares are Flower's (`flwr.common.secure_aggregation`). Its
-pseudo-random numbers are not used: they have 32 bits of seed, which can be tried one by one. The key stream
-here is AES-256 in counter mode.
+Key agreement, encryption and Shamir's shares come from `flwr.common.secure_aggregation`. Flower's
+pseudo-random numbers are not used, because their 32-bit seed can be found by trial. The key stream
+is AES-256 in counter mode.
 """
 
 from base64 import urlsafe_b64decode
@@ -30,24 +30,24 @@ from fda_flower.errors import ConfigError
 from fda_flower.wire.internals import generate_shared_key
 
 SECURE, ACTIVE = "secure-sums", "active"
-"""The setting of a train message that names its stage, and the record in the message and in the reply; the
-setting of the last stage that names the sources whose masked numbers have arrived."""
+"""Setting of a train message that names its stage, also the record in the message and in the reply; and the
+setting of the last stage that lists the sources whose masked numbers have arrived."""
 
 KEYS, SHARES, MASKED, UNMASK = STAGES = ("keys", "shares", "masked", "unmask")
-"""Public keys; encrypted shares of the secrets; the masked numbers; shares in the open."""
+"""Public keys; encrypted shares of the secrets; the masked numbers; the shares in plain text."""
 
 SHARING, MASKING, DIGEST, TO, SUMS = "sharing", "masking", "digest", "to.", "sums"
-"""Arrays of the replies: public keys; the SHA-256 of the seed, and how the names of encrypted shares begin;
-masked numbers. Other arrays have the name of the source that they are of."""
+"""Arrays of the replies: public keys; the SHA-256 of the seed, and the prefix of encrypted shares; masked
+numbers. Other arrays are named after the source they concern."""
 
 FEWEST, MOST = 3, 256
-"""Sources of a round."""
+"""Smallest and largest number of sources in a round."""
 
 SCALE, LARGEST = 2.0**24, 2.0**31
-"""Steps in 1, and what a source's numbers are smaller than, so that the sum over `MOST` does not overflow."""
+"""Fixed-point steps per unit, and the bound on a number: a sum over `MOST` sources cannot overflow."""
 
 SECRET, PUBLIC, SHARE = 32, 65, 52
-"""Bytes of a seed or private key, a public key, and a share: its number, and the secret padded to 48."""
+"""Sizes in bytes: a seed or private key; a public key; a share, its number with the secret padded to 48."""
 
 CURVE = ec.SECP256R1()
 
@@ -56,12 +56,12 @@ Bytes = dict[str, bytes]
 
 
 def threshold(sources: int) -> int:
-    """Return how many shares reveal a secret: more than half, so that no two secrets of one source are."""
+    """Return how many shares reveal a secret: a majority, so at most one secret of a source is revealed."""
     return sources // 2 + 1
 
 
 def encode(numbers: NDArray[np.floating]) -> Words:
-    """Return numbers in fixed point, modulo 2⁶⁴; a `ConfigError` if one is not finite or too large.
+    """Encode numbers in fixed point, modulo 2⁶⁴; raise a `ConfigError` if one is too large or not finite.
 
     Examples
     --------
@@ -70,18 +70,18 @@ def encode(numbers: NDArray[np.floating]) -> Words:
     """
     largest = float(np.abs(numbers).max(initial=0.0))
     if not largest < LARGEST:
-        why = f"a sum is {largest:g}, and one that is masked must be below {LARGEST:g}"
+        why = f"a sum is {largest:g}, but masked sums must be below {LARGEST:g}"
         raise ConfigError(why, thing="masked sums", value=largest, remedy="give labels in a larger unit")
     return np.rint(np.asarray(numbers, np.float64) * SCALE).astype(np.int64).view(np.uint64)
 
 
 def decode(words: Words) -> NDArray[np.float64]:
-    """Return the numbers that `encode` has made words of, or of the words' sums."""
+    """Decode words from `encode`, or sums of them."""
     return words.view(np.int64) / SCALE
 
 
 def key_stream(key: bytes, size: int) -> Words:
-    """Return ``p(key)``, words that nobody without the key of 32 bytes can tell from random ones."""
+    """Return ``p(key)``: pseudo-random words from a 32-byte key."""
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(8 * size))
     return np.frombuffer(stream, "<u8").astype(np.uint64, copy=False)
 
@@ -92,31 +92,31 @@ def new_secret() -> bytes:
 
 
 def public_of(secret: bytes) -> bytes:
-    """Return the public key of a private one."""
+    """Return the public key of a private key."""
     key = ec.derive_private_key(int.from_bytes(secret, "big"), CURVE).public_key()
     return key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
 
 
 def digest_of(seed: bytes) -> bytes:
-    """Return what a source tells of its seed before it is revealed, so that nobody can forge it."""
+    """Return the commitment to a seed; it prevents a forged seed at the reveal."""
     return sha256(seed).digest()
 
 
 def check_public(public: bytes) -> None:
-    """Raise a `ValueError` if bytes are no public key."""
+    """Raise a `ValueError` if bytes are not a public key."""
     if len(public) != PUBLIC:
-        raise ValueError(f"its public keys do not have {PUBLIC} bytes")
+        raise ValueError(f"its public keys are not {PUBLIC} bytes long")
     ec.EllipticCurvePublicKey.from_encoded_point(CURVE, public)
 
 
 def shared_key(secret: bytes, public: bytes) -> bytes:
-    """Return the key that two sources share, as Flower's `encrypt` takes it; a `ValueError` if none is."""
+    """Return the key that two sources share, for Flower's `encrypt`; raise a `ValueError` if invalid."""
     private = ec.derive_private_key(int.from_bytes(secret, "big"), CURVE)
     return generate_shared_key(private, ec.EllipticCurvePublicKey.from_encoded_point(CURVE, public))
 
 
 def masks_of_pairs(own: str, secret: bytes, others: Mapping[str, bytes], size: int) -> Words:
-    """Return the sum of a source's masks with others, of which it has the public keys."""
+    """Return the sum of a source's pairwise masks, from the public keys of the others."""
     total = np.zeros(size, np.uint64)
     for name, public in others.items():
         mask = key_stream(urlsafe_b64decode(shared_key(secret, public)), size)
@@ -125,7 +125,7 @@ def masks_of_pairs(own: str, secret: bytes, others: Mapping[str, bytes], size: i
 
 
 def to_bytes(arrays: Layers) -> Bytes:
-    """Return arrays of a message as the bytes that they are."""
+    """Return the arrays of a message as bytes."""
     return {name: array.tobytes() for name, array in arrays.items()}
 
 
