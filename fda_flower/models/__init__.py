@@ -1,7 +1,4 @@
-"""Networks by name, and what of them is trained.
-
-They are named, not imported: torch is imported only when a network is built.
-"""
+"""Networks by name, and the parts of them that are trained; torch is imported when a network is built."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,14 +24,14 @@ class Model:
     summary : str
         One line for ``fda list``.
     build : str or callable
-        A function, or ``"module:function"``, that takes the shape of a sample and the number of classes, and
-        returns the network; further keyword arguments are its options.
+        A function, or ``"module:function"``, from a sample's shape and the number of classes to the network;
+        further keyword arguments are its options.
     pretrained : bool
-        Whether it always comes with weights from elsewhere; others do with the option ``weights``.
+        Whether it always has pretrained weights; others have with the option ``weights``.
     package : str
-        The package that it needs, by the name that imports it, if that may be missing.
+        The import name of an optional package that it needs.
     reads_text : bool
-        Whether its samples are rows with a text, for which its package is needed.
+        Whether its samples are rows with a text, which its package reads.
     """
 
     summary: str
@@ -51,16 +48,15 @@ class Model:
 
 @dataclass(frozen=True)
 class Train:
-    """What of a network is trained.
+    """The part of a network that is trained.
 
     Attributes
     ----------
     what : {"all", "head", "last", "adapters", "linear"}
-        All of it; its head; its last block, what comes after, and its head; low-rank adapters of the last
-        block and what comes after, and the head; or a new linear layer in the head's place, which takes
-        features of unit length.
+        The whole network; its head; everything from the last block on; low-rank adapters from the last block
+        on, and the head; or a new linear head on features of unit length.
     rank : int
-        Of the adapters.
+        Rank of the adapters.
 
     Examples
     --------
@@ -73,7 +69,7 @@ class Train:
 
     @classmethod
     def read(cls, text: str) -> "Train":
-        """Return what a setting says; a `ConfigError` if it is none of these."""
+        """Parse a setting; raise a `ConfigError` if it is invalid."""
         what, colon, rank = text.partition(":")
         if what == "adapters" and rank.isdecimal() and int(rank):
             return cls(what, int(rank))
@@ -121,26 +117,26 @@ MODELS: Registry[Model] = Registry(
         "sigmoid": _ours("one hidden layer of 100 with sigmoid", "small:sigmoid"),
     },
 )
-"""The networks by name. A new one is a function and one line here; another package adds its own with an entry
-point ``fda_flower.models``."""
+"""The networks by name. Add one with a function and a line here or, from another package, with an entry point
+``fda_flower.models``."""
 
 
 FORMS = {
     "timm:NAME": "a network of timm (extra images), with random weights, weights=imagenet or weights=FILE",
-    "torchvision:NAME": "a network of torchvision, with the same",
+    "torchvision:NAME": "a network of torchvision, with the same options",
     "package.module:function": "a network of your own",
 }
-"""The forms of the names of other networks."""
+"""Patterns of the names of other networks."""
 
 
 def check_name(name: str) -> None:
-    """Raise a `ConfigError` unless a name is in `MODELS`, or has one of the `FORMS`."""
+    """Raise a `ConfigError` unless a name is in `MODELS` or has one of the `FORMS`."""
     if name not in MODELS and ":" not in name:
         raise unknown("model", name, [*MODELS, *FORMS])
 
 
 def find_model(name: str) -> Model:
-    """Return a network by its name in `MODELS` or in one of the `FORMS`; any other is a `ConfigError`."""
+    """Return a network by its name in `MODELS` or of one of the `FORMS`; else raise a `ConfigError`."""
     check_name(name)
     if name in MODELS:
         return MODELS[name]
@@ -151,24 +147,23 @@ def find_model(name: str) -> Model:
 
 
 def is_pretrained(name: str, options: Mapping[str, Any]) -> bool:
-    """Return whether a network comes with weights that are not random, as far as its name and options say."""
+    """Return whether a network starts from pretrained weights, by its name and options."""
     return bool(options.get("weights")) or (name in MODELS and MODELS[name].pretrained)
 
 
 def reads_text(name: str) -> bool:
-    """Return whether a network is one of `MODELS` whose samples are rows with a text."""
+    """Return whether a network's samples are rows with a text."""
     return name in MODELS and MODELS[name].reads_text
 
 
 def check_installed(name: str) -> None:
-    """Raise a `ConfigError` if a network that was chosen for somebody needs a package that is missing."""
+    """Raise a `ConfigError` if a network that was chosen automatically needs a missing package."""
     package = MODELS[name].package if name in MODELS else ""
     if package and find_spec(package) is None:
         what, _, remedy = str(missing_extra(ModuleNotFoundError(name=package))).partition(": ")
         if not reads_text(name):
             remedy += (
-                ", or choose --model resnet18, which begins with random weights and learns little from fewer "
-                "than thousands of images"
+                ", or choose --model resnet18, which starts from random weights and needs thousands of images"
             )
         message = f"samples of this kind are for the pretrained network '{name}', which needs {what}"
         raise ConfigError(message, thing="model", value=name, remedy=remedy)
@@ -179,8 +174,8 @@ def build_model(
 ) -> "nn.Module":
     """Return a network with weights drawn from a seed, without changing the global random state.
 
-    A network of one's own, ``package.module:function``, is tried on one sample. A `ConfigError` says if the
-    name is unknown, or the network does not accept such samples.
+    A user's network, ``package.module:function``, is tried on one sample. Raise a `ConfigError` if the name
+    is unknown, or the network does not accept such samples.
     """
     import torch
 
@@ -196,7 +191,7 @@ def build_model(
 def build_architecture(
     name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any] | None = None
 ) -> "nn.Module":
-    """Return a network whose weights are to be replaced: none are downloaded or read from a file."""
+    """Return a network without downloading or reading its weights, which the caller replaces."""
     from fda_flower.models.pretrained import replaced
 
     with replaced():

@@ -1,4 +1,4 @@
-"""Where clients train, and in which precision; torch is loaded on first use."""
+"""Devices and precisions of training; torch is imported on first use."""
 
 import os
 from typing import TYPE_CHECKING
@@ -13,14 +13,13 @@ DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("float32", "bf16")
 
 BF16_CAPABILITY = (8, 0)
-"""The least compute capability of an NVIDIA GPU that calculates in bfloat16 (Ampere)."""
+"""The lowest compute capability of an NVIDIA GPU with bfloat16 (Ampere)."""
 
 
 def find_device(name: str) -> "torch.device":
     """Return the device of a name: ``cpu``, ``cuda``, ``cuda:1``, or ``auto`` for a GPU if there is one.
 
-    If it is a GPU, the environment asks cuBLAS for its deterministic algorithms, unless it says otherwise;
-    cuBLAS reads it when the first client trains.
+    For a GPU, this sets ``CUBLAS_WORKSPACE_CONFIG``, unless it is set, to make cuBLAS deterministic.
     """
     import torch
 
@@ -31,7 +30,7 @@ def find_device(name: str) -> "torch.device":
 
 
 def check_device(name: str) -> None:
-    """Raise a `ConfigError` if there is no device of this name on this machine."""
+    """Raise a `ConfigError` if this machine has no device of this name."""
     kind, colon, index = name.partition(":")
     if kind not in DEVICES or (colon and not (kind == "cuda" and index.isdecimal())):
         raise unknown("device", name, (*DEVICES, "cuda:NUMBER"))
@@ -47,12 +46,12 @@ def check_device(name: str) -> None:
 
 
 def is_numbered(name: str) -> bool:
-    """Whether the name of a device is that of one certain GPU, such as ``cuda:1``."""
+    """Return whether a device's name has a number, such as ``cuda:1``."""
     return ":" in name
 
 
 def check_precision(name: str, device: str) -> None:
-    """Raise a `ConfigError` if the device of a name cannot train in a precision."""
+    """Raise a `ConfigError` if a device cannot train in the precision `name`."""
     check_choice("precision", name, PRECISIONS)
     if name == "float32" or (found := find_device(device)).type == "cpu":
         return

@@ -1,4 +1,4 @@
-"""A network of one's own, named by ``package.module:function``, and checked before training."""
+"""Networks of users, named ``package.module:function`` and checked before training."""
 
 import inspect
 import os
@@ -27,7 +27,7 @@ _ONLY_READ = ContextVar("only read", default=False)
 
 @contextmanager
 def only_read() -> Iterator[None]:
-    """Inside, configurations come from a folder that anybody may have written: their code never runs."""
+    """Never run the code that a configuration names: it comes from a folder that anybody may have written."""
     token = _ONLY_READ.set(True)
     try:
         yield
@@ -36,7 +36,7 @@ def only_read() -> Iterator[None]:
 
 
 def may_import(name: str) -> bool:
-    """Whether the function that a model's name refers to, if any, may be imported here; see `only_read`."""
+    """Return whether the code that a model's name refers to, if any, may run here; see `only_read`."""
     return not (is_reference(name) and _ONLY_READ.get())
 
 
@@ -46,29 +46,29 @@ def unfit(name: str, what: str, remedy: str) -> ConfigError:
 
 
 def is_reference(name: str) -> bool:
-    """Whether a model's name is of the form ``package.module:function``, and not one of a known library."""
+    """Return whether a model's name is of the form ``package.module:function``, not a known library's."""
     return ":" in name and name.partition(":")[0] not in LIBRARIES
 
 
 def builder_of(reference: str) -> "Callable[..., nn.Module]":
-    """Return the function that a reference names; modules in the current folder are found too.
+    """Return the function that a reference names; also search the current folder.
 
-    A `ConfigError` says if it cannot be imported, or does not take the arguments ``shape`` and ``classes``.
+    Raise a `ConfigError` if it cannot be imported, or its first arguments are not ``shape`` and ``classes``.
     """
     module, _, attribute = reference.partition(":")
     here = os.getcwd()
     if here not in sys.path:
-        sys.path.append(here)  # as `python -m` does; behind what is installed
+        sys.path.append(here)  # last, so that installed packages win
     try:
         found: Any = import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as error:  # A module of someone else's may raise anything.
+    except Exception as error:  # Foreign code may raise anything.
         raise unfit(
             reference,
             f"cannot be loaded ({error!r})",
-            "it must be package.module:function, and importable by Python wherever the run takes place, in "
-            "a deployment at every site: install its package, or start in the folder that holds it",
+            "give package.module:function, and make it importable wherever the run takes place, in a "
+            "deployment at every site: install its package, or start in its folder",
         ) from error
     try:
         parameters = list(inspect.signature(found).parameters)
@@ -78,14 +78,14 @@ def builder_of(reference: str) -> "Callable[..., nn.Module]":
         raise unfit(
             reference,
             f"takes ({', '.join(parameters)})",
-            "let it be a function whose first arguments are shape, of one sample, and classes, their number; "
-            "further ones are options",
+            "give a function whose first arguments are shape, of one sample, and classes, their number; "
+            "further arguments are options",
         )
     return found  # type: ignore[no-any-return]
 
 
 def check_network(reference: str, network: Any, shape: tuple[int, ...], classes: int) -> None:
-    """Raise a `ConfigError` unless a network gives an output for each class of one sample."""
+    """Raise a `ConfigError` unless a network returns one output per class for a sample."""
     import torch
 
     if not isinstance(network, torch.nn.Module):
@@ -95,12 +95,12 @@ def check_network(reference: str, network: Any, shape: tuple[int, ...], classes:
     try:
         with torch.no_grad():
             outputs = network(torch.zeros(1, *shape))
-    except Exception as error:  # A network of someone else's may raise anything.
+    except Exception as error:  # Foreign code may raise anything.
         what = f"fails on a sample of shape {shape} ({error})"
         raise unfit(reference, what, "fix it, or choose a network for such samples") from error
     finally:
         network.train(training)
     found = tuple(getattr(outputs, "shape", ())) or type(outputs).__name__
     if found != (1, classes):
-        what = f"gives {found} for one sample of shape {shape}, not (1, {classes}), one output for each class"
+        what = f"returns {found} for one sample of shape {shape}, not (1, {classes}), one output per class"
         raise unfit(reference, what, "fix it")

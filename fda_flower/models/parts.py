@@ -1,4 +1,4 @@
-"""Parts of a network: the tensors of its state, its head and body, what is frozen, and its precision."""
+"""Parts of a network: its state's tensors, its head and body, its frozen modules, and its precision."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from fda_flower.errors import ConfigError
 
 
 class _Place(NamedTuple):
-    """Where a network holds a tensor: an attribute of a module in it, or of itself if that is None."""
+    """Where a network holds a tensor: an attribute of a module or, if `module` is None, of itself."""
 
     name: str
     module: nn.Module | None
@@ -30,17 +30,17 @@ _KNOWN: WeakKeyDictionary[nn.Module, list[_Place]] = WeakKeyDictionary()
 def tensors(network: nn.Module) -> dict[str, Tensor]:
     """Return the tensors of a network's state dictionary, in its order; they share the network's memory.
 
-    Where they are is worked out once for each network, which must keep the modules of the first call.
+    Their places are found once per network, which must keep the modules of the first call.
     """
     places = _KNOWN.get(network)
     if places is None:
         state = network.state_dict(keep_vars=True)
-        # The network itself is left out, since it would keep itself alive.
+        # Without the network itself, which would keep itself alive.
         modules = {path: module for path, module in network.named_modules(remove_duplicate=False) if path}
         split = {name: name.rpartition(".") for name in state}
         places = [_Place(name, modules.get(path), attribute) for name, (path, _, attribute) in split.items()]
         if any(place.find(network) is not state[place.name] for place in places):
-            return network.state_dict()  # some module has a state of its own kind
+            return network.state_dict()  # some module defines its own state
         _KNOWN[network] = places
     return {place.name: place.find(network).detach() for place in places}
 
@@ -48,8 +48,8 @@ def tensors(network: nn.Module) -> dict[str, Tensor]:
 def head_of(model: nn.Module) -> nn.Module:
     """Return the head of a network: the layers that turn features into outputs.
 
-    It is what the method ``get_classifier`` of timm's networks returns, or the network's attribute ``head``,
-    if it has one that is a module, else its last linear layer; a `ConfigError` if there is none.
+    This is the result of timm's ``get_classifier``, else the network's attribute ``head``, if it is a module,
+    else its last linear layer. Raise a `ConfigError` if there is none.
     """
     told = getattr(model, "get_classifier", None)
     own = told() if callable(told) else getattr(model, "head", None)
@@ -68,27 +68,27 @@ def head_names(model: nn.Module) -> tuple[str, ...]:
 
 
 def has_body(model: nn.Module, trained: bool = False) -> bool:
-    """Return whether a network has parameters outside its head, with `trained` such that are trained."""
+    """Return whether a network has parameters outside its head; with `trained`, parameters to train."""
     inside = set(head_names(model)) | (set(frozen_names(model)) if trained else set())
     return any(name not in inside for name, _ in model.named_parameters(remove_duplicate=False))
 
 
 def batch_norm_names(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of all arrays of `batch_norms`: parameters, running statistics, counters."""
+    """Return the names of the parameters, running statistics and counters of `batch_norms`."""
     return _names(model, batch_norms(model))
 
 
 def batch_norms(model: nn.Module) -> list[_BatchNorm]:
-    """Return the BatchNorm layers of a network, without those that are frozen."""
+    """Return the BatchNorm layers of a network that are not frozen."""
     frozen = set(frozen_modules(model))
     return [m for m in model.modules() if isinstance(m, _BatchNorm) and m not in frozen]
 
 
 def frozen_modules(model: nn.Module) -> list[nn.Module]:
-    """Return the modules of a network that are frozen.
+    """Return the frozen modules of a network.
 
-    A module without parameters, such as dropout or BatchNorm with ``affine=False``, is frozen only inside a
-    module that is: a fully trained network has none.
+    A module without parameters, such as dropout or BatchNorm with ``affine=False``, is frozen if it is inside
+    a frozen module.
 
     Examples
     --------
@@ -109,9 +109,9 @@ _FROZEN: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
 
 
 def frozen_names(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of the arrays of frozen modules and of single parameters that are frozen.
+    """Return the names of the arrays of frozen modules, and of frozen parameters.
 
-    They are worked out once for each network, which must keep what it trains.
+    They are found once per network, which must not freeze or unfreeze parameters later.
     """
     if model not in _FROZEN:
         inside = set(_names(model, frozen_modules(model)))
@@ -122,13 +122,13 @@ def frozen_names(model: nn.Module) -> tuple[str, ...]:
 
 
 Part = Literal["all", "head", "body"]
-"""What of a network trains; the body is all but the head."""
+"""The part of a network that trains; the body is everything but the head."""
 
 
 def to_train(model: nn.Module, part: Part = "all") -> list[nn.Parameter]:
     """Put a part of a network in training mode, and return its parameters, in the network's order.
 
-    The rest, and what is frozen, is in evaluation mode.
+    The rest, and frozen modules, are in evaluation mode.
     """
     model.train(part != "head")
     inside = set[nn.Parameter]()
@@ -143,9 +143,9 @@ def to_train(model: nn.Module, part: Part = "all") -> list[nn.Parameter]:
 
 @contextmanager
 def features_of(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect the features of each batch that the model is called with inside: the inputs of its head.
+    """Collect the inputs of the model's head in each call: features, float32, shape ``(n, features)``.
 
-    They are of shape ``(n, features)``, float32, one entry for each call, with their gradients.
+    Their gradients are kept.
     """
     found: list[Tensor] = []
     handle = head_of(model).register_forward_pre_hook(
@@ -170,7 +170,7 @@ def _names(model: nn.Module, parts: Sequence[nn.Module]) -> tuple[str, ...]:
 
 
 class PrototypeHead(nn.Linear):
-    """``W · f/‖f‖ / T`` with the `temperature` T, without bias: the classes' prototypes."""
+    """A linear head without bias on normalised features, ``W · f/‖f‖ / T``, with the `temperature` T."""
 
     def __init__(self, features: int, classes: int, temperature: float) -> None:
         super().__init__(features, classes, bias=False)
@@ -182,9 +182,9 @@ class PrototypeHead(nn.Linear):
 
 
 def replace_head(model: nn.Module, x: Tensor, temperature: float) -> None:
-    """Replace a network's head by a `PrototypeHead`, whose weights are drawn; it is left in evaluation mode.
+    """Replace a network's head by a random `PrototypeHead`, and leave the network in evaluation mode.
 
-    `x` is a batch of inputs, `temperature` the head's.
+    `x` is a batch of inputs.
     """
     model.eval()
     with torch.no_grad(), features_of(model) as features:
@@ -195,13 +195,11 @@ def replace_head(model: nn.Module, x: Tensor, temperature: float) -> None:
 
 
 def in_precision(network: nn.Module, precision: str) -> nn.Module:
-    """Have a network train in a precision: its outputs are computed in it where gradients are taken.
+    """Let a network train in a precision, in place; its names and its class stay.
 
-    Its parameters, buffers and outputs stay float32, and so does whatever is computed without gradients:
-    evaluations, and the statistics that are estimated for AdaBN.
-
-    The network is changed in place, and keeps its names and its class. In ``"bf16"`` train the layers for
-    which torch's autocast has bfloat16, such as convolutions and linear layers.
+    With ``"bf16"``, torch's autocast computes convolutions, linear layers and others in bfloat16 while
+    gradients are taken. Parameters, buffers and outputs stay float32, and so do computations without
+    gradients: evaluations, and the statistics of AdaBN.
 
     Examples
     --------
@@ -211,16 +209,16 @@ def in_precision(network: nn.Module, precision: str) -> nn.Module:
     """
     if precision == "bf16":
         kind = type(network)
-        # A wrapper would rename the arrays; a function in place of `forward` would be shared by copies.
+        # A wrapper would rename the arrays; copies would share a replaced `forward`.
         network.__class__ = type(kind.__name__, (_InBf16, kind), {})
     return network
 
 
 class _InBf16(nn.Module):
-    """Comes before a network's own class."""
+    """A base before a network's own class."""
 
     def forward(self, x: Tensor, *more: Any) -> Tensor:
-        """Return what the network's own class returns, as float32."""
+        """Return the network's outputs as float32."""
         with torch.autocast(x.device.type, torch.bfloat16, enabled=torch.is_grad_enabled()):
             outputs: Tensor = super().forward(x, *more)
         return outputs.float()

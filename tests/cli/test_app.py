@@ -236,7 +236,7 @@ def test_run_says_at_its_end_what_was_missing(fda, monkeypatch):
     monkeypatch.setattr("fda_flower.experiments.run_config", incomplete)
     monkeypatch.setattr("fda_flower.experiments.pages.draw", lambda folder: None)
     _, out, _ = fda("run", "--workers", "3")
-    assert "rounds without a new model: 1, rounds without all sources: 1, dropped replies: 1 (see rounds" in out
+    assert "rounds without a new model: 1, rounds without all sources: 1, dropped replies: 1 (see" in out
     assert "Incomplete" not in fda("run", "--workers", "1")[1]
 
 
