@@ -1,6 +1,6 @@
-"""The Flower client app: what every node runs, simulated or deployed.
+"""The Flower client app of every node, simulated or deployed.
 
-A message that a resident worker answers loads no more than what this module imports at its top.
+Imports at the top of this module are the only ones a resident worker's message process pays for.
 """
 
 import hashlib
@@ -48,24 +48,24 @@ def make_client_app(
     Parameters
     ----------
     config : RunConfig, optional
-        Default: read from each message's context, as ``flwr run`` gives it.
+        Default: read from each message's context, as ``flwr run`` provides it.
     mods : list, optional
         Flower's mods around training; see `fda_flower.clients.serve`.
     folder : Path, optional
-        The folder of a simulated run, in which clients keep what they never send. Default: the ``output`` of
-        a simulation by ``flwr run``; at a site the node configuration's ``state-dir``; else the context's
+        The folder of a simulated run, where clients keep private files. Default: the ``output`` of a
+        simulation by ``flwr run``; at a site, the node configuration's ``state-dir``; otherwise the context's
         state, until the run ends.
     data : Path, optional
-        The file with the data of a simulation. Default: each process loads them.
+        The file with the data of a simulation. Default: each process loads the data.
     changed : callable, optional
-        Takes each client and returns the one to serve in its place, such as an attacker in an experiment.
+        Maps each client to the one to serve in its place, such as an attacker in an experiment.
     simulated : bool
-        Whether the engine simulates the nodes: the noise of a private run then follows from its seed, and
-        protects nobody. Default: in Flower's own simulation alone.
+        Whether the engine simulates the nodes. The noise of a private run then follows from the seed and
+        protects nobody. Default: detected for Flower's own simulation.
     """
 
     def is_simulated(context: Context) -> bool:
-        # Of this process and the node's own configuration: the server has no say in it.
+        # Depends on this process and the node's configuration only: the server cannot influence it.
         return (simulated or is_simulated_by_flower()) and not SiteConfig.of(context).is_site
 
     def run_of(context: Context) -> RunConfig:
@@ -82,7 +82,7 @@ def make_client_app(
 
     def client_fn(context: Context) -> NumPyClient:
         run, name = at_node(run_of(context), SiteConfig.of(context))
-        site_of(context)  # raises an error where it cannot work
+        site_of(context)  # raises an error if the settings cannot work
         of_run = simulation_folder(context, folder) if is_simulated(context) else None
         own = own_folder(run, name, context, of_run)
         if run.every_site and own is None and not is_simulated(context):
@@ -103,7 +103,7 @@ def make_client_app(
 
 @lru_cache(maxsize=2)
 def _run_of(settings: str) -> RunConfig:
-    """Return the run that the JSON of Flower's run configuration describes."""
+    """Parse the run from the JSON in Flower's run configuration."""
     return RunConfig.from_flower(json.loads(settings))
 
 
@@ -113,12 +113,12 @@ def _with_data(config: RunConfig, folder: str) -> RunConfig:
 
 
 def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
-    """Return the run as a node sees it, with its own ``data-dir``, and the node's domain.
+    """Return the run from a node's view, with its own ``data-dir``, and the node's domain.
 
     Raises
     ------
     ConfigError
-        If the node configuration cannot be used, or does not fit the run.
+        If the node configuration is invalid or does not fit the run.
     """
     data, name = config.data, site.domain
     names = data.domain_names
@@ -149,16 +149,16 @@ def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
 
 
 def simulation_folder(context: Context, given: Path | None) -> Path | None:
-    """Return the folder of a simulated run; None if it has none."""
+    """Return the folder of a simulated run, if any."""
     if given is None and context.run_config.get("output"):
         return Path(str(context.run_config["output"])).absolute()
     return given
 
 
 def own_folder(config: RunConfig, name: str, context: Context, run: Path | None) -> Path | None:
-    """Return the folder in which the client of a domain keeps what it never sends; None if it has none.
+    """Return the folder for a client's private files, if any.
 
-    At a site its name has a digest of the run's settings; in a simulation it is below the run's folder.
+    At a site its name contains a digest of the run's settings; in a simulation it is in the run's folder.
     """
     state = SiteConfig.of(context).state_dir
     if state is not None:
@@ -176,11 +176,11 @@ def make_client(
     data: Path | None = None,
     site_folder: Path | None = None,
 ) -> "DomainClient":
-    """Return the client of one domain; its data and its model are cached per process.
+    """Return the client of one domain; data and model are cached per process.
 
-    It keeps `state` between rounds, and in `folder` what it never sends; a target's writes its model to
-    `model_folder`. `data` is the file with the data of all clients, if they share one; in `site_folder` a
-    site keeps features of its samples, by default in this account's cache.
+    The client keeps `state` between rounds and private files in `folder`; a target writes its model to
+    `model_folder`. `data` is the file with the data that all clients share, if any. A site caches features of
+    its samples in `site_folder`, by default in this account's cache.
     """
     from fda_flower.runs.model_folder import publisher
     from fda_flower.runs.network import digest_of_frozen, front_of
@@ -203,7 +203,7 @@ def make_client(
 
 
 _Site = tuple["FederatedDataset", "torch.device", "Callable[..., DomainClient]"]
-"""The data of a domain, where its network is, and what makes its client of a network."""
+"""The data of a domain, the device of its network, and the function that makes its client."""
 
 
 def _load_site(config: RunConfig, name: str, shared: Path | None, folder: Path | None) -> _Site:
@@ -224,7 +224,7 @@ def _load_site(config: RunConfig, name: str, shared: Path | None, folder: Path |
 
 @lru_cache(maxsize=2)
 def _sites(config: RunConfig, shared: Path | None) -> dict[str, _Site]:
-    """Return what this process has loaded for a run, by domain."""
+    """Return the data loaded in this process for a run, by domain."""
     return {}
 
 
@@ -239,12 +239,12 @@ def _model(
 
 
 def prepare() -> None:
-    """Do once, in a site's launcher, what is of use to the process of each message; see `launching`."""
+    """Prepare, in a site's launcher, what every message's process needs; see `launching`."""
     pull_sooner()
 
 
 def prepare_worker() -> None:
-    """Import, in the launcher of a site's worker, what the runs of most data sets and methods need."""
+    """Import, in the launcher of a site's worker, the packages that most runs need."""
     ours = ("clients.training", "datasets.federation", "models", "models.devices", "runs.model_folder")
     scikit_learns = ("datasets", "model_selection", "utils.class_weight")
     for module in (*(f"fda_flower.{name}" for name in ours), *(f"sklearn.{name}" for name in scikit_learns)):

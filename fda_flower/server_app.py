@@ -1,4 +1,4 @@
-"""The Flower server app: what ``flwr run`` starts, simulated or deployed."""
+"""The Flower server app that ``flwr run`` starts, simulated or deployed."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,7 @@ from fda_flower.wire.internals import is_deployed
 from fda_flower.wire.protocol import FROZEN, to_record
 
 FORM = ("shape", "classes", "class-names", "features", FROZEN)
-"""What nodes report of the form of their data, and of what is frozen in the network."""
+"""Properties that nodes report: the form of their data, and the digest of the network's frozen weights."""
 
 
 def run_server(
@@ -40,9 +40,9 @@ def run_server(
     on_round: Callable[[Record], None] | None = None,
     validation: Mapping[int, float] | None = None,
 ) -> tuple[Result, list[Record]]:
-    """Run a method over a grid; the server has no data, so the nodes report the form of theirs.
+    """Run a method over a grid; the nodes report the form of their data, since the server has none.
 
-    `validation` has the figures of cross-validation, by round; such a run is the last of several.
+    `validation` has the figures of cross-validation by round, for the last of its runs.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def run_server(
     Raises
     ------
     ConfigError, RunError
-        If a setting cannot work with the nodes' data, or nodes are missing or do not fit each other.
+        If a setting cannot work with the nodes' data, or nodes are missing or inconsistent.
     """
     check_federated(config.method)
     held_out = config.held_out
@@ -79,7 +79,7 @@ def run_server(
     frozen = digest_of_frozen(config, shape, classes, model)
     if form.get(FROZEN, frozen) != frozen:
         raise RunError(
-            f"the frozen weights of the network '{config.model}' are others at the nodes than here: install "
+            f"the frozen weights of the network '{config.model}' differ between nodes and server: install "
             "the same versions of its package and of torch on the server and at all sites",
             thing="frozen weights",
             value=config.model,
@@ -93,13 +93,13 @@ def run_server(
     exchange = Exchange.of(model)
     strategy.buffer_names = frozenset(exchange.shared) - exchange.parameters(model).keys()
     initial = [to_record(exchange.layers(model))]
-    del model  # `start` frees the arrays that it is given after the first round
+    del model  # lets `start` free the arrays after the first round
     result = strategy.start(grid, initial.pop(), config.all_rounds, config.round_timeout)
     return result, strategy.history
 
 
 def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
-    """Load all data on this machine and the initial network; raise a `ConfigError` if they are unusable."""
+    """Load all data and the initial network on this machine; raise a `ConfigError` if they are unusable."""
     federation = load_federation(config.data)
     for name, domain in federation.domains.items():
         role = "target" if name == federation.target else "source"
@@ -123,7 +123,7 @@ def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None, on
 
 
 def _form_of_data(nodes: Iterable[Node]) -> dict[str, Any]:
-    """Return what the first node reports of `FORM`: all agree."""
+    """Return the first node's report of `FORM`; all nodes agree on it."""
     for node in nodes:
         shape, classes = node.info.get("shape"), node.info.get("classes")
         if isinstance(classes, int) and isinstance(shape, list) and all(isinstance(n, int) for n in shape):
@@ -136,9 +136,9 @@ def _form_of_data(nodes: Iterable[Node]) -> dict[str, Any]:
 
 
 def make_folder(path: str, config: RunConfig, resume: bool = False, device: str | None = None) -> RunFolder:
-    """Return the folder of a run, in whose ``config.json`` are all settings to repeat it.
+    """Return a run's folder; its ``config.json`` holds all settings that reproduce the run.
 
-    `device` is the one on which all clients train, where that is known; `resume` goes on with what it holds.
+    `device` is the training device of all clients, if known; `resume` continues the run in the folder.
     """
     device = device or config.device
     settings = config.settings() | {"device": device}
@@ -153,7 +153,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the configuration in ``[tool.flwr.app.config]``.
 
-    A submitter to whom the records are sent summarises them; else the server does.
+    If the submitter receives the records, it writes the summary; otherwise the server does.
     """
     if is_deployed(grid):
         logging.getLogger("flwr").addFilter(keep_to_one_line)

@@ -1,3 +1,3 @@
-"""What a run writes: its records, its folder, and whether that is as the run has left it."""
+"""A run's records, its folder, and the verification of both."""
 
 __all__: list[str] = []

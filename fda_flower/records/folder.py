@@ -1,4 +1,4 @@
-"""A run's folder: its records, checkpoints and their chain; how far a run has come."""
+"""A run's folder: records, checkpoints, the hash chain over both, and the run's progress."""
 
 import hashlib
 import json
@@ -35,17 +35,17 @@ from fda_flower.records.record import MEAN_OF_LABELS, Record, betas_line, round_
 from fda_flower.wire.protocol import CONFUSION
 
 CHAIN = "chain"
-"""The field of a line with its link."""
+"""Key of the link in a line."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """What a line of ``rounds.jsonl`` says of the chain.
+    """The link of a line of ``rounds.jsonl`` in the hash chain.
 
-    `before` is the hash of the line before; for the first line, of the run's configuration. `files` has the
-    SHA-256 of the files after the round: ``config.json`` and, if the round wrote them, the files of the
-    target's model; for ``checkpoint`` it is the checksum inside. `hash` is the SHA-256 of all else in the
-    line and so, through `before`, of all lines before it.
+    `before` is the hash of the previous line or, in the first line, of the run's configuration. `files` maps
+    files to their SHA-256 after the round: ``config.json`` and, if the round wrote them, the files of the
+    target's model; for ``checkpoint`` it is the checksum inside. `hash` is the SHA-256 of the rest of the
+    line and thus, through `before`, of all previous lines.
     """
 
     round: int
@@ -55,7 +55,7 @@ class Link:
 
 
 def linked(record: Mapping[str, Any], before: str, files: Mapping[str, str]) -> dict[str, Any]:
-    """Return a round's record with its link, as it stands in the line; see `Link`."""
+    """Return a round's record with its link, ready to write; see `Link`."""
     link = {"before": before, "files": dict(files)}
     line: dict[str, Any] = json.loads(json.dumps({**record, CHAIN: link}))
     line[CHAIN]["hash"] = hash_of(line)
@@ -63,14 +63,14 @@ def linked(record: Mapping[str, Any], before: str, files: Mapping[str, str]) -> 
 
 
 def without_link(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of a round as the run has made it, of what its line holds."""
+    """Return the record in a line, without its link."""
     return {name: value for name, value in record.items() if name != CHAIN}
 
 
 def read_links(lines: Sequence[str], run: Mapping[str, Any]) -> tuple[list[Link], list[str]]:
-    """Return the links of lines of ``rounds.jsonl`` up to one that cannot be read, and what is wrong.
+    """Return the links of ``rounds.jsonl`` up to the first unreadable line, and the problems found.
 
-    The first link stands on the run's configuration.
+    The first link refers to the run's configuration.
     """
     links, problems = list[Link](), list[str]()
     before = hash_of(run)
@@ -84,8 +84,8 @@ def read_links(lines: Sequence[str], run: Mapping[str, Any]) -> tuple[list[Link]
             whole = as_written and hash_of(record) == told
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             problems.append(
-                f"line {number} of rounds.jsonl is not as the run has written it ({error!r}), or the run was "
-                "stopped as it wrote it"
+                f"line {number} of rounds.jsonl is not as the run wrote it ({error!r}), or the run was "
+                "stopped while writing it"
             )
             break
         if not whole:
@@ -97,25 +97,25 @@ def read_links(lines: Sequence[str], run: Mapping[str, Any]) -> tuple[list[Link]
 
 
 def hash_of(value: Any) -> str:
-    """Return the SHA-256 of a JSON value, whatever the order of its keys."""
+    """Return the SHA-256 of a JSON value, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint"
 SUBMITTED = "submitted.json"
-"""In the folder of a run on a server: the run's id on the SuperLink, and its folder there."""
+"""File in the folder of a run on a server: the run's id on the SuperLink, and its folder there."""
 CHOSEN = "checkpoint-selected"
-"""The checkpoint of the round that validation has chosen so far."""
+"""Checkpoint of the round that validation has chosen so far."""
 CHOSEN_MODEL = "selected"
-"""The folder with the model of that round, as the target uses it."""
+"""Folder with the target's model of that round."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run needs to go on.
+    """The state from which a run resumes.
 
-    That is its last finished round, 0 before the first; the global model; other models that
-    the method keeps, by name; and how many rounds in a row were held.
+    It holds the last finished round, 0 before the first; the global model; further models of the method, by
+    name; and the number of consecutive held rounds.
     """
 
     round: int
@@ -129,25 +129,25 @@ class RunFolder:
 
     ======================= =======================================================================
     ``config.json``         everything that defines the run
-    ``rounds.jsonl``        one line a round, written when the round ends and never again, with a `Link`
-                            to the line before, so that changes of the files show
-    ``checkpoint``          the models (safetensors), the round and a checksum of all of it, one file
-    ``checkpoint-selected`` the same of the round that validation has chosen so far, if there is any
-    ``selected/``           the model's files as they were after that round, if its target writes them here
+    ``rounds.jsonl``        one line a round, written when the round ends and never changed, with a `Link`
+                            to the previous line that reveals changes of the files
+    ``checkpoint``          the models (safetensors), the round and a checksum over everything, in one file
+    ``checkpoint-selected`` the same for the round that validation has chosen so far, if any
+    ``selected/``           the model's files after that round, if its target writes them here
     ======================= =======================================================================
 
     Parameters
     ----------
     path : str or Path
-        Made if it does not exist.
+        Created if it does not exist.
     config : Mapping, optional
-        What defines the run. A folder is only ever resumed with the same.
+        Everything that defines the run. A folder is resumed only with the same configuration.
     notes : Mapping, optional
         Also written into ``config.json``; may differ on resume (versions, machine, rounds).
     resume : bool
-        Go on from the checkpoint, if there is one. Without it a folder that holds a run is refused.
+        Continue from the checkpoint, if there is one. If False, a folder that holds a run is refused.
     mirror : bool
-        The folder mirrors the records of a run on a server, where the checkpoint stays.
+        Whether the folder mirrors the records of a run on a server, which keeps the checkpoint.
     """
 
     def __init__(
@@ -169,11 +169,11 @@ class RunFolder:
         self._writing = ExitStack()
 
     def note(self, name: str, value: Any) -> None:
-        """Add to the notes that `begin` writes into ``config.json``."""
+        """Add a note; `begin` writes the notes into ``config.json``."""
         self._notes[name] = value
 
     def check(self) -> None:
-        """Raise the `ConfigError` of `open` at once if the configuration or another writer is its reason."""
+        """Raise the `ConfigError` of `open` early if the configuration or another writer is the reason."""
         check_writable(self.path)
         if (self.path / LOCK).exists():
             with only_writer(self.path):
@@ -185,18 +185,18 @@ class RunFolder:
             )
 
     def open(self, strategy: Mapping[str, Any]) -> Checkpoint | None:
-        """Check that the folder is free for this run, or holds it; nothing is written yet.
+        """Lock the folder, and check that it is free or holds this run. Nothing is written yet.
 
-        Until `close` nobody else can open it. The strategy's own settings define the run too. Returned is the
-        checkpoint to go on from, if there is one.
+        The strategy's settings are part of the run's definition. Returns the checkpoint to resume from, if
+        there is one.
 
         Raises
         ------
         ConfigError
-            If the folder holds another run, or a run that is not to be resumed, or somebody else writes to
-            it, or it cannot be written.
+            If the folder holds another run or one that is not to be resumed, is locked by another process, or
+            cannot be written.
         RunError
-            If its checkpoint is missing or damaged, or its records are.
+            If its checkpoint or records are missing or damaged.
         """
         self.config = json.loads(json.dumps({**self.config, "strategy": dict(strategy)}))
         with ExitStack() as stack:
@@ -206,7 +206,7 @@ class RunFolder:
         return checkpoint
 
     def close(self) -> None:
-        """Let others write to the folder."""
+        """Unlock the folder."""
         self._writing.close()
 
     def _checkpoint(self) -> Checkpoint | None:
@@ -229,11 +229,10 @@ class RunFolder:
         return checkpoint
 
     def begin(self, done: int, model: Layers | None = None) -> None:
-        """Write the configuration, and drop the lines of rounds after the `done` ones: they run again.
+        """Write the configuration, and drop the lines of rounds after the first `done`, which run again.
 
-        If rounds are done, the configuration is written with the next one, whose line vouches for it. A run
-        that begins has a checkpoint of its first global `model`. A `ConfigError` says that the folder cannot
-        be written.
+        If rounds are done, the next one writes the configuration, and its line records the hash. A new run
+        also gets a checkpoint of its initial `model`. Raises a `ConfigError` if the folder cannot be written.
         """
         self._config_is_new = True
         self._config_text = (json.dumps({"run": self.config, **self._notes}, indent=2) + "\n").encode()
@@ -254,10 +253,9 @@ class RunFolder:
             raise output_error("cannot write", self.path, str(error)) from error
 
     def save_round(self, record: Record, checkpoint: Checkpoint, chosen: bool = False) -> None:
-        """Append a round's record, then replace the checkpoint, and the chosen round's.
+        """Append a round's record, then replace the checkpoint and, if `chosen`, that of the chosen round.
 
-        A `RunError` says that they cannot be written, such as on a full disk; what was written before stays
-        valid.
+        Raises a `RunError` if they cannot be written, as on a full disk; earlier rounds stay valid.
         """
         data, digest = self._pack(checkpoint)
         files = {CONFIG: hashlib.sha256(self._config_text).hexdigest(), CHECKPOINT: digest}
@@ -285,10 +283,10 @@ class RunFolder:
         self._config_is_new = False
 
     def load_checkpoint(self, name: str = CHECKPOINT) -> Checkpoint:
-        """Return the checkpoint of the last round that was finished, or `CHOSEN`.
+        """Return the checkpoint of the last finished round, or `CHOSEN`.
 
-        A `ConfigError` says that it is of another configuration, a `RunError` that it is damaged: cut off,
-        changed by a single bit, or not a checkpoint.
+        Raises a `ConfigError` if it belongs to another configuration, and a `RunError` if it is damaged:
+        truncated, changed by a single bit, or not a checkpoint.
         """
         path = self.path / name
         try:
@@ -313,9 +311,9 @@ class RunFolder:
         return checkpoint
 
     def read_rounds(self) -> list[Record]:
-        """Return the records written so far, without their links and a last line that was cut off.
+        """Return the records so far, without their links and a truncated last line.
 
-        What only a last round's record has is left out of the others: the run has gone on after them.
+        Fields that only a final round keeps are removed from all records: the run continues after them.
         """
         records: list[Record] = []
         for line in self.read_lines():
@@ -326,14 +324,14 @@ class RunFolder:
         return [*map(of_a_round_before, records[:-1]), *records[-1:]]
 
     def read_lines(self) -> list[str]:
-        """Return the lines of the records as they are in the file."""
+        """Return the lines of the records as stored."""
         path = self.path / ROUNDS
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         return text.removesuffix("\n").split("\n") if text else []
 
     def _pack(self, checkpoint: Checkpoint) -> tuple[bytes, str]:
-        """Return the checkpoint's file, and the checksum in it."""
-        # A safetensors file sorts its arrays: the models' own order is kept beside them.
+        """Return the content of the checkpoint's file, and the checksum in it."""
+        # A safetensors file sorts its arrays, so the models' own order is stored as metadata.
         models = {"": checkpoint.model, **checkpoint.state}
         header: Record = {
             "round": checkpoint.round,
@@ -350,7 +348,7 @@ class RunFolder:
         return save(arrays, metadata={"fda-flower": json.dumps(header)}), str(header["sha256"])
 
     def _model_files(self, number: int) -> dict[str, Path]:
-        """Return the files of the model of a round, if the target has written them in it, by name."""
+        """Return the files of a round's model by name, if the target wrote them in that round."""
         description = self.path / DESCRIPTION
         if not description.exists() or json.loads(description.read_text())["round"] != number:
             return {}
@@ -360,14 +358,14 @@ class RunFolder:
     def _hash_of(self, path: Path) -> str:
         if path.name != BODY:
             return file_hash(path)
-        self._body_hash = self._body_hash or file_hash(path)  # it is written once
+        self._body_hash = self._body_hash or file_hash(path)  # the body never changes
         return self._body_hash
 
     def _keep_model(self, number: int) -> None:
         chosen = self.path / CHOSEN_MODEL
         for name, path in self._model_files(number).items():
             chosen.mkdir(exist_ok=True)
-            if name != BODY or not (chosen / name).exists():  # it is the same in all rounds
+            if name != BODY or not (chosen / name).exists():  # the body never changes
                 write_atomically(chosen / name, path.read_bytes())
 
     def _read_config(self) -> Record | None:
@@ -401,18 +399,18 @@ class RunFolder:
 
 
 def of_a_round_before(record: Record) -> Record:
-    """Return a record without the entries that only a run's last round keeps."""
+    """Return a record without the fields that only a run's final round keeps."""
     kept = {name: value for name, value in record.items() if name not in (CONFUSION, MEAN_OF_LABELS)}
     return kept | ({"target": of_a_round_before(kept["target"])} if kept.get("target") else {})
 
 
 def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
-    """Raise a `ConfigError` unless a checkpoint's arrays are like those of the model to go on with."""
+    """Raise a `ConfigError` unless a checkpoint's arrays match the initial model's."""
     for name in {*arrays, *initial}:
         ours, other = arrays.get(name), initial.get(name)
         if ours is None or other is None or (ours.shape, ours.dtype) != (other.shape, other.dtype):
             raise ConfigError(
-                f"the checkpoint is of another model: '{name}' differs; choose another --output",
+                f"the checkpoint is from another model: '{name}' differs; choose another --output",
                 thing="array",
                 value=name,
             )
@@ -424,7 +422,7 @@ def _place(model: str, name: str) -> str:
 
 def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:
     keys = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
-    # What the strategy says of itself follows from the other settings.
+    # The strategy's description follows from the other settings.
     keys = [key for key in keys if key != "strategy"] or keys
     differences = ", ".join(f"{k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys)
     return _not_here(path, f"is of another run ({differences})", differences)
@@ -442,8 +440,8 @@ def _damaged(path: Path, why: str, part: str = "it") -> RunError:
 class Progress:
     """The finished rounds of a run, in memory and in its folder.
 
-    `history` has the record of each, as in ``rounds.jsonl``; `on_round` is called with it. After
-    `max_held_rounds` held rounds in a row the run ends with an error.
+    `history` holds their records, as in ``rounds.jsonl``; `on_round` is called with each. The run ends with
+    an error after `max_held_rounds` consecutive held rounds.
     """
 
     def __init__(
@@ -456,7 +454,7 @@ class Progress:
         self._held_rounds = 0
 
     def open(self, settings: Mapping[str, Any]) -> Checkpoint | None:
-        """Return the checkpoint that the folder holds, whose rounds become the history; None without one."""
+        """Open the folder, and make the rounds of its checkpoint the history; return None without one."""
         if self.output is None or (checkpoint := self.output.open(settings)) is None:
             return None
         self._held_rounds = checkpoint.held_rounds
@@ -465,17 +463,17 @@ class Progress:
         return checkpoint
 
     def begin(self, done: int, model: Layers) -> None:
-        """Write the run's configuration and its first checkpoint, and drop the rounds that are not done."""
+        """Write the run's configuration and initial checkpoint, and drop unfinished rounds."""
         if self.output is not None:
             self.output.begin(done, model)
 
     def close(self) -> None:
-        """Let others write to the folder."""
+        """Unlock the folder."""
         if self.output is not None:
             self.output.close()
 
     def note(self, held: str | None) -> None:
-        """Count the held rounds in a row; `held` is why this one is, None for a new model."""
+        """Count consecutive held rounds; `held` is the reason, None if the model was updated."""
         self._held_rounds = 0 if held is None else self._held_rounds + 1
 
     def finish(
@@ -486,7 +484,7 @@ class Progress:
         state: Callable[[], dict[str, Layers]],
         chosen: bool,
     ) -> None:
-        """Write a round's record and its checkpoint; a `RunError` ends too many held rounds in a row."""
+        """Write a round's record and checkpoint; raise a `RunError` after too many held rounds in a row."""
         self.history[-1:] = [*map(of_a_round_before, self.history[-1:]), record]
         if self.output is not None:
             checkpoint = Checkpoint(record["round"], model, state(), self._held_rounds)

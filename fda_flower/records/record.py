@@ -1,4 +1,4 @@
-"""The record of a round: one line of ``rounds.jsonl``, and what displays show of it."""
+"""The record of a round, one line of ``rounds.jsonl``, and its display."""
 
 import logging
 import math
@@ -8,27 +8,27 @@ from typing import Any
 from fda_flower.metrics import METRICS
 
 COSTS = logging.getLogger("flwr.costs")
-"""The log of what a method costs, which `fda run` prints even where it hides the rest of Flower's log."""
+"""Log for a method's costs, which `fda run` prints even when it hides the rest of Flower's log."""
 
 Record = dict[str, Any]
-"""A JSON object. `docs/records.md` explains each field of a round's."""
+"""A JSON object. `docs/records.md` explains each field of a round's record."""
 
 TEST_EXAMPLES = "test-examples"
-"""The field with the number of test samples."""
+"""Field with the number of test samples."""
 
 MOST_FREQUENT = "most-frequent"
-"""The entry of a record's confusion matrix with the figures of naming the most frequent class."""
+"""Entry of a confusion matrix with the metrics of always predicting the most frequent class."""
 MEAN_OF_LABELS = "mean-of-labels"
-"""The entry of a regression's record with the figures of predicting the mean of the test labels."""
+"""Entry of a regression's record with the metrics of always predicting the mean test label."""
 
 LAST = 5
-"""The last rounds, whose mean is what tables show, so that each of them is evaluated."""
+"""Number of final rounds that tables average over; each of them is evaluated."""
 
 NOT_EVALUATED = "target not evaluated"
 
 
 def source_weight(entry: Record) -> float | None:
-    """Return the weight of a source against the target: its β or its joint weight; None without either.
+    """Return a source's weight against the target: its β or its joint weight; None without either.
 
     Examples
     --------
@@ -39,9 +39,9 @@ def source_weight(entry: Record) -> float | None:
 
 
 def figure_of(record: Mapping[str, Any], metric: str, ending: str = "") -> float | None:
-    """Return a figure of the target in a round's record, by its name in `METRICS`; None if it is not there.
+    """Return a metric of the target from a round's record, by its name in `METRICS`; None if absent.
 
-    The ending is ``-average`` for the averaged model, ``-global`` for the global one.
+    The ending is ``-average`` for the averaged model and ``-global`` for the global one.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def figure_of(record: Mapping[str, Any], metric: str, ending: str = "") -> float
 
 
 def curve(history: Sequence[Mapping[str, Any]], metric: str = "accuracy", ending: str = "") -> list[float]:
-    """Return a figure of the target by round, in the unit of tables; NaN where the target did not evaluate.
+    """Return a metric of the target by round, in the unit of tables; NaN for rounds without evaluation.
 
     Examples
     --------
@@ -65,9 +65,9 @@ def curve(history: Sequence[Mapping[str, Any]], metric: str = "accuracy", ending
 
 
 def headline(record: Record, metric: str | None = None) -> str:
-    """Return the target's headline in words, or its metrics by whatever names they have.
+    """Return the target's headline metric in words, or all its metrics if they have unknown names.
 
-    The default metric is the accuracy or, of a regression, R². Where every site is a target it is their mean.
+    The default metric is accuracy or, for a regression, R². If every site is a target, it is their mean.
 
     Examples
     --------
@@ -110,11 +110,11 @@ def _listed(metrics: Mapping[str, Any]) -> str:
 
 
 FEW_BETAS = 6
-"""The most sources whose β a log names."""
+"""The largest number of sources whose β a log names."""
 
 
 def betas_line(record: Record) -> str:
-    """Return the sources' β in words, of many the range; empty without any.
+    """Return the sources' β in words, as a range if there are many; empty without any.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def betas_line(record: Record) -> str:
 
 
 def round_line(record: Record, rounds: int, metric: str | None = None, before: Record | None = None) -> str:
-    """Return a line of a log on a round; that the target was not evaluated is said once of rounds in a row.
+    """Return a round's line of the log; consecutive rounds without evaluation are mentioned once.
 
     Examples
     --------
@@ -142,8 +142,8 @@ def round_line(record: Record, rounds: int, metric: str | None = None, before: R
 
 
 VALIDATION, SELECTED, BY = "validation", "selected", "selected-by"
-"""Fields of a round's record: its figure on the samples held out, the round chosen so far, and whose samples
-they are."""
+"""Fields of a round's record: its validation metric, the round chosen so far, and the owner of the validation
+samples."""
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -151,9 +151,9 @@ Records = Sequence[Mapping[str, Any]]
 def choose(
     history: Records, number: int, value: float, *, by: str, higher_is_better: bool = True
 ) -> dict[str, Any]:
-    """Return the fields of the record of a round with a figure; of equal figures, the earlier is chosen.
+    """Return the selection's fields for the record of a round; among equal figures, the earliest wins.
 
-    `history` has the records of the rounds before, and `by` says whose samples are held out.
+    `history` holds the records of earlier rounds, and `by` names the owner of the validation samples.
 
     Examples
     --------
@@ -167,18 +167,18 @@ def choose(
 
 
 def chosen_round(history: Records) -> int | None:
-    """Return the round that the samples held out have chosen; None without them.
+    """Return the round that validation has chosen; None without validation.
 
-    A centralised reference that reports the chosen round's model in every record leaves nothing to choose:
-    its records have no ``selected-by``.
+    A centralised reference may report the chosen round's model in every record; such records have no
+    ``selected-by``, since no choice remains.
     """
     return next((record[SELECTED] for record in reversed(history) if BY in record), None)
 
 
 def has_stopped(history: Records, patience: int | None) -> bool:
-    """Return whether the figure has not improved in as many rounds as the patience lasts.
+    """Return whether the figure has not improved for `patience` rounds.
 
-    Rounds without a figure do not count.
+    Rounds without a figure are not counted.
 
     Examples
     --------
@@ -194,5 +194,5 @@ def has_stopped(history: Records, patience: int | None) -> bool:
 
 
 def has_ended(history: Records, rounds: int, patience: int | None) -> bool:
-    """Return whether a run has no round to go: all are done, or its patience has stopped it."""
+    """Return whether a run has finished: all rounds are done, or its patience is exhausted."""
     return len(history) >= rounds or has_stopped(history, patience)

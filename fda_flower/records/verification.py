@@ -1,4 +1,4 @@
-"""Whether a run's files are as the run has left them, by the chain of its rounds."""
+"""Verification of a run's files against the hash chain of its rounds."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -26,9 +26,9 @@ from fda_flower.records.record import chosen_round
 
 @dataclass(frozen=True)
 class Verified:
-    """What `verify` has found: the rounds in the records, the hash of the last one, problems and notes.
+    """The result of `verify`: the rounds in the records, the hash of the last one, problems and notes.
 
-    A problem is what is not as the run has left it; a note what cannot be compared here or is worth knowing.
+    A problem is a difference from what the run wrote; a note is a file that cannot be compared, or a hint.
     """
 
     rounds: int
@@ -38,15 +38,20 @@ class Verified:
 
 
 def verify(path: Path, expect: str | None = None) -> Verified:
-    """Compare a run's records, models and configuration with the chain of its rounds.
+    """Check a run's records, models and configuration against the hash chain of its rounds.
 
     Parameters
     ----------
     path : Path
-        The run's folder; a `ConfigError` says that it holds no run.
+        The run's folder.
     expect : str, optional
-        The hash of the last record, as somebody has noted it elsewhere. Without it, a chain that somebody
-        has made again, with all that it covers, is not told from the run's own.
+        The hash of the last record, noted elsewhere. Without it, a chain that was recomputed after a change
+        is not detected.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds no run.
     """
     try:
         run = json.loads((path / CONFIG).read_text(encoding="utf-8"))["run"]
@@ -94,14 +99,14 @@ def _checkpoint_problems(folder: RunFolder, links: Sequence[Link], name: str) ->
 
 
 def _vouches(links: Sequence[Link], path: Path, number: int) -> bool:
-    """Whether a checkpoint, which is whole, is the one of its round."""
+    """Return whether the line of a round contains the hash of this intact checkpoint."""
     with safe_open(path, framework="numpy") as file:
         told = json.loads(file.metadata()["fda-flower"])["sha256"]
     return any(link.round == number and link.files.get(CHECKPOINT) == told for link in links)
 
 
 def _model_problems(folder: RunFolder, links: Sequence[Link], checkpoint: str) -> Iterator[str]:
-    """Compare the files of a model in use with the last line that vouches for them."""
+    """Compare the files of a model in use with the last line that has their hashes."""
     place = folder.path if checkpoint == CHECKPOINT else folder.path / CHOSEN_MODEL
     links = [link for link in links if MODEL in link.files]
     if checkpoint == CHOSEN:
@@ -120,7 +125,7 @@ def _model_problems(folder: RunFolder, links: Sequence[Link], checkpoint: str) -
 
 
 def _server_model_problems(folder: RunFolder, place: Path, checkpoint: str) -> Iterator[str]:
-    """Compare a model that no line vouches for with the checkpoint that the server made it from."""
+    """Compare a model without a hash in any line with the checkpoint that the server made it from."""
     name = (place / MODEL).relative_to(folder.path)
     try:
         description = json.loads((place / DESCRIPTION).read_text(encoding="utf-8"))
