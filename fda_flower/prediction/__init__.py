@@ -1,4 +1,4 @@
-"""What a target predicts with, from the evaluation to a file, and from the file to predictions."""
+"""A target's predictor: in the evaluation, in a file, and on new samples."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Features: what the frozen front of a network makes of each sample, computed once and kept."""
+"""Features of samples: the outputs of a network's frozen front, computed once and stored."""
 
 import hashlib
 import os
@@ -21,11 +21,11 @@ from fda_flower.errors import RunError
 from fda_flower.files import PRIVATE, checksum, make_private, write_atomically
 
 KEY = 16
-"""Bytes of the digest of a sample."""
+"""Bytes of a sample's digest."""
 
 
 def digest_of(front: nn.Module) -> str:
-    """Return a digest of a front's arrays, which is the same wherever they are."""
+    """Return a digest of a front's arrays, independent of their device."""
     return checksum({}, {name: tensor.cpu().numpy() for name, tensor in front.state_dict().items()})
 
 
@@ -33,8 +33,8 @@ def digest_of(front: nn.Module) -> str:
 class FeatureStore:
     """Features by sample, in memory and, with a folder, in files that later runs read.
 
-    A file is written whole or not at all, and has the features of what was new; a damaged one is computed
-    again. A folder that cannot be written to is left alone.
+    Each call of `add` writes one file, whole or not at all. Damaged files are computed again, and a folder
+    that cannot be written to is ignored.
     """
 
     folder: Path | None
@@ -42,7 +42,7 @@ class FeatureStore:
 
     @classmethod
     def of(cls, digest: str, folder: Path | None) -> "FeatureStore":
-        """Return the store of the features of a front with this digest, with those that a folder holds."""
+        """Return the store of the front with this digest, filled from a folder."""
         own = None if folder is None else folder / digest[:32]
         store = cls(own, {})
         for path in sorted(own.glob("*.safetensors")) if own is not None and own.is_dir() else ():
@@ -75,10 +75,10 @@ def features(
     device: torch.device,
     keys: Sequence[bytes] | None = None,
 ) -> Samples:
-    """Return samples whose inputs are the features of what they were, float32, on the CPU.
+    """Return samples whose inputs are the features of the given samples, float32, on the CPU.
 
-    Each sample passes by itself, so that its features have the same bits whatever comes with it. Noise is
-    drawn once, from a seed that the samples give, and such features are not stored.
+    Each sample passes alone, so its features have the same bits in any company. Noise is drawn once, from a
+    seed that depends on the samples; features with noise are not stored.
 
     Parameters
     ----------
@@ -87,11 +87,11 @@ def features(
     samples : Samples
         Images or rows.
     store : FeatureStore
-        What is known, and takes what is not.
+        Known features; new ones are added.
     device : torch.device
-        Where the front computes.
+        The front's device.
     keys : sequence of bytes, optional
-        The samples' digests (see `keys_of`), where they are known.
+        The samples' digests (see `keys_of`), if known.
     """
     if not len(samples):
         return replace(samples, x=torch.zeros(0))
@@ -112,7 +112,7 @@ def features(
 
 
 def beside(front: nn.Module) -> int:
-    """Return how many numbers at the beginning of a sample a front passes on as they are."""
+    """Return how many numbers at the beginning of a sample a front passes on unchanged."""
     return int(getattr(front, "beside", 0))
 
 
@@ -136,7 +136,7 @@ def _computed(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Have each pass use one thread: several samples pass at the same time, and the bits stay."""
+    """Let each pass use one thread, for several passes at a time and the same bits on all machines."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -146,10 +146,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def keys_of(x: Tensor | ImageFiles, begin: int = 0) -> list[bytes]:
-    """Return a digest of each sample: of its numbers or, where it is a file, of the file and its size.
-
-    The numbers of a row before the position `begin` do not count.
-    """
+    """Return a digest of each sample: of its numbers from `begin` on or, for a file, its bytes and size."""
     if isinstance(x, Tensor):
         x = x[:, begin:] if begin else x
         kind = f"{x.dtype}{tuple(x.shape[1:])}".encode()
@@ -167,9 +164,9 @@ def federation_features(
     device: torch.device,
     tell: Callable[[str, int], None],
 ) -> FederatedDataset:
-    """Return a federation's data, or a site's, with features in place of inputs; its `shape` stays.
+    """Return a federation's or a site's data with features as inputs; `shape` stays.
 
-    `tell` is told how many samples are new.
+    `tell` is called with the number of new samples.
     """
     front, domains = front.to(device).eval(), dict(data.domains)
     parts = [(name, *part) for name, domain in domains.items() for part in domain.parts.items()]

@@ -1,4 +1,4 @@
-"""The files of a model: one that holds all of it, and a description for people and other tools."""
+"""The files of a model: the model itself, and a description for people and other tools."""
 
 import json
 from collections.abc import Mapping
@@ -17,21 +17,21 @@ from fda_flower.prediction.predictors import Predictor
 
 FORMAT = 1
 FROZEN = "frozen"
-"""The group of arrays that all networks of a predictor have, and the entry that names these."""
+"""The group of arrays that all networks share, and the entry that lists these networks."""
 KEY = "fda-flower"
 """The key of the description in the metadata of the safetensors file."""
 OPTIONAL = ("train", "body")
-"""The fields of a description that models lack which an older version has written."""
+"""Fields that descriptions of older versions lack."""
 TYPES = {
     **{"network": str, "network_options": dict, "shape": list, "class_names": list},
     **{"classes": int, "round": int, "rounds": int},
 }
-"""The JSON types of the fields of a description without which nothing works."""
+"""JSON types of the required fields of a description."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What a model is, as JSON can hold it.
+    """The description of a model, in JSON values.
 
     Attributes
     ----------
@@ -40,31 +40,31 @@ class About:
     network, network_options : str, Mapping
         The architecture and its options.
     shape : tuple of int
-        Of one sample.
+        Shape of one sample.
     classes : int
-        Number of classes, or of outputs of a regression.
+        Number of classes, or of a regression's outputs.
     holder : {"target", "server"}
-        Whose model it is: the target's, or all that the server has of it.
+        Whose model it is: the target's, or the server's part of it.
     train : str
-        What of the network was trained; see `fda_flower.models.split.Train`.
+        The trained part of the network; see `fda_flower.models.Train`.
     body : str
-        The digest of the frozen body that makes features of samples first; empty if none does.
+        The digest of the frozen front; empty if there is none.
     prototypes : float, optional
-        Temperature of the head of prototypes that replaces the architecture's, if one does.
+        Temperature of the prototype head, if there is one.
     class_names, features : tuple of str
-        In order; empty where there are none.
+        Names in order; empty if there are none.
     regression : bool
         Whether it predicts numbers.
     label : str
         The column of a table that holds the label.
     dataset_options : Mapping
-        The run's options of its data set, by which new samples are read as the run's own were.
+        The run's data set options, with which new samples are read.
     preparation : Mapping, optional
-        How raw samples become inputs; see `fda_flower.datasets.preparation.Preparation`.
+        The transform from raw samples to inputs; see `fda_flower.datasets.preparation.Preparation`.
     round, rounds : int
-        The round of the model, and the rounds asked for.
+        The round of the model, and the rounds of its run.
     versions : Mapping[str, str]
-        Of the packages that made it.
+        Versions of the packages that made it.
     """
 
     method: str
@@ -89,12 +89,12 @@ class About:
 
     @property
     def finished(self) -> bool:
-        """Whether the model is of the last round."""
+        """Whether the model is from the last round."""
         return self.round >= self.rounds
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> "About":
-        """Return the description that a file holds."""
+        """Read the description from a file's JSON."""
         fields: dict[str, Any] = {
             name: found[key]
             for name in cls.__dataclass_fields__
@@ -117,10 +117,10 @@ def write_model(
 ) -> None:
     """Write ``model.safetensors``, which holds the predictor and its description, and ``model.json``.
 
-    `frozen` has the arrays that each network of the predictor lacks; the file has them once. `body` has those
-    of what makes features, which never change: ``body.safetensors`` is written once. Each file is written
-    whole or not at all; the same model has the same bytes. A `private` one, which may hold a site's data, is
-    for this account alone. A `RunError` says why they cannot be written.
+    `frozen` holds the arrays that the predictor's networks share, which are stored once. `body` holds the
+    frozen front, which is written once, to ``body.safetensors``. Each file is written whole or not at all;
+    the same model has the same bytes. Files of a `private` model, which may hold a site's data, are readable
+    by this account only. Raise a `RunError` if they cannot be written.
     """
     parts = predictor.parts
     groups = {**parts.networks, **parts.others}
@@ -138,7 +138,7 @@ def write_model(
             "kind": predictor.kind,
             **parts.settings,
             **shared,
-            # A safetensors file sorts its arrays.
+            # Safetensors sorts arrays by name.
             "groups": {group: list(layers) for group, layers in groups.items()},
         },
     }
@@ -160,9 +160,9 @@ def write_model(
 
 
 def read_model(folder: Path) -> tuple[About, Predictor]:
-    """Return the model that a folder holds.
+    """Return the model in a folder.
 
-    A `ConfigError` says that it holds none, or one of a newer version; a `RunError` that it is damaged.
+    Raise a `ConfigError` if there is none, or it is from a newer version, and a `RunError` if it is damaged.
     """
     path = folder / MODEL
     if not path.exists():
@@ -200,9 +200,9 @@ def read_model(folder: Path) -> tuple[About, Predictor]:
 
 
 def read_body(folder: Path, digest: str) -> Layers:
-    """Return the arrays of what makes features for the model in a folder.
+    """Return the arrays of the frozen front of the model in a folder.
 
-    A `RunError` says that they are missing, damaged, or not those with which the model was trained.
+    Raise a `RunError` if they are missing, damaged, or not the ones of the model's training.
     """
     path, remedy = folder / BODY, "restore it from a copy, or run again"
     try:
@@ -211,7 +211,7 @@ def read_body(folder: Path, digest: str) -> Layers:
         message = f"the model's body '{path}' cannot be read ({error})"
         raise RunError(message, thing="body", value=path, remedy=remedy) from error
     if checksum({}, arrays) != digest:
-        message = f"'{path}' is not the body with which the model was trained"
+        message = f"'{path}' is not the body that the model was trained with"
         raise RunError(message, thing="body", value=path, remedy=remedy)
     return arrays
 
@@ -221,9 +221,9 @@ def _why_none(folder: Path) -> str:
         return f"there is no folder '{folder}': give the folder of a run"
     if any((folder / name).exists() for name in ("checkpoint", "rounds.jsonl")):
         return (
-            f"the run in '{folder}' has no model ({MODEL}): no round has ended with an evaluation of what "
-            "the target uses, which Mixture's target makes in the last round; go on with --resume and more "
-            "rounds. The models of a deployed run are on the server and at the target's node"
+            f"the run in '{folder}' has no model ({MODEL}): no round has evaluated the target's model, which "
+            "Mixture makes in the last round; add --resume and more rounds. The models of a deployed run are "
+            "on the server and at the target's node"
         )
     if inside := sorted(path.parent.name for path in folder.glob(f"*/{MODEL}")):
         return f"'{folder}' holds no model ({MODEL}): give one of the folders in it: {', '.join(inside)}"

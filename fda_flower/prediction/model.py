@@ -1,4 +1,4 @@
-"""A loaded model: how new samples in Python become its inputs, what it predicts, and its export."""
+"""A loaded model: the inputs it makes of new samples, its predictions, and its export."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ def check_columns(
     allowed: Sequence[str] = (),
     remedy: str = "leave them out",
 ) -> None:
-    """Raise a `ConfigError` unless names are a table's columns, and no others but the allowed."""
+    """Raise a `ConfigError` unless `names` are the model's columns, plus allowed ones."""
     wanted = preparation.raw
     needed = ", ".join(wanted)
     if missing := ", ".join(name for name in wanted if name not in names):
@@ -61,10 +61,10 @@ def check_columns(
 
 
 def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
-    """Return a column of samples: numbers, NaN where one is missing, categories as text, or texts.
+    """Return a column of samples: numbers (NaN if missing), categories as text, or texts.
 
-    A `ConfigError` says that it holds none of them, that a category is unknown, or that a value is missing
-    which the preparation does not fill in.
+    Raise a `ConfigError` for values of another kind, an unknown category, or a missing value that the
+    preparation does not fill in.
     """
     known = preparation.known.get(name)
     values = given.numpy() if isinstance(given, Tensor) else given
@@ -77,8 +77,7 @@ def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
         return _numbers(name, values, bool(preparation.fill))
     words = [_word(value) for value in values]
     if unknown := sorted({*words} - {*known, ""}):
-        known_ones = f"none of the categories that the model knows, {', '.join(known)}: fix it"
-        raise _bad(name, f"holds {', '.join(unknown)}, which is {known_ones}")
+        raise _bad(name, f"holds {', '.join(unknown)}, but the model knows only {', '.join(known)}: fix it")
     if "" in words and not preparation.fill:
         raise _bad(name, LACKS)
     return words
@@ -110,18 +109,18 @@ def _word(value: Any) -> str:
 
 
 def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: bool = False) -> Columns:
-    """Return a table's columns as a preparation takes them; a `ConfigError` names file, line and column."""
+    """Return a table's columns for a preparation; a `ConfigError` names file, line and column."""
     problems, may_lack = Problems(), bool(preparation.fill)
     meaning = Meaning(
         "", missing=may_lack, categorical=True, decimal_comma=decimal_comma, text=preparation.text
     )
     columns = clean(table, preparation.raw, preparation.known, meaning, problems)
-    for problem in problems.found.values():  # For new rows, a run's options come too late.
+    for problem in problems.found.values():  # A run's options are no remedy for new rows.
         known = ", ".join(preparation.known.get(problem.column, ()))
         problem.remedy = {
-            NO_VALUE[0]: "the model has learnt no value for it: fill it in, or train with missing=mean",
+            NO_VALUE[0]: "the model has no value for it: fill it in, or train with missing=mean",
             UNKNOWN: f"the model knows {known}: fix it{', or leave it empty' if may_lack else ''}",
-            COMMA: "write a point, as in the tables that the model was trained on",
+            COMMA: "write a point, as in the training tables",
         }.get(problem.what, problem.remedy)
     problems.raise_first()
     return columns
@@ -136,12 +135,12 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
     Parameters
     ----------
     run : str or Path
-        The run's folder or, at a deployed target, the folder of its node.
+        The run's folder; at a deployed target, the node's folder.
     device : {"cpu", "cuda", "auto"}
-        Where it predicts.
+        The device of predictions.
     trust : bool
-        Run the code of a network of one's own: the model's file names a function, by which Python imports
-        whatever module it finds by that name, in the current folder too.
+        Run the code of a user's network. The model file names a function; Python imports whatever module it
+        finds by that name, also in the current folder.
 
     Raises
     ------
@@ -173,7 +172,7 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
     try:
         model = LoadedModel(about, predictor, device, body)
         model.check()
-    except Exception as error:  # A description may ask for anything.
+    except Exception as error:  # A description may hold anything.
         raise RunError(
             f"the model '{path}' cannot be used ({error}): restore it from a copy, or install the "
             "package that has its network",
@@ -189,13 +188,13 @@ class LoadedModel:
     Attributes
     ----------
     about : About
-        Among others the ``round`` of the model, and the ``rounds`` that its run was asked for.
+        Its description, such as the ``round`` of the model and the ``rounds`` of its run.
     predictor : Predictor
-        What predicts.
+        Its networks, and the rule that combines their outputs.
     preparation : Preparation or None
-        How raw samples become inputs; None if they are the inputs.
+        The transform from raw samples to inputs; None if they are the same.
     body : Layers
-        Arrays of what makes features of inputs; empty if nothing does, or a package has them.
+        Arrays of the frozen front; empty if there is none, or a package holds them.
     """
 
     def __init__(
@@ -215,7 +214,7 @@ class LoadedModel:
         )
 
     def labels(self, outputs: Array) -> Array:
-        """Return a regression's outputs, or a network's labels, in the labels' own unit, float64."""
+        """Return a regression's outputs or scaled labels in the labels' own unit, float64."""
         mean, deviation = self.label_scale
         return np.asarray(outputs.astype(np.float64) * deviation + mean)
 
@@ -226,7 +225,7 @@ class LoadedModel:
         return float(found.get("label_mean", 0.0)), float(found.get("label_deviation", 1.0))
 
     def check(self) -> None:
-        """Build the network, and compare its arrays with the predictor's; an exception says what is wrong."""
+        """Raise an exception unless the network can be built and has the predictor's arrays."""
         network = _without_memory(self.about).end
         wanted = {name: tuple(array.shape) for name, array in network.state_dict().items()}
         for layers in self.predictor.parts.networks.values():
@@ -246,36 +245,36 @@ class LoadedModel:
     def classes_(self) -> Array:
         """The classes by number: names or, if they have none, numbers; a regression has none."""
         if self.about.regression:
-            raise AttributeError("the model predicts numbers, so that it has no classes_")
+            raise AttributeError("the model predicts numbers and has no classes_")
         return np.array(self.about.class_names) if self.about.class_names else np.arange(self.about.classes)
 
     @property
     def feature_names_in_(self) -> Array:
         """The columns of a table that a prediction needs, in order; other models have none."""
         if not isinstance(self.preparation, TablePreparation):
-            raise AttributeError("the model takes no columns with names, so that it has no feature_names_in_")
+            raise AttributeError("the model takes no named columns and has no feature_names_in_")
         return np.array(self.preparation.raw)
 
     @cached_property
     def module(self) -> nn.Module:
-        """What maps inputs to outputs, in evaluation mode: the network, or one module of all that predict."""
+        """The module from inputs to outputs, in evaluation mode."""
         front = self._parts.front
         module = self.end if front is None else nn.Sequential(front, self.end)
         return module.to(self._device).eval().requires_grad_(False)
 
     @cached_property
     def end(self) -> nn.Module:
-        """What maps features to outputs, in evaluation mode; or inputs, if nothing makes features."""
+        """The module from features to outputs, in evaluation mode; without a front, from inputs."""
         return self.predictor.module(self._build).to(self._device).eval().requires_grad_(False)
 
     @property
     def on_features(self) -> bool:
-        """Whether a frozen part of the network makes features of inputs first."""
+        """Whether a frozen front computes features of the inputs."""
         return self._parts.front is not None
 
     @cached_property
     def _parts(self) -> Split:
-        """What makes features, if anything does, and a network for them, whose arrays are to be replaced."""
+        """The frozen front, if any, and a network whose arrays are to be replaced."""
         from_package = bool(self.about.body) and reads_text(self.about.network)
         parts = build(self.about, from_package)
         if parts.front is None:
@@ -284,7 +283,7 @@ class LoadedModel:
             load_layers(parts.front, self.body)
         elif digest_of(parts.front) != self.about.body:
             message = (
-                f"the encoder '{self.about.network}' here is not the one with which the model was trained"
+                f"the installed encoder '{self.about.network}' is not the one that the model was trained with"
             )
             remedy = "install the versions that model.json lists"
             raise RunError(message, thing="body", value=self.about.network, remedy=remedy)
@@ -296,10 +295,10 @@ class LoadedModel:
         Parameters
         ----------
         samples : array, mapping or sequence
-            An array or tensor of raw samples, ``(n, *shape)``: of a table the numbers of the columns in the
-            order of `feature_names_in_`, images in [0, 1] or, as uint8, in [0, 255]. Of a table also a
-            mapping of columns by name, such as a data frame; of images also their files. A column of
-            categories holds them as text. NaN, or None, is a missing value where the run fills them in.
+            Raw samples, ``(n, *shape)``: a table's columns in the order of `feature_names_in_`; images in
+            [0, 1] or, as uint8, in [0, 255]. A table may also be a mapping of columns by name, such as a data
+            frame, and images may be files. Categories are text. NaN or None is a missing value, if the run
+            fills them in.
 
         Raises
         ------
@@ -311,21 +310,21 @@ class LoadedModel:
     def predict_proba(self, samples: Any) -> Array:
         """Return the probability of each class, float64, shape ``(n, classes)``; see `predict`."""
         if self.about.regression:
-            message = "the model predicts numbers, which have no probabilities: call predict"
+            message = "the model predicts numbers, not probabilities: call predict"
             raise ConfigError(message, thing="model")
         return probabilities(self.outputs(self.samples(samples)))
 
     def predictions(self, outputs: Array) -> Array:
-        """Return the predictions that `outputs` are; see `predict`."""
+        """Return the predictions of `outputs`; see `predict`."""
         if self.about.regression:
             labels = self.labels(outputs)
             return labels[:, 0] if labels.shape[1] == 1 else labels
         return np.asarray(self.classes_[outputs.argmax(axis=1)])
 
     def outputs(self, samples: Samples, drawing: Drawing = seeded) -> Array:
-        """Return scores of classes, whose softmax is the probabilities, or numbers, for `labels`.
+        """Return scores, whose softmax is the probabilities, or a regression's numbers, for `labels`.
 
-        They are what the target's evaluation has of the samples.
+        They equal the outputs in the target's evaluation.
         """
         if (front := self._parts.front) is not None:
             samples = features(front.to(self._device), samples, FeatureStore(None, {}), self._device)
@@ -334,7 +333,7 @@ class LoadedModel:
         return np.asarray(self.predictor.outputs(passes).cpu().numpy())
 
     def samples(self, raw: Any) -> Samples:
-        """Return raw samples as inputs, checked; see `predict`. Their labels tell nothing."""
+        """Check raw samples and return them as inputs, with meaningless labels; see `predict`."""
         if isinstance(raw, Samples):
             return raw
         x = self._inputs(raw)
@@ -363,7 +362,7 @@ class LoadedModel:
 
     def _from_columns(self, raw: Mapping[str, Any]) -> Tensor:
         if not isinstance(self.preparation, TablePreparation):
-            message = f"the model takes no columns with names: give {self._wanted}"
+            message = f"the model takes no named columns: give {self._wanted}"
             raise ConfigError(message, thing="columns")
         check_columns("the samples have", list(raw.keys()), self.preparation)
         return self.preparation.apply(
@@ -396,17 +395,17 @@ def probabilities(outputs: Array) -> Array:
 
 
 def _without_memory(about: About) -> Split:
-    """Return a network whose arrays have shapes alone, so that a size that no array has takes no memory."""
+    """Return a network whose arrays are only shapes: a forged size takes no memory."""
     if not is_reference(about.network):
         with suppress(Exception), torch.device("meta"):
             return build(about)
-    return build(about)  # not every network of another package can be built so
+    return build(about)  # some networks of other packages cannot be built that way
 
 
 def build(about: About, with_weights: bool = False) -> Split:
-    """Return a network of a model's architecture, cut as it was trained, whose arrays are to be replaced.
+    """Return a network of a model's architecture, cut as in training, whose arrays are to be replaced.
 
-    What is frozen has its weights already if the network is built `with_weights`.
+    With `with_weights` the frozen part already has its weights.
     """
     given = about.shape, about.classes
     if with_weights:
@@ -445,10 +444,8 @@ class Probabilities(nn.Module):
         self.prepared = not isinstance(fitted, TablePreparation)
         with_text = isinstance(fitted, TablePreparation) and bool(fitted.text)
         if with_text and not model.on_features:
-            what = (
-                "an ONNX file of a network that trains more than its head would have to read the text itself"
-            )
-            remedy = "choose --format state-dict, or train its head alone"
+            what = "an ONNX file cannot read text, so it can only hold a trained head"
+            remedy = "choose --format state-dict, or train only the head"
             raise ConfigError(what, thing="format", value="onnx", remedy=remedy)
         self.model = model.end if with_text else model.module
         if isinstance(fitted, TablePreparation):
@@ -476,14 +473,14 @@ class Probabilities(nn.Module):
 def export(model: LoadedModel, path: Path, kind: str) -> None:
     """Write a model for other programs.
 
-    ``onnx`` is one graph, also of several networks: from inputs, float32, of shape ``(n, *shape)``, to
-    probabilities or, for a regression, numbers. A table's features are as the table has them, NaN where one
-    is missing, and 1 or 0 for a category: the graph fills them in and standardises them. After them come the
-    `fda_flower.text.NUMBERS` numbers, of unit length, that the encoder makes of a text. Images are in [0, 1].
-    ``state-dict`` holds the arrays of `LoadedModel.module`: as safetensors if the file's name ends so, else
-    as ``torch.save`` writes them.
+    ``onnx`` is one graph, even of several networks, from inputs, float32, shape ``(n, *shape)``, to
+    probabilities or, for a regression, numbers. A table's features are in its own units, NaN if missing, and
+    1 or 0 for a category: the graph fills them in and standardises them. They are followed by the encoder's
+    features of a text, of unit length. Images are in [0, 1].
+    ``state-dict`` holds the arrays of `LoadedModel.module`, as safetensors if the file's suffix is
+    ``.safetensors``, else written by ``torch.save``.
 
-    A `ConfigError` says that the format is unknown, or the file cannot be written.
+    Raise a `ConfigError` if the format is unknown, or the file cannot be written.
     """
     if kind not in FORMATS:
         raise unknown("format", kind, FORMATS)
@@ -510,7 +507,7 @@ def _onnx(model: LoadedModel, path: Path) -> None:
     whole = Probabilities(model).eval()
     torch.onnx.export(
         whole,
-        # A graph that is traced with a single sample may hold for a single sample only.
+        # A graph traced with one sample may work for one sample only.
         (torch.zeros(2, *whole.shape),),
         str(path),
         input_names=["samples"],
@@ -534,4 +531,4 @@ FORMATS: dict[str, tuple[str, Callable[[LoadedModel, Path], None]]] = {
     "onnx": (".onnx", _onnx),
     "state-dict": (".pt", _state_dict),
 }
-"""The formats by name: the usual suffix of a file, and what writes it."""
+"""By format, the usual suffix of a file, and the function that writes it."""

@@ -1,4 +1,4 @@
-"""New samples to predict: rows of a table or images, in the form that a model was trained on."""
+"""New samples to predict: rows of a table, or images."""
 
 import csv
 import io
@@ -30,9 +30,9 @@ from fda_flower.prediction.passes import Drawing, seeded
 class NewSamples:
     """Samples to predict.
 
-    `samples` are their inputs, with labels that tell nothing unless they are `labelled`. `names` tells them
-    apart, by column in order, such as by their lines. `left_out` are files that are no images, and `drawing`
-    gives the random numbers of samples with noise.
+    `samples` holds their inputs and, if `labelled`, their labels. `names` identifies them, by column, for
+    example by line. `left_out` lists files that are not images. `drawing` gives the random numbers of samples
+    with noise.
     """
 
     samples: Samples
@@ -43,18 +43,18 @@ class NewSamples:
 
 
 def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled: bool = False) -> NewSamples:
-    """Return the rows of a CSV file, read as the run's own tables were; columns are found by their names.
+    """Return the rows of a CSV file, read like the run's own tables; columns are matched by name.
 
-    The columns that the run ignores, groups or splits rows by, or finds domains by, may be there.
+    The file may contain the run's ignored, group, split and domain columns.
 
     Parameters
     ----------
     model, path
-        The model, and the file: a header, and a row for each sample.
+        The model, and a file with a header and one row per sample.
     keep : sequence of str
-        Columns that are no features, to be kept with the predictions.
+        Columns other than features to keep with the predictions.
     labelled : bool
-        Whether to read the column of the label, which is ignored otherwise.
+        Whether to read the label's column; by default it is ignored.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
         raise ConfigError(f"{who} no rows: give a header and a row for each sample")
     if len({*header}) < len(header):
         raise ConfigError(f"{who} a column twice ({', '.join(header)}): leave one of them out")
-    known = (*keep, label, *_beside(options))
+    known = (*keep, label, *_other_columns(options))
     check_columns(who, header, preparation, known, "leave them out, or name them with --keep")
     if missing := [name for name in (*keep, *([label] if labelled else [])) if name not in header]:
         message = f"{who} no column {', '.join(missing)}: it has {', '.join(header)}"
@@ -79,7 +79,7 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     comma = options.get("decimal") == "comma"
     x = preparation.apply(columns_for(table, preparation, comma))
     if "line" in keep:
-        raise ConfigError("column line is to be kept, but the predictions have it too: rename it in the file")
+        raise ConfigError("the column 'line' to keep is also a column of the predictions: rename it")
     names = {"line": list(map(str, table.lines)), **{name: table.texts[name] for name in keep}}
     if not labelled:
         return NewSamples(Samples(x, torch.full((len(x),), -1)), names)
@@ -87,9 +87,9 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
 
 
 def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> NewSamples:
-    """Return the images in a folder and the folders in it; with labels, from a folder for each class.
+    """Return the images in a folder and its subfolders; with labels, one subfolder per class.
 
-    A `ConfigError` says that there is no image, or with labels that one is not in the folder of a class.
+    Raise a `ConfigError` if there is no image or, with labels, one is not in the folder of a class.
     """
     if not isinstance(model.preparation, ImagePreparation):
         raise ConfigError(f"the model cannot predict the images in '{folder}': {_why_not(model, 'images')}")
@@ -114,14 +114,14 @@ def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> New
 def _why_not(model: LoadedModel, what: str) -> str:
     if model.about.holder == "server":
         return (
-            "it is what the server has, without the preparation of samples, which stays at the target: "
-            "predict there, with the folder in the node's state-dir"
+            "it is the server's, and the preparation of samples stays at the target: predict there, with the "
+            "folder in the node's state-dir"
         )
-    return f"its data set has no {what} with names; in Python, fda_flower.load takes arrays"
+    return f"its data set has no named {what}; in Python, fda_flower.load takes arrays"
 
 
-def _beside(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the columns that the run's data may have beside the features and the label."""
+def _other_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns that the run's data may have besides the features and the label."""
     named = (str(options[name]) for name in ("group", "domain") if name in options)
     return (SPLIT, *named, *read_names("ignore", str(options.get("ignore", ""))))
 
@@ -148,11 +148,11 @@ def _class(known: Sequence[str], where: str, name: str) -> int:
 
 
 def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
-    """Write a CSV file with a row for each sample: what names it, the prediction, and the probabilities.
+    """Write a CSV file with a row for each sample: its names, the prediction and the probabilities.
 
-    The columns are those of `NewSamples.names`; ``prediction``; and for each class ``p(CLASS)``. A regression
-    of several numbers has ``prediction-1`` and so on. A `ConfigError` says that the file cannot be written,
-    or that a column to be kept has the name of one of these.
+    The columns are `NewSamples.names`, ``prediction`` and, per class, ``p(CLASS)``. A regression of several
+    numbers has ``prediction-1`` and so on. Raise a `ConfigError` if the file cannot be written, or a column
+    to keep has one of these names.
     """
     outputs = model.outputs(new.samples, new.drawing)
     predicted = model.predictions(outputs)
@@ -172,7 +172,7 @@ def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
         }
     if twice := sorted(found.keys() & new.names.keys()):
         raise ConfigError(
-            f"column {', '.join(twice)} is to be kept, but the predictions have it too: rename it in the file"
+            f"the column {', '.join(twice)} to keep is also a column of the predictions: rename it"
         )
     columns = {**new.names, **found}
     text = io.StringIO()

@@ -1,4 +1,4 @@
-"""Passes of samples through a network, with whatever arrays a predictor puts into it."""
+"""Passes of samples through a network, with the arrays of a predictor."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,13 +14,13 @@ from fda_flower.errors import RunError
 from fda_flower.models.parts import features_of, frozen_names, tensors
 
 BATCH = 256
-"""Samples in a batch of a pass that trains nothing."""
+"""Samples in a batch of a pass without training."""
 
 
 def load_layers(network: nn.Module, layers: Layers) -> None:
-    """Put arrays into a network: all, or all but those that are frozen.
+    """Put arrays into a network: all, or all but the frozen ones.
 
-    Torch's own loader takes any that do not fit, and says why they do not.
+    Arrays that do not fit go to torch's loader, whose error says why.
     """
     own = tensors(network)
     if len(layers) != len(own):
@@ -35,7 +35,7 @@ def load_layers(network: nn.Module, layers: Layers) -> None:
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
-    """Return an array as a tensor that is only read: torch warns of arrays that cannot be written into."""
+    """Return an array as a read-only tensor, without torch's warning about read-only arrays."""
     if array.flags.writeable:
         return torch.from_numpy(array)
     if not array.flags.owndata:
@@ -55,7 +55,7 @@ Drawing = Callable[[], AbstractContextManager[Generator]]
 def predict(model: nn.Module, samples: Samples, generator: Generator, batch_size: int = BATCH) -> Tensor:
     """Return a model's outputs for samples, shape ``(n, classes or outputs)``.
 
-    Raise a `RunError` if the model writes into its input, which is the samples themselves.
+    Raise a `RunError` if the model writes into its input, and so into the samples.
     """
     model.eval()
     first = samples.x[:1].clone()
@@ -72,14 +72,14 @@ def predict(model: nn.Module, samples: Samples, generator: Generator, batch_size
 
 @contextmanager
 def seeded() -> Iterator[Generator]:
-    """Give a generator for samples without noise, which draw nothing."""
+    """Yield a generator for samples without noise."""
     yield Generator().manual_seed(0)
 
 
 class Passes:
-    """Passes of the same samples, whose labels are not read, through a network, whose arrays are overwritten.
+    """Passes of the same samples through a network, whose arrays are overwritten; labels are ignored.
 
-    The samples are on the device of the network. `drawing` gives the random numbers: the same for each pass.
+    The samples are on the network's device. `drawing` gives the random numbers, the same for each pass.
     """
 
     def __init__(self, network: nn.Module, samples: Samples, drawing: Drawing = seeded) -> None:
@@ -95,7 +95,7 @@ class Passes:
         return self._samples.y.device
 
     def outputs(self, layers: Layers) -> Tensor:
-        """Return the network's outputs with these arrays, shape ``(n, C)``; the same arrays pass once."""
+        """Return the network's outputs with these arrays, shape ``(n, C)``, computed once per arrays."""
         for known, outputs in self._done:
             if known is layers:
                 return outputs

@@ -1,6 +1,6 @@
-"""What a target predicts with: a network or several, and how their outputs become one prediction.
+"""Predictors of a target: one or more networks, and the rule that combines their outputs.
 
-A client evaluates a predictor, and the same predictor is what its run's model file holds.
+The predictor that a client evaluates is the one that its model file holds.
 """
 
 from abc import ABC, abstractmethod
@@ -85,7 +85,7 @@ class _NeighboursModule(nn.Module):
         assert isinstance(self.keys, Tensor)
         assert isinstance(self.labels, Tensor)
         queries, classes = features[0].double(), logits.shape[1]
-        # The distances in this form, since ONNX has no operator for torch.cdist.
+        # ONNX has no operator for torch.cdist.
         squares = queries.square().sum(dim=1, keepdim=True) + self.keys.square().sum(dim=1)
         distances = (squares - 2 * queries @ self.keys.T).clamp_min(0)
         nearest, found = distances.topk(min(self.known.k, len(self.keys)), largest=False)
@@ -104,14 +104,14 @@ class _NeighboursModule(nn.Module):
 Mix = Literal["probabilities", "logits"]
 
 Groups = Mapping[str, Layers]
-"""Arrays by group: those of a network, or others that a predictor needs."""
+"""Arrays by group: of a network, or other arrays of a predictor."""
 
 Build = Callable[[Layers], nn.Module]
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The arrays of each network of the run's architecture, others, and what else, as JSON holds it."""
+    """The arrays of each network, other arrays, and settings in JSON values."""
 
     networks: Groups
     others: Groups = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Predictor(ABC):
     @property
     @abstractmethod
     def parts(self) -> Parts:
-        """What a file holds of it, for `from_parts`."""
+        """The contents of its file, for `from_parts`."""
 
     @abstractmethod
     def outputs(self, passes: Passes) -> Tensor:
@@ -134,19 +134,19 @@ class Predictor(ABC):
 
     @abstractmethod
     def module(self, build: Build) -> nn.Module:
-        """Return the same as a module, which maps inputs to what `outputs` returns, up to rounding.
+        """Return a module from inputs to `outputs`, equal up to rounding.
 
-        `build` makes a new network with arrays of its own.
+        `build` makes a new network with given arrays.
         """
 
     @classmethod
     @abstractmethod
     def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Predictor":
-        """Return the predictor of these arrays, of networks and others, and these settings."""
+        """Return the predictor with these arrays and settings."""
 
     @staticmethod
     def of_kind(kind: str, groups: Groups, settings: Mapping[str, Any]) -> "Predictor":
-        """Return the predictor of a kind; see `from_parts`. An unknown kind raises a `ConfigError`."""
+        """Return the predictor of a kind; raise a `ConfigError` if the kind is unknown. See `from_parts`."""
         if kind not in PREDICTORS:
             raise unknown("kind of predictor", kind, PREDICTORS)
         return PREDICTORS[kind].from_parts(groups, settings)
@@ -209,14 +209,14 @@ class Weighted(Predictor):
 
 @dataclass(frozen=True)
 class Mixed(Predictor):
-    """A mixture of members, each of one network or of several views; see `fda_flower.aggregation.Mixture`.
+    """A mixture of members, each with one network or several views; see `fda_flower.aggregation.Mixture`.
 
     Attributes
     ----------
     mixture : Mixture
         Weights and temperatures.
     models : Mapping[str, Sequence of Layers]
-        By member with a weight: the network of all labels, then those of the views without a fold.
+        For each member with a weight, the network of all labels, then the networks without a fold.
     prior : Sequence of NDArray
         Outputs of the member `PRIOR` by view, each of shape ``(1, C)``; used if it has a weight.
     """
@@ -228,7 +228,7 @@ class Mixed(Predictor):
 
     @property
     def parts(self) -> Parts:
-        """The networks, ``MEMBER/VIEW``, the prior's outputs by view, and how they are mixed."""
+        """The networks, ``MEMBER/VIEW``, the prior's outputs by view, and the mixture."""
         models = self.models.items()
         networks = {f"{member}/{i}": layers for member, views in models for i, layers in enumerate(views)}
         prior = {str(view): outputs for view, outputs in enumerate(self.prior)}
@@ -281,11 +281,11 @@ class Neighbours(Predictor):
     keys, labels : NDArray
         Features of the known samples, float64, shape ``(n, features)``, and their classes.
     k, scale : int, float
-        Neighbours to ask, and the scale of the kernel.
+        Number of neighbours, and the scale of the kernel.
     weight : float
         ``λ``; at 0 the network predicts alone.
     mix : {"probabilities", "logits"}
-        What is mixed; see `fda_flower.aggregation.mixed_scores`.
+        The quantity that is mixed; see `fda_flower.aggregation.mixed_scores`.
     """
 
     layers: Layers
@@ -299,7 +299,7 @@ class Neighbours(Predictor):
 
     @property
     def parts(self) -> Parts:
-        """The network, the known samples, and how many neighbours count how much."""
+        """The network, the known samples and the settings."""
         settings = {"k": self.k, "scale": self.scale, "weight": self.weight, "mix": self.mix}
         known = {"keys": self.keys, "labels": self.labels}
         return Parts({"network": self.layers}, {"known": known}, settings)
@@ -308,7 +308,7 @@ class Neighbours(Predictor):
         """Return the mixed scores."""
         outputs, near = self.seen(passes)
         if not self.weight:
-            # The float64 scores of the network alone have other bits than its outputs.
+            # Mixed float64 scores would have other bits.
             return outputs
         mixed = mixed_scores(outputs.cpu().numpy(), near, self.weight, self.mix)
         return torch.from_numpy(mixed).to(outputs.device)
@@ -324,7 +324,7 @@ class Neighbours(Predictor):
         return _NeighboursModule(network, self) if self.weight else network
 
     def near(self, classes: int, queries: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Return the probabilities of the queries' neighbours; by default of each key's among the others."""
+        """Return the neighbours' probabilities for queries, by default for each key among the others."""
         from sklearn.neighbors import NearestNeighbors
 
         search = NearestNeighbors(algorithm="brute").fit(self.keys)
@@ -341,4 +341,4 @@ class Neighbours(Predictor):
 
 
 PREDICTORS: dict[str, type[Predictor]] = {kind.kind: kind for kind in (Single, Weighted, Mixed, Neighbours)}
-"""The predictors by kind. A new one is a class and its name here."""
+"""The predictors by kind. Add one with a class and its name here."""

@@ -1,3 +1,3 @@
-"""What defines a run: its settings, its method, and what that needs; what it leaves."""
+"""A run: its settings, its method and the method's needs, its network and its model folder."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""What defines a run, checked whole before anything is trained."""
+"""The configuration of a run, checked in full before training."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from fda_flower.strategies import DomainAdaptationStrategy
 
 BATCHES = {"even": ("even", "even"), "fixed": ("drop-last", "keep-last")}
-"""How sources and the target cut their samples into batches, by the words of the setting."""
+"""The batch rules of sources and target, by the setting's value."""
 
 AMOUNTS = ("target_samples", "source_samples", "test_samples")
-"""The settings that are numbers of samples."""
+"""Settings that are numbers of samples."""
 
 LINEAR = "logistic"
-"""The network that is nothing but a linear layer."""
+"""The network that is only a linear layer."""
 
 NAMED: Mapping[str, Callable[[], Iterable[str]]] = {
     "method": method_names,
@@ -48,14 +48,14 @@ NAMED: Mapping[str, Callable[[], Iterable[str]]] = {
     "partition": lambda: PARTITIONS,
     "model": lambda: MODELS,
 }
-"""The settings that are names, and what they may be: written in whatever case."""
+"""Settings that are names, and the valid names; case does not matter."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(RunSettings):
-    """One method on one federation with one seed, or a `ConfigError` that names what cannot work.
+    """One method on one federation with one seed; an invalid combination raises a `ConfigError`.
 
-    Every setting may be given as text too, as a command line or Flower's configuration has it.
+    Every setting may also be given as text, as on the command line or in Flower's configuration.
     """
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class RunConfig(RunSettings):
         # Building these validates their fields.
         _ = self.source_training, self.target_training
         self._check_privacy()
-        # From here on heavy modules are loaded.
+        # The checks below load heavy modules.
         self._check_model()
         self._check_method()
 
@@ -125,7 +125,7 @@ class RunConfig(RunSettings):
 
     @property
     def _fitting_model(self) -> str:
-        """The network for the data; a method that trains a linear layer alone takes no random body."""
+        """Choose the network for the data; a method that trains only a linear layer takes no random body."""
         fits = self.data.fitting_model
         return fits if self.entry.train is None or is_pretrained(fits, {}) else LINEAR
 
@@ -226,7 +226,7 @@ class RunConfig(RunSettings):
         self._set("beta", beta)
 
     def check_samples(self, role: str, who: str, samples: int) -> None:
-        """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
+        """Raise a `ConfigError` if a client of a role has too few samples for the method."""
         training = self.target_training if role == "target" else self.source_training
         self.strategy.check_samples(role, who, samples, training.batch_size)
 
@@ -244,12 +244,12 @@ class RunConfig(RunSettings):
 
     @cached_property
     def strategy(self) -> "DomainAdaptationStrategy":
-        """The method's strategy, to be asked; a run builds one of its own."""
+        """The method's strategy, for questions about it; a run builds its own."""
         return self.entry.build(**self.strategy_options())
 
     @property
     def entry(self) -> Method:
-        """The method, from its table."""
+        """The method's entry in its table."""
         return of_every_site(self.method) if self.every_site else find_method(self.method)
 
     @property
@@ -259,7 +259,7 @@ class RunConfig(RunSettings):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What the method needs with its options, names of `fda_flower.runs.needs.NEEDS`."""
+        """The method's needs with its options, names of `fda_flower.runs.needs.NEEDS`."""
         return (*self.entry.needs, *self.strategy.needs)
 
     @property
@@ -269,17 +269,17 @@ class RunConfig(RunSettings):
 
     @property
     def headline(self) -> str:
-        """The figure that the run is judged by, a name of `fda_flower.metrics.METRICS`."""
+        """The figure by which the run is judged, a name of `fda_flower.metrics.METRICS`."""
         return headline_metric(self.metric, regression=self.regression)
 
     @property
     def all_rounds(self) -> int:
-        """The rounds of a run, the warm-up rounds among them."""
+        """The number of rounds, including warm-up rounds."""
         return self.rounds + self.strategy.warmup_rounds
 
     @cached_property
     def data(self) -> DataSpec:
-        """What defines the federation's data."""
+        """The definition of the federation's data."""
         own: dict[str, Any] = {each.name: getattr(self, each.name, None) for each in fields(DataSpec)}
         own["num_sources"] = self.sources
         if self.entry.all_target_labels:
@@ -290,17 +290,17 @@ class RunConfig(RunSettings):
 
     @property
     def held_out(self) -> HeldOut | None:
-        """What is held out to choose by; None for nothing."""
+        """The labels held out for validation; None for none."""
         return read_validation(self.validation)
 
     @cached_property
     def privacy(self) -> PrivacySettings:
-        """What makes the clients' replies private."""
+        """The privacy of the clients' replies."""
         return PrivacySettings(**{each.name: getattr(self, each.name) for each in fields(PrivacySettings)})
 
     @property
     def trained(self) -> Train:
-        """What of the network is trained."""
+        """The part of the network that is trained."""
         if self.entry.train is not None:
             return Train.read(self.entry.train)
         if self.train != AUTO:
@@ -328,14 +328,14 @@ class RunConfig(RunSettings):
         return replace(self.source_training, **{n: v for n, v in own.items() if v is not None})
 
     def training_epochs(self, labels: int, ran: int | None = None) -> dict[str, int]:
-        """Return the epochs that a source and a target of `labels` samples train in a run of `ran` rounds."""
+        """Return the epochs of a source, and of a target with `labels` samples, in a run of `ran` rounds."""
         strategy = self.strategy
         epochs = {"source": self.source_training.epochs, "target": self.target_training.epochs}
         rounds = self.rounds if ran is None else ran - strategy.warmup_rounds
         return strategy.training_epochs(rounds, strategy.warmup_rounds, epochs, labels)
 
     def settings(self) -> dict[str, Any]:
-        """Return all settings by name, as JSON can hold them; the data folder is absolute."""
+        """Return all settings by name, as JSON values; the data folder is absolute."""
         values = {
             name: dict(value) if name in OPTION_FIELDS else value for name, value in asdict(self).items()
         }
@@ -343,10 +343,10 @@ class RunConfig(RunSettings):
         return values | {"data_dir": folder}
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what makes two runs the same, as JSON: everything but how long and where they run.
+        """Return the identity of a run, as JSON values: all but its length and its place.
 
-        The metric counts where labels held out choose by it; a mean of the sources that is not given is the
-        method's; a limit of samples is its number, since where there are as many, the bits are the same.
+        The metric counts if labels held out choose by it. An unset mean of the sources is the method's. A
+        limit of samples counts as a number, since a data set of that size gives the same bits.
         """
         values = self.settings()
         for name in AMOUNTS:
@@ -356,12 +356,12 @@ class RunConfig(RunSettings):
         return found | ({} if self.validation is None else {"metric": self.headline})
 
     def to_flower(self) -> dict[str, Any]:
-        """Return the same as a run configuration of Flower's: text and numbers by kebab-case names."""
+        """Return the settings as a Flower run configuration: text and numbers by kebab-case names."""
         return {each.key: as_flower(getattr(self, each.name)) for each in SETTINGS}
 
     @classmethod
     def from_flower(cls, config: Mapping[str, Any]) -> "RunConfig":
-        """Read a run configuration of Flower's; unknown keys are ignored."""
+        """Read a Flower run configuration; ignore unknown keys."""
         known = {key.replace("-", "_"): value for key, value in config.items()}
         given: dict[str, Any] = {
             each.name: None if known[each.name] == "" else known[each.name]
@@ -372,7 +372,7 @@ class RunConfig(RunSettings):
 
 
 def parse_beta(text: str) -> float | tuple[float, ...]:
-    """``"0.5"``, or ``"0.2,0.3,0.5"`` with one for each source."""
+    """Parse ``"0.5"``, or ``"0.2,0.3,0.5"`` with one number per source."""
     try:
         values = tuple(float(part) for part in text.split(","))
     except ValueError:

@@ -1,7 +1,7 @@
-"""The one table of methods: a strategy, the client of each role, and how the method is called.
+"""The table of methods: a strategy, and the client of each role.
 
-Strategies and clients are named, not imported: only the method that runs is loaded. A second table has the
-centralised references, which are no federated methods: they need the data in one place.
+Strategies and clients are named, not imported: only the method that runs is loaded. A second table holds the
+centralised references, which need the data in one place.
 """
 
 import inspect
@@ -31,26 +31,26 @@ class Method:
     strategy : str or type
         Its `DomainAdaptationStrategy`: the class, or ``"module:Class"``.
     options : Mapping
-        Keyword arguments of the strategy that make it this method.
+        Keyword arguments of the strategy for this method.
     target, source : str or type
         The `DomainClient` that the target and each source run: the class, or ``"module:Class"``.
     all_target_labels : bool
-        Whether the target trains on all its training samples, whatever number is labelled.
+        Whether the target trains on all its training samples, regardless of `target_samples`.
     ensemble : bool
         Whether several models make its predictions; reports mark it.
     single : str, optional
-        The option with which one model makes them. Default: it has none.
+        The option with which one model predicts, if there is one.
     needs : tuple of str
-        What it needs of the data and the network; see `fda_flower.runs.needs.NEEDS`.
+        Requirements on the data and the network; see `fda_flower.runs.needs.NEEDS`.
     train : str, optional
-        What it trains of every network, as a word of `fda_flower.models.Train`. Default: what the run says.
+        The part of every network that it trains, a word of `fda_flower.models.Train`. Default: the run's.
     every_site : tuple, optional
-        Strategy and client where every site is a target, in the same forms. Default: it has none.
+        Strategy and client where every site is a target, if it can be run so.
     rounds : int, optional
-        The rounds that it has, whatever the run says. Default: as many as the run says.
+        A fixed number of rounds. Default: the run's.
     centralised : bool
-        Whether it needs all data in one place, has no clients, and is a
-        `fda_flower.experiments.references.Reference`; reports mark it.
+        Whether it is a `fda_flower.experiments.references.Reference`: it has no clients, and needs all data
+        in one place. Reports mark it.
     """
 
     label: str
@@ -90,15 +90,15 @@ class Method:
 
     @property
     def variants(self) -> Mapping[str, Mapping[str, Any]]:
-        """Its strategy's options by variant; see `DomainAdaptationStrategy.variants`."""
+        """The strategy's options by variant; see `DomainAdaptationStrategy.variants`."""
         return self.strategy_class.variants
 
     def is_ensemble(self, options: Mapping[str, Any]) -> bool:
-        """Whether several models make its predictions with these options of its strategy."""
+        """Return whether several models predict, given the strategy's options."""
         return self.ensemble and not (self.single and options.get(self.single))
 
     def takes(self, option: str) -> bool:
-        """Whether its strategy has an option of this name."""
+        """Return whether the strategy has an option of this name."""
         return option.replace("-", "_") in inspect.signature(self.strategy_class).parameters
 
 
@@ -110,7 +110,7 @@ def _ours(
     clients: Sequence[str] = ("client:TargetClient", "client:SourceClient"),
     **more: Any,
 ) -> Method:
-    """Declare a method; a target of its own is called as the strategy is, with ``Target`` at the end."""
+    """Declare a method; its own target client, if any, is named as the strategy with ``Target`` appended."""
     target, source = (f"fda_flower.clients.{each}" for each in clients)
     if own_target:
         target = f"fda_flower.clients.{strategy}Target"
@@ -253,10 +253,10 @@ METHODS: Registry[Method] = Registry(
         ),
     },
 )
-"""The methods by name. A new one is a strategy in a file of its own, and one line here."""
+"""The methods by name. Add one with a strategy in a new file and a line here."""
 
 PREFIX = "central:"
-"""Begins the name of a centralised reference where a method is chosen."""
+"""Prefix of the names of centralised references."""
 
 
 def _central(label: str, summary: str, reference: str, *needs: str) -> Method:
@@ -279,11 +279,11 @@ CENTRAL: Registry[Method] = Registry(
         "mme": _central("MME", "S+T, minimax entropy", "MinimaxEntropy", "classes", *BODY, "unlabelled"),
     },
 )
-"""The centralised references by their names without `PREFIX`. A new one is a class and one line here."""
+"""The centralised references by name without `PREFIX`. Add one with a class and a line here."""
 
 
 OF_FLOWER = "flower:"
-"""Begins the name of a strategy of Flower's where a method is chosen."""
+"""Prefix of the names of Flower's strategies."""
 
 FLOWER: Mapping[str, Method] = {
     rule: Method(f"{rule} (Flower)", summary, f"fda_flower.experiments.flower_strategies:Flower{rule}")
@@ -296,19 +296,19 @@ FLOWER: Mapping[str, Method] = {
         "Bulyan": "a trimmed mean of the clients that Multi-Krum selects",
     }.items()
 }
-"""Flower's own strategies by their names without `OF_FLOWER`: all clients alike, the target among them."""
+"""Flower's strategies by name without `OF_FLOWER`; they treat the target like any client."""
 
 FAMILIES: Mapping[str, Mapping[str, Method]] = {"": METHODS, PREFIX: CENTRAL, OF_FLOWER: FLOWER}
-"""The tables of all that can be run, by the beginning of the names."""
+"""All tables of methods, by the prefix of their names."""
 
 
 def method_names() -> list[str]:
-    """Return the names of all methods, centralised references, and strategies of Flower's."""
+    """Return the names of all methods, centralised references and Flower strategies."""
     return [f"{prefix}{name}" for prefix, family in FAMILIES.items() for name in family]
 
 
 def find_method(name: str) -> Method:
-    """Return the method of a name, from any of `FAMILIES`; raise a `ConfigError` if there is none."""
+    """Return a method by name, from any of `FAMILIES`; raise a `ConfigError` if there is none."""
     for prefix, family in FAMILIES.items():
         own = name.removeprefix(prefix)
         if name.startswith(prefix) and own in family:
@@ -317,7 +317,7 @@ def find_method(name: str) -> Method:
 
 
 def of_every_site(name: str) -> Method:
-    """Return a method as it is where every site is a target; raise a `ConfigError` if it cannot be."""
+    """Return the form of a method in which every site is a target; raise a `ConfigError` if it has none."""
     method = find_method(name)
     if method.every_site is None:
         others = [each for each in method_names() if find_method(each).every_site]
@@ -332,7 +332,7 @@ def of_every_site(name: str) -> Method:
 
 
 def check_federated(name: str) -> None:
-    """Raise a `ConfigError` if a name is a centralised reference's, where clients have to train."""
+    """Raise a `ConfigError` if a name is a centralised reference, which has no clients."""
     if find_method(name).centralised:
         message = f"method '{name}' needs all data in one place"
         remedy = "run it with --engine local, or choose another method"

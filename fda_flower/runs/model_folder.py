@@ -1,4 +1,4 @@
-"""The model in a run's folder: what the target uses or, where the target keeps that, what the server has."""
+"""The model in a run's folder: the target's or, if the target keeps it private, the server's."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -28,10 +28,10 @@ from fda_flower.runs.network import body_of, make_model
 from fda_flower.wire.protocol import FROZEN
 
 CLIENTS = "clients"
-"""The folder in that of a simulated run in which each client has one of its own."""
+"""The subfolder of a simulated run with one folder per client."""
 
 DATA = "data"
-"""The entry of ``config.json`` with the form of the data, as the nodes report it."""
+"""The entry of ``config.json`` with the form of the data, as reported by the nodes."""
 
 
 def publisher(
@@ -42,10 +42,10 @@ def publisher(
     network: nn.Module,
     prototypes: float | None = None,
 ) -> Callable[[Predictor, int], None]:
-    """Return a function that writes what the target `name` predicts with, after a round, to a folder.
+    """Return a function that writes the predictor of the target `name` to a folder after a round.
 
-    `network` has what is frozen, which the predictors' arrays lack; `prototypes` is the temperature of a head
-    of prototypes that replaces the network's, if one does.
+    `network` holds the frozen arrays, which predictors lack. `prototypes` is the temperature of the prototype
+    head, if the run has one.
     """
     domain = site.domains[name]
     of_columns = isinstance(domain.preparation, TablePreparation)
@@ -70,7 +70,7 @@ def publisher(
 def write_global_model(path: Path, config: RunConfig) -> None:
     """Write the global models of the last and the chosen round, unless the target has written its own.
 
-    They have no `preparation`: how a site's samples become inputs never leaves the site.
+    They have no `preparation`, which never leaves a site.
     """
     for name, folder in ((CHECKPOINT, path), (CHOSEN, path / CHOSEN_MODEL)):
         if not (path / name).exists():
@@ -101,7 +101,7 @@ def _settings_of(run: Path) -> dict[str, Any]:
 
 
 def has_ended(run: Path) -> bool:
-    """Whether a run has stopped early, as its patience says."""
+    """Return whether a run has stopped early."""
     try:
         settings = _settings_of(run)
     except (OSError, ValueError, KeyError):
@@ -110,7 +110,7 @@ def has_ended(run: Path) -> bool:
 
 
 def run_of(folder: Path) -> Path:
-    """Return the folder of the run whose model a folder holds."""
+    """Return the run's folder for a folder with its model."""
     if folder.name == CHOSEN_MODEL:
         return folder.parent
     above = folder.absolute().parent
@@ -120,9 +120,9 @@ def run_of(folder: Path) -> Path:
 def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> NewSamples:
     """Return the test set on which a run's target has evaluated its model.
 
-    `run` is the run's folder, or one in it: with the model that validation has chosen, or the model of a site
-    where every site is a target. `data_dir` is where the data are now, if they have moved. A `ConfigError`
-    says why they cannot be had.
+    `run` is the run's folder, or a folder in it: of the chosen model or, where every site is a target, of a
+    site's model. `data_dir` is the data's folder if it has moved. Raise a `ConfigError` if the data cannot be
+    loaded.
     """
     try:
         settings = _settings_of(run_of(run))
@@ -146,7 +146,7 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
 
     @contextmanager
     def drawing() -> Iterator[torch.Generator]:
-        # As the target's client draws the noise of its test set.
+        # The same noise as in the run.
         yield torch.Generator().manual_seed(derive_seed(config.seed, "test", model.about.round, name))
 
     names = {"sample": list(map(str, range(len(test))))}

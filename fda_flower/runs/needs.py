@@ -1,4 +1,4 @@
-"""What a method needs of the data and the network, checked before anything is trained."""
+"""Requirements of methods on the data and the network, checked before training."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from fda_flower.models.parts import batch_norm_names, has_body, head_of
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a run before training.
+    """The facts about a run that are known before training.
 
-    `unlabelled` is None if the target does not say; `on_features` tells whether a frozen front, which
-    `model` lacks, makes features first.
+    `unlabelled` is None if the target does not report it. `on_features` is true if a frozen front, which is
+    not part of `model`, computes features first.
     """
 
     model: nn.Module
@@ -27,7 +27,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Need:
-    """Something that a method needs: its name, whether a run has it, and what to do if not."""
+    """A requirement: its name, whether a run meets it, and the remedy if not."""
 
     what: str
     is_met: Callable[[Facts], bool]
@@ -87,11 +87,11 @@ NEEDS: dict[str, Need] = {
         "at least two sources", lambda facts: facts.sources > 1, "there is {sources}: add a source"
     ),
 }
-"""The needs by name, as `Method.needs` names them."""
+"""The requirements by name, for `Method.needs`."""
 
 
 def check_needs(method: str, needs: Iterable[str], facts: Facts) -> None:
-    """Raise a `ConfigError` that names method, need and remedy if a run lacks what its method needs."""
+    """Raise a `ConfigError` that names method, need and remedy if a run misses a requirement."""
     for name in needs:
         need = NEEDS[name]
         if not need.is_met(facts):

@@ -1,4 +1,4 @@
-"""A run's initial network, and the data as its clients train on them: features where its front is frozen."""
+"""A run's initial network and its clients' data, which are features if the network's front is frozen."""
 
 import copy
 from functools import lru_cache
@@ -22,14 +22,14 @@ from fda_flower.runs.config import RunConfig
 
 
 def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Return the initial global model, for features if its front is frozen; it is the same at all sites."""
+    """Return the initial global model, without its frozen front; it is the same at all sites."""
     if config.trained.what == "all":
         return _build(config.model, _options(config), shape, classes, config.seed)
     return copy.deepcopy(_parts(config, shape, classes).end)
 
 
 def front_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module | None:
-    """Return what of a run's network makes features of samples, if anything does."""
+    """Return the frozen front of a run's network, which computes features, or None."""
     return None if config.trained.what == "all" else _parts(config, shape, classes).front
 
 
@@ -41,7 +41,7 @@ def _parts(config: RunConfig, shape: tuple[int, ...], classes: int) -> Split:
 def _split(
     name: str, options: Pairs, shape: tuple[int, ...], classes: int, seed: int, trained: Train
 ) -> Split:
-    """Return a network in two, which the runs of many methods share."""
+    """Return a network cut in two; runs of many methods share it."""
     network = _build(name, options, shape, classes, seed)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(derive_seed(seed, "adapters"))
@@ -57,15 +57,15 @@ def _options(config: RunConfig) -> Pairs:
 
 
 def digest_of_frozen(config: RunConfig, shape: tuple[int, ...], classes: int, model: nn.Module) -> str:
-    """Return a digest of what is frozen in a run's network; empty for nothing."""
+    """Return a digest of the frozen part of a run's network; empty if there is none."""
     body, frozen = body_of(config, shape, classes)[0], frozen_digest(model)
     return checksum({"body": body, "frozen": frozen}, {}) if body else frozen
 
 
 def body_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> tuple[str, Layers]:
-    """Return a digest of what makes features in a run, and its arrays for the model's folder, if any.
+    """Return a digest of a run's frozen front, and its arrays for the model's folder, if any.
 
-    A network that reads text needs its package anyway, which has the arrays.
+    A network that reads text needs its package, which holds the arrays.
     """
     front = front_of(config, shape, classes)
     if front is None:
@@ -85,10 +85,10 @@ _stores = lru_cache(maxsize=2)(FeatureStore.of)
 def site_data(
     config: RunConfig, name: str, shared: Path | None = None, folder: Path | None = None
 ) -> FederatedDataset:
-    """Return the data of a site, as its client trains on them.
+    """Return a site's data in the form that its client trains on.
 
-    `shared` is a file with the data of all clients; `folder` is where a site keeps features, by default in
-    this account's cache.
+    `shared` is a file with the data of all clients; `folder` holds the site's features, by default in this
+    account's cache.
     """
     if shared is not None:
         return shared_domain(shared, name)
@@ -96,7 +96,7 @@ def site_data(
 
 
 def all_data(config: RunConfig) -> FederatedDataset:
-    """Return the data of all clients, as they train on them."""
+    """Return the data of all clients, in the form that they train on."""
     return _as_features(config, load_federation(config.data), None)
 
 

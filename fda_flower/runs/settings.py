@@ -1,4 +1,4 @@
-"""Settings that are declared once: fields of a dataclass from which everything else about them follows."""
+"""The settings of a run, declared once: the command line, Flower's configuration and the guide follow."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from fda_flower.metrics import METRICS
 
 OptionPairs = tuple[tuple[str, Any], ...]
 Options = Mapping[str, Any] | OptionPairs
-"""Options by name of a data set, a method, ...; as text ``"angle=45 invert=false"``."""
+"""Options of a data set, a method, ... by name; as text ``"angle=45 invert=false"``."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Setting:
     Attributes
     ----------
     group, help : str
-        Its heading in ``--help`` and in the guide, and one line of explanation.
+        Its heading in ``--help`` and in the guide, and a one-line explanation.
     shown : str
-        The default in words, where the value does not tell it.
+        The default in words, if its value does not explain it.
     flag, envvar : str
-        Its name on the command line, if it is not the field's in kebab case, and an environment variable that
-        the command line reads.
+        Its name on the command line, if other than the field's in kebab case, and its environment variable
+        there.
     defines_run : bool
         Whether two runs that differ in it are different runs.
     strategy : bool
@@ -59,7 +59,7 @@ class Setting:
 
     @property
     def option(self) -> str:
-        """Its name on the command line, where each of several options is given by itself."""
+        """Its name on the command line, in the singular for options, which are given one by one."""
         return f"--{self.flag or (self.key.removesuffix('s') if self.has_options else self.key)}"
 
     @property
@@ -69,7 +69,7 @@ class Setting:
 
     @property
     def optional(self) -> bool:
-        """Whether it may be None; in Flower's configuration that is empty text."""
+        """Whether it may be None, which is empty text in Flower's configuration."""
         return type(None) in get_args(self.hint)
 
     def check(self, value: Any) -> None:
@@ -83,7 +83,7 @@ class Setting:
 
     @property
     def plain(self) -> bool:
-        """Whether it is a number or text, and nothing else."""
+        """Whether it is only a number or text."""
         return self.hint in (int, float, str, bool, int | None, float | None, str | None)
 
 
@@ -100,7 +100,7 @@ def settings_of(cls: type[Any]) -> tuple[Setting, ...]:
 
 
 def as_flower(value: Any) -> Any:
-    """Return a setting's value as Flower's configuration takes it: text, a number or a truth value."""
+    """Return a setting's value for Flower's configuration: text, a number or a truth value."""
     if value is None:
         return ""
     if not isinstance(value, tuple):
@@ -111,7 +111,7 @@ def as_flower(value: Any) -> Any:
 
 
 def command_options(settings: Iterable[Setting], values: Mapping[str, Any]) -> list[str]:
-    """Return the words of a command line that give settings the values that are not the default."""
+    """Return the command-line options of the settings that differ from their defaults."""
     words = []
     for each in settings:
         value = values[each.name]
@@ -129,14 +129,14 @@ def command_options(settings: Iterable[Setting], values: Mapping[str, Any]) -> l
 
 
 def flower_table(settings: Iterable[Setting]) -> str:
-    """Return what ``[tool.flwr.app.config]`` of ``pyproject.toml`` holds: the default of each setting."""
+    """Return ``[tool.flwr.app.config]`` of ``pyproject.toml``: the default of each setting."""
     of_server_app = {"output": "", "resume": False}
     table = {**{each.key: as_flower(each.default) for each in settings}, **of_server_app}
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
 
 
 def markdown_table(settings: Iterable[Setting]) -> str:
-    """Return a Markdown table of settings, as the guide has it."""
+    """Return the guide's Markdown table of settings."""
     rows = [("command line", "Flower", "default", "meaning", "defines the run"), ("---",) * 5]
     for group, members in groupby(settings, lambda each: each.group):
         rows.append((f"**{group}**", "", "", "", ""))
@@ -154,7 +154,7 @@ _limit = partial(setting, "Limits", strategy=True)
 _TIME = {"seconds": True, "defines_run": False}
 
 AUTO = "auto"
-"""The word for the network that fits the data set."""
+"""The name that stands for the network that fits the data set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,4 +341,4 @@ SETTINGS = settings_of(RunSettings)
 """The settings of a run, in the order of the fields."""
 
 OPTION_FIELDS = tuple(each.name for each in SETTINGS if each.has_options)
-"""The fields that hold options by name."""
+"""The settings that hold options by name."""

@@ -75,8 +75,8 @@ def test_noise_is_drawn_as_in_the_run(digits_run):
     assert f"accuracy: {100 * recorded['accuracy']:.1f}%" in fda("evaluate", digits_run)
     assert "450 predictions" in fda("predict", digits_run, "--data-dir", ".", "--output", "a/b.csv")
     assert rows_of("a/b.csv")[0]["sample"] == "0"
-    assert "no columns" in fda("predict", digits_run, "--csv", "new.csv")
-    assert "no images" in fda("predict", digits_run, "--images", ".")
+    assert "no named columns" in fda("predict", digits_run, "--csv", "new.csv")
+    assert "no named images" in fda("predict", digits_run, "--images", ".")
 
 
 def test_images_are_predicted_by_file_and_judged_by_folder(image_run):
@@ -126,7 +126,7 @@ def test_a_run_that_is_not_finished_or_a_model_of_the_server_is_said(table_run):
     said = fda("export", "server", "--format", "state-dict")
     assert "The run is not finished: the model is from round 1 of 2." in said
     Path("new.csv").write_text("age,height\n1,2\n")
-    assert "which stays at the target: predict there" in fda("predict", "server", "--csv", "new.csv")
+    assert "stays at the target: predict there" in fda("predict", "server", "--csv", "new.csv")
     said = fda("export", table_run, "--format", "state-dict")
     assert "Input: rows of 2 features, standardised" in said
     assert "Written to model.pt" in said

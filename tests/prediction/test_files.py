@@ -136,7 +136,7 @@ def test_without_a_model_the_error_says_why(tmp_path):
     write_model(tmp_path / "va-12", ABOUT, Single(LAYERS))
     refused(tmp_path, "va-12")
     (tmp_path / "checkpoint").touch()
-    refused(tmp_path, "go on with --resume")
+    refused(tmp_path, "add --resume")
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):

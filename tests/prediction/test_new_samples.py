@@ -44,7 +44,7 @@ def test_a_file_like_the_runs_own_is_predicted_without_a_word(patients_run, tmp_
         ("größe;sex\n1,5;x\n", "line 2, column 'sex'", "the model knows f, m"),
         ("größe;sex\nmuch;f\n", "line 2, column 'größe'", "fix it"),
         ("größe;sex;risk\n1;f;high\n", "line 2, column 'risk'", ""),
-        ('age,height\n1,"1,5"\n', "line 2, column 'height'", "write a point, as in the tables"),
+        ('age,height\n1,"1,5"\n', "line 2, column 'height'", "write a point, as in the training"),
         ("age,height\n1,?\n", "line 2, column 'height'", "train with missing=mean"),
     ],
 )
