@@ -144,5 +144,6 @@ def test_only_the_lines_that_the_documentation_shows_were_changed(folder, origin
     assert sum(line[0] == "+" for line in diff) == lines
     assert sum(line[0] == "-" for line in diff) <= lines
     if folder == "plugin-message-api":
-        text = (ROOT / "docs" / "plug-in.md").read_text(encoding="utf-8")
+        pages = (ROOT / "docs" / "plug-in.md", ROOT / "examples" / folder / "README.md")
+        text = "".join(page.read_text(encoding="utf-8") for page in pages)
         assert [line for line in diff if f"\n{line[0]}{line[2:]}\n" not in text] == []

@@ -1,4 +1,4 @@
-"""What docs/data.md and docs/own-data.md add works: in a copy of this package, in a package of its own."""
+"""What docs/own-data.md adds works: in a copy of this package, in a package of its own."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import fda_flower
 pytestmark = pytest.mark.slow
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("data.md", "own-data.md"))
+PAGES = (DOCS / "own-data.md").read_text(encoding="utf-8")
 FDA = "from fda_flower.cli import main; main()"
 SMALL = ["--dataset-option", "test_share=0.5", "--target-samples", "20%", "--rounds", "2", "--output", "out"]
 
