@@ -50,11 +50,11 @@ RATIO = 1 / 20
 
 
 def warn_if_stuck(records: Sequence[Mapping[str, Any]]) -> None:
-    """Warn in the round that is the first at the end of `ROUNDS` slow ones in a row.
+    """Warn in the first round that ends `ROUNDS` slow ones in a row.
 
-    FedGP's step is a mean of the target's update and its projections, none of which is longer. A round is
-    slow if the norm of the target's update is below `RATIO` of the median of the sources' norms. `records`
-    are of all rounds up to the current one, also those before a resume.
+    FedGP's step is a mean of the target's update and its projections, and no projection is longer than the
+    update. A round is slow if the norm of the target's update is below `RATIO` of the median of the sources'
+    norms. `records` holds all rounds up to the current one, including those before a resume.
     """
     slow = [_is_slow(record) for record in records]
     rows = [all(slow[end - ROUNDS : end]) for end in range(ROUNDS, len(slow) + 1)]
@@ -84,25 +84,25 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
     ----------
     beta : float, sequence or mapping
         β in [0, 1], the weight of a source against the target (0 is Target Only). With `auto` it is the
-        fallback for rounds in which it cannot be estimated.
+        fallback for rounds where β cannot be estimated.
     auto : bool
         Estimate β of each source every round from the target's batch updates (equation 3).
     batch_update_encoding : {"norms", "sketch", "full"}
         How the target encodes its batch updates for the estimate.
     estimate_at : {"training", "start"}
         With `auto`: estimate β from the updates and the target's batch updates, or from gradients that all
-        clients take at the global model before they train, which costs each a pass over its samples.
+        clients compute at the global model before training, at the cost of a pass over their samples.
     gradient_encoding : {"sketch", "full"}
         How clients encode these gradients, with ``estimate_at="start"``.
     sketch_size : int
-        Number of buckets of a sketch, whose seed is the round's number.
+        Number of buckets of a sketch; the round's number is its seed.
     source_weights : {"examples", "uniform"}
         α, the weights among the sources.
     aggregate_on : {"server", "target"}
         Who aggregates the updates. With ``"target"`` the server forwards the sources' models to the target,
-        which trains, aggregates, and returns the new model: the server sees neither β nor the target's update
-        or batch updates (Section C.1). The target's app needs the mod
-        `fda_flower.clients.aggregate_on_target`, which `fda_flower.clients.serve` has.
+        which trains, aggregates, and returns the new model. The server then sees neither β nor the target's
+        update or batch updates (Section C.1). The target's app needs the mod
+        `fda_flower.clients.aggregate_on_target`; `fda_flower.clients.serve` includes it.
     """
 
     beta: Beta = 0.5
@@ -115,7 +115,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
     aggregate_on: Literal["server", "target"] = "server"
 
     weighs_by: ClassVar[Literal["beta", "weight"]] = "beta"
-    """The field of a source's record that holds β, or its joint weight."""
+    """The field of a source's record for β, or for its joint weight."""
 
     @abstractmethod
     def rule(self) -> AdaptiveRule:
@@ -138,12 +138,12 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
 
     @property
     def asks_again(self) -> bool:  # type: ignore[override]
-        """Whether the target trains after the sources, and aggregates."""
+        """Whether the target trains after the sources and aggregates."""
         return self.aggregate_on == "target"
 
     @property
     def trains(self) -> frozenset[str]:  # type: ignore[override]
-        """The roles that are asked to train first."""
+        """The roles that train first."""
         return frozenset({"source"} if self.asks_again else {"source", "target"})
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
@@ -153,7 +153,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             self._betas = dict(zip(domains, betas_of(self.beta, domains).tolist(), strict=True))
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
-        """Raise a `ConfigError` if a client has fewer than the two batches that estimates need."""
+        """Raise a `ConfigError` if a client has fewer than the two batches that the estimates need."""
         estimates = self.auto and (role == "target" or self._at_start)
         if estimates and samples < 2 * batch_size:
             why = f"{who} has {samples} labelled samples, auto-weighting needs two batches of {batch_size}"
@@ -162,7 +162,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             raise ConfigError(why, thing=who, value=samples, remedy=remedy)
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Ask for what the rule needs, and with `auto` for what β is estimated from."""
+        """Request the arrays that the rule needs and, with `auto`, those that β is estimated from."""
         request = TrainRequest(round.arrays, round.config)
         rule = self._rule.rule
         if rule.needs_scale:
@@ -204,7 +204,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         return Aggregated(result.model)
 
     def _read_evidence(self, target: ClientUpdate, sources: Sources, round: Round) -> Evidence | str:
-        """Return what β is estimated from, or why that cannot be used."""
+        """Return the inputs of the estimate of β, or the reason why they cannot be used."""
         length = sum(layer.size for layer in target.parameters.values())
         sketch = CountSketch(self.sketch_size, round.number)
         if self._at_start:
@@ -225,7 +225,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         return self.beta if isinstance(self.beta, float) else self._betas.get(domain, 0.0)
 
     def _aggregate_on_target(self, round: Round, sources: Sources, betas: NDArray[np.float64]) -> Layers:
-        """Have the target train and aggregate; the new model is its reply."""
+        """Let the target train and aggregate; the new model is its reply."""
         node = round.target
         if node is None:
             raise BadReplyError("the target is not connected")
@@ -247,17 +247,17 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
 
 
 def _gradients(update: ClientUpdate) -> Layers | str:
-    """Return the gradients at the global model that a client has sent, or why they cannot be read."""
+    """Return the gradients at the global model from a client's reply, or why they cannot be read."""
     return update.faults.get(protocol.GRADIENTS) or update.extra[protocol.GRADIENTS]
 
 
 def forwarded(
     rule: AdaptiveRule, buffers: Sequence[str], sources: Sources, betas: Sequence[float]
 ) -> dict[str, ArrayRecord | ConfigRecord]:
-    """Return the records by which the target aggregates the sources' models in the server's place.
+    """Return the records from which the target aggregates the sources' models in the server's place.
 
-    They are the `ArrayRecord` ``source.I`` of the ``I``-th source, and the `ConfigRecord` ``aggregate``, with
-    the rule as text (``weighing``) and a list of what else it takes of each source.
+    The `ArrayRecord` ``source.I`` is the model of the ``I``-th source. The `ConfigRecord` ``aggregate`` holds
+    the rule as text (``weighing``) and a list with the other values of each source.
     """
     updates = list(sources.values())
     columns: dict[str, Any] = {
@@ -287,7 +287,7 @@ def _record_estimate(entry: Record, result: AdaptiveResult, i: int, weight: str)
 
 
 def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:
-    """Return the same β as plain numbers; raise a `ConfigError` unless all are in [0, 1]."""
+    """Return β as plain numbers; raise a `ConfigError` unless all are in [0, 1]."""
     given = list(beta.values()) if isinstance(beta, Mapping) else np.atleast_1d(np.asarray(beta)).tolist()
     try:
         values = [float(value) for value in given]
@@ -318,7 +318,7 @@ def betas_of(beta: Beta, domains: Sequence[str]) -> NDArray[np.float64]:
 
 
 FEDDA_FORMULAS = {"definition": "beta_fedda", "reference-code": "beta_fedda_reference"}
-"""The functions that compute β, by the words of `beta_formula`."""
+"""Functions that compute β, by value of `beta_formula`."""
 
 
 class FedDA(AdaptiveStrategy):
@@ -327,12 +327,12 @@ class FedDA(AdaptiveStrategy):
     Parameters
     ----------
     auto
-        With it this is FedDA_Auto; the target sends one number a batch.
+        With it this is FedDA_Auto; the target sends one number per batch.
     updates : {"raw", "aligned"}
-        Combine the sources' updates as they are (the authors' code), or rescaled to the target's steps
-        and learning rate.
+        Combine the sources' raw updates (the authors' code), or rescale them to the target's steps and
+        learning rate.
     beta_formula : {"definition", "reference-code"}
-        With `auto`, β by equation 3, or by what the authors' code computes; see
+        With `auto`, compute β by equation 3 or as the authors' code does; see
         `fda_flower.aggregation.beta_fedda_reference`.
     """
 
@@ -357,7 +357,7 @@ FEDGP_FORMULAS = {
     "filter-aware": "beta_fedgp_thresholded",
     "reference-code": "beta_fedgp_reference",
 }
-"""The functions that compute β, by the words of `beta_formula`."""
+"""Functions that compute β, by value of `beta_formula`."""
 
 
 class FedGP(AdaptiveStrategy):
@@ -370,11 +370,10 @@ class FedGP(AdaptiveStrategy):
     granularity, filter, magnitude
         See `fda_flower.aggregation.FedGP`.
     beta_formula : {"definition", "filter-aware", "reference-code"}
-        With `auto`, β by equation 3; by Appendix A.4, where β accounts for the filter; or by what the
-        authors' code computes. See `fda_flower.aggregation.beta_fedgp_thresholded` and
-        `beta_fedgp_reference`.
+        With `auto`, compute β by equation 3; by Appendix A.4, which accounts for the filter; or as the
+        authors' code does. See `fda_flower.aggregation.beta_fedgp_thresholded` and `beta_fedgp_reference`.
     batch_update_encoding : {"sketch", "full"}
-        With `auto` the target sends a sketch of each batch update, or the batch updates themselves.
+        With `auto` the target sends a sketch of each batch update, or the full batch updates.
     """
 
     variants: ClassVar = {
@@ -398,7 +397,7 @@ class FedGP(AdaptiveStrategy):
         return AdaptiveRule(rule, FEDGP_FORMULAS[self.beta_formula], self.source_weights)
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Weigh the sources, apply the rule, and warn once where projections cannot move the model."""
+        """Weigh the sources, apply the rule, and warn once if projections cannot move the model."""
         aggregated = super().aggregate(round, target, sources)
         if self.magnitude == "projection":
             warn_if_stuck([*self.history, round.record])
@@ -406,20 +405,20 @@ class FedGP(AdaptiveStrategy):
 
 
 class FedDAJoint(AdaptiveStrategy):
-    """``θ ← θ + (1−Σw) Δ_T + Σ_i w_i Δ_i``, with ``w`` that minimises ``σ²(1−Σw)² + wᵀDw`` in every round.
+    """``θ ← θ + (1−Σw) Δ_T + Σ_i w_i Δ_i``, where ``w`` minimises ``σ²(1−Σw)² + wᵀDw`` in every round.
 
-    It estimates from the same numbers as FedDA_Auto, and with one source is the same. With several, a source
-    from the target's own domain may weigh up to 1, not only α, and sources that err in opposite directions
-    correct each other; see `fda_flower.aggregation.joint`.
+    It uses the same estimates as FedDA_Auto, and with one source it is the same method. With several, a
+    source from the target's own domain may weigh up to 1 instead of α, and sources that err in opposite
+    directions correct each other; see `fda_flower.aggregation.joint`.
 
     A round's record has the ``weight`` of each source.
 
     Parameters
     ----------
     beta, source_weights
-        Where ``w_i`` cannot be estimated, it is ``α_i β_i``, as FedDA has it.
+        If ``w_i`` cannot be estimated, it is ``α_i β_i``, as in FedDA.
     updates
-        As of `FedDA`.
+        As in `FedDA`.
     """
 
     weighs_by = "weight"
@@ -433,5 +432,5 @@ class FedDAJoint(AdaptiveStrategy):
     updates: Literal["raw", "aligned"] = "raw"
 
     def rule(self) -> JointRule:
-        """Return the rule that weighs the sources together."""
+        """Return the rule that weighs all sources jointly."""
         return JointRule(aggregation.FedDA(self.updates), "beta_fedda", self.source_weights)

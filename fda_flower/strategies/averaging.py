@@ -1,4 +1,4 @@
-"""Averages: of a run's models, of the sources, and of buffers."""
+"""Averages of a run's models, of the sources, and of buffers."""
 
 from collections.abc import Mapping
 from typing import get_args
@@ -20,20 +20,20 @@ from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, to_record
 
 PREFIX = "average/"
-"""Begins the names of the average's models in a checkpoint; no method's own models are called so."""
+"""Prefix of the average's models in a checkpoint; methods do not use it."""
 
 
 class ModelAverage:
     """The average of the run's models after the warm-up rounds; clients never train from it.
 
-    The target evaluates it after the method's own model. The round's record has the metrics as
-    ``accuracy-average``, ``loss-average`` and so on. A held round adds nothing to the average.
+    The target evaluates it after the method's own model. The round's record has its metrics as
+    ``accuracy-average``, ``loss-average`` and so on. A held round adds nothing.
 
     Parameters
     ----------
     text : str, optional
         ``ema:C`` for the exponential moving average with the factor C, or ``tail:N`` for the mean of the
-        last N models. Default: there is no average, and the methods do nothing.
+        last N models. Default: no average; all methods do nothing.
     """
 
     def __init__(self, text: str | None) -> None:
@@ -53,7 +53,7 @@ class ModelAverage:
             self._kept = self._rule.add(self._kept, model)
 
     def evaluate(self, round: Round) -> None:
-        """Have the target evaluate the average, and record its metrics; nothing before the first model."""
+        """Let the target evaluate the average, and record its metrics; do nothing before the first model."""
         if self._rule is None or not self._kept or round.target is None:
             return
         config = {name: value for name, value in round.config.items() if name != protocol.CONFUSION}
@@ -63,18 +63,18 @@ class ModelAverage:
         round.read_evaluation(round.send(messages), suffix="-average")
 
     def state_dict(self) -> dict[str, Layers]:
-        """Return what the average keeps, for the checkpoint."""
+        """Return the state for the checkpoint."""
         return {f"{PREFIX}{i}": layers for i, layers in enumerate(self._kept)}
 
     def take_from(self, state: Mapping[str, Layers]) -> dict[str, Layers]:
-        """Go on with what the average keeps in a checkpoint; return the method's own state."""
+        """Restore the average from a checkpoint, and return the method's own state."""
         own = {name: layers for name, layers in state.items() if not name.startswith(PREFIX)}
         self._kept = tuple(state[f"{PREFIX}{i}"] for i in range(len(state) - len(own)))
         return own
 
 
 def read_average(text: str) -> Average:
-    """Return the average that a setting names, or raise a `ConfigError`.
+    """Return the average that a setting describes, or raise a `ConfigError`.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def read_average(text: str) -> Average:
 
 
 def check_buffers(strategy: MethodHooks, buffers: str) -> None:
-    """Raise a `ConfigError` unless a strategy can do what a word of the option says."""
+    """Raise a `ConfigError` unless the strategy supports the value of the option `buffers`."""
     silent = {"target": "the server gets no model that the target has trained"}
     refused = {**({} if "target" in strategy.trains else silent), **strategy.refused_buffers}
     if buffers in refused:
@@ -104,11 +104,11 @@ def check_buffers(strategy: MethodHooks, buffers: str) -> None:
 
 PLAIN: dict[str, SourceMean] = {"mean": Mean(), "median": Median()}
 SHARE = 0.2
-"""The share that ``trimmed`` cuts at each end, without a number of its own."""
+"""Default share that ``trimmed`` cuts at each end."""
 
 
 def read_source_mean(text: str) -> SourceMean:
-    """Return the mean that a setting names, or raise a `ConfigError`.
+    """Return the mean that a setting describes, or raise a `ConfigError`.
 
     Examples
     --------
@@ -128,8 +128,8 @@ def read_source_mean(text: str) -> SourceMean:
 
 
 def check_source_mean(strategy: MethodHooks, text: str, warmup_rounds: int) -> None:
-    """Raise a `ConfigError` if a strategy never takes the sources' plain mean that the option replaces."""
+    """Raise a `ConfigError` if a strategy never takes the plain mean that `source_mean` replaces."""
     if text != "mean" and not strategy.averages_sources and not warmup_rounds:
-        remedy = "leave it out, give warmup_rounds, whose mean it then is, or choose source-only or mixture"
+        remedy = "leave it out, give warmup_rounds, where it applies, or choose source-only or mixture"
         why = f"but {type(strategy).__name__} never takes a plain mean of the sources"
         raise invalid("source_mean", text, remedy, why)

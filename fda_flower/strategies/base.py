@@ -1,4 +1,4 @@
-"""The base of every strategy: the rounds of a run, in Flower's four steps, and what a method defines."""
+"""The base class of every strategy: it runs the rounds in Flower's four steps."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -38,28 +38,28 @@ from fda_flower.wire.protocol import EvaluateRequest, Keys, TrainRequest, to_lay
 __all__ = ["Aggregated", "BadReplyError", "ClientUpdate", "DomainAdaptationStrategy", "Node",
            "Record", "Round", "Sources", "TrainRequest"]
 # fmt: on
-"""What the file of a method needs."""
+"""The names that a method's file needs."""
 
 LEFT_OUT = 10
-"""A source that does not reply is left out for this multiple of a round's timeout."""
+"""Multiple of a round's timeout for which a source that does not reply is left out."""
 
 
 class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
-    """One round: have the clients train, check their replies, aggregate them, evaluate on the target.
+    """Base class: in each round, train the clients, check replies, aggregate, and evaluate on the target.
 
-    A subclass defines `aggregate`, and overrides others of the `MethodHooks` where its method needs it. Its
-    annotated attributes are the method's options, in addition to the common ones (`CommonOptions`).
+    A subclass defines `aggregate` and overrides other `MethodHooks` as needed. Its annotated attributes are
+    the method's options, in addition to `CommonOptions`.
 
     Attributes
     ----------
     history : list[dict]
         The record of each finished round, as in ``rounds.jsonl``.
     mean_of_sources : SourceMean
-        The plain mean of the sources' updates, or what takes its place by the option `source_mean`.
+        The plain mean of the sources' updates, or its replacement by the option `source_mean`.
     schedules : Mapping
-        By role, the learning rate, batch size and epochs that the clients were told to train with, if the
-        server knows them, as a `clients.local_training.LocalTraining`: a source that claims a higher rate or
-        more steps is dropped, since auto-weighting would trust it more.
+        By role, the clients' learning rate, batch size and epochs, if the server knows them, as a
+        `clients.local_training.LocalTraining`. A source that claims a higher rate or more steps is dropped,
+        since auto-weighting would trust it more.
     """
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self._without_evaluation: set[Node] = set()
 
     def settings(self) -> Record:
-        """Return what defines the strategy, as JSON: only a run with the same settings can be resumed."""
+        """Return the strategy's definition as JSON; a run resumes only with the same settings."""
         found: Record = {
             "min-sources": self.min_sources,
             "warmup-rounds": self.warmup_rounds,
@@ -99,7 +99,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
     # The run
 
     def connect(self, grid: Grid) -> None:
-        """Wait for the nodes and ask who they are (`Node.info`); `start` does it, unless it is done."""
+        """Wait for the nodes and query their roles (`Node.info`); `start` calls this if necessary."""
         self.roster.gather(grid, self.wait_for or self.min_sources + 1, self.wait_seconds)
         self.roster.require(self.min_sources)
         self.validate_nodes(self.roster.nodes)
@@ -115,18 +115,18 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
         should_stop: Callable[[int, Result], bool] | None = None,
     ) -> Result:
-        """Run the rounds, from the checkpoint on if `output` is resumed.
+        """Run the rounds, from the checkpoint if `output` is resumed.
 
-        Parameters and result are those of Flower's ``Strategy.start``; the result's arrays are always
-        the last global model. `should_stop`, new in Flower 1.43, works with older ones too: it is called
-        after each round with the round and the result, and ends the run by returning true.
+        Parameters and result are the same as in Flower's ``Strategy.start``, except that the result's arrays
+        are always the last global model. `should_stop`, new in Flower 1.43, works with older versions too: it
+        receives the round and the result after each round, and ends the run by returning true.
 
         Raises
         ------
         ConfigError
-            If a setting or the method cannot work, before any training.
+            If a setting or the method cannot work; raised before any training.
         RunError
-            If roles are missing or claimed twice, or the model was held for `max_held_rounds` rounds.
+            If roles are missing or claimed twice, or `max_held_rounds` rounds in a row were held.
         """
         self._check_start(num_rounds, should_stop)
         self.num_rounds, self._timeout = num_rounds, timeout
@@ -137,7 +137,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
                 why = f"the run has done {done} rounds, only {num_rounds} were asked for"
                 raise ConfigError(why, thing="num_rounds", value=num_rounds)
             check_same_model(result.arrays, initial_arrays)
-            del initial_arrays  # else they would stay in memory to the end
+            del initial_arrays  # otherwise they stay in memory until the end
             if not self.roster.nodes:
                 self.connect(grid)
             self.begin(result.arrays, done)
@@ -178,18 +178,18 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
             remedy += f" with {self.warmup_rounds} warm-up rounds" if self.warmup_rounds else ""
             raise invalid("num_rounds", num_rounds, remedy)
         if should_stop is not None and self.ends_with_an_evaluation:
-            why = f"should_stop is given, but {type(self).__name__} has its target evaluate in the last round"
+            why = f"should_stop is given, but {type(self).__name__} evaluates differently in the last round"
             why += ", which must be known beforehand"
             raise ConfigError(why, thing="should_stop", value=should_stop, remedy="leave it out")
         self.model_average.check(num_rounds - self.warmup_rounds)
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
-        """Write the run's configuration and first checkpoint, and log who takes part."""
+        """Write the run's configuration and first checkpoint, and log the participants."""
         self.progress.begin(done, to_layers(arrays))
         self.summary()
 
     def summary(self) -> None:
-        """Log what the strategy is and who takes part."""
+        """Log the strategy and the participants."""
         log(INFO, "%s: %s", type(self).__name__, self.settings())
         target = self.roster.target
         sources = ", ".join(node.domain for node in self.roster.sources)
@@ -201,7 +201,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return a train message for each node that trains, each with records of its own."""
+        """Return a train message for each node that trains, each with its own records."""
         self.roster.refresh(grid)
         self.validate_nodes(self.roster.nodes)
         self.round = self._new_round(server_round, arrays, config, grid)
@@ -249,10 +249,10 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self.selection.judge(round, self.history, self.evaluates_trained)
         return metrics
 
-    # The parts of it
+    # Parts of a round
 
     def resume(self, result: Result) -> int:
-        """Take up the run that `output` holds: its model goes into `result`; return its rounds."""
+        """Restore the run in `output`: put its model into `result` and return its number of rounds."""
         checkpoint = self.progress.open({"name": type(self).__name__, **self.settings()})
         if checkpoint is None:
             return 0
@@ -261,7 +261,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         return checkpoint.round
 
     def preview(self, arrays: ArrayRecord, done: int, grid: Grid) -> list[EvaluateRequest]:
-        """Return the requests of the first round after the warm-up, without sending them."""
+        """Return the requests of the first round after the warm-up without sending them."""
         round = self._new_round(max(done, self.warmup_rounds) + 1, arrays, ConfigRecord(), grid)
         evaluation = self.evaluate_request(round)
         return [*self._requests(round).values(), *([evaluation] if evaluation else [])]
@@ -318,7 +318,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         return {node: self.train_request(node, round) for node in asked}
 
     def _new_model(self, round: Round, updates: Updates) -> ArrayRecord:
-        """Return the new model; a source that alone is why it would not be finite is dropped."""
+        """Return the new model; drop a source that alone makes it non-finite."""
         try:
             return self._commit(round, self._aggregate(round, updates))
         except NotFiniteError as error:
@@ -336,7 +336,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
     def _steps(
         self, round: Round, target: ClientUpdate | None, without: Mapping[str, dict[str, ClientUpdate]]
     ) -> dict[str, float]:
-        """Return how far the model moves without each source, where that makes it finite."""
+        """Return the step without each source, for those whose removal makes it finite."""
         steps = dict[str, float]()
         for left, others in without.items():
             with suppress(BadReplyError):
@@ -354,7 +354,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
             raise BadReplyError(
                 f"{len(sources)} usable replies of sources, at least {self.min_sources} needed"
             )
-        # A hostile update may overflow; the new models are checked before they are used.
+        # A hostile update may overflow; the new models are checked before use.
         with np.errstate(all="ignore"):
             if round.warmup:
                 clients = list(sources.values())

@@ -1,4 +1,4 @@
-"""FedAvg and its nearest relatives: Source Only, Target Only, FedProx, FedAvg with fine-tuning."""
+"""FedAvg and simple variants: Source Only, Target Only, FedProx, FedAvg with fine-tuning."""
 
 from typing import Literal
 
@@ -19,15 +19,15 @@ from fda_flower.wire.protocol import PROXIMAL, TUNE
 
 
 class FedAvg(DomainAdaptationStrategy):
-    """The mean of all clients' models, the target's included (McMahan et al.).
+    """The mean of all clients' models, including the target's (McMahan et al.).
 
-    Unlike in Flower's own ``FedAvg`` the result does not depend on the order of the replies, and integer
-    buffers keep their type.
+    Unlike Flower's own ``FedAvg``, the result is independent of the order of the replies, and integer buffers
+    keep their type.
 
     Parameters
     ----------
     weights : {"examples", "uniform"}
-        Weights of the mean. By examples, as in McMahan et al., a scarce target hardly counts.
+        Weights of the mean. By examples, as in McMahan et al., a target with few labels hardly counts.
     """
 
     weights: SourceWeights = "examples"
@@ -44,7 +44,7 @@ class SourceOnly(DomainAdaptationStrategy):
     Parameters
     ----------
     source_weights : {"examples", "uniform"}
-        α, the weights among the sources; they have no say in a median or trimmed mean (`source_mean`).
+        α, the weights among the sources; a median or trimmed mean (`source_mean`) ignores them.
     """
 
     trains = frozenset({"source"})
@@ -53,7 +53,7 @@ class SourceOnly(DomainAdaptationStrategy):
     source_weights: SourceWeights = "examples"
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Return the sources' mean, or what takes its place."""
+        """Return the sources' mean, or its replacement."""
         updates = list(sources.values())
         weights = source_weights(updates, self.source_weights)
         return Aggregated(self.mean_of_sources(round.model, updates, weights))
@@ -74,19 +74,19 @@ class FedProx(FedAvg):
     """FedAvg of all clients, each of which minimises ``F_i(v) + μ/2 ‖v − θ‖²`` (Li et al., MLSys 2020).
 
     ``θ`` is the global model that the client receives (Algorithm 2). The paper lets clients do different
-    amounts of work; here each does as much as it is set to. Warm-up rounds have no penalty.
+    amounts of work; here each does its configured amount. Warm-up rounds have no penalty.
 
     Parameters
     ----------
     mu : float
-        ``μ``: 0 is FedAvg, a large one keeps clients near ``θ``. The paper's are 0.001 to 1, chosen for each
-        data set. With SGD the product of μ and the learning rate must stay below 2, else training diverges.
+        ``μ``: 0 is FedAvg; a large value keeps clients near ``θ``. The paper uses 0.001 to 1, chosen for each
+        data set. With SGD the product of μ and the learning rate must stay below 2, or training diverges.
     """
 
     mu: NotNegative = 0.01
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Tell every client the penalty."""
+        """Add the penalty to every request."""
         return super().train_request(node, round).adding(config={PROXIMAL: self.mu})
 
 
@@ -108,7 +108,7 @@ class FedAvgFT(FedAvg):
     tune: Literal["all", "head"] = "all"
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Tell the target what to train."""
+        """Tell the target which parameters to train."""
         request = super().train_request(node, round)
         if node.is_target and self.tune != "all":
             return request.adding(config={TUNE: self.tune})

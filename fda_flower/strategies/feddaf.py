@@ -1,4 +1,4 @@
-"""FedDAF: the sources' model and the target's own, blended on the target by their functional distance."""
+"""FedDAF: blend the sources' model with the target's own, on the target, by their functional distance."""
 
 import math
 from typing import Annotated, ClassVar
@@ -12,7 +12,7 @@ from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, to_layers
 
 ADAPTED, MU = "adapted", "mu"
-"""Names on the wire: the record with the model that the target began with, and a setting."""
+"""Names on the wire: the record with the model that the target started from, and a setting."""
 
 SOURCES = "sources"
 
@@ -21,8 +21,8 @@ class FedDAF(OwnModel):
     """``w_n = α w^S_{n−1} + (1−α) w^T_{n−1}`` on the target (Sen et al., Algorithm 1 and equation 2).
 
     The sources train the global source model ``w^S``; the target's model never enters it. The target blends
-    ``w^S`` with its own model ``w^T`` of the round before, which it keeps. The blend ``w_n`` is the adapted
-    model: the run's model, which is evaluated. From ``w_n`` the target trains the next ``w^T``. It runs
+    ``w^S`` with its own model ``w^T`` of the previous round, which it keeps. The blend ``w_n`` is the adapted
+    model and the run's model, and it is evaluated. From ``w_n`` the target trains the next ``w^T``. It runs
     `fda_flower.clients.FedDAFTarget`.
 
     A round's record has the target's ``sim``, ``theta`` and ``alpha``, and ``accuracy-global`` of ``w^S``.
@@ -30,7 +30,7 @@ class FedDAF(OwnModel):
     Parameters
     ----------
     mu : float
-        ``μ`` of the Gompertz function (Algorithm 3); the paper's is 5.
+        ``μ`` of the Gompertz function (Algorithm 3); the paper uses 5.
     source_weights : {"examples", "uniform"}
         Weights of the sources' mean; equation 3 is uniform.
 
@@ -54,7 +54,7 @@ class FedDAF(OwnModel):
             raise invalid("max_update_norm", self.max_update_norm, remedy, why)
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Send the source model to all nodes; the target has to blend, and to tell how."""
+        """Send the source model to all nodes; require the target to blend and to report how."""
         request = TrainRequest(self.state.get(SOURCES, round.arrays), round.config)
         if not node.is_target:
             return request
@@ -79,6 +79,6 @@ class FedDAF(OwnModel):
         return Aggregated(target.extra[ADAPTED], {SOURCES: model})
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
-        """Have the target evaluate the adapted model, and beside it the source model."""
+        """Request an evaluation of the adapted model and, in addition, of the source model."""
         second = {protocol.GLOBAL: self.state.get(SOURCES, round.arrays)}
         return EvaluateRequest(round.arrays, round.config, second)

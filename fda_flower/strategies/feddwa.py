@@ -1,4 +1,4 @@
-"""FedDWA: a personal model for every client, a mean of all models weighted by closeness to its guidance."""
+"""FedDWA: every client gets a personal model, a mean of all models weighted by closeness to its guidance."""
 
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
@@ -25,19 +25,19 @@ from fda_flower.wire.protocol import GUIDANCE, to_layers
 class FedDWA(DomainAdaptationStrategy):
     """``u_i = Σ_j p_ij w_j``, ``p_ij ∝ 1/‖g_i − w_j‖²`` (Liu et al., IJCAI 2023).
 
-    Every client trains its personal model ``u_i`` to ``w_i``, and from there, by as much training again, to
-    the guidance ``g_i``, which it sends too. The run's model is the target's ``u_T``. Buffers stay each
-    client's own: the server sends each client the buffers that it sent, so that a checkpoint is complete.
-    An update that is clipped has its guidance moved towards ``u_i`` by the same factor.
+    Every client trains its personal model ``u_i`` to ``w_i``, then trains as long again from there to the
+    guidance ``g_i``, and sends both. The run's model is the target's ``u_T``. Each client keeps its own
+    buffers: the server returns the buffers that the client sent, so a checkpoint is complete. If an update is
+    clipped, its guidance moves towards ``u_i`` by the same factor.
 
     A round's record has ``weight``, the weight of each client in the target's new model (``p_Tj``).
 
     Parameters
     ----------
     top : int
-        ``K``: from how many clients a personal model is made, the client itself included.
+        ``K``: the number of clients in a personal model, including the client itself.
     evaluate : {"aggregated", "trained"}
-        The headline: ``u_T`` as the server makes it, or ``w_T``, which the target has trained.
+        The headline: ``u_T`` as aggregated by the server, or ``w_T`` as trained by the target.
     """
 
     refused_buffers: ClassVar = {
@@ -53,7 +53,7 @@ class FedDWA(DomainAdaptationStrategy):
         return self.evaluate == "trained"
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Send each node its own model, and ask for its guidance."""
+        """Send each node its own model, and request its guidance."""
         request = replace(super().train_request(node, round), arrays=self._sent(node, round))
         remedy = "FedDWA's clients train one pass more where the train message's config has 'guidance'"
         return request.adding(
@@ -61,12 +61,12 @@ class FedDWA(DomainAdaptationStrategy):
         )
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
-        """Return the epochs by role: every local training is followed by as long a one for the guidance."""
+        """Return the epochs by role: the guidance takes as many as each local training."""
         total = super().training_epochs(rounds, warmup, epochs, labels)
         return {role: total[role] + rounds * each for role, each in epochs.items()}
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Make each client's next personal model; the run's model is the target's."""
+        """Compute each client's next personal model; the run's model is the target's."""
         assert target is not None, "the base class holds the round without the target"
         nodes = [node for node in round.sources if node.domain in sources]
         before = [*(to_layers(self._sent(node, round)) for node in nodes), round.model]
@@ -83,7 +83,7 @@ class FedDWA(DomainAdaptationStrategy):
         return Aggregated(personal[-1], dict(zip(sources, personal, strict=False)))
 
     def _sent(self, node: Node, round: Round) -> ArrayRecord:
-        """Return the model that a node trains from: a source's own, for the target the global one."""
+        """Return the model that a node trains from: a source's own, or the global one for the target."""
         return round.arrays if node.is_target else self.state.get(node.domain, round.arrays)
 
 

@@ -1,4 +1,4 @@
-"""FedOMG: the sources' mean, turned towards the source that it serves worst."""
+"""FedOMG: turn the sources' mean update towards the source that it serves worst."""
 
 from typing import Any, Literal
 
@@ -15,25 +15,25 @@ from fda_flower.strategies.replies import NotFiniteError
 class FedOMG(DomainAdaptationStrategy):
     """``θ ← θ + η (Δ̄ + κ ‖Δ̄‖ Γ/‖Γ‖)``, with ``Γ = Σ_i γ_i Δ_i`` (Nguyen et al., ICLR 2025).
 
-    ``Δ̄`` is the mean of the sources' updates, and ``Γ`` the combination of them that agrees least with it:
-    of all steps within ``κ ‖Δ̄‖`` of the mean, this one has the largest least inner product with an update
-    (`fda_flower.aggregation.matched_step`). With ``κ = 0`` and ``η = 1`` it is Source Only.
+    ``Δ̄`` is the mean of the sources' updates, and ``Γ`` the combination of them that agrees least with it.
+    Among all steps within ``κ ‖Δ̄‖`` of the mean, this one maximises the smallest inner product with an
+    update (`fda_flower.aggregation.matched_step`). With ``κ = 0`` and ``η = 1`` it is Source Only.
 
-    The method is one of domain generalisation: the sources train, and the target only evaluates. A target
-    that has labels may train as one more client, with `clients`; the paper has no such client.
+    This is a method of domain generalisation: the sources train, and the target only evaluates. With
+    `clients` a target that has labels may train as one more client; the paper has no such client.
 
     A round's record has each client's ``weight``, its ``γ_i``.
 
     Parameters
     ----------
     kappa : float
-        ``κ``, how far from the mean the step may be. The paper's is 0.5 (unverified).
+        ``κ``, the largest relative distance of the step from the mean. The paper uses 0.5 (unverified).
     server_rate : float
-        ``η``. The paper's is 0.05 on PACS, with five local epochs in a round and 100 rounds (unverified, as
+        ``η``. The paper uses 0.05 on PACS, with five local epochs in a round and 100 rounds (unverified, as
         its text was not read; the authors' code also divides the step by ``1 + κ²``). Default: 1, as in
         FedAvg.
     clients : {"sources", "all"}
-        Whose updates are matched: ``"all"`` are the sources' and the target's.
+        Whose updates are matched; ``"all"`` includes the target's.
     source_weights : {"uniform", "examples"}
         ``α``, the weights of the mean.
     """

@@ -17,22 +17,22 @@ STRENGTH, PENALTY = "irm", "penalty"
 """Names on the wire: the setting with ``λ``, and the metric with the mean penalty."""
 
 ANNEALING, DONE = "annealing", "steps"
-"""What the strategy keeps: the local steps that are done."""
+"""Name of the strategy's state: the number of local steps done."""
 
 
 class PenalisedSources(SourceOnly):
-    """Source Only with a penalty, whose λ is at most 1 in the first local steps (annealing).
+    """Source Only with a penalty whose λ is at most 1 in the first local steps (annealing).
 
-    The server counts the local steps: in each round of the method, the mean of the sources' ``num-steps``. A
-    round has one λ, which its record has as ``lam``. Warm-up rounds and held rounds do not count.
+    The server counts local steps: each round of the method adds the mean of the sources' ``num-steps``. A
+    round has one λ, recorded as ``lam``. Warm-up rounds and held rounds do not count.
 
     Parameters
     ----------
     lam : float
         ``λ`` after the annealing.
     anneal_steps : int
-        In rounds that begin before this number of local steps λ is 1, or `lam` if that is smaller; DomainBed
-        takes 500. The optimizer is a new one in each round, and so when λ rises.
+        In rounds that begin before this number of local steps, λ is 1, or `lam` if that is smaller; DomainBed
+        uses 500. Each round starts with a new optimizer, also when λ rises.
     """
 
     lam: NotNegative = 1.0
@@ -44,7 +44,7 @@ class PenalisedSources(SourceOnly):
         return self.lam if self._steps_done() >= self.anneal_steps else min(self.lam, 1.0)
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Require the number of local steps, which ends the annealing."""
+        """Require the number of local steps, for the annealing."""
         request = super().train_request(node, round)
         if self.anneal_steps == 0:
             return request
@@ -52,7 +52,7 @@ class PenalisedSources(SourceOnly):
         return request.adding(requires={NUM_STEPS: remedy})
 
     def annealed(self, round: Round, model: Layers, sources: Collection[ClientUpdate]) -> Aggregated:
-        """Return a round's result with the local steps counted; record λ."""
+        """Return a round's result, with its local steps counted; record λ."""
         strength = round.record["lam"] = self.strength
         if strength < self.lam and round.number == self.num_rounds:
             said = "In the whole run λ was %g, not %g: the sources have done fewer than %d local steps. "
@@ -70,12 +70,12 @@ class PenalisedSources(SourceOnly):
 class IRM(PenalisedSources):
     """``min mean_i (L_i + λ D_i)`` over the sources (Arjovsky et al., "Invariant Risk Minimization", 2019).
 
-    ``D_i``, the penalty of IRMv1 with DomainBed's unbiased square, is zero where no scale of the logits
-    would serve source ``i`` better. The sources, which run `fda_flower.clients.IRMSource`, train with it, and
-    the server averages them. The target does not train.
+    ``D_i``, the penalty of IRMv1 with DomainBed's unbiased square, is zero if no scale of the logits would
+    serve source ``i`` better. The sources run `fda_flower.clients.IRMSource` and train with it; the server
+    averages them. The target does not train.
 
     With one local step in a round this is IRMv1. With several, each source minimises its own objective from
-    the global model on, as FedAvg does: a surrogate.
+    the global model, as in FedAvg: a surrogate.
 
     A round's record has ``lam`` and each source's ``penalty``, the mean of ``D_i`` over its steps;
     ``train-loss`` is the mean of ``L_i + λ D_i``.
@@ -83,7 +83,7 @@ class IRM(PenalisedSources):
     Parameters
     ----------
     lam : float
-        ``λ``; DomainBed's is 100. At 0 this is Source Only.
+        ``λ``; DomainBed uses 100. At 0 this is Source Only.
     anneal_steps
         See `PenalisedSources`.
     """
@@ -92,7 +92,7 @@ class IRM(PenalisedSources):
     source_weights: SourceWeights = "uniform"
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Ask for the penalty, unless λ is 0."""
+        """Request the penalty, unless λ is 0."""
         request = super().train_request(node, round)
         if self.strength == 0:
             return request
@@ -111,25 +111,25 @@ class IRM(PenalisedSources):
 class VREx(PenalisedSources):
     """``θ ← θ + Σ_i ω_i Δ_i``, with ``ω_i = (1 + 2λ(L_i − L̄))/N`` over ``N`` sources.
 
-    These are the gradient's weights of ``mean_i L_i + λ/N Σ_i (L_i − L̄)²`` (Krueger et al.,
-    "Out-of-Distribution Generalization via Risk Extrapolation", ICML 2021). Each source measures its ``L_i``,
-    the mean loss of the received model on its training samples, before it trains, and sends it with its
+    These are the weights in the gradient of ``mean_i L_i + λ/N Σ_i (L_i − L̄)²`` (Krueger et al.,
+    "Out-of-Distribution Generalization via Risk Extrapolation", ICML 2021). Before training, each source
+    measures ``L_i``, the mean loss of the received model on its training samples, and sends it with its
     model. The target does not train.
 
-    With one local step in a round, of all samples, this is V-REx. With several, the weights stay as they are
-    within the round: a surrogate. Negative weights then go back along whole updates, and with a large λ
-    the model may diverge; `clip` prevents both.
+    With one local step in a round, on all samples, this is V-REx. With several, the weights are constant
+    within the round: a surrogate. Negative weights then reverse whole updates, and with a large λ the model
+    may diverge; `clip` prevents both.
 
     A round's record has ``lam`` and each source's ``loss-at-start``, ``L_i``, and ``weight``, ``ω_i``.
 
     Parameters
     ----------
     lam : float
-        ``λ``; DomainBed's is 10. At 0 this is Source Only with uniform weights.
+        ``λ``; DomainBed uses 10. At 0 this is Source Only with uniform weights.
     anneal_steps
         See `PenalisedSources`.
     clip : bool
-        Take 0 for negative weights, and divide the others by their sum.
+        Set negative weights to 0, and normalise the others.
     """
 
     averages_sources = False
@@ -139,11 +139,11 @@ class VREx(PenalisedSources):
     source_weights: SourceWeights = field(default="uniform", init=False)
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Ask for the loss at the global model."""
+        """Request the loss at the global model."""
         request = super().train_request(node, round)
         return request.adding(
             config={LOSS_AT_START: True},
-            requires={LOSS_AT_START: "V-REx's sources have to report the loss of the received model"},
+            requires={LOSS_AT_START: "V-REx's sources must report the loss of the received model"},
             measures={LOSS_AT_START: LOSS_AT_START},
         )
 
@@ -164,19 +164,18 @@ class GroupDRO(SourceOnly):
     """``θ ← θ + Σ_i q_i Δ_i``, with ``q_i ← q_i exp(η_q K L_i)``, normalised, over the sources.
 
     The rule is Sagawa et al.'s ("Distributionally Robust Neural Networks for Group Shifts", ICLR 2020,
-    Algorithm 1), one update of ``q`` a round. ``L_i`` is the mean loss of source ``i`` while it trains,
-    ``K`` the mean number of the sources' local steps in the round: ``q`` moves as far as ``K`` updates with
-    these losses would move it. The target does not train. With one local step in a round this is GroupDRO,
-    with several a surrogate.
+    Algorithm 1), one update of ``q`` per round. ``L_i`` is the mean loss of source ``i`` during training,
+    and ``K`` the mean number of local steps: ``q`` moves as far as in ``K`` updates with these losses. The
+    target does not train. With one local step in a round this is GroupDRO; with several, a surrogate.
 
-    The server keeps ``q``, which begins at 1 for each source and has mean 1 over the sources. A source
+    The server keeps ``q``, which starts at 1 for each source and has mean 1 over the sources. A source
     without a usable reply keeps its ``q``, and the weights of the others sum to 1. A round's record has each
     source's ``weight``.
 
     Parameters
     ----------
     step_size : float
-        ``η_q``, for each local step; DomainBed's is 0.01. At 0 this is Source Only with uniform weights.
+        ``η_q``, per local step; DomainBed uses 0.01. At 0 this is Source Only with uniform weights.
     """
 
     averages_sources = False
@@ -187,13 +186,13 @@ class GroupDRO(SourceOnly):
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Require the mean loss and the number of local steps."""
         required = {
-            TRAIN_LOSS: "GroupDRO's sources have to report the mean loss of their training",
-            NUM_STEPS: "GroupDRO's sources have to report num-steps and learning-rate",
+            TRAIN_LOSS: "GroupDRO's sources must report the mean loss of their training",
+            NUM_STEPS: "GroupDRO's sources must report num-steps and learning-rate",
         }
         return super().train_request(node, round).adding(requires=required)
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Move ``q`` by the losses, and add the weighted updates to the model."""
+        """Update ``q`` by the losses, and add the weighted updates to the model."""
         kept = {name: float(array.numpy()) for name, array in self.state.get(Q, {}).items()}
         before = [kept.get(domain, 1.0) for domain in sources]
         updates, entries = list(sources.values()), [round.record["sources"][domain] for domain in sources]

@@ -1,4 +1,4 @@
-"""What a method defines; every hook but `aggregate` has a default."""
+"""The hooks and options of a method. Only `aggregate` has no default."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -23,48 +23,48 @@ AboveZero = Annotated[float, Bounds("above 0", lambda number: number > 0)]
 
 
 class CommonOptions(WithOptions):
-    """The options of every strategy; what a subclass annotates are the options of its method.
+    """Options of every strategy. A subclass annotates the options of its method.
 
     Parameters
     ----------
     target : str, optional
         The target's domain. Default: the node whose role is ``"target"``.
     min_sources : int
-        With fewer usable replies of sources the round is held: the model stays as it is.
+        With fewer usable replies of sources the round is held: the model is unchanged.
     wait_for : int, optional
         Nodes to wait for before the first round. Default: the target and `min_sources`.
     wait_seconds, query_timeout : float
-        How long to wait for them, and how long a node has to tell its role before it is asked again later.
+        How long to wait for them, and how long a node may take to report its role before it is asked later.
     max_held_rounds : int
-        After so many held rounds in a row the run ends with an error and a checkpoint.
+        Consecutive held rounds after which the run ends with an error and a checkpoint.
     max_update_norm : float, optional
-        A limit for the norm of each client's update: a longer one is scaled down. Default: none.
+        Limit on the norm of each client's update; a longer one is scaled down. Default: none.
     warmup_rounds : int
-        The first rounds, in which only the sources train and are averaged (Jiang et al., ICLR 2024, C.2).
+        The first rounds, where only the sources train and are averaged (Jiang et al., ICLR 2024, C.2).
     learning_rate_factor : float
-        Clients multiply their learning rate by it after the warm-up rounds (Section C.4).
+        Factor on the clients' learning rate after the warm-up rounds (Section C.4).
     average : str, optional
         ``ema:C`` or ``tail:N``: the target also evaluates an average of the models, see `ModelAverage`.
     buffers : {"mean", "target", "adabn"}
-        BatchNorm's running statistics in the global model: the clients' mean; after the warm-up the
-        target's own; or the mean, and the target estimates its own before it evaluates.
+        BatchNorm's running statistics in the global model: the clients' mean; the target's own after the
+        warm-up; or the mean, with the target estimating its own before it evaluates.
     source_mean : str
-        What replaces the plain mean of the sources: ``"median"`` or ``"trimmed:SHARE"``, by coordinate and
-        without weights (`aggregation.Median`, `aggregation.TrimmedMean`). Default: ``"mean"``.
+        Replacement for the plain mean of the sources: ``"median"`` or ``"trimmed:SHARE"``, by coordinate and
+        unweighted (`aggregation.Median`, `aggregation.TrimmedMean`). Default: ``"mean"``.
     buffer_names : Collection[str], optional
         Names of the arrays that are not parameters; may be set later. Default: `aggregation.find_buffers`.
     arrayrecord_key, configrecord_key : str
-        Names of the records with the model and the settings, as of Flower's ``FedAvg``.
+        Names of the records with the model and the settings, as in Flower's ``FedAvg``.
     output : RunFolder, optional
-        Where to write the rounds' records and a checkpoint, and to resume from.
+        Folder for the rounds' records and a checkpoint, and to resume from.
     outcomes : bool
-        Record which test samples the target gets right.
+        Record which test samples the target classifies correctly.
     evaluate_every : int
-        The target evaluates in every so many rounds, and in the last 5.
+        The target evaluates every this many rounds, and in the last 5.
     on_round : callable, optional
         Called with each round's record.
     select_by, metric, patience, validation
-        How samples held out choose a round, and end the run; see `Selection`.
+        How validation samples choose a round and end the run; see `Selection`.
     """
 
     target: str | None = None
@@ -92,12 +92,12 @@ class CommonOptions(WithOptions):
     validation: Mapping[int, float] | None = None
 
     def own_options(self) -> dict[str, Any]:
-        """Return the options of the method itself, by name."""
+        """Return the method's own options by name."""
         names = (name for name in option_names(type(self)) if name not in COMMON)
         return {name: getattr(self, name) for name in names}
 
     def own_settings(self) -> Record:
-        """Return the same by the names that a run's configuration has, as JSON."""
+        """Return the method's own options as JSON, by their names in a run's configuration."""
         return {
             name.replace("_", "-"): list(value) if isinstance(value, tuple) else value
             for name, value in self.own_options().items()
@@ -105,11 +105,11 @@ class CommonOptions(WithOptions):
 
 
 COMMON = frozenset(option_names(CommonOptions))
-"""The names of the options that every strategy takes."""
+"""Names of the options of every strategy."""
 
 
 Sources = Mapping[str, ClientUpdate]
-"""Updates of sources by domain, in the order of domains."""
+"""Updates of sources by domain, sorted by domain."""
 
 Epochs = dict[str, int]
 """Epochs by role."""
@@ -117,15 +117,15 @@ Epochs = dict[str, int]
 
 @dataclass(frozen=True)
 class Aggregated:
-    """What a round comes to; the base class commits it at once, or not at all.
+    """The result of a round. The base class commits all of it or none.
 
     Attributes
     ----------
     model : Layers
         The new global model.
     state : Mapping[str, Layers]
-        Models of the method that change, by name (not ``average/...``). The next round, also of a resumed
-        run, finds them in the strategy's `state`; `to_layers` makes arrays of one.
+        Changed models of the method, by name (not ``average/...``). The next round, also of a resumed run,
+        finds them in the strategy's `state`; `to_layers` converts one to arrays.
     """
 
     model: Layers
@@ -133,21 +133,21 @@ class Aggregated:
 
 
 class MethodHooks(ABC):
-    """The part of a strategy that makes it one method and not another.
+    """Methods that a subclass overrides to define a strategy.
 
     A round is held if the target trains and its reply cannot be used, if fewer than `min_sources` sources
-    remain, if `aggregate` raises a `BadReplyError`, or if a new model would not be finite: the global model
-    and those of the method stay as they are, and the record's ``held`` says why. The clients have trained all
-    the same, and keep what they have made.
+    remain, if `aggregate` raises a `BadReplyError`, or if a new model would not be finite. The global model
+    and the method's models are then unchanged, and the record's ``held`` gives the reason. The clients have
+    still trained, and keep their own state.
 
     Attributes
     ----------
     state : dict[str, ArrayRecord]
-        Models that the method keeps beside the global one, by name; `Aggregated.state` replaces them.
+        Further models of the method, by name; `Aggregated.state` replaces them.
     round : Round
         The current round.
     num_rounds : int
-        The rounds of the run.
+        Number of rounds of the run.
     """
 
     round: Round
@@ -158,33 +158,33 @@ class MethodHooks(ABC):
     evaluate_every: int
     num_rounds: int = 0
     needs: tuple[str, ...] = ()
-    """What it needs with these options, besides what its method does; names of `runs.needs.NEEDS`."""
+    """What the method needs with these options, in addition to its defaults; names of `runs.needs.NEEDS`."""
     has_target: ClassVar[bool] = True
-    """Whether a node is the target; else all are sources, whatever role they tell."""
+    """Whether one node is the target; otherwise all are sources, whatever role they report."""
     trains: frozenset[str] = frozenset({"source", "target"})
-    """The roles that train; the others are not asked to."""
+    """The roles that train."""
     evaluates_trained: bool = False
-    """Whether the headline is the target's model after its local training, which the train reply tells.
+    """Whether the headline is the target's model after its local training, from the train reply.
 
-    ``accuracy-global`` and ``loss-global`` of a round's record are then the global model's."""
+    ``accuracy-global`` and ``loss-global`` of a round's record are then for the global model."""
     evaluates_own: bool = False
-    """Whether the target evaluates with a model, or a part of one, that it keeps for itself."""
+    """Whether the target evaluates with a model, or part of one, that it keeps."""
     refused_buffers: ClassVar[Mapping[str, str]] = {}
-    """Why the method refuses words of `buffers`; where the target does not train, ``"target"`` always is."""
+    """Reasons to refuse values of `buffers`; ``"target"`` is always refused if the target does not train."""
     of_patients: ClassVar[bool] = False
-    """Whether noise can protect each patient of a source, since what one of them changes is limited."""
+    """Whether noise can protect each patient of a source, because one patient's influence is bounded."""
     averages_sources: ClassVar[bool] = False
-    """Whether it takes a plain mean of the sources, by `source_mean`, in rounds after the warm-up too."""
+    """Whether `source_mean` also applies after the warm-up."""
     asks_again: bool = False
-    """Whether `aggregate` asks nodes again within a round."""
+    """Whether `aggregate` sends further requests within a round."""
     ends_with_an_evaluation: bool = False
-    """Whether the target evaluates in the last round in another way than in the others."""
+    """Whether the target evaluates differently in the last round."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
-    """Options that make the method what the authors' code does, or what the paper defines."""
+    """Options that select the authors' code or the paper's definition."""
 
     @property
     def without_patients(self) -> str | None:
-        """Why, with these options, noise cannot protect patients although `of_patients`; None if it can."""
+        """Why noise cannot protect patients with these options, although `of_patients` is set; or None."""
         return None
 
     @property
@@ -199,18 +199,18 @@ class MethodHooks(ABC):
 
     @abstractmethod
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Return the new global model, and the models to keep beside it.
+        """Return the new global model and the method's changed models.
 
-        Nothing of the strategy may be changed here, so that a held round changes nothing.
+        Do not change the strategy here, so that a held round changes nothing.
 
         Parameters
         ----------
         round : Round
             The round, with the global model; add to its ``record``.
         target : ClientUpdate or None
-            The target's update; None where the target does not train.
+            The target's update; None if the target does not train.
         sources : Sources
-            At least `min_sources` updates, or none where sources do not train.
+            At least `min_sources` updates, or none if sources do not train.
 
         Raises
         ------
@@ -219,11 +219,11 @@ class MethodHooks(ABC):
         """
 
     def asks(self, node: Node, round: Round) -> bool:
-        """Whether a node is asked to train in a round after the warm-up: if its role trains."""
+        """Return whether a node trains after the warm-up; by default if its role does."""
         return node.role in self.trains
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Return what a node is asked to train, and what its reply has to hold."""
+        """Return the train request for a node, including the reply it expects."""
         request = TrainRequest(round.arrays, round.config)
         if not (node.is_target and self.evaluates_trained and self.evaluates_in(round.number)):
             return request
@@ -241,9 +241,9 @@ class MethodHooks(ABC):
         )
 
     def evaluate_config(self, round: Round) -> protocol.Config:
-        """Return the settings of every message that asks for an evaluation.
+        """Return the settings of every evaluate message.
 
-        The confusion matrix is asked for in a round that may be the run's last.
+        A round that may be the last also requests the confusion matrix.
         """
         config = {protocol.ADABN: True} if self.buffers == "adabn" else {}
         if round.number == self.num_rounds or self.selection.may_stop(self.history):
@@ -251,44 +251,44 @@ class MethodHooks(ABC):
         return config
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
-        """Return what the target is asked to evaluate, by default the new global model; None for nothing."""
+        """Return the evaluate request for the target, by default of the new global model; None for none."""
         return EvaluateRequest(round.arrays, round.config)
 
     def evaluates_in(self, number: int) -> bool:
-        """Whether the target evaluates in a round: every `evaluate_every`, and in the last ones."""
+        """Return whether the target evaluates in a round: every `evaluate_every`, and in the last ones."""
         return number % self.evaluate_every == 0 or number > self.num_rounds - LAST
 
     def state_dict(self) -> dict[str, Layers]:
-        """Return the models that the method keeps beside the global one, for the checkpoint."""
+        """Return the method's further models, for the checkpoint."""
         return {name: to_layers(record) for name, record in self.state.items()}
 
     def load_state_dict(self, state: Mapping[str, Layers]) -> None:
-        """Go on with the models of a checkpoint."""
+        """Restore the models of a checkpoint."""
         self.state = {name: to_record(layers) for name, layers in state.items()}
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
-        """Raise a `ConfigError` if the method cannot work with these nodes; called before training."""
+        """Raise a `ConfigError` if the method cannot work with these nodes; runs before training."""
         return None
 
     def conclusion(self, record: Record) -> list[str]:
-        """Return lines that a run ends with, by its last round's record."""
+        """Return lines to print at the end of a run, from its last record."""
         return []
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
-        """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
+        """Raise a `ConfigError` if a client has too few samples for its role in the method."""
         return None
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
-        """Return how many epochs a client of each role trains in a whole run, for reports.
+        """Return the number of epochs that a client of each role trains in a whole run, for reports.
 
         Passes that only evaluate a model or its gradient do not count.
 
         Parameters
         ----------
         rounds, warmup : int
-            The rounds of the method, and the warm-up rounds before them, in which only the sources train.
+            Rounds of the method, and warm-up rounds before them, where only the sources train.
         epochs : dict[str, int]
-            Epochs of one local training, by role: ``"source"`` and ``"target"``.
+            Epochs of one local training by role, ``"source"`` and ``"target"``.
         labels : int
             Labelled samples of the target.
         """

@@ -27,43 +27,43 @@ from fda_flower.wire.protocol import to_layers, to_record
 GATE, MIXUP, TEACHER_BN = "gate", "mixup", "teacher-bn"
 SOURCE_MODEL, CONTRIBUTION = "source-", "contribution-"
 MASK_SHARE, HEAD = "mask-share", "head"
-"""Names on the wire: settings; how the records of the sources' models and the metrics of their
-contributions begin; the share of confident samples; and the property with the names of the head's arrays."""
+"""Names on the wire: settings; prefixes of the records of the sources' models and of the metrics of their
+contributions; the share of confident samples; and the property with the names of the head's arrays."""
 
 WEIGHTS = "weights"
 REMEDY = "serve the target with fda_flower.clients.KD3ATarget"
 
 
 class KD3A(DomainAdaptationStrategy):
-    """``φ ← Σ_k w_k φ_k`` for the body; every client has a head of its own (Feng et al., ICML 2021).
+    """``φ ← Σ_k w_k φ_k`` for the body; every client has its own head (Feng et al., ICML 2021).
 
-    A round asks twice. First the sources train, from the common body and their own heads. Then the target,
-    which runs `fda_flower.clients.KD3ATarget`, is sent all their models: it has them vote on its training
-    samples, whose labels it does not read, trains the common body and its head on the votes that pass the
-    gate ``g``, and replies with its model, the share of confident samples, and each source's contribution.
-    From these come the weights of the bodies (`fda_flower.aggregation.domain_weights`), running statistics
-    of BatchNorm included. The run's model is the common body with the target's head; the server keeps the
-    sources' heads. The formulas are those of the authors' code.
+    A round has two requests. First the sources train from the common body and their own heads. Then the
+    target, which runs `fda_flower.clients.KD3ATarget`, receives all their models. They vote on its training
+    samples, whose labels it ignores; it trains the common body and its head on the votes that pass the gate
+    ``g``, and replies with its model, the share of confident samples, and each source's contribution. These
+    determine the weights of the bodies (`fda_flower.aggregation.domain_weights`), including BatchNorm's
+    running statistics. The run's model is the common body with the target's head; the server keeps the
+    sources' heads. The formulas follow the authors' code.
 
     A round's record has the target's ``mask-share``, the sources' ``contribution``, and everybody's
-    ``weight``. A source without a usable reply neither votes nor is averaged; the others divide its weight.
+    ``weight``. A source without a usable reply neither votes nor is averaged; the others share its weight.
 
     Parameters
     ----------
     gate_start, gate_end : float
-        ``g = g0 + (g1 − g0) · r/R`` in the round ``r = 0, 1, ...`` of ``R``, warm-up rounds not counted. The
-        authors' values are 0.8 and 0.95 for DomainNet, 0.9 and 0.95 for Digit-Five and Office-Caltech10.
-        With a gate of 1 or more no vote passes.
+        ``g = g0 + (g1 − g0) · r/R`` in round ``r = 0, 1, ...`` of ``R``, not counting warm-up rounds. The
+        authors use 0.8 and 0.95 for DomainNet, 0.9 and 0.95 for Digit-Five and Office-Caltech10. With a gate
+        of 1 or more no vote passes.
     gate_rounds : int
-        ``R``. Default: 0, the rounds of the run. Give it if the run may later be extended: a resumed run has
-        the bits of an uninterrupted one only with the same ``R``.
+        ``R``. Default: 0, the rounds of the run. Set it if you may extend the run later: a resumed run equals
+        an uninterrupted one only with the same ``R``.
     mixup : bool
         Whether the target trains on mixed pairs of images, ``u ~ Beta(2, 2)``.
     teacher_bn : {"batch", "eval"}
-        Whether BatchNorm of the voting models takes the statistics of the target's batches, as in the
-        authors' code, or its running ones.
+        Whether BatchNorm of the voting models uses the statistics of the target's batches, as in the authors'
+        code, or its running statistics.
     momentum : float
-        Share of the weights of the round before in those of a round.
+        Share of the previous round's weights in those of a round.
     """
 
     trains = frozenset({"source"})
@@ -78,14 +78,14 @@ class KD3A(DomainAdaptationStrategy):
     momentum: Annotated[float, Bounds("at least 0 and below 1", lambda number: 0 <= number < 1)] = 0.9
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
-        """Raise a `ConfigError` if the target does not tell which arrays are its head."""
+        """Raise a `ConfigError` if the target does not report the arrays of its head."""
         for node in nodes:
             if node.is_target and not isinstance(node.info.get(HEAD), list):
-                why = f"the target '{node.domain}' does not tell its '{HEAD}'"
+                why = f"the target '{node.domain}' does not report its '{HEAD}'"
                 raise ConfigError(why, thing="target", value=node.domain, remedy=REMEDY)
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
-        """Begin the run; raise a `ConfigError` if the head that the target tells is not in the model."""
+        """Begin the run; raise a `ConfigError` if the target's head is not in the model."""
         target = self.roster.target
         for name in _head(target) if target else ():
             if name not in arrays:
@@ -95,16 +95,16 @@ class KD3A(DomainAdaptationStrategy):
         super().begin(arrays, done)
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
-        """Return the epochs by role; the target's are of all its training samples, without their labels."""
+        """Return the epochs by role; the target's cover all its training samples, without labels."""
         total = super().training_epochs(rounds, warmup, epochs, labels)
         return {**total, "target": rounds * epochs["target"]}
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Send each source the common body with its own head; the target is asked later."""
+        """Send each source the common body with its own head; the target trains later."""
         return replace(super().train_request(node, round), arrays=self._sent(node.domain, round))
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Have the target distil the sources' models, and average the bodies."""
+        """Let the target distil the sources' models, and average the bodies."""
         node, alone = round.target, np.ones(1)
         if node is None:
             raise BadReplyError("the target is not connected")
@@ -140,7 +140,7 @@ class KD3A(DomainAdaptationStrategy):
     def _weights(
         self, target: str, round: Round, domains: list[str]
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the weights of target and sources by domain, and those to keep."""
+        """Return the weights of target and sources by domain, and the weights to keep."""
         entry = round.record["target"]
         share = entry[MASK_SHARE]
         found = {domain: entry.pop(f"{CONTRIBUTION}{domain}") for domain in domains}
@@ -161,7 +161,7 @@ class KD3A(DomainAdaptationStrategy):
         return weights, kept
 
     def _sent(self, domain: str, round: Round) -> ArrayRecord:
-        """Return the model that a source trains from: the common body, and its own head if it has one yet."""
+        """Return the model that a source trains from: the common body with its own head, if it has one."""
         if _key(domain) not in self.state:
             return round.arrays
         sent = copied(round.arrays)
@@ -175,5 +175,5 @@ def _head(node: Node) -> list[str]:
 
 
 def _key(domain: str) -> str:
-    """Return the name of a source's head among the strategy's state."""
+    """Return the name of a source's head in the strategy's state."""
     return f"{HEAD}/{domain}"
