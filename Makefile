@@ -9,7 +9,7 @@ TORCH ?= $(shell if [ "$$(uname -s)" != Linux ] || ls /dev/nvidia* /dev/dxg >/de
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
-.PHONY: help install demo test test-ci test-all check docs docs-serve notebooks clean
+.PHONY: help install demo test test-ci test-all check results docs docs-serve notebooks clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -42,10 +42,14 @@ test-ci: install  ## The same, with one test of each real part: SuperLink, Ray, 
 test-all: install  ## Run every test, and measure the lines that they run
 	$(BIN)/python -m pytest -n 2 --cov
 
-check: install  ## Lint, format and types
+check: install  ## Lint, format and types, and whether the pages of results follow from their records
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python experiments/results.py --check
+
+results: install  ## Remake the pages and tables of results from the records (experiments/results.py --pictures: all)
+	$(BIN)/python experiments/results.py
 
 docs: install  ## Build the documentation's site in site/
 	$(MKDOCS) build --strict

@@ -50,12 +50,12 @@ def report(results: Results) -> list[Part]:
         results.marks,
         *(f"**Cut down:** {cut}" for cut in results.cuts),
         *(f"**Refused:** {reason}." for reason in dict.fromkeys(results.refused.values())),
+        _legend(results, counts if results.paper else ()),
     ]
     for group in results.groups:
         if group:
             parts.append(Heading(f"{results.group_axis}: {group}" if results.group_axis else group))
         parts += [
-            _legend(results, counts if results.paper else ()),
             _table(results, group, "last5", usual, _paper(results, group)),
             "The same for the best round on the test set, which is **optimistic**: the test labels chose it.",
             _table(results, group, "best", usual),
@@ -294,9 +294,10 @@ def _cell(values: Sequence[float], best: float, paper: float | None, usual: int,
 
 
 def _legend(results: Results, counts: Sequence[int]) -> str:
+    paper = ", then the paper's value and how far ours is from it" if results.paper else ""
     text = (
-        f"{results.value_label} over the last 5 rounds: mean (standard deviation) over seeds, then the "
-        f"paper's value and how far ours is from it.{_test_sets(results)}"
+        f"{results.value_label} over the last 5 rounds: mean (standard deviation) over seeds{paper}."
+        f"{_test_sets(results)}"
     )
     if max(counts, default=0) < LEAST_SEEDS:
         return text

@@ -1,0 +1,176 @@
+"""Remake the index RESULTS.md and a page and tables for each experiment in RESULTS/ from RESULTS/records/.
+
+Without an option the pages and tables are written; ``--pictures`` draws the pictures, too. With ``--check``
+nothing is written, and the exit code is 1 if a page or a table differs. Pictures are not compared, since
+their pixels depend on the machine. Title and note of a page are those of the experiment's file today, and the
+verdict is from RESULTS/verdicts.toml. An experiment without records keeps its page and its tables.
+"""
+
+import argparse
+import csv
+import os
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fda_flower.experiments import load_results, read_experiment
+from fda_flower.experiments.experiment import DEFINITION
+from fda_flower.reporting import REPORTS, save_figures
+from fda_flower.reporting.tables import Heading, Table, markdown
+
+HERE = Path(__file__).parent
+PAGES = HERE / "RESULTS"
+REFERENCES = ("Oracle",)
+"""Rows that are no method, and so do not lead."""
+
+
+def experiment(name: str, entry: Mapping[str, str], pictures: bool) -> dict[Path, str]:
+    """Return the texts of an experiment's page and tables, by file, and draw its pictures if asked to."""
+    archive = PAGES / "records" / f"{name}.tar.xz"
+    if not archive.exists():
+        return {}
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(archive) as records:
+        records.extractall(folder, filter="data")
+        Path(folder, DEFINITION).write_text(read_experiment(HERE / f"{name}.toml").text, encoding="utf-8")
+        results = load_results(folder)
+        report = REPORTS[results.report]
+        if pictures:
+            save_figures(results, PAGES)
+        shown = [f"![{results.title}]({name}-{figure}.png)" for figure in results.figures]
+        said = [entry["verdict"], *([entry["why"].strip()] if "why" in entry else [])]
+        parts = [Heading(results.title, 1), *said, *report.parts(results), *shown]
+        tables = {
+            PAGES / f"{name}{ending}.csv": table(results).csv() for ending, table in report.tables.items()
+        }
+        return {PAGES / f"{name}.md": markdown(parts), **tables}
+
+
+def index(verdicts: Mapping[str, Mapping[str, str]], texts: Mapping[Path, str]) -> str:
+    """Return the index: for each paper a table with a line for each experiment, and one for the others."""
+    parts: list[Any] = [Heading("Results", 1), INTRODUCTION]
+    for paper, about in PAPERS.items():
+        named = {name: entry for name, entry in verdicts.items() if entry.get("paper", "") == paper}
+        if paper:
+            header = ["Table", "Experiment", "Leads: ours", "Leads: paper", "Distance", "Order", "Inside"]
+            lines = [[entry["table"], _link(name), *_compared(name, texts)] for name, entry in named.items()]
+        else:
+            header, lines = ["Experiment"], [[_link(name)] for name in named]
+        ends = [[entry["verdict"], _records(name, entry)] for name, entry in named.items()]
+        rows = [[*line, *end] for line, end in zip(lines, ends, strict=True)]
+        table = str(Table([*header, "Verdict", "Records"], rows))
+        parts += [Heading(about), table.replace("---:", "---")]  # words, to the left
+    return markdown(parts)
+
+
+PAPERS = {
+    "FedGP": "FedGP: Jiang et al., ICLR 2024",
+    "FedDAF": "FedDAF: Sen et al.",
+    "": "Experiments of our own",
+}
+INTRODUCTION = """\
+The papers' tables, measured again. Accuracies are in percent, on the target's test set, and the mean of the
+last 5 rounds and of the seeds. Each page has the whole table beside the paper's values, what was cut down,
+and the pictures. [What follows from them](README.md) is on a page of its own.
+
+* **Leads**: the method with the best mean over the table's cells, among the rows that both have; Oracle is
+  not counted.
+* **Distance**: the mean distance between our cells and the paper's, in points, and the number of cells.
+* **Order**: Spearman's correlation between the two orders of the rows. 1 is the same order.
+* **Inside**: in how many cells the paper's value is inside the 95% prediction interval of one further seed of
+  ours. It takes 3 seeds.
+
+`python experiments/results.py` remakes this page and those of the experiments whose records are kept, in
+`RESULTS/records/`. The pages of the others are as the commit has made them that the last column names."""
+
+
+def _compared(name: str, texts: Mapping[Path, str]) -> list[str]:
+    """Return who leads here and in the paper, the mean distance, the correlation, and how many are inside."""
+    cells = [line for line in _numbers(name, texts) if line["last5"] and line["paper"]]
+    if not cells:
+        return ["-"] * 5
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for line in cells:
+        rows.setdefault(line["row"], []).append((float(line["last5"]), float(line["paper"])))
+    most = max(map(len, rows.values()))
+    means = {row: np.mean(values, axis=0) for row, values in rows.items() if len(values) == most}
+    methods = [row for row in means if row not in REFERENCES]
+    leaders = [max(methods, key=lambda row, side=side: means[row][side]) for side in (0, 1)]
+    leads = [f"{row} {means[row][side]:.1f}" for side, row in enumerate(leaders)]
+    distance = np.mean([abs(float(line["difference"])) for line in cells])
+    inside = [line["inside"] for line in cells if line.get("inside")]
+    share = f"{inside.count('True')} of {len(inside)}" if inside else "-"
+    return [*leads, f"{distance:.1f} in {len(cells)}", _order(np.array([*means.values()])), share]
+
+
+def _order(means: np.ndarray) -> str:
+    from scipy.stats import spearmanr
+
+    return f"{spearmanr(*means.T).statistic:.2f}" if len(means) > 2 else "-"
+
+
+def _numbers(name: str, texts: Mapping[Path, str]) -> list[dict[str, str]]:
+    path = PAGES / f"{name}.csv"
+    if path in texts:
+        return [*csv.DictReader(texts[path].splitlines())]
+    return [*csv.DictReader(path.read_text(encoding="utf-8").splitlines())] if path.exists() else []
+
+
+def _link(name: str) -> str:
+    """Return a link to an experiment's page, or to its file if it was not run."""
+    page, file = PAGES / f"{name}.md", HERE / f"{name}.toml"
+    measured = page.exists() or (PAGES / "records" / f"{name}.tar.xz").exists()
+    title = (
+        read_experiment(file).title if file.exists() else page.read_text(encoding="utf-8").splitlines()[0][2:]
+    )
+    return f"[{title}]({f'RESULTS/{page.name}' if measured else file.name})"
+
+
+def _records(name: str, entry: Mapping[str, str]) -> str:
+    if (PAGES / "records" / f"{name}.tar.xz").exists():
+        return "kept"
+    return f"none; made by `{entry['commit']}`" if "commit" in entry else "not run"
+
+
+def main() -> int:
+    """Write or check all files; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--pictures", action="store_true", help="draw the pictures, too")
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail if a file differs")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="the pages of these experiments alone")
+    chosen = parser.parse_args()
+    verdicts = tomllib.loads((PAGES / "verdicts.toml").read_text(encoding="utf-8"))
+    found = {path.name.split(".")[0] for path in (*PAGES.glob("records/*"), *PAGES.glob("*.md"))}
+    if unknown := sorted(found - verdicts.keys()):
+        sys.exit(f"RESULTS/verdicts.toml has no entry for {', '.join(unknown)}")
+    names = chosen.only or [*verdicts]
+    size = {name: _size(PAGES / "records" / f"{name}.tar.xz") for name in names}
+    names.sort(key=lambda name: size[name], reverse=True)  # the longest first
+    make = partial(experiment, pictures=chosen.pictures and not chosen.check)
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        made = [*pool.map(make, names, [verdicts[name] for name in names])]
+    texts = {path: text for each in made for path, text in each.items()}
+    texts[HERE / "RESULTS.md"] = index(verdicts, texts)
+    stale = [p for p, text in texts.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
+    for path in sorted(stale):
+        print(f"{'differs' if chosen.check else 'written'}: {path.relative_to(HERE)}")
+        if not chosen.check:
+            path.write_text(texts[path], encoding="utf-8")
+    if chosen.check and stale:
+        print("Remake them: python experiments/results.py", file=sys.stderr)
+    return int(chosen.check and bool(stale))
+
+
+def _size(archive: Path) -> int:
+    return archive.stat().st_size if archive.exists() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
