@@ -14,18 +14,17 @@ from fda_flower.wire import protocol
 from fda_flower.wire.protocol import LOCAL_PART, EvaluateRequest
 
 FINAL_HEAD_EPOCHS = "final-head-epochs"
-"""The setting of an evaluate message that asks for a further training of the head."""
+"""Setting of an evaluate message that requests further training of the head."""
 
 
 class LocalPart(FedAvg):
-    """FedAvg, in which each client puts its own part into every model that it trains or evaluates.
+    """FedAvg in which each client replaces a part of every received model by its own.
 
     The clients run `fda_flower.clients.LocalPartSource` and `LocalPartTarget`. They reply with this part as
-    they received it, so that the server's stays as it is. A round's record has, for each client,
-    ``local-part``, the round whose part it began with (0: that of the server), and ``fallback`` if it had a
-    later one before.
+    received, so the server's is unchanged. A round's record has, for each client, ``local-part``, the round
+    of the part it started from (0: the server's), and ``fallback`` if it lost a later one.
 
-    In warm-up rounds the whole model is averaged over the sources; each client's part begins there.
+    In warm-up rounds the whole model is averaged over the sources; each client's part starts from there.
     """
 
     evaluates_own = True
@@ -34,7 +33,7 @@ class LocalPart(FedAvg):
     """The part, by its name in `fda_flower.clients.exchange.PARTS`, or a pattern."""
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Tell every client to keep its part."""
+        """Request training with the client's own part."""
         remedy = "serve the clients with fda_flower.clients.LocalPartSource and LocalPartTarget"
         request = super().train_request(node, round)
         return request.adding(
@@ -42,7 +41,7 @@ class LocalPart(FedAvg):
         )
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Average all clients; say which of them have lost their part."""
+        """Average all clients, and record which of them lost their part."""
         entries: list[Any] = [round.record["target"], *round.record["sources"].values()]
         for entry in entries:
             if entry is not None and entry[LOCAL_PART] < self._last_round(entry["domain"]):
@@ -53,12 +52,12 @@ class LocalPart(FedAvg):
         return super().aggregate(round, target, sources)
 
     def evaluate_config(self, round: Round) -> protocol.Config:
-        """Tell the target to put its part into the model."""
+        """Request an evaluation with the target's own part."""
         told = {} if round.warmup else {LOCAL_PART: self.part}
         return {**super().evaluate_config(round), **told}
 
     def _last_round(self, domain: str) -> int:
-        """Return the last round in which a client is known to have trained its part; 0 for none."""
+        """Return the last round in which a client is known to have trained its part, or 0."""
         replied = (
             record["round"]
             for record in reversed(self.history)
@@ -71,29 +70,29 @@ class LocalPart(FedAvg):
 class FedPer(LocalPart):
     """FedAvg of the body; the head stays at each client (Arivazhagan et al., arXiv 1912.00818).
 
-    A client trains body and head together, from the body that it receives and the head that it has kept, see
-    `LocalPart`. The headline is the accuracy of the averaged body with the target's head.
+    A client trains body and head together, from the received body and its own head, see `LocalPart`. The
+    headline is the accuracy of the averaged body with the target's head.
     """
 
     part = "head"
 
 
 class FedRep(LocalPart):
-    """``φ ← Σ_i w_i φ_i``, and a head ``h_i`` of its own at each client (Collins et al., ICML 2021).
+    """``φ ← Σ_i w_i φ_i``, and an own head ``h_i`` at each client (Collins et al., ICML 2021).
 
-    In each round a client trains its head on the body ``φ`` that it receives, and then the body under this
-    head. During the head's epochs the body is in evaluation mode, so that BatchNorm's statistics do not move
-    either. The headline is the accuracy of the averaged body with the target's head. The head never leaves
-    the client, see `LocalPart`: the server's is the initial one, and its model is not evaluated.
+    In each round a client trains its head on the received body ``φ``, and then the body under this head.
+    During the head's epochs the body is in evaluation mode, so BatchNorm's statistics are constant. The
+    headline is the accuracy of the averaged body with the target's head. The head never leaves the client,
+    see `LocalPart`: the server keeps the initial one, and its model is not evaluated.
 
     Parameters
     ----------
     head_epochs, body_epochs : int
-        Epochs of head and body in a round, in place of the clients' own number of epochs. The defaults are
-        those of omarfoq/knn-per and the common setting of Jiang et al. (ICLR 2024).
+        Epochs of head and body in a round; they replace the clients' own number. The defaults are those of
+        omarfoq/knn-per and the common setting of Jiang et al. (ICLR 2024).
     final_head_epochs : int
-        In the last round the target trains its head for so many epochs more, on the averaged body. The record
-        has this model's ``accuracy-final-head`` beside the headline. 0: it does not.
+        In the last round the target trains its head for this many further epochs on the averaged body. The
+        record has this model's ``accuracy-final-head`` in addition to the headline. 0: no such training.
     """
 
     part = "head"
@@ -108,7 +107,7 @@ class FedRep(LocalPart):
         return self.final_head_epochs > 0
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Tell every client how long to train its head and the body."""
+        """Request epochs of the head, then of the body."""
         phases: Record = {
             protocol.HEAD_EPOCHS: self.head_epochs,
             protocol.TUNE: "body",
@@ -117,7 +116,7 @@ class FedRep(LocalPart):
         return super().train_request(node, round).adding(config=phases)
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
-        """Have the target evaluate the model, in the last round also with a head trained for longer."""
+        """Request an evaluation; in the last round, also one with a head trained for longer."""
         request = super().evaluate_request(round)
         if request is None or not self.final_head_epochs or round.number != self.num_rounds:
             return request
@@ -127,13 +126,13 @@ class FedRep(LocalPart):
         return replace(request, config={**request.config, **asked})
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
-        """Return the epochs by role: of head and body in each round, and those of the final head."""
+        """Return the epochs by role: head and body in each round, and the final head."""
         each = rounds * (self.head_epochs + self.body_epochs)
         return {"source": each + warmup * epochs["source"], "target": each + self.final_head_epochs}
 
 
 class FedBN(LocalPart):
-    """FedAvg of all arrays but those of BatchNorm layers (Li et al., "FedBN", ICLR 2021).
+    """FedAvg of all arrays except BatchNorm layers (Li et al., "FedBN", ICLR 2021).
 
     Parameters, running statistics and counters of BatchNorm layers stay at each client, see `LocalPart`. The
     target evaluates the new global model with its own. On a network without BatchNorm this is FedAvg.

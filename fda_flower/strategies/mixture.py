@@ -21,24 +21,24 @@ from fda_flower.wire.protocol import LABELLED, EvaluateRequest
 MIXTURE, FIRST_ROUND, REPORT, FIRST = "mixture", "first-round", "report", "first"
 GROUPS, STUDENT, TAUGHT, TEACHER = "groups", "student", "taught", "teacher"
 """Names on the wire: settings of an evaluate message (the plan as JSON, the round in which the target's own
-model begins, ``full`` or ``none`` of the figures), the record with that model, and a property; a setting that
-asks for a student, the unlabelled samples that it learned from, and the accuracy of the mixture."""
+model starts, ``full`` or ``none`` of the figures), the record with that model, and a property; a setting that
+requests a student, the number of unlabelled samples it learned from, and the accuracy of the mixture."""
 
 PER_MEMBER = ("weight", "temperature", "held-out", "test", "left-out")
-"""Metrics of the target's reply, each followed by a member."""
+"""Prefixes of metrics of the target's reply, each followed by a member."""
 
 
 class Mixture(SourceOnly):
     """``p(y|x) ∝ Σ_m w_m exp F_m(x)``: the sources' model and the target's own, weighed on held-out labels.
 
     The sources train as in Source Only. The target, which runs `fda_flower.clients.MixtureTarget`, keeps its
-    labels: it trains a model of its own and fine-tunes the sources' model, each on all labels and on all but
-    each fold, and weighs these members by what they predict on the labels of the fold left out
-    (`fda_flower.aggregation.fit_mixture`). The headline is the mixture's accuracy. In a round in which the
-    target does not evaluate there is none.
+    labels. It trains its own model and fine-tunes the sources' model, each on all labels and on all but one
+    fold in turn, and weighs these members by their predictions on the labels of the fold left out
+    (`fda_flower.aggregation.fit_mixture`). The headline is the mixture's accuracy; rounds without an
+    evaluation have none.
 
     A round's record has ``mixture``: for each member its ``weight``, ``temperature`` and accuracies
-    (``held-out``, ``test``), the sizes of the ``folds``, and what the mixture costs.
+    (``held-out``, ``test``), the sizes of the ``folds``, and the cost of the mixture.
 
     Parameters
     ----------
@@ -51,14 +51,14 @@ class Mixture(SourceOnly):
         Some of ``sources``, ``target``, ``tuned``, ``prior``, and ``head`` (only the last layer fine-tuned,
         for deep networks) and ``blend`` (FedDAF's). Default: the first four.
     views : {"all", "full"}
-        Predict with the models of all views, or only with those of all labels, which costs less.
+        Predict with the models of all views, or, at lower cost, only with those trained on all labels.
     every : int
-        The target evaluates in every so many rounds, and in the last. Default: 0, in the last alone.
+        The target evaluates every this many rounds, and in the last. Default: 0, only in the last.
     report : {"full", "none"}
-        With ``"none"`` the target replies with nothing but its number of test samples.
+        With ``"none"`` the target replies only with its number of test samples.
     student : bool
-        Whether one network is to predict in place of the mixture. It begins with the model of the member with
-        the largest weight, and learns what the mixture predicts of the target's labelled and at most 3,000
+        Whether one network predicts in place of the mixture. It starts from the model of the member with the
+        largest weight, and learns the mixture's predictions for the target's labelled and at most 3,000
         unlabelled samples. Without unlabelled samples it is the mean of the models fine-tuned longest. The
         record's ``mixture`` has the accuracy of the mixture, ``teacher``.
     """
@@ -85,7 +85,7 @@ class Mixture(SourceOnly):
         self.needs = ("head",) if "head" in self.members else ()
 
     def settings(self) -> Record:
-        """Return what defines the strategy; how often the target evaluates may change on a resume."""
+        """Return the strategy's definition; how often the target evaluates may change on resume."""
         return {name: value for name, value in super().settings().items() if name != "every"}
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
@@ -94,14 +94,14 @@ class Mixture(SourceOnly):
             self._plan.check_labels(samples)
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
-        """Raise a `ConfigError` if the target says that it has too few labels."""
+        """Raise a `ConfigError` if the target reports too few labels."""
         for node in nodes:
             labels, groups = node.info.get(LABELLED), node.info.get(GROUPS)
             if node.is_target and isinstance(labels, int):
                 self._plan.check_labels(labels, groups if isinstance(groups, int) else None)
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
-        """Begin the run, and log what the mixture costs."""
+        """Begin the run, and log the cost of the mixture."""
         super().begin(arrays, done)
         cost, node = self._cost(arrays, self.num_rounds), self.roster.target
         labels = node.info.get(LABELLED) if node else None
@@ -117,12 +117,12 @@ class Mixture(SourceOnly):
         )
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Average the sources; keep the model that the target's own begins with."""
+        """Average the sources, and keep the starting model of the target."""
         aggregated = super().aggregate(round, target, sources)
         return aggregated if FIRST in self.state else Aggregated(aggregated.model, {FIRST: round.model})
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
-        """Have the target train and evaluate its mixture, in the rounds in which it does."""
+        """Request training and evaluation of the mixture, in the rounds that have one."""
         if not (self._is_due(round.number) or round.number == self.num_rounds):
             return None
         plan, first_round = self._plan.to_text(), self.warmup_rounds + 1
@@ -131,7 +131,7 @@ class Mixture(SourceOnly):
             asked[STUDENT] = True
         if self.learning_rate_factor != 1:
             asked[protocol.LEARNING_RATE_FACTOR] = self.learning_rate_factor
-        # While all rounds have been held, the global model is still the first one.
+        # If all rounds so far were held, the global model is still the initial one.
         first = self.state.get(FIRST, round.arrays)
         return EvaluateRequest(round.arrays, {**round.config, **asked}, {FIRST: first})
 
@@ -154,7 +154,7 @@ class Mixture(SourceOnly):
         return metrics
 
     def conclusion(self, record: Record) -> list[str]:
-        """Return a line with the accuracies of a student and of the mixture that it learned from."""
+        """Return a line with the accuracies of the student and its mixture."""
         found, figure = record.get("mixture", {}), "r2" if "r2" in record else "accuracy"
         if TEACHER not in found:
             return []
@@ -170,7 +170,7 @@ class Mixture(SourceOnly):
         return [line if taught else f"{line}. With unlabelled samples there is a student in its place"]
 
     def evaluates_in(self, number: int) -> bool:
-        """Whether there is an evaluation: after the warm-up `every` decides, before it `report` too."""
+        """Return whether a round is evaluated: after the warm-up by `every`, before it also by `report`."""
         if number > self.warmup_rounds:
             return True
         return self.report == "full" and super().evaluates_in(number)
@@ -179,7 +179,7 @@ class Mixture(SourceOnly):
         return self.every > 0 and (number - self.warmup_rounds) % self.every == 0
 
     def _cost(self, arrays: ArrayRecord, until: int) -> Record:
-        """Return what the mixture costs the target in a run of so many rounds."""
+        """Return the cost of the mixture for the target in a run of this many rounds."""
         evaluations = self._evaluations(until - self.warmup_rounds)
         sent = 2 * evaluations * count_bytes(arrays)
         models = 1 if self.student else self._plan.models
@@ -189,7 +189,7 @@ class Mixture(SourceOnly):
         return -(-rounds // self.every) if self.every else 1
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
-        """Return the epochs by role; the target's are of all its labels, over all models that it trains."""
+        """Return the epochs by role; the target's cover all its labels, over all its models."""
         total = super().training_epochs(rounds, warmup, epochs, labels)
         own = self._plan.epochs_of(labels, rounds * epochs["target"], self._evaluations(rounds))
         return {**total, "target": own}

@@ -1,4 +1,4 @@
-"""MPFT: in one round, a head that the server trains on all clients' prototypes; the target adapts it."""
+"""MPFT: in one round, the server trains a head on all clients' prototypes; the target adapts it."""
 
 import numpy as np
 
@@ -14,27 +14,27 @@ PROTOTYPES, DISTILLATION = "prototypes", "distillation"
 
 
 class MPFT(TrainsHead):
-    """A head trained on all clients' prototypes, and adapted by the target (Zhang et al., ICLR 2025).
+    """A head trained on all clients' prototypes and adapted by the target (Zhang et al., ICLR 2025).
 
-    Each client, the target too, sends prototypes of each class: the mean of its features, or the centres of
-    clusters. The server trains the head on all of them, without averaging any. In each evaluation the
-    target trains it on its labels, with ``λ KL(p_θ ‖ p)`` to the received one in its loss. The clients run
-    `fda_flower.clients.PrototypesSource` and `PrototypesTarget`. One round is the whole method.
+    Each client, including the target, sends prototypes of each class: the mean of its features, or cluster
+    centres. The server trains the head on all of them, without averaging. In each evaluation the target
+    trains it on its labels, with ``λ KL(p_θ ‖ p)`` to the received head in its loss. The clients run
+    `fda_flower.clients.PrototypesSource` and `PrototypesTarget`. The method takes one round.
 
     The headline is the accuracy of the adapted head; ``accuracy-global`` is the server's.
 
-    The paper trains an adapter before CLIP's head, which it makes of the classes' names; there is none here,
-    and the head is trained itself (ours). Its random sampling, which sends features, is left out.
+    The paper trains an adapter before CLIP's head, which it derives from the classes' names. Here there is no
+    adapter, and the head itself is trained. The paper's random sampling, which sends features, is omitted.
 
     Parameters
     ----------
     prototypes : int
-        Of each class, from each client; 1 is the mean, more are k-means' centres.
+        Number per class and client; 1 is the mean, more are k-means centres.
     epochs : int
-        Passes of the server over the prototypes, with AdamW and a rate of 0.001. The authors' code stops
-        once the loss no longer changes, after 200 at most.
+        Passes of the server over the prototypes, with AdamW and a learning rate of 0.001. The authors' code
+        stops once the loss is constant, after at most 200.
     distillation : float
-        ``λ``; unverified, as the paper's value is not known. 0 is plain fine-tuning.
+        ``λ``; the paper's value is unknown, so the default is unverified. 0 is plain fine-tuning.
     """
 
     evaluates_own = True
@@ -44,7 +44,7 @@ class MPFT(TrainsHead):
     distillation: NotNegative = 1.0
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Ask for the prototypes."""
+        """Request the prototypes."""
         remedy = "serve the clients with fda_flower.clients.PrototypesSource and PrototypesTarget"
         request = super().train_request(node, round)
         return request.adding(
@@ -54,7 +54,7 @@ class MPFT(TrainsHead):
         )
 
     def _empty(self, model: Layers) -> Layers:
-        """Return a record like that of prototypes: which places are used, and the centres."""
+        """Return an empty record of prototypes: a mask of used places, and the centres."""
         classes, features = shape_of_head(model)
         used = np.zeros((classes, self.prototypes), np.uint8)
         return {"used": used, "centres": np.zeros((*used.shape, features), np.float32)}
@@ -68,10 +68,10 @@ class MPFT(TrainsHead):
         return told["centres"][classes, places].astype(np.float64), classes
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
-        """Have the target adapt the new head, and evaluate both."""
+        """Request adaptation of the new head, and evaluation of both."""
         return EvaluateRequest(round.arrays, {**round.config, DISTILLATION: self.distillation})
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
-        """Return the epochs by role: the target adapts the head in each round in which it evaluates."""
+        """Return the epochs by role: the target adapts the head in each round that it evaluates."""
         total = super().training_epochs(rounds, warmup, epochs, labels)
         return {**total, "target": rounds * epochs["target"]}

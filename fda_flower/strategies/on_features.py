@@ -1,4 +1,4 @@
-"""What methods share whose clients send statistics of their features, and train nothing."""
+"""Base classes of methods whose clients send statistics of their features instead of training."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ from fda_flower.wire.protocol import to_layers
 
 
 class OnFeatures(DomainAdaptationStrategy):
-    """A strategy for a model that is one linear layer, on features that a frozen body makes.
+    """A strategy whose model is one linear layer on the features of a frozen body.
 
-    Its clients reply with the model as they have received it, and with a record of statistics.
+    Its clients reply with the received model and a record of statistics.
 
     Raises
     ------
     ConfigError
-        If `max_update_norm` is given: the clients send no update.
+        If `max_update_norm` is set: the clients send no update.
     """
 
     def __post_init__(self) -> None:
@@ -54,29 +54,29 @@ class OnFeatures(DomainAdaptationStrategy):
         super().begin(arrays, done)
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
-        """Return the epochs by role: the sources' of the warm-up rounds alone."""
+        """Return the epochs by role: only the sources', in the warm-up rounds."""
         return {role: warmup * each * (role == "source") for role, each in epochs.items()}
 
 
 def placed(
     round: Round, clients: Sequence[ClientUpdate], weight: Vector, bias: Vector
 ) -> dict[str, NDArray[Any]]:
-    """Return a round's model with another linear layer, and the clients' mean buffers."""
+    """Return a round's model with a new linear layer and the mean of the clients' buffers."""
     return with_head(mean_update(round.model, clients, source_weights(clients)), weight, bias)
 
 
 Rows = tuple[Vector, Any]
-"""Rows of features, and their classes."""
+"""Rows of features with their classes."""
 
 
 class TrainsHead(OnFeatures):
-    """A strategy that trains the model, a linear layer, on rows that it makes of the clients' statistics."""
+    """A strategy that trains the model, a linear layer, on rows made from the clients' statistics."""
 
     epochs: Count = 50
 
     @abstractmethod
     def rows_of(self, round: Round, domain: str, client: ClientUpdate) -> Rows:
-        """Return the rows of a client; a `ValueError` if its statistics are none."""
+        """Return the rows of a client; raise a `ValueError` if its statistics are invalid."""
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Train the layer on the rows of all clients."""

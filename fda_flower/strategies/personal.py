@@ -1,4 +1,4 @@
-"""Methods whose target has a model of its own: Ditto, APFL, kNN-Per."""
+"""Methods whose target has its own model: Ditto, APFL, kNN-Per."""
 
 import math
 from collections.abc import Iterable
@@ -24,19 +24,19 @@ ACCURACY_ORACLE, LAMBDA_ORACLE = "accuracy-oracle-lambda", "oracle-lambda"
 
 
 class OwnModel(DomainAdaptationStrategy):
-    """A strategy whose target keeps a model of its own between rounds, and never sends it.
+    """A strategy whose target keeps its own model between rounds and never sends it.
 
     A subclass measures the metric ``fresh-start`` of the target's reply: 1 if it had no such model, else 0.
-    If it had one before, the round's record says what it has lost: the target's ``fallback``.
+    If it had one before, the target's ``fallback`` in the round's record reports the loss.
     """
 
     starts_from: ClassVar[str] = "the global one"
-    """The model from which a target without one begins."""
+    """The model from which a target without its own starts."""
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Aggregate the replies; say, also of a held round, if the target has lost its own model."""
+        """Aggregate the replies; record, also in a held round, if the target has lost its own model."""
         result = super().aggregate_train(server_round, replies)
         entry = self.record["target"] or {}
         if entry.pop(FRESH_START, 0) and any(record["target"] for record in self.history):
@@ -50,14 +50,14 @@ class Ditto(OwnModel, FedAvg):
     All clients train the global model ``θ``, as in FedAvg. The target, which runs
     `fda_flower.clients.DittoTarget`, also trains its personal model ``v``, which never leaves it. The
     headline is the accuracy of ``v``; ``accuracy-global`` is the accuracy of ``θ``. A round's record has the
-    target's ``distance``, ``‖v − θ‖`` before the round's training. If the target has lost ``v``, it begins
-    again at ``θ``, and the record has the target's ``fallback``.
+    target's ``distance``, ``‖v − θ‖`` before the round's training. If the target has lost ``v``, it restarts
+    from ``θ``, and the record has the target's ``fallback``.
 
     Parameters
     ----------
     lam : float
-        ``λ``: 0 trains ``v`` alone, a large one keeps it near ``θ``. The product of λ and the learning rate
-        must stay below 2, else the training of ``v`` diverges.
+        ``λ``: 0 trains ``v`` alone; a large value keeps it near ``θ``. The product of λ and the learning rate
+        must stay below 2, or the training of ``v`` diverges.
     global_branch : {"fedavg", "none"}
         ``"fedavg"`` is the paper's method. With ``"none"`` all clients train from ``θ`` with the penalty, the
         server averages these models, and the target's is the personal one: FedProx with ``μ = λ``.
@@ -69,7 +69,7 @@ class Ditto(OwnModel, FedAvg):
     global_branch: Literal["fedavg", "none"] = "fedavg"
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Ask the target for its personal model; without a global branch, all clients for the penalty."""
+        """Request the target's personal model; without a global branch, the penalty from all clients."""
         request = super().train_request(node, round)
         if self.global_branch == "none":
             return request.adding(config={protocol.PROXIMAL: self.lam})
@@ -82,7 +82,7 @@ class Ditto(OwnModel, FedAvg):
         )
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
-        """Return the epochs by role; beside a global branch, the target trains its personal model too."""
+        """Return the epochs by role; with a global branch, the target also trains its personal model."""
         total = super().training_epochs(rounds, warmup, epochs, labels)
         total["target"] += rounds * epochs["target"] * (self.global_branch == "fedavg")
         return total
@@ -92,28 +92,28 @@ class APFL(OwnModel, FedAvg):
     """``a v + (1 − a) θ`` on the target, with ``θ`` by FedAvg.
 
     Deng et al., "Adaptive Personalized Federated Learning", 2020. All clients train the global model ``θ``,
-    as in FedAvg. The target, which runs `fda_flower.clients.APFLTarget`, also trains a model ``v`` of its
-    own, which never leaves it. The headline is the accuracy of the mixture of ``v`` and the new ``θ``;
+    as in FedAvg. The target, which runs `fda_flower.clients.APFLTarget`, also trains its own model ``v``,
+    which never leaves it. The headline is the accuracy of the mixture of ``v`` and the new ``θ``;
     ``accuracy-global`` is the accuracy of ``θ``. A round's record has the target's ``alpha``, the weight
-    ``a`` after the round. If the target has lost ``v``, it begins again as ``θ``, and the record has the
+    ``a`` after the round. If the target has lost ``v``, it restarts from ``θ``, and the record has the
     target's ``fallback``.
 
-    The sources train ``θ`` alone: models of their own would not change the target's.
+    The sources train only ``θ``: their own models would not change the target's.
 
     Parameters
     ----------
     mixing : float
         ``a``, the weight of the target's own model, in [0, 1]: 0 is FedAvg, with 1 the target trains ``v``
-        alone. With `adaptive`, its first value.
+        alone. With `adaptive`, the initial value.
     mix : {"outputs", "parameters"}
-        What is mixed: the outputs of two networks (logits, or a regression's numbers), as in the authors'
-        code, or their parameters, as in the paper's Algorithm 1 (unverified: the paper's text was not read).
+        Mix the outputs of two networks (logits, or a regression's numbers), as in the authors' code, or their
+        parameters, as in the paper's Algorithm 1 (unverified: the paper's text was not read).
     adaptive : bool
         Whether the target moves ``a`` against the gradient of the mixture's loss, once a round on the first
-        batch, with the learning rate of the model; ``a`` stays in [0, 1].
+        batch, with the model's learning rate; ``a`` stays in [0, 1].
     alpha_decay : float
-        With `adaptive`: ``alpha_decay · a`` is added to this gradient, which pulls towards the global model.
-        The authors' code has 0.02.
+        With `adaptive`: adds ``alpha_decay · a`` to this gradient, which pulls towards the global model. The
+        authors' code uses 0.02.
     """
 
     evaluates_own = True
@@ -131,7 +131,7 @@ class APFL(OwnModel, FedAvg):
         self._mixture: Record = {MIXING: self.mixing, MIX: self.mix}
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Ask the target to train its own model too."""
+        """Request training of the target's own model too."""
         request = super().train_request(node, round)
         if not node.is_target:
             return request
@@ -143,7 +143,7 @@ class APFL(OwnModel, FedAvg):
         )
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
-        """Have the target evaluate its mixture, and the new global model beside it."""
+        """Request an evaluation of the mixture and of the new global model."""
         return EvaluateRequest(round.arrays, {**round.config, **self._mixture})
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
@@ -159,27 +159,27 @@ class KNNPer(FedAvg):
     """``p = λ p_kNN + (1 − λ) p_θ`` on the target, with ``θ`` by FedAvg (Marfoq et al., ICML 2022).
 
     Training is FedAvg's. The target, which runs `fda_flower.clients.KNNPerTarget`, evaluates a mixture of
-    ``θ`` and of the labels of its own nearest training samples, by the features of ``θ``
-    (`fda_flower.aggregation.neighbour_probabilities`). Nothing of this is kept or sent. The headline is the
+    ``θ`` and the labels of its own nearest training samples, by the features of ``θ``
+    (`fda_flower.aggregation.neighbour_probabilities`). It keeps and sends none of this. The headline is the
     accuracy of the mixture; ``accuracy-global`` is the accuracy of ``θ``. A round's record has ``lambda``.
 
     Parameters
     ----------
     k : int
-        Nearest samples. The authors' scripts use 7 and 10; the paper's own default is unverified.
+        Number of nearest samples. The authors' scripts use 7 and 10; the paper's default is unverified.
     mixing : str or float
         ``λ``, a number in [0, 1]: 0 is FedAvg. With ``"cv"`` the target chooses it in each evaluation, from
         0, 0.01, ..., 1, by leave-one-out cross-validation on its training labels
-        (`fda_flower.aggregation.choose_weight`): the neighbours of a sample are the nearest of the others.
-        The choice is biased towards the model, which has been trained on all these labels. With
-        ``"oracle-test"`` the headline is that of ``"cv"``, and beside it the record has
+        (`fda_flower.aggregation.choose_weight`). The choice is biased towards the model, which was trained on
+        these labels. With ``"oracle-test"`` the headline is as with ``"cv"``, and the record also has
         ``accuracy-oracle-lambda``, the accuracy with the ``λ`` that is best on the test set
-        (``oracle-lambda``), as published results have it. It is no result: it has seen the test labels.
+        (``oracle-lambda``), as in published results. It is not a valid result, because it uses the test
+        labels.
     scale : float
         Scale of the kernel, above 0.
     mix : {"probabilities", "logits"}
-        Whether the neighbours' probabilities are mixed with the model's probabilities or, as in the authors'
-        code, with its logits.
+        Mix the neighbours' probabilities with the model's probabilities or, as in the authors' code, with its
+        logits.
     """
 
     evaluates_own = True
@@ -194,7 +194,7 @@ class KNNPer(FedAvg):
         self.mixing = _read_mixing(self.mixing)
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
-        """Raise a `ConfigError` if the target has fewer than k samples, or a single one to leave out."""
+        """Raise a `ConfigError` if the target has fewer than k samples, or only one for cross-validation."""
         if role != "target":
             return
         if samples < self.k:
@@ -207,14 +207,14 @@ class KNNPer(FedAvg):
             raise ConfigError(why, thing=who, value=samples, remedy=remedy)
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
-        """Raise a `ConfigError` if the target says that it has too few samples."""
+        """Raise a `ConfigError` if the target reports too few samples."""
         for node in nodes:
             labels = node.info.get("examples")
             if node.is_target and isinstance(labels, int):
                 self.check_samples(node.role, f"'{node.domain}'", labels, 1)
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
-        """Have the target evaluate the mixture, and the new global model beside it."""
+        """Request an evaluation of the mixture and of the new global model."""
         asked: Record = {NEIGHBOURS: self.k, LAMBDA: self.mixing, KERNEL_SCALE: self.scale, MIX: self.mix}
         return EvaluateRequest(round.arrays, {**round.config, **asked})
 

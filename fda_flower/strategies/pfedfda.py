@@ -1,4 +1,4 @@
-"""pFedFDA: Gaussians of the classes' features, averaged over the clients, and mixed with the target's own."""
+"""pFedFDA: class Gaussians of the features, averaged over the clients and mixed with the target's own."""
 
 from typing import Annotated
 
@@ -18,29 +18,28 @@ GAUSSIANS, RIDGE, OWN_SHARE = "gaussians", "ridge", "own-share"
 
 
 class PFedFDA(OnFeatures):
-    """``N(μ_c, Σ)`` of the features of each class: the clients' mean, and ``β`` of the target's own.
+    """``N(μ_c, Σ)`` of the features of each class: the clients' mean, mixed with ``β`` of the target's own.
 
-    McLaughlin and Su, NeurIPS 2024. In each round every client, the target too, estimates means and one
-    covariance of its features, and mixes them with the global ones: ``β`` of its own and ``1 − β`` of those,
-    with the ``β`` that predicts best in cross-validation. It sends the mixture, and the server's mean, by
-    examples, is the next global one. The clients run `fda_flower.clients.GaussianSource` and
-    `GaussianTarget`.
+    McLaughlin and Su, NeurIPS 2024. In each round every client, including the target, estimates means and one
+    covariance of its features. It mixes them with the global ones, ``β`` to ``1 − β``, with the ``β`` that
+    predicts best in cross-validation, and sends the mixture. The server's mean, weighted by examples, is the
+    next global one. The clients run `fda_flower.clients.GaussianSource` and `GaussianTarget`.
 
     The headline is the accuracy of Bayes' rule, a linear layer, with the target's mixture; the run's model is
     the layer of the global Gaussians and even priors, whose accuracy is ``accuracy-global``. A round's record
-    has each client's ``own-share``, its ``β`` when it replied.
+    has each client's ``own-share``, its ``β`` in that round.
 
-    The body is frozen here; the paper trains it too, under the global Gaussians' layer. Ours are also: in
-    the first round, where the authors' code has random global means, clients send their own Gaussians alone;
-    ``β`` is found on a grid, not by L-BFGS.
+    The body is frozen here, while the paper trains it too, under the layer of the global Gaussians. Two more
+    differences: in the first round clients send only their own Gaussians, where the authors' code has random
+    global means; and ``β`` is found on a grid instead of by L-BFGS.
 
     Parameters
     ----------
     folds : int
-        Of the cross-validation, from 2; the authors' code has 2.
+        Number of cross-validation folds, at least 2; the authors' code uses 2.
     ridge : float
-        Added to the diagonal of every client's covariance, without which few samples have none. The authors'
-        code adds 1, for which features should be of about unit size, as those of a frozen body are here.
+        Added to the diagonal of every client's covariance; without it, few samples give a singular one. The
+        authors' code adds 1, which assumes features of about unit size, as from the frozen bodies here.
     """
 
     evaluates_own = True
@@ -49,7 +48,7 @@ class PFedFDA(OnFeatures):
     ridge: NotNegative = 1.0
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Send the global Gaussians, and ask for the client's."""
+        """Send the global Gaussians, and request the client's."""
         request = super().train_request(node, round)
         remedy = "serve the clients with fda_flower.clients.GaussianSource and GaussianTarget"
         return request.adding(
@@ -76,7 +75,7 @@ class PFedFDA(OnFeatures):
         return Aggregated(placed(round, clients, weight, bias), {GAUSSIANS: layers})
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
-        """Have the target mix the new global Gaussians with its own, and evaluate both."""
+        """Request an evaluation of both the target's mixture and the global Gaussians."""
         if GAUSSIANS not in self.state:
             return EvaluateRequest(round.arrays, round.config)
         asked = {**round.config, **self._asked}

@@ -1,4 +1,4 @@
-"""Clients' replies become updates and figures; a reply that cannot be used is rejected with its reason."""
+"""Read clients' replies into updates and metrics; reject unusable ones with a reason."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,26 +22,26 @@ from fda_flower.wire.internals import WITHOUT_EVALUATION, filled
 from fda_flower.wire.protocol import TrainRequest
 
 MOST_CLASSES = 1000
-"""Classes of a confusion matrix that a record takes: more would make it some megabytes long."""
+"""Largest number of classes in a recorded confusion matrix; more would make records megabytes long."""
 
 ENDINGS = ("", f"-{protocol.GLOBAL}", f"-{protocol.FINAL_HEAD}")
 EVALUATION = tuple(f"{name}{ending}" for ending in ENDINGS for name in METRICS)
 """Metrics of the target's evaluation that go into the round's record."""
 
 DETAILS = (protocol.OUTCOMES, protocol.CONFUSION)
-"""Records of arrays that an evaluation may have beside its metrics."""
+"""Optional records of arrays in an evaluation."""
 
 HEADLINE = (*METRICS, *DETAILS, TEST_EXAMPLES)
-"""Entries of a round's record that are the headline's."""
+"""Entries of a round's record that hold the headline."""
 
 EVALUATED = {f"{protocol.EVAL}{name}": name for name in METRICS} | {
     f"{protocol.EVAL}{protocol.NUM_EXAMPLES}": TEST_EXAMPLES
 }
-"""Metrics of a train reply with an evaluation, by their names in the record."""
+"""Metrics of an evaluation within a train reply, by their names in the record."""
 
 
 def read_outcomes(arrays: Layers) -> Record:
-    """Return what a record says of which test samples a model gets right; nothing if it cannot be read."""
+    """Return the record's entry for correctly classified test samples; empty if unreadable."""
     right, examples = (arrays.get(name, np.zeros(0)) for name in ("right", "examples"))
     if right.dtype != np.uint8 or examples.size != 1 or not np.issubdtype(examples.dtype, np.integer):
         return {}
@@ -52,7 +52,7 @@ def read_outcomes(arrays: Layers) -> Record:
 
 
 def read_confusion(arrays: Layers, names: Sequence[str]) -> Record:
-    """Return a confusion matrix with its classes, and the most frequent; nothing if it cannot be read."""
+    """Return a confusion matrix with its classes, and the most frequent class; empty if unreadable."""
     counts = arrays.get("counts", np.zeros(0))
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not np.issubdtype(counts.dtype, np.integer):
         return {}
@@ -67,13 +67,13 @@ def read_confusion(arrays: Layers, names: Sequence[str]) -> Record:
 
 
 def read_details(records: Mapping[str, Layers], names: Sequence[str]) -> Record:
-    """Return what the records `DETAILS` of a reply say; `names` are those of the classes."""
+    """Return the record's entries for the `DETAILS` of a reply; `names` are the classes."""
     outcomes = read_outcomes(records.get(protocol.OUTCOMES, {}))
     return outcomes | read_confusion(records.get(protocol.CONFUSION, {}), names)
 
 
 def read_sizes(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-    """Return how many samples each domain has to train, labelled, to validate and to test, as far as told."""
+    """Return each domain's numbers of samples to train, labelled, to validate and to test, if reported."""
     told = {
         "labelled": protocol.LABELLED,
         "unlabelled": protocol.UNLABELLED,
@@ -91,39 +91,39 @@ def read_sizes(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
 
 
 MOST_EXAMPLES = 2**53
-"""More samples than any site has: with larger numbers the weights of all sites could become 0 or NaN."""
+"""Upper bound on samples at a site; larger numbers could turn all sites' weights into 0 or NaN."""
 
 MOST_METRICS, LONGEST_NAME = 1000, 200
-"""Metrics that an evaluation may report, and the characters of a name."""
+"""Limits on an evaluation: number of metrics, and length of a name."""
 
 
 class BadReplyError(Exception):
-    """Why a reply, or all replies of a round, cannot be used: printable, and not too long for a record."""
+    """A reply, or all replies of a round, cannot be used. The reason is printable and short."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(printable(reason))
 
 
 class NotFiniteError(BadReplyError):
-    """What the replies of a round come to is not finite."""
+    """The result of a round's replies is not finite."""
 
 
 class NoEvaluationError(BadReplyError):
-    """A node's app has no function for evaluations."""
+    """A node's app has no evaluation function."""
 
 
 @dataclass(frozen=True)
 class ClientUpdate(Update):
-    """A client's update, with what else the strategy expects of its reply.
+    """A client's update, with the further arrays that the strategy expects.
 
     Attributes
     ----------
     extra : Mapping[str, Layers]
         The expected records of arrays, by name.
     faults : Mapping[str, str]
-        Why an expected record that may be missing could not be read.
+        Why an optional record could not be read.
     factor : float
-        By which the update was scaled down to the limit of its norm; 1 within the limit.
+        Factor that scaled the update down to the norm limit; 1 within the limit.
     """
 
     extra: Mapping[str, Layers] = field(default_factory=dict)
@@ -143,16 +143,17 @@ def read_update(
 ) -> tuple[ClientUpdate, Record]:
     """Return the update in a reply to a train message, and its entry in the round's record.
 
-    `request` and `model` are what the node was asked and sent, `buffers` names of the model's buffers, and
-    `classes` names for the entry. An update longer than `max_norm` is scaled down. `schedule` is what the
-    node was told to train with, if the server knows it.
+    The node received `request` and `model`; `buffers` names the model's buffers, and `classes` are names for
+    the entry. An update longer than `max_norm` is scaled down. `schedule` is the node's training schedule, if
+    the server knows it.
 
     Raises
     ------
     BadReplyError
-        If there is no reply, or the reply is an error, or its arrays differ from the model's in name, shape
-        or type, or are not finite, or it has no examples, or it comes in another role, or lacks what the
-        request requires; or if it claims more examples than the node has told of, or a higher learning rate
+        If the reply is missing or an error; if its arrays differ from the model's in name, shape or type, or
+        are not finite; if it has no examples, comes in another role, or lacks a requirement of the request;
+        or if it claims more examples than the node reported, a higher learning rate or more steps than
+        requested, since each would increase its weight.
         or more steps than it was asked for: each would have it trusted more.
     """
     content = content_of(reply)
@@ -201,7 +202,7 @@ def read_update(
 
 
 def read_metrics(reply: Message | None) -> MetricRecord:
-    """Return all metrics of an evaluation; a `BadReplyError` if one is not finite, or cannot be true."""
+    """Return all metrics of an evaluation; raise a `BadReplyError` if one is not finite or impossible."""
     content = content_of(reply)
     names = list(_metrics(content))
     if len(names) > MOST_METRICS:
@@ -216,7 +217,7 @@ def read_metrics(reply: Message | None) -> MetricRecord:
 
 
 def check_figures(figures: dict[str, float]) -> dict[str, float]:
-    """Return figures by name; a `BadReplyError` if one has a value that its metric cannot have."""
+    """Return metrics by name; raise a `BadReplyError` if a value is impossible."""
     for name, value in figures.items():
         key = name.removeprefix(f"{protocol.VALIDATION}-")
         for ending in ENDINGS:
@@ -230,7 +231,7 @@ def check_figures(figures: dict[str, float]) -> dict[str, float]:
 
 
 def content_of(reply: Message | None) -> RecordDict:
-    """Return the records of a reply; a `BadReplyError` if there is none or it is an error."""
+    """Return the records of a reply; raise a `BadReplyError` if it is missing or an error."""
     if reply is None:
         raise BadReplyError("no reply within the timeout")
     if reply.has_error():
@@ -242,7 +243,7 @@ def content_of(reply: Message | None) -> RecordDict:
 
 
 def read_arrays(content: RecordDict, key: str, remedy: str = "") -> dict[str, NDArray[Any]]:
-    """Return the arrays of a record to read, deserialised; pickled objects are never loaded."""
+    """Return the arrays of a record, deserialised for reading; never load pickled objects."""
     record = content.get(key)
     if not isinstance(record, ArrayRecord):
         raise BadReplyError(f"it has no ArrayRecord '{key}'" + (f": {remedy}" if remedy else ""))
@@ -256,7 +257,7 @@ def read_arrays(content: RecordDict, key: str, remedy: str = "") -> dict[str, ND
 
 
 def read_number(content: RecordDict, key: str, default: float | None = None) -> float:
-    """Return a finite number of the record ``metrics``; a `BadReplyError` if it is missing or not finite."""
+    """Return a number of the record ``metrics``; raise a `BadReplyError` if it is missing or not finite."""
     number = optional_number(content, key)
     found = default if number is None else number
     if found is None:
@@ -265,7 +266,7 @@ def read_number(content: RecordDict, key: str, default: float | None = None) -> 
 
 
 def read_examples(content: RecordDict, least: int = 1) -> int:
-    """Return the number of examples of a reply; a `BadReplyError` unless it is whole, and possible."""
+    """Return the number of examples of a reply; raise a `BadReplyError` unless it is whole and plausible."""
     examples = read_number(content, protocol.NUM_EXAMPLES)
     if not (least <= examples <= MOST_EXAMPLES and examples == int(examples)):
         raise BadReplyError(f"num-examples is {examples:g}, it must be a whole number of at least {least}")
@@ -273,7 +274,7 @@ def read_examples(content: RecordDict, least: int = 1) -> int:
 
 
 def optional_number(content: RecordDict, key: str) -> float | None:
-    """Return a finite number of the record ``metrics``, or None if it is not there."""
+    """Return a finite number of the record ``metrics``, or None if absent."""
     value = _metrics(content).get(key)
     if value is None:
         return None
@@ -283,13 +284,13 @@ def optional_number(content: RecordDict, key: str) -> float | None:
 
 
 def _metrics(content: RecordDict) -> MetricRecord:
-    """Return the record ``metrics``, empty if there is none; Flower's own view copies all records."""
+    """Return the record ``metrics``, empty if absent; unlike Flower's own view, this copies no records."""
     found = content.get(protocol.METRICS)
     return found if isinstance(found, MetricRecord) else MetricRecord()
 
 
 def check_finite(model: Layers) -> None:
-    """Raise a `NotFiniteError` if a model made of replies is not finite."""
+    """Raise a `NotFiniteError` if a new model is not finite."""
     for name, array in model.items():
         if not is_finite(array):
             raise NotFiniteError(
@@ -299,7 +300,7 @@ def check_finite(model: Layers) -> None:
 
 
 def _told_examples(node: Node) -> int:
-    """Return how many samples to train on a node has told of with its role."""
+    """Return the number of training samples that a node reported with its role."""
     told = [node.info.get(name) for name in (protocol.LABELLED, protocol.UNLABELLED)]
     if type(told[0]) is not int:
         return MOST_EXAMPLES
@@ -307,7 +308,7 @@ def _told_examples(node: Node) -> int:
 
 
 def _check_schedule(schedule: Any, config: protocol.Config, examples: int, steps: float, rate: float) -> None:
-    """Raise a `BadReplyError` if a source claims a higher rate or more steps than it was asked for."""
+    """Raise a `BadReplyError` if a source claims a higher rate or more steps than requested."""
 
     def asked(name: str, default: float) -> float:
         return float(str(config.get(name, default)))

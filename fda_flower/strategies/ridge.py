@@ -1,4 +1,4 @@
-"""Ridge: one linear head in closed form, from sums of the sources and the target's own rows, in one round."""
+"""Ridge: in one round, a linear head in closed form from sums of the sources and the target's own rows."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -39,8 +39,8 @@ from fda_flower.wire.secure_sums import KEYS, MOST, decode
 SUMS, SOURCES, PATHS = protocol.SUMS, "sources", "paths"
 SHARE, SOURCE_WEIGHT, WEIGHT, TEMPERATURE = "share", "source-weight", "weight", "temperature"
 HELD_OUT, FEWEST = "held-out", "fewest-labels"
-"""Names on the wire: the setting that asks for sums, and the record with them; the record in which the target
-gets what they come to, and the setting that says what to average; metrics of the target's reply."""
+"""Names on the wire: the setting that requests sums, and their record; the record with the total for the
+target, and the setting that selects the heads to average; metrics of the target's reply."""
 
 TARGET_ALONE, SOURCES_ALONE = f"{HELD_OUT}-target", f"{HELD_OUT}-sources"
 NUMBERS = (SOURCE_WEIGHT, TEMPERATURE, HELD_OUT, TARGET_ALONE, SOURCES_ALONE, FEWEST)
@@ -49,44 +49,43 @@ RIDGE, SOLUTION = "ridge", "solution"
 OF_SOURCE, OF_TARGET = (f"serve it with fda_flower.clients.Ridge{role}" for role in ("Source", "Target"))
 
 WIDEST = 8192
-"""Features of a sample; with more, a source's sums would take hundreds of megabytes."""
+"""Largest number of features; with more, a source's sums would take hundreds of megabytes."""
 
 ENOUGH = 3
-"""Labels of a class from which on leaving one of them out says what the sources are worth."""
+"""Labels per class from which leaving one out measures the sources' benefit reliably."""
 
 Form = tuple[int, int]
-"""``d``, the numbers of a row, and ``C``, the outputs."""
+"""``d``, the length of a row, and ``C``, the number of outputs."""
 
 
 class Ridge(OnFeatures):
     """One linear head: an average of ridge regressions between the sources' solution and the target's own.
 
     The run's model is a linear layer on rows of unit length. Each source runs
-    `fda_flower.clients.RidgeSource` and sends sums over its rows, nothing that it has trained. The server
-    adds them up and solves for the sources' head ``W_S``. The target runs `fda_flower.clients.RidgeTarget`:
-    it gets ``W_S`` and the sum ``Σ G_i``, and replies with its head, the average of those on two paths from
+    `fda_flower.clients.RidgeSource` and sends sums over its rows, without training. The server adds them up
+    and solves for the sources' head ``W_S``. The target runs `fda_flower.clients.RidgeTarget`: it receives
+    ``W_S`` and the sum ``Σ G_i``, and replies with its head, the average of the heads on two paths from
     ``W_S``, each weighed by its exact leave-one-out error on the target's labels; see
     `fda_flower.aggregation.fit_ridge`. The head is scaled so that the softmax of its outputs is calibrated.
-    One round is all: another one comes to the same.
+    One round suffices: another gives the same result.
 
-    A round's record has ``ridge``: ``share``, how much of ``W_S`` is left in the heads that shrink it;
-    ``source-weight``, what the sources' rows weigh in those that pool; the ``weights`` of all heads; the
-    ``temperature``, by which the outputs are multiplied; and the accuracy (in a regression R²) on the
-    target's labels, each left out in turn: ``held-out``, and of target and sources alone
-    ``held-out-target`` and ``held-out-sources``.
+    A round's record has ``ridge``: ``share``, the share of ``W_S`` in the heads that shrink it;
+    ``source-weight``, the weight of the sources' rows in the heads that pool; the ``weights`` of all heads;
+    the ``temperature``, a factor on the outputs; and the leave-one-out accuracy (for a regression R²) on the
+    target's labels: ``held-out``, and without the sources or the target ``held-out-target`` and
+    ``held-out-sources``.
 
     Parameters
     ----------
     paths : {"both", "shrunk", "target", "sources", "pooled"}
-        Which heads are averaged. With ``shrunk``, the first path, the target gets ``W_S`` alone, which is
-        small. The others are rivals: the target's own ridge regressions; ``W_S``; and the ridge regression of
-        all rows together (AFL, Fed3R).
+        Which heads are averaged. With ``shrunk``, the first path, the target receives only ``W_S``, which is
+        small. The others are alternatives: the target's own ridge regressions; ``W_S``; and the ridge
+        regression of all rows together (AFL, Fed3R).
     per_source : bool
-        Whether the first path has a share of each source's own head, too. The target sees these heads.
+        Whether the first path also has a share of each source's own head. The target sees these heads.
     secure : bool
-        Whether sources mask their sums, so that the server sees only what they come to over at least two
-        sources; see `fda_flower.wire.secure_sums`. It takes three sources, less than half of which may be
-        lost in the round.
+        Whether sources mask their sums, so that the server sees only totals over at least two sources; see
+        `fda_flower.wire.secure_sums`. It needs three sources; fewer than half may be lost in the round.
     """
 
     trains = frozenset({"source"})
@@ -109,7 +108,7 @@ class Ridge(OnFeatures):
 
     @property
     def without_patients(self) -> str | None:
-        """Why noise cannot protect each patient: masked sums get none, or *pooled* would take it as it is."""
+        """Why noise cannot protect each patient: masked sums get none, and *pooled* would ignore it."""
         if self.secure:
             return "but with secure sites mask their sums, to which no noise is added"
         if self.paths == "pooled":
@@ -117,7 +116,7 @@ class Ridge(OnFeatures):
         return None
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
-        """Raise a `ConfigError` if the sums are to be masked and there are too few sources, or too many."""
+        """Raise a `ConfigError` if the sums are masked and there are too few or too many sources."""
         sources = sum(not node.is_target for node in nodes)
         if self.secure and not FEWEST_SOURCES <= sources <= MOST:
             why = f"but {sources} sources are connected, and masked sums need {FEWEST_SOURCES} to {MOST}"
@@ -131,7 +130,7 @@ class Ridge(OnFeatures):
             raise ConfigError(why, thing=who, value=samples, remedy=f"give at least {LEAST_LABELS}")
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
-        """Begin the run; raise a `ConfigError` if the model is no linear layer, or has too many inputs."""
+        """Begin the run; raise a `ConfigError` if the model is not linear or has too many inputs."""
         super().begin(arrays, done)
         _, features = shape_of_head(to_layers(arrays))
         if features > WIDEST:
@@ -141,14 +140,14 @@ class Ridge(OnFeatures):
             raise ConfigError(what, thing="model", value=features, remedy=remedy)
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Ask a source for its sums, or for its keys; the target is asked later."""
+        """Request sums or keys from a source; the target's turn is later."""
         if self.secure:
             return secure_request(round, KEYS, OF_SOURCE)
         request = TrainRequest(round.arrays, round.config)
         return request.adding(config={SUMS: True}, expects={SUMS: "any"}, requires={SUMS: OF_SOURCE})
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Add the sums up, solve, and have the target fit its head."""
+        """Add the sums up, solve, and let the target fit its head."""
         node = round.target
         if node is None:
             raise BadReplyError("the target is not connected")
@@ -172,15 +171,15 @@ class Ridge(OnFeatures):
         return Aggregated(with_head(round.model, *head_in(target.extra[protocol.ARRAYS])))
 
     def _named(self, round: Round) -> list[str]:
-        """Return the sources whose own heads the target gets."""
+        """Return the sources whose own heads the target receives."""
         return list(round.record["sources"]) if self.per_source else []
 
     def _solve(self, round: Round, sources: Sources, scaled: bool) -> tuple[Paths, Layers]:
-        """Return the paths, and what the target is sent; sources whose sums cannot be used are dropped.
+        """Return the paths and the arrays for the target; drop sources whose sums are unusable.
 
-        These are ``solution``, and of each source ``solution.DOMAIN`` if they are asked for; ``gram`` for the
-        second path; and if labels are `scaled` their ``mean`` and ``deviation``. The second path takes the
-        sums as they are, so that with noise there is the first one alone.
+        The arrays are ``solution`` and, if requested, each source's ``solution.DOMAIN``; ``gram`` for the
+        second path; and ``mean`` and ``deviation`` if labels are `scaled`. The second path uses the sums
+        directly, so with noise only the first path remains.
         """
         outputs, features = shape_of_head(round.model)
         form = (features + 1, outputs)
@@ -195,7 +194,7 @@ class Ridge(OnFeatures):
         return paths, {name: array.astype(np.float32) for name, array in sent.items()}
 
     def _total(self, round: Round, sources: Sources, form: Form, noise: bool) -> Sums:
-        """Return the sum of what the sources have sent."""
+        """Return the total of the sources' sums."""
         read = partial(read_sums, sources, form, noise=noise)
         domains = self.usable(round, list(sources), read)
         try:
@@ -206,7 +205,7 @@ class Ridge(OnFeatures):
             return _ready(Sums.total(map(read, domains), *form), form)
 
     def _secure_total(self, round: Round, sources: Sources, form: Form) -> Sums:
-        """Ask the sources for masked sums; return what they come to, without seeing a single one."""
+        """Request masked sums; return their total without seeing any of them."""
         size = len(Sums.zero(*form).vector)
         words, updates = SecureSum(round, size, OF_SOURCE, self.min_sources).total(sources)
         total, rows = Sums.from_vector(decode(words), *form), sum(each.examples for each in updates.values())
@@ -230,7 +229,7 @@ class Ridge(OnFeatures):
         return kept
 
     def _note(self, round: Round, paths: Paths) -> None:
-        """Move what the target has told into the record's own entry."""
+        """Move the target's metrics into the record's entry ``ridge``."""
         told = round.record["target"]
         entry = {name: told.pop(name) for name in (SHARE, *NUMBERS) if name in told}
         named = {name: told.pop(f"{WEIGHT}.{name}", None) for name in head_names(paths)}
@@ -241,7 +240,7 @@ class Ridge(OnFeatures):
             round.record["sources"][domain][SHARE] = told.pop(f"{SHARE}.{domain}", None)
 
     def conclusion(self, record: Record) -> list[str]:
-        """Return a line that says what the sources bring, by the target's labels, each left out in turn."""
+        """Return a line on the sources' benefit, by leave-one-out on the target's labels."""
         found = record.get(RIDGE, {})
         figures = [found.get(name) for name in (HELD_OUT, TARGET_ALONE)]
         if None in figures:
@@ -259,27 +258,27 @@ class Ridge(OnFeatures):
 
 
 def head_names(paths: Paths) -> list[str]:
-    """Return the names of the heads that are averaged, in their order."""
+    """Return the names of the averaged heads in order."""
     return [f"{path}-{strength:g}" for path, strength in HEADS[paths]]
 
 
 def read_sums(sources: Sources, form: Form, domain: str, noise: bool = False) -> Sums:
-    """Return the sums in a source's reply; a `ValueError` says why they cannot be used.
+    """Return the sums in a source's reply; raise a `ValueError` if they are unusable.
 
-    `noise` says whether they may have noise that protects patients.
+    `noise` tells whether noise that protects patients is allowed.
     """
     update = sources[domain]
     sums = Sums.from_arrays(update.extra[SUMS], *form)
     if sums.deviation and not noise:
         raise ValueError("its sums have noise, which takes classes, one target, and paths but 'pooled'")
-    # Sums that protect patients count patients.
+    # Sums that protect patients count patients instead of rows.
     if sums.rows > update.examples if sums.deviation else sums.rows != np.float32(update.examples):
         raise ValueError(f"its sums are of {sums.rows:g} rows, it tells of {update.examples} examples")
     return sums
 
 
 def _ready(total: Sums, form: Form) -> Sums:
-    """Return sums as they travel, which server and target solve with; a `ValueError` if they cannot."""
+    """Return the sums in the form that server and target solve with; raise a `ValueError` if unusable."""
     if total.deviation:
         return total
     rounded = Sums.from_arrays(total.to_arrays(), *form)

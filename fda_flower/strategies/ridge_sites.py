@@ -1,4 +1,4 @@
-"""Ridge where every site is a target: each takes its own sums off those of all, and keeps its own head."""
+"""Ridge where every site is a target: each subtracts its own sums from the total, and keeps its head."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -27,35 +27,35 @@ from fda_flower.wire.protocol import to_record
 
 TOTAL, REPORT = "total", "report"
 ALONE, TOGETHER, LOW, HIGH = "alone", "with-others", "gain-low", "gain-high"
-"""Names on the wire: the record with the sums of all sites, the setting that says whether a site tells
-figures, and these: without and with the others, and the interval of the difference."""
+"""Names on the wire: the record with the total of all sites, the setting that says whether a site reports
+figures, and the figures: without and with the others, and the interval of the difference."""
 
 KEPT = "kept"
 SITES, GAIN, INTERVAL, JUDGED_BY = "sites", "gain", "interval", "judged-by"
-"""The metric of a reply that is 1 if the site has kept its head, else 0; and entries of the record."""
+"""Metric of a reply that is 1 if the site has kept its head, else 0; and entries of the record."""
 
 OF_SITE = "serve it with fda_flower.clients.RidgeSite"
 
 
 class RidgeEverySite(Ridge):
-    """Ridge in which every site is a target, and asks: what do the others bring me.
+    """Ridge in which every site is a target and learns its benefit from the others.
 
-    There is no target: all nodes run `fda_flower.clients.RidgeSite`, whatever role they tell. Each sends sums
-    over its rows, and gets back the total, from which it takes its own. So it has what a target gets of the
-    others, exactly: the total travels in float64, and a site subtracts what it has sent, in float32. It fits
-    its head as `Ridge`'s target does, and keeps it. The server sees sums and, if a site tells them, figures.
-    Its own model is the head of all sites together, for one that joins without labels; no site evaluates it.
+    All nodes run `fda_flower.clients.RidgeSite`, whatever role they report. Each sends sums over its rows,
+    receives the total, and subtracts its own. It then has exactly the sums of the others: the total travels
+    in float64, and a site subtracts its float32 sums as sent. It fits its head as `Ridge`'s target does, and
+    keeps it. The server sees sums and, if a site reports them, figures. The server's model is the head of all
+    sites together, for a site that joins without labels; no site evaluates it.
 
-    The record has ``sites``: of each its ``labels``, ``test-examples``, the accuracy (in a regression R²)
-    ``alone`` and ``with-others``, their difference ``gain`` with its 95% ``interval``, ``judged-by`` the
-    site's own ``test`` samples or by its labels, each left out in turn (``held-out``), and ``share``, how
-    much of the others' solution is left in the heads that shrink it. The headline is the mean over sites of
-    what they reach with the others.
+    The record has ``sites``: for each its ``labels``, ``test-examples``, the accuracy (for a regression R²)
+    ``alone`` and ``with-others``, their difference ``gain`` with its 95% ``interval``, ``judged-by`` (the
+    site's own ``test`` samples, or leave-one-out on its labels, ``held-out``), and ``share``, the share of
+    the others' solution in the heads that shrink it. The headline is the mean over sites of the figures with
+    the others.
 
     Parameters
     ----------
     report : {"full", "none"}
-        With ``"none"`` sites tell no figures.
+        With ``"none"`` sites report no figures.
     """
 
     has_target: ClassVar[bool] = False
@@ -73,18 +73,18 @@ class RidgeEverySite(Ridge):
 
     @property
     def without_patients(self) -> str | None:
-        """Why noise cannot protect each patient: a site takes its sums off without the noise."""
+        """Why noise cannot protect each patient: a site would subtract its sums without the noise."""
         return "but where every site is a target, each would take open sums off those with noise"
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
-        """Do nothing: a site with a single label gets the others' head."""
+        """Do nothing: a site with a single label uses the others' head."""
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Add the sums up, and have each site whose sums are in them fit its head."""
+        """Add the sums up, and let each included site fit its head."""
         outputs, features = shape_of_head(round.model)
         read = partial(read_sums, sources, form := (features + 1, outputs))
         most = len(sources)
-        # Each by itself, so that whatever site takes its own off, the others' sums are of rows.
+        # Check each alone, so that the others' sums are valid whichever site subtracts its own.
         domains = self.usable(round, list(sources), lambda domain: read(domain).check_definite(most))
         total = Sums.total(map(read, domains), *form)
         if len(domains) == 2:
@@ -101,7 +101,7 @@ class RidgeEverySite(Ridge):
         return Aggregated(with_head(round.model, head[:-1].T, head[-1]))
 
     def _note_sites(self, round: Round, replied: Sources, metric: str) -> None:
-        """Write what the sites have told into the record."""
+        """Write the sites' figures into the record."""
         entries, sites = round.record["sources"], dict[str, Record]()
         for domain in replied:
             try:
@@ -122,7 +122,7 @@ class RidgeEverySite(Ridge):
         )
 
     def conclusion(self, record: Record) -> list[str]:
-        """Return a line that says what the others bring."""
+        """Return a line on the benefit of the others."""
         sites = [site for site in record.get(SITES, {}).values() if GAIN in site]
         if not sites:
             return []
@@ -137,9 +137,9 @@ class RidgeEverySite(Ridge):
 
 
 def site_entry(entry: Record, metric: Metric) -> Record:
-    """Return what the record has of a site, by the entry of its reply, from which it is taken.
+    """Return the record of a site, and remove it from the entry of its reply.
 
-    A `BadReplyError` says that its figures cannot be true.
+    Raises a `BadReplyError` if its figures are impossible.
     """
     found: Record = {"labels": entry["examples"]}
     if TEST_EXAMPLES in entry:
@@ -160,7 +160,7 @@ def site_entry(entry: Record, metric: Metric) -> Record:
 
 
 def headline(sites: Mapping[str, Record], entries: Mapping[str, Record], metric: str) -> dict[str, float]:
-    """Return the means over sites of the figures of their test sets, and of `metric` over all sites."""
+    """Return the means over sites of the test metrics, and of `metric` over all sites."""
     found = {
         name: float(np.mean(values))
         for name in METRICS

@@ -1,4 +1,4 @@
-"""Who takes part: each node's role, domain and data, asked of the nodes themselves."""
+"""The participants of a run: each node's role, domain and data, as reported by the nodes."""
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -14,28 +14,28 @@ from fda_flower.errors import RunError, printable
 from fda_flower.wire.protocol import ASKS, CONFIG, FROZEN, INFO, PROBLEM, REFUSED, ROLE_QUERY, settings_in
 
 ASK_AGAIN_SECONDS = 60.0
-"""After this time a node that cannot take part is asked again; in a deployment a message takes seconds."""
+"""Seconds until a node that cannot take part is queried again; in a deployment a message takes seconds."""
 
 LONGEST_NAME = 100
-"""Characters of a domain; a node may send anything."""
+"""Allowed characters of a domain; a node may send anything."""
 
 PATIENCE = 2
-"""Train messages in a row without a reply after which a source is left out: each costs a round's timeout."""
+"""Consecutive train messages without a reply after which a source is left out; each costs a timeout."""
 
 ATTEMPTS = 3
-"""How often a node that does not answer is asked before the first round: it may have data to load."""
+"""Role queries to a silent node before the first round, as it may be loading data."""
 
 SILENT = "it does not answer"
 
 SHARED = ("class-names", "classes", "features", "shape", FROZEN)
-"""Properties of the data and of the network that must be the same for all nodes that report them."""
+"""Properties of data and network that must agree between all nodes that report them."""
 
 
 @dataclass(frozen=True)
 class Node:
     """A client of the federation; `id` is Flower's id of its node.
 
-    `info` is its whole answer to the role query. This package's clients report ``domain``, ``role``,
+    `info` is its full answer to the role query. This package's clients report ``domain``, ``role``,
     ``examples`` (labelled samples to train on), the ``shape`` of a sample, the number of ``classes``,
     ``class-names``, and ``features`` (the columns of a table).
     """
@@ -53,7 +53,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Missing:
-    """A node that cannot take part: the reason, when it was asked, and whether it did not answer at all."""
+    """A node that cannot take part: the reason, the time of the query, and whether it was silent."""
 
     node: Node
     reason: str
@@ -62,17 +62,17 @@ class Missing:
 
 
 class Roster:
-    """The nodes by role, sorted by domain, so that nothing depends on Flower's random node ids.
+    """The nodes by role, sorted by domain, so that results do not depend on Flower's random node ids.
 
-    `target` is the domain of the target, whatever role its node reports; by default the node whose role is
-    ``"target"``. Without `has_target` there is none, and one more source is needed. The role query may take
-    `query_timeout` seconds, and before the first round `patience` if that is more.
+    `target` is the domain of the target, whatever role its node reports; by default it is the node whose role
+    is ``"target"``. Without `has_target` there is none, and one more source is required. The role query may
+    take `query_timeout` seconds or, before the first round, `patience` if that is longer.
 
     Attributes
     ----------
     asks : Mapping[str, str]
-        By role, what the run will ask of single batches: ``norms``, ``sketch`` or ``full``. The role query
-        tells it, so that a site that does not allow it refuses the run before any training.
+        By role, the per-batch data that the run will request: ``norms``, ``sketch`` or ``full``. The role
+        query includes it, so that a site that forbids it refuses the run before any training.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Roster:
         self.asks: Mapping[str, str] = {}
 
     def gather(self, grid: Grid, expected: int, patience: float) -> None:
-        """Ask the first nodes, and those that do not answer up to `ATTEMPTS` times; see `refresh`."""
+        """Query the first nodes, silent ones up to `ATTEMPTS` times; see `refresh`."""
         for _ in range(ATTEMPTS):
             self.refresh(grid, expected, patience)
             if not any(each.silent for each in self._missing.values()):
@@ -97,9 +97,9 @@ class Roster:
             self._first_target = self.target.domain
 
     def leave_out(self, silent: Collection[Node], asked: Collection[Node], seconds: float) -> None:
-        """Leave out the sources that have not replied to `PATIENCE` train messages in a row.
+        """Leave out the sources that did not reply to `PATIENCE` consecutive train messages.
 
-        After some `seconds` they are asked for their role again, and left out after one more silence.
+        After `seconds` their role is queried again, and one more silence leaves them out.
         """
         for node in asked:
             self._unanswered[node.id] = self._unanswered.get(node.id, 0) + 1 if node in silent else 0
@@ -111,18 +111,18 @@ class Roster:
                 self._unanswered[node.id] = PATIENCE - 1
 
     def refresh(self, grid: Grid, expected: int = 1, patience: float = 0.0) -> None:
-        """Ask new nodes for role and domain, and forget nodes that have left.
+        """Query role and domain of new nodes, and forget nodes that have left.
 
-        A node that cannot take part, for example because its data are missing, is listed in `missing`. The
-        `expected` nodes are waited for up to `patience` seconds; if that is above 0, nodes that did not
-        answer are asked again at once.
+        A node that cannot take part, for example because its data are missing, is listed in `missing`. Waits
+        up to `patience` seconds for the `expected` nodes; if that is above 0, silent nodes are queried again
+        at once.
 
         Raises
         ------
         RunError
-            If two of the first nodes claim to be the target, have the same domain, or data that do not fit
-            together; or if a site refuses the run. A later node that clashes with one that takes part, or
-            refuses, is left out instead.
+            If two of the first nodes claim to be the target, have the same domain, or have incompatible data;
+            or if a site refuses the run. A later node that conflicts with a participant, or refuses, is left
+            out instead.
         """
         connected = _wait_for(grid, expected, patience)
         begun = bool(self._nodes)
@@ -152,7 +152,7 @@ class Roster:
 
     @property
     def nodes(self) -> list[Node]:
-        """All nodes that take part, sorted by domain."""
+        """All participants, sorted by domain."""
         return sorted(self._nodes.values(), key=lambda node: node.domain)
 
     @property
@@ -172,7 +172,7 @@ class Roster:
         return sorted(told, key=lambda each: each["domain"])
 
     def require(self, min_sources: int) -> None:
-        """Raise a `RunError` that says what keeps nodes out, unless target and enough sources are there."""
+        """Raise a `RunError` with the reasons unless the target and enough sources take part."""
         for each in self._missing.values():
             if each.node.is_target:
                 domain = each.node.domain
@@ -200,8 +200,8 @@ class Roster:
             raise RunError(message, thing="sources", value=count, remedy=remedy)
 
     def _ask(self, grid: Grid, node_ids: list[int], timeout: float) -> Iterable[tuple[Node, str | None]]:
-        """Yield each node, and why it cannot take part if it cannot."""
-        # Mods of other authors read a `config` in every message.
+        """Yield each node, and why it cannot take part, or None."""
+        # Other authors' mods read a `config` in every message.
         content = {ASKS: ConfigRecord(dict(self.asks)), CONFIG: ConfigRecord()}
         sent = {self._node(i, {}): Message(RecordDict({**content}), i, ROLE_QUERY) for i in node_ids}
         replies = grid.send_and_receive(sent.values(), timeout=timeout) if sent else []
@@ -223,7 +223,7 @@ class Roster:
 
 
 def start_more(nodes: int) -> str:
-    """Return how to have so many nodes; a simulation by ``flwr run`` has two unless it is told.
+    """Return the remedy for too few nodes; a simulation by ``flwr run`` has two by default.
 
     Examples
     --------
@@ -234,7 +234,7 @@ def start_more(nodes: int) -> str:
 
 
 def _count(domain: str, otherwise: int) -> int:
-    """Return how many nodes there are at least if one has this domain: Flower numbers them from 0."""
+    """Return the least number of nodes if one has this domain: Flower numbers them from 0."""
     return int(domain) + 1 if domain.isdecimal() and len(domain) < 4 else otherwise
 
 
@@ -248,7 +248,7 @@ def _wait_for(grid: Grid, expected: int, patience: float) -> set[int]:
 
 
 def _check_refusals(told: Iterable[tuple[Node, str | None]]) -> None:
-    """Raise a `RunError` with the reasons of the sites that refuse the run."""
+    """Raise a `RunError` with the reasons of sites that refuse the run."""
     refused = sorted(
         (f"'{node.domain}': {problem}", node.domain) for node, problem in told if node.info.get(REFUSED)
     )
@@ -266,14 +266,14 @@ def _first_line(reason: object) -> str:
 def match_replies(
     sent: Mapping[Node, Message], replies: Iterable[Message]
 ) -> Iterator[tuple[Node, Message | None]]:
-    """Yield each node in the order of `sent` with its reply or None, whatever the order of arrival."""
+    """Yield each node with its reply or None, in the order of `sent`."""
     asked = {message.metadata.message_id: node.id for node, message in sent.items()}
     arrived: dict[int, Message] = {}
     for reply in replies:
         metadata = reply.metadata
         node_id = asked.get(metadata.reply_to_message_id, metadata.src_node_id)
-        # The error reply of a dead SuperNode does not carry the node's own id. All else does, and comes
-        # before what another node sends in its place.
+        # The error reply of a dead SuperNode lacks the node's own id. All others carry it, and come before
+        # replies that another node sends in its place.
         if node_id == metadata.src_node_id or (reply.has_error() and node_id not in arrived):
             arrived[node_id] = reply
     for node in sent:

@@ -1,4 +1,4 @@
-"""One round of a run: its messages, its replies, its record."""
+"""One round of a run: messages, replies and record."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,13 +33,13 @@ from fda_flower.wire.arrays import count_bytes
 from fda_flower.wire.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
 
 MOST_UNCOVERED = 100
-"""Entries of a reply that a record names as not covered."""
+"""Entries of a reply that the record names as unprotected."""
 MOST_NAMED = 5
-"""Domains that a line of the log names; the record has all."""
+"""Largest number of domains in a line of the log; the record has all."""
 
 
 def record_privacy(record: Record, node: Node, reply: Message | None) -> None:
-    """Record the ``ε`` that a site tells with its reply, be the reply usable or not; no impossible one."""
+    """Record the ``ε`` in a site's reply, whether or not the reply is usable; ignore impossible values."""
     if reply is None or reply.has_error():
         return
     info = protocol.settings_in(reply.content, protocol.INFO)
@@ -61,7 +61,7 @@ def record_privacy(record: Record, node: Node, reply: Message | None) -> None:
 
 
 Updates = tuple[ClientUpdate | None, dict[str, ClientUpdate]]
-"""The target's update, if there is a usable one, and the sources' by domain, in the order of domains."""
+"""The target's update, if usable, and the sources' by domain, sorted by domain."""
 
 
 @dataclass
@@ -77,23 +77,23 @@ class Round:
     nodes : sequence of Node
         The nodes that take part, sorted by domain.
     arrays : ArrayRecord
-        The global model, as it is sent.
+        The global model, as sent.
     config : Mapping
-        Settings that every node is sent.
+        Settings for every node.
     record : Record
         The round's record; `aggregate` adds to it.
     send : callable
         Sends messages to the nodes and returns their replies.
     keys, max_norm, buffer_names, schedules
-        As the strategy has them.
+        As in the strategy.
     model : Layers
         The global model; empty until the replies are read.
     held_out : dict
-        What nodes report of the samples held out, each figure by its name.
+        Nodes' figures on their validation samples, by name.
     silent, spent : set of Node
         The nodes that did not reply to a train message, and those whose privacy budget is spent.
     without_evaluation : set of Node
-        The nodes whose app has no function for evaluations, which are not asked for one.
+        Nodes whose app has no evaluation function; they are not asked again.
     """
 
     number: int
@@ -126,7 +126,7 @@ class Round:
         return [node for node in self.nodes if not node.is_target]
 
     def train_messages(self, requests: Mapping[Node, TrainRequest]) -> Iterable[Message]:
-        """Return the messages that carry requests; `collect` reads the replies."""
+        """Return the messages that carry train requests; `collect` reads the replies."""
         self.requests |= requests
         return self.messages(requests, protocol.TRAIN)
 
@@ -143,11 +143,11 @@ class Round:
         return list(self.sent.values())
 
     def exchange(self, requests: Mapping[Node, TrainRequest]) -> Updates:
-        """Send further requests in the middle of a round, and return the updates in the replies."""
+        """Send further requests within a round, and return the updates in the replies."""
         return self.collect(self.send(self.train_messages(requests)))
 
     def collect(self, replies: Iterable[Message]) -> Updates:
-        """Return the usable updates among the replies; the others are logged and recorded as dropped."""
+        """Return the usable updates in the replies; log the others and record them as dropped."""
         self.model = self.model or to_layers(self.arrays)
         target: ClientUpdate | None = None
         sources: dict[str, ClientUpdate] = {}
@@ -158,7 +158,7 @@ class Round:
                 with readable():
                     update = self._read(node, reply)
             except BadReplyError as error:
-                dropped.append((node.domain, str(error)))  # the error itself keeps the reply's arrays
+                dropped.append((node.domain, str(error)))  # the error itself would keep the reply's arrays
                 if reply is None:
                     self.silent.add(node)
                 elif reply.has_error() and reply.error.code == protocol.BUDGET_CODE:
@@ -178,8 +178,8 @@ class Round:
     ) -> MetricRecord | None:
         """Return the target's metrics of the model, and record them; None if there are none.
 
-        With `evaluates_trained` the headline is the evaluation that came with the target's train reply, and
-        the metrics are the global model's. `suffix` ends the names in the record.
+        With `evaluates_trained` the headline is the evaluation in the target's train reply, and the metrics
+        are the global model's. `suffix` is appended to the names in the record.
         """
         metrics, record = None, self.record
         for node, reply in match_replies(self.sent, replies):
@@ -202,7 +202,7 @@ class Round:
         return metrics
 
     def _evaluated(self, content: RecordDict, metrics: MetricRecord) -> Record:
-        """Return what a round's record has of the target's evaluation."""
+        """Return the record's entries for the target's evaluation."""
         found: Record = {key: metrics[key] for key in EVALUATION if key in metrics}
         if protocol.NUM_EXAMPLES in metrics:
             found[TEST_EXAMPLES] = metrics[protocol.NUM_EXAMPLES]
@@ -213,11 +213,11 @@ class Round:
         return found | ({"metrics": others} if others else {})
 
     def drop(self, domain: str, error: BadReplyError) -> None:
-        """Record a reply that is not used, and why."""
+        """Record an unused reply with its reason."""
         self.drop_all([(domain, str(error))])
 
     def drop_all(self, dropped: Iterable[tuple[str, str]]) -> None:
-        """Record replies that are not used, as domains and reasons; one that several share is logged once."""
+        """Record unused replies, given as domains and reasons; log a shared reason once."""
         alike: dict[str, list[str]] = {}
         for domain, reason in dropped:
             self.record["dropped"].append({"domain": domain, "reason": reason})
@@ -228,9 +228,9 @@ class Round:
             log(WARNING, "Round %d: dropped the %s: %s", self.number, told, reason)
 
     def check_budgets(self) -> None:
-        """Raise a `RunError` if this round, which is held, cannot be done later either: budgets are spent.
+        """Raise a `RunError` if spent privacy budgets make this held round impossible for good.
 
-        A source alone cannot end a run by saying so: either the target says it, or all sources asked.
+        A single source cannot end a run this way: either the target or all requested sources must refuse.
         """
         sources = {node for node in self.requests if not node.is_target}
         if self.target not in self.spent and not (sources and sources <= self.spent):
@@ -251,7 +251,7 @@ class Round:
         return [str(name) for name in names] if isinstance(names, list) else []
 
     def train_metrics(self) -> MetricRecord:
-        """Return the metrics of Flower's result: dropped replies, loss and weight of each source."""
+        """Return the metrics for Flower's result: dropped replies, loss and weight of each source."""
         metrics: dict[str, MetricRecordValues] = {"dropped": len(self.record["dropped"])}
         for domain, entry in self.record["sources"].items():
             found = {key: entry.get(key) for key in ("train-loss", "beta", "weight")}
@@ -308,7 +308,7 @@ class Round:
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Have whatever goes wrong while a reply is read become a `BadReplyError`: a node may send anything."""
+    """Turn any exception while reading a reply into a `BadReplyError`, since a node may send anything."""
     try:
         yield
     except BadReplyError:
@@ -318,7 +318,7 @@ def readable() -> Iterator[None]:
 
 
 def release(reply: Message | None) -> None:
-    """Free a reply's arrays at once; Python frees the message itself later, since it is part of cycles."""
+    """Free a reply's arrays at once; the message itself is part of cycles, so Python frees it later."""
     if reply is not None and reply.has_content():
         for record in _arrays_in(reply):
             record.clear()

@@ -1,4 +1,4 @@
-"""The server's part in secure sums: it passes keys and shares on, adds what is masked, unmasks the sum."""
+"""The server's side of secure sums: relay keys and shares, add masked numbers, unmask the total."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -38,21 +38,21 @@ from fda_flower.wire.secure_sums import (
 )
 
 TRIES, LONGEST = 200, 1000
-"""Sets of shares that are tried, if some are forged; the most bytes of encrypted shares."""
+"""Largest number of share sets tried if some are forged; largest size of encrypted shares."""
 
 Check = Callable[[str, Bytes], None]
-"""Raises a `ValueError` if a source's record cannot be used; called with its domain and the record."""
+"""Raises a `ValueError` if a source's record is unusable; receives its domain and the record."""
 
 
 def secure_request(round: Round, stage: str, remedy: str, sent: Layers | None = None) -> TrainRequest:
-    """Return the request of a stage; the `remedy` tells whoever serves a source that cannot answer it."""
+    """Return the request of a stage; `remedy` is for operators of sources that cannot answer it."""
     request = TrainRequest(round.arrays, {**round.config, SECURE: stage})
     records = {} if sent is None else {SECURE: to_record(sent)}
     return request.adding(records=records, expects={SECURE: "any"}, requires={SECURE: remedy})
 
 
 class SecureSum:
-    """The sum of a round, of `size` numbers from each source, over `fewest` sources or more; see `total`."""
+    """The secure sum of a round: `size` numbers from each of at least `fewest` sources; see `total`."""
 
     def __init__(self, round: Round, size: int, remedy: str, fewest: int = 2) -> None:
         self.round, self.size, self.remedy = round, size, remedy
@@ -60,7 +60,7 @@ class SecureSum:
         self.least = max(threshold(len(self.nodes)), fewest)
 
     def total(self, sources: Sources) -> tuple[Words, dict[str, ClientUpdate]]:
-        """Return the sum, and the updates of the sources whose numbers are in it.
+        """Return the sum, and the updates of the sources included in it.
 
         Parameters
         ----------
@@ -70,7 +70,7 @@ class SecureSum:
         Raises
         ------
         BadReplyError
-            If too few sources are left, half of them or less, or a secret cannot be found from its shares.
+            If at most half of the sources or too few are left, or a secret cannot be recovered.
         """
         told = Counter(key for update in sources.values() for key in to_bytes(update.extra[SECURE]).values())
         keys = self._checked(KEYS, sources, partial(_check_keys, told))
@@ -99,7 +99,7 @@ class SecureSum:
         return self.round.exchange(asked)[1]
 
     def _checked(self, stage: str, replies: Sources, check: Check) -> dict[str, Bytes]:
-        """Return the records of replies; those that a check refuses are dropped."""
+        """Return the records of replies; drop those that fail a check."""
         found = {}
         for name, update in replies.items():
             entries = to_bytes(update.extra[SECURE])
@@ -143,7 +143,7 @@ def _check_revealed(names: set[str], _name: str, entries: Bytes) -> None:
 def _secret(
     name: str, revealed: Mapping[str, Bytes], sources: int, told_of: Callable[[bytes], bytes], told: bytes
 ) -> bytes:
-    """Return the secret of which a source has `told`, from the first shares that come to it."""
+    """Return the secret that matches a source's commitment, from the first shares that yield it."""
     shares = [entries[name] for entries in revealed.values()]
     for chosen in islice(combinations(shares, threshold(sources)), TRIES):
         try:

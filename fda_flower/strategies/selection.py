@@ -1,4 +1,4 @@
-"""How a strategy judges its rounds by labels held out from training, at the target or at the sources."""
+"""Selection of a round by validation labels, at the target or at the sources."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,23 +17,23 @@ from fda_flower.wire.protocol import VALIDATION, EvaluateRequest, split_held_out
 
 PREFIX = f"{VALIDATION}-"
 IN_TRAIN_REPLY = {f"eval-{PREFIX}{name}": f"{PREFIX}{name}" for name in METRICS}
-"""Figures that come with the evaluation of a trained model: their names in the reply and in the record."""
+"""Names of the figures in the evaluation of a trained model, in the reply and in the record."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The choice of a round.
+    """Selection of a round by a validation metric, with early stopping.
 
     Attributes
     ----------
     by : {"target", "sources"}
-        Whose labels are held out.
+        Whose labels are held out for validation.
     patience : int, optional
-        After so many rounds without a better figure the run stops. Default: never.
+        Rounds without improvement after which the run stops. Default: never.
     metric : str, optional
-        The figure that chooses, a key of `METRICS`. Default: the first that the target reports.
+        The metric that chooses, a key of `METRICS`. Default: the first that the target reports.
     known : Mapping[int, float]
-        Figures that are known beforehand, by round, as those of cross-validation.
+        Figures known in advance, by round, as from cross-validation.
     """
 
     by: str = "target"
@@ -42,14 +42,14 @@ class Selection:
     known: Mapping[int, float] = field(default_factory=dict)
 
     def requests(self, round: Round) -> dict[Node, EvaluateRequest]:
-        """Return what sources are asked to evaluate, if they choose."""
+        """Return the evaluate requests for sources, if they choose."""
         if self.by != "sources" or round.warmup:
             return {}
         config = {**round.config, VALIDATION: "only"}
         return {node: EvaluateRequest(round.arrays, config) for node in round.sources}
 
     def judge(self, round: Round, history: Sequence[Record], evaluates_trained: bool) -> None:
-        """Move the figures of a round's evaluation to where its record has them, and choose."""
+        """Move a round's validation figures to their places in its record, and choose."""
         record = round.record
         judges = (node for node in round.nodes if node.is_target == (self.by == "target"))
         figures = [round.held_out.pop(node, {}) for node in judges]
@@ -78,11 +78,11 @@ class Selection:
                 record["sources"].get(node.domain, {})[VALIDATION] = value
 
     def may_stop(self, history: Sequence[Record]) -> bool:
-        """Whether the run ends with the next round, unless that is better."""
+        """Return whether the run ends after the next round unless that improves."""
         return self.patience is not None and has_stopped(history, self.patience - 1)
 
     def stops(self, history: Sequence[Record]) -> bool:
-        """Whether the run ends with the rounds that it has; the log says so."""
+        """Return whether the run ends now; log it."""
         if not has_stopped(history, self.patience):
             return False
         chosen = chosen_round(history)
@@ -91,7 +91,7 @@ class Selection:
 
 
 def default_metric(figures: Sequence[Mapping[str, float]]) -> str:
-    """Return the first figure of `METRICS` that anyone reports.
+    """Return the first metric of `METRICS` that anyone reports.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def default_metric(figures: Sequence[Mapping[str, float]]) -> str:
 def check_selection(
     what: str, strategy: Any, validation: str | float | None, folds: int, select_by: str, patience: int | None
 ) -> None:
-    """Raise a `ConfigError` if a method cannot choose its round as the settings of a run say.
+    """Raise a `ConfigError` if a method does not support the run's selection settings.
 
     `what` names the method in messages; `strategy` may be a centralised reference. `folds` is 0 for a share.
     """
