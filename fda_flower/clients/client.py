@@ -1,4 +1,4 @@
-"""What source and target clients share: one domain, one model, one training loop."""
+"""The base of source and target clients: one domain, one model, one training loop."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -44,7 +44,7 @@ from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply,
 Settings = Mapping[str, Any]
 
 ESTIMATION_BATCH = 256
-"""Samples in a batch from which running statistics are estimated."""
+"""Batch size for estimating running statistics."""
 
 
 @dataclass(eq=False, repr=False)
@@ -56,21 +56,21 @@ class DomainClient(NumPyFace):
     domain : Domain
         Its data, on the device of the model.
     model : Module
-        The network; the server's weights replace its own, but for those that are frozen (see `Exchange`).
+        The network; the server's weights replace its own, except the frozen ones (see `Exchange`).
     training : LocalTraining
-        How it trains in a round.
+        Settings of a round's training.
     seed : int
-        Decides, with the round and the domain, the order of samples.
+        Determines the order of samples, together with the round and the domain.
     threads : int
-        Torch's threads while it trains.
+        Torch's threads during training.
     about : Mapping, optional
         Further properties of the data for the server, such as their ``shape``.
     state : RecordDict, optional
-        The context's ``state``, in which the client keeps what it never sends; see `OwnState`.
+        The context's ``state``, where the client keeps private data; see `OwnState`.
     own_folder : Path, optional
-        Where the client keeps it instead.
+        Folder for the same data instead.
     publish : callable, optional
-        Takes the predictor and the round after each evaluation that counts.
+        Receives the predictor and the round after each evaluation for the headline.
     """
 
     role: ClassVar[str]
@@ -89,7 +89,7 @@ class DomainClient(NumPyFace):
         self.own_state = OwnState(RecordDict() if self.state is None else self.state, self.own_folder)
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return counts of samples, whether labels are numbers, a digest of what is frozen, and `about`."""
+        """Return counts of samples, whether the task is a regression, the frozen digest, and `about`."""
         rest, held_out = self.domain.unlabelled, self.domain.validation
         frozen = frozen_digest(self.model)
         return {
@@ -104,23 +104,23 @@ class DomainClient(NumPyFace):
 
     @property
     def exchange(self) -> Exchange:
-        """Which of the model's arrays travel, which stay here, and which are frozen."""
+        """The model's arrays that travel, that stay here, and that are frozen."""
         return Exchange.of(self.model)
 
     def layers(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the model's arrays that are not frozen, in the order of its state dictionary."""
+        """Return copies of the model's unfrozen arrays, in the order of its state dictionary."""
         return self.exchange.layers(self.model)
 
     def local_train(self, request: TrainRequest) -> TrainReply:
-        """Train as a request asks; a client with an algorithm of its own overrides this."""
+        """Train as the request asks; clients with another algorithm override this."""
         return self.train_from(self.received(request), request.config)
 
     def received(self, request: EvaluateRequest) -> dict[str, NDArray[Any]]:
-        """Return the model of a request; see `named`."""
+        """Return the model in a request; see `named`."""
         return self.named(request.arrays)
 
     def named(self, record: ArrayRecord) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a message by the names of the state dictionary, whose order they have."""
+        """Return the arrays of a message by the names of the state dictionary, in its order."""
         return self.exchange.named(self.model, to_layers(record).values())
 
     def train_from(
@@ -135,24 +135,24 @@ class DomainClient(NumPyFace):
         Parameters
         ----------
         model : Layers
-            The model to begin with.
+            The initial model.
         config : Mapping
             ``server-round``; ``rate-factor``, ``epochs`` and ``proximal`` (see `training_in`); ``tune``,
-            to train the ``head`` or the ``body`` alone; and what is asked for: ``loss-at-start`` and
-            ``gradients`` of `model`, ``evaluate-trained``, ``guidance``, the target's ``batch-updates``.
+            to train only the ``head`` or the ``body``; and requests: ``loss-at-start`` and ``gradients`` of
+            `model`, ``evaluate-trained``, ``guidance``, the target's ``batch-updates``.
         objective : callable, optional
-            What to minimise; see `train`.
+            The objective to minimise; see `train`.
         on_step : callable, optional
             Called after each step, unless the recorder is.
 
         Returns
         -------
         TrainReply
-            The trained model and ``num-steps``, ``learning-rate``, ``batch-size``, ``train-loss``. If asked
-            for: ``loss-at-start``, the mean loss of `model` on the training samples; ``eval-num-examples``
+            The trained model, ``num-steps``, ``learning-rate``, ``batch-size``, ``train-loss``. On request:
+            ``loss-at-start``, the mean loss of `model` on the training samples; ``eval-num-examples``
             and the `figures` of the trained model on the test set, as ``eval-accuracy``; the records
             ``outcomes``, ``confusion``, ``gradients``, ``batch-updates``; and ``guidance``, the parameters
-            after as much training again.
+            after training as long again.
         """
         self.load(model)
         loss_at_start, gradients = self.loss_at_start(config), self.gradients(config)
@@ -182,7 +182,7 @@ class DomainClient(NumPyFace):
         return TrainReply(trained, len(self.domain.train), metrics, records)
 
     def loss_at_start(self, config: Settings) -> dict[str, float]:
-        """Return the mean loss of the model as it is on the training samples, if a message asks for it."""
+        """Return the current model's mean loss on the training samples, if the message requests it."""
         if not config.get(protocol.LOSS_AT_START):
             return {}
         with self.drawing("loss", config) as generator:
@@ -190,7 +190,7 @@ class DomainClient(NumPyFace):
         return {protocol.LOSS_AT_START: mean_loss(outputs, self.domain.train.y)}
 
     def gradients(self, config: Settings) -> dict[str, NDArray[Any]]:
-        """Return the gradients of the model as it is, if a train message asks for them."""
+        """Return the current model's gradients, if the train message requests them."""
         if protocol.GRADIENTS not in config:
             return {}
         samples = self.domain.train
@@ -207,13 +207,13 @@ class DomainClient(NumPyFace):
         part: Part = "all",
         on_step: Callable[[], None] | None = None,
     ) -> tuple[int, float]:
-        """Train the present model as in a round (see `train`); `phase` names the random numbers."""
+        """Train the current model as in a round (see `train`); `phase` names the random numbers."""
         samples, training = self.domain.train, self.training_in(config)
         with self.drawing(phase, config) as generator:
             return train(self.model, samples, training, generator, objective, part, on_step)
 
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
-        """Evaluate as a request asks; a client that predicts with more than a network overrides this."""
+        """Evaluate as the request asks; clients that predict with more than a network override this."""
         return self.score(self.single(self.received(request), request.config), request.config)
 
     def single(self, layers: Layers, config: Settings) -> Single:
@@ -221,9 +221,9 @@ class DomainClient(NumPyFace):
         return Single(self.adapted(layers, config))
 
     def score(self, predictor: Predictor, config: Settings, passes: Passes | None = None) -> EvaluateReply:
-        """Evaluate a predictor on the test set, and on the samples held out, if there are any.
+        """Evaluate a predictor on the test set and on the validation samples, if any.
 
-        The figures of these begin with ``validation-``; if ``validation`` is ``only`` there are no others.
+        Metrics of the latter begin with ``validation-``; if ``validation`` is ``only``, there are no others.
         """
         held_out, only = self.domain.validation, config.get(protocol.VALIDATION) == "only"
         before = self.layers() if config.get(protocol.ADABN) else None
@@ -242,16 +242,16 @@ class DomainClient(NumPyFace):
         return reply
 
     def figures(self, outputs: Tensor, samples: Samples) -> dict[str, float]:
-        """Return the figures of outputs for samples of the domain."""
+        """Return the metrics of outputs for samples of the domain."""
         return figures(outputs, samples.y, self.domain.labels)
 
     def announce(self, predictor: Predictor, config: Settings) -> None:
-        """Publish a predictor, unless the evaluation is not the run's headline."""
+        """Publish a predictor if the evaluation is for the run's headline."""
         if self.publish is not None and not config.get(protocol.BESIDE):
             self.publish(predictor, int(config.get(protocol.SERVER_ROUND, 0)))
 
     def _details(self, outputs: Tensor, config: Settings) -> dict[str, Layers]:
-        """Return the arrays of outputs for the test set that a message asks for."""
+        """Return the arrays of test outputs that a message requests."""
         records, y = dict[str, Layers](), self.domain.test.y
         if y.is_floating_point():
             return records
@@ -263,16 +263,16 @@ class DomainClient(NumPyFace):
         return records
 
     def passes(self, config: Settings, phase: str = "test", samples: Samples | None = None) -> Passes:
-        """Return the passes of samples through the network, by default of the test set."""
+        """Return the passes of samples through the network; by default of the test set."""
         samples = self.domain.test if samples is None else samples
         return Passes(self.model, samples, partial(self.drawing, phase, config))
 
     def parameters(self) -> list[Tensor]:
-        """Return the model's parameters that travel, in the order of its state dictionary."""
+        """Return the model's unfrozen parameters, in the order of its state dictionary."""
         return list(self.exchange.parameters(self.model).values())
 
     def training_in(self, config: Settings) -> LocalTraining:
-        """Return how the client trains in a round.
+        """Return the training settings for a round.
 
         ``rate-factor`` in the message multiplies the learning rate; ``epochs`` and ``proximal`` replace the
         client's own.
@@ -283,20 +283,20 @@ class DomainClient(NumPyFace):
         return replace(self.training, learning_rate=rate, epochs=epochs, proximal=penalty)
 
     def load(self, model: Layers) -> None:
-        """Put arrays into the model."""
+        """Load arrays into the model."""
         load_layers(self.model, model)
 
     @contextmanager
     def drawing(self, phase: str, config: Settings) -> Iterator[torch.Generator]:
-        """Derive all randomness inside from the seed, the phase, the round and the domain."""
+        """Derive all randomness in the block from the seed, the phase, the round and the domain."""
         seed = derive_seed(self.seed, phase, config.get(protocol.SERVER_ROUND, 0), self.domain.name)
         with repeatable(seed, self.threads, self.domain.train.y.device):
             yield torch.Generator().manual_seed(seed)
 
     def adapted(self, layers: Layers, config: Settings) -> Layers:
-        """Return arrays of the model, with BatchNorm's statistics of the domain if a message asks for them.
+        """Return the model's arrays, with BatchNorm statistics of the domain if a message requests it.
 
-        They are estimated from all training samples, without labels; see `own_statistics`.
+        These are estimated from all training samples, without labels; see `own_statistics`.
         """
         if not config.get(protocol.ADABN):
             return layers
@@ -305,7 +305,7 @@ class DomainClient(NumPyFace):
             return self.layers()
 
     def _inputs(self, generator: torch.Generator) -> Iterator[Tensor]:
-        """Yield all training samples of the domain in batches, without their labels."""
+        """Yield all training samples of the domain in batches without labels."""
         for samples in (self.domain.train, self.domain.unlabelled):
             if samples is not None:
                 yield from (x for x, _ in samples.batches(ESTIMATION_BATCH, generator))
@@ -331,12 +331,12 @@ class SourceClient(DomainClient):
 
 
 class TargetClient(DomainClient):
-    """The client of the target domain; it records its steps if the server asks; see `DomainClient`."""
+    """The client of the target domain; it records its steps on request; see `DomainClient`."""
 
     role: ClassVar[str] = "target"
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return what every client tells; warn, here and not at the server, of too few samples."""
+        """Return the properties of every client; warn here, not at the server, of too few samples."""
         properties = super().get_properties(config)
         problems = few_tests(len(self.domain.test))
         if not properties[protocol.REGRESSION]:

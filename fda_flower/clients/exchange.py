@@ -1,4 +1,4 @@
-"""Which arrays of a network travel, which a client keeps for itself, and which never move."""
+"""The partition of a network's arrays: those that travel, that a client keeps, and that are frozen."""
 
 import fnmatch
 from collections.abc import Callable, Iterable
@@ -16,21 +16,21 @@ PARTS: dict[str, Callable[[nn.Module], tuple[str, ...]]] = {
     "head": head_names,
     "batch-norm": batch_norm_names,
 }
-"""The names of a part's arrays, by the name of the part in messages."""
+"""Functions that return the names of a part's arrays, by the name of the part in messages."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """The names of a network's state dictionary, in its order, in three disjoint parts.
+    """The names of a network's state dictionary, in order, in three disjoint parts.
 
     Attributes
     ----------
     shared : tuple of str
-        What server and clients send each other.
+        Arrays that server and clients send each other.
     own : tuple of str
-        What the client keeps for itself between rounds. It replies with the server's as it came.
+        Arrays that the client keeps between rounds. It replies with the server's unchanged.
     frozen : tuple of str
-        What nobody trains: it never travels, and each site makes the same.
+        Arrays that nobody trains: they never travel, and each site creates the same.
 
     Examples
     --------
@@ -47,11 +47,11 @@ class Exchange:
 
     @classmethod
     def of(cls, network: nn.Module, own: str = "") -> "Exchange":
-        """Return how the arrays of a network are exchanged.
+        """Return the partition of a network.
 
-        Its parameters' ``requires_grad`` tells what is frozen (see `fda_flower.models.parts`). The part of
-        its `own` that the client keeps is a name of `PARTS`, or a pattern such as ``layer4.*``. If nothing in
-        the network is trained, or it has no such part, a `ConfigError` tells so.
+        Arrays are frozen by ``requires_grad`` of the parameters (see `fda_flower.models.parts`). The part
+        `own`, which the client keeps, is a name of `PARTS` or a pattern such as ``layer4.*``. Raises a
+        `ConfigError` if nothing in the network is trainable, or it has no such part.
         """
         frozen = frozen_names(network)
         fixed = set(frozen)
@@ -70,28 +70,28 @@ class Exchange:
         return cls(shared, tuple(name for name in moving if name in kept), frozen)
 
     def layers(self, network: nn.Module) -> dict[str, NDArray[Any]]:
-        """Return copies of the arrays of a network that are not frozen, in the order of its dictionary."""
+        """Return copies of a network's unfrozen arrays, in the order of its dictionary."""
         frozen = set(self.frozen)
         return {n: t.cpu().numpy().copy() for n, t in tensors(network).items() if n not in frozen}
 
     def named(self, network: nn.Module, arrays: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a message, which are in the order of `layers`, by its names."""
+        """Return the arrays of a message, ordered as in `layers`, by name."""
         frozen = set(self.frozen)
         return dict(zip((n for n in tensors(network) if n not in frozen), arrays, strict=True))
 
     def parameters(self, network: nn.Module) -> dict[str, Tensor]:
-        """Return the parameters of a network that travel, in the order of its dictionary."""
+        """Return a network's parameters that travel, in the order of its dictionary."""
         parameters = dict(network.named_parameters(remove_duplicate=False))
         return {name: parameters[name] for name in self.shared if name in parameters}
 
 
 def frozen_layers(network: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return copies of the arrays of a network that are frozen."""
+    """Return copies of a network's frozen arrays."""
     own = tensors(network)
     return {name: own[name].cpu().numpy().copy() for name in frozen_names(network)}
 
 
 def frozen_digest(network: nn.Module) -> str:
-    """Return a digest of what is frozen in a network, which is the same at all sites; empty for nothing."""
+    """Return a digest of a network's frozen arrays, equal at all sites; empty if nothing is frozen."""
     layers = frozen_layers(network)
     return checksum({}, layers) if layers else ""

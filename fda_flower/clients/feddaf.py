@@ -1,4 +1,4 @@
-"""FedDAF's target: it blends the sources' model with its own before it trains."""
+"""FedDAF's target: blend the sources' model with its own, then train."""
 
 from dataclasses import replace
 
@@ -9,24 +9,24 @@ from fda_flower.datasets import Samples
 from fda_flower.wire.protocol import FRESH_START, SERVER_ROUND, TrainReply, TrainRequest
 
 ADAPTED, MU = "adapted", "mu"
-"""Names on the wire: the record with the model that the target began with, and a setting."""
+"""Names on the wire: the record with the model that the target started from, and a setting."""
 
 OWN = "feddaf"
-"""The name under which the target keeps its own model; see `OwnState`."""
+"""Name of the target's own model in `OwnState`."""
 
 
 class FedDAFTarget(TargetClient):
-    """A target that adapts the model it receives (Sen et al., Algorithm 3), where the message has ``mu``.
+    """A target that adapts the received model (Sen et al., Algorithm 3), if the message has ``mu``.
 
-    It keeps its trained model by rounds, in its own state. Without one, as in the first round, the adapted
-    model is the one received.
+    It keeps its trained model by round in its own state. Without one, as in the first round, the adapted
+    model is the received one.
     """
 
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Adapt the model, train from the adapted one, and keep the trained model.
 
-        It replies as `train_from` does, with the record ``adapted``, and ``fresh-start``: 1 if the target
-        had no model of its own, else 0 with ``sim``, ``theta`` (radians) and ``alpha``.
+        Replies as `train_from` does, with the record ``adapted``, and ``fresh-start``: 1 if the target had
+        no model of its own, else 0 with ``sim``, ``theta`` (radians) and ``alpha``.
         """
         if MU not in request.config:
             return super().local_train(request)
@@ -48,7 +48,7 @@ def blended(
 ) -> tuple[Layers, dict[str, float]]:
     """Return FedDAF's blend of two models, and ``sim``, ``theta`` and ``alpha``.
 
-    Both models' mean gradients are of the same batches of samples, with the same noise and dropout.
+    Both models' mean gradients use the same batches of samples, noise and dropout.
     """
     gradients = []
     for model in (sources, own):

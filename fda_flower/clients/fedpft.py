@@ -1,4 +1,4 @@
-"""FedPFT's clients: a Gaussian mixture of the features of each class."""
+"""FedPFT's clients: they fit a Gaussian mixture to the features of each class."""
 
 from fda_flower.aggregation import ClassMixtures
 from fda_flower.clients.client import SourceClient, TargetClient
@@ -7,14 +7,14 @@ from fda_flower.files import derive_seed
 from fda_flower.wire.protocol import SERVER_ROUND, TrainReply, TrainRequest
 
 MIXTURES = "mixtures"
-"""On the wire: the setting with the number of components, and the record of mixtures."""
+"""Names on the wire: the setting with the number of components, and the record of mixtures."""
 
 
 class Mixtures(OnFeatures):
-    """A client that tells mixtures of its features, where the message has ``mixtures`` (FedPFT, 2024)."""
+    """A client that sends mixtures of its features, if the message has ``mixtures`` (FedPFT, 2024)."""
 
     def local_train(self, request: TrainRequest) -> TrainReply:
-        """Reply with the mixtures, one for each class."""
+        """Reply with one mixture per class."""
         config = request.config
         if MIXTURES not in config:
             return super().local_train(request)
@@ -25,8 +25,8 @@ class Mixtures(OnFeatures):
 
 
 class MixturesSource(Mixtures, SourceClient):
-    """A source that tells mixtures of its features; see `Mixtures`."""
+    """A source that sends mixtures of its features; see `Mixtures`."""
 
 
 class MixturesTarget(Mixtures, TargetClient):
-    """A target that tells mixtures of its features; see `Mixtures`."""
+    """A target that sends mixtures of its features; see `Mixtures`."""

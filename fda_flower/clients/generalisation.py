@@ -1,4 +1,4 @@
-"""IRM's source: it trains with a penalty on the gradient by the scale of its logits."""
+"""IRM's source: train with a penalty on the gradient with respect to the scale of the logits."""
 
 from dataclasses import dataclass, replace
 
@@ -15,13 +15,13 @@ STRENGTH, PENALTY = "irm", "penalty"
 
 
 class IRMSource(SourceClient):
-    """A source that trains with the penalty of IRMv1, if the message has ``irm``, which is ``λ``."""
+    """A source that trains with the penalty of IRMv1, if the message has ``irm``, the value of ``λ``."""
 
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train for one round.
 
-        It replies as `train_from` does, where ``train-loss`` is the mean of ``CE + λ D``, with ``penalty``,
-        the mean of ``D`` over the samples that were trained on.
+        Replies as `train_from` does, where ``train-loss`` is the mean of ``CE + λ D``, with ``penalty``, the
+        mean of ``D`` over the training samples.
         """
         if STRENGTH not in request.config:
             return super().local_train(request)
@@ -33,7 +33,7 @@ class IRMSource(SourceClient):
 
 @dataclass
 class PenalisedLoss:
-    """``CE + λ D`` of a batch (`loss`, `strength` and `scale_penalty`), which remembers the penalties."""
+    """``CE + λ D`` of a batch (`loss`, `strength` and `scale_penalty`), with the mean of the penalty."""
 
     strength: float
     loss: Loss = cross_entropy
@@ -41,7 +41,7 @@ class PenalisedLoss:
     _seen: int = 0
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        """Return the objective of a batch of samples and classes."""
+        """Return the objective for a batch of samples and classes."""
         logits = model(x)
         penalty = scale_penalty(logits, y)
         self._sum = self._sum + penalty.detach().double() * len(y)
@@ -58,10 +58,10 @@ class PenalisedLoss:
 def scale_penalty(logits: Tensor, y: Tensor) -> Tensor:
     """Return ``D``, IRMv1's penalty on a batch (Arjovsky et al., 2019), as DomainBed estimates it.
 
-    ``D`` is the product of the derivatives of ``CE(s · logits, y)`` by ``s``, at ``s = 1``, of the samples at
-    even and at odd positions: an unbiased estimate of the squared derivative, which may be negative. The
-    derivative of a sample is ``Σ_c p_c z_c − z_y``, with its logits ``z`` and probabilities ``p``. `logits`
-    has shape ``(n, classes)``, `y` shape ``(n,)``; a single sample has no second half, and ``D`` of 0.
+    ``D`` multiplies the derivatives of ``CE(s · logits, y)`` by ``s``, at ``s = 1``, over the samples at even
+    and at odd positions: an unbiased estimate of the squared derivative, which may be negative. The
+    derivative for a sample is ``Σ_c p_c z_c − z_y``, with its logits ``z`` and probabilities ``p``. `logits`
+    has shape ``(n, classes)``, `y` shape ``(n,)``; with a single sample, ``D`` is 0.
     """
     chosen = logits.gather(1, y[:, None])
     slopes = (logits.softmax(dim=1) * (logits - chosen)).sum(dim=1)

@@ -1,4 +1,4 @@
-"""Mini-batch gradients of a model as it is, before it is trained."""
+"""Mini-batch gradients of a model before training, and AdaBN's statistics."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,13 +20,13 @@ from fda_flower.wire.numpy_client import add_arrays
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""The mean loss of a batch, from outputs and labels."""
+"""Mean loss of a batch, from outputs and labels."""
 
 
 def each_gradient(model: nn.Module, batches: Batches, loss_of: Loss) -> Iterator[None]:
-    """Yield after the backward pass of each batch, with the gradients of this batch alone in ``.grad``.
+    """Yield after the backward pass of each batch, with only this batch's gradients in ``.grad``.
 
-    The model is in training mode; at the end its buffers, such as running statistics, are put back.
+    The model is in training mode; its buffers, such as running statistics, are restored at the end.
     """
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     to_train(model)
@@ -42,12 +42,12 @@ def each_gradient(model: nn.Module, batches: Batches, loss_of: Loss) -> Iterator
 
 @dataclass(frozen=True)
 class BatchGradients:
-    """The gradients that a train message asks for: the arrays of its record, none if it asks for none."""
+    """The gradients that a train message requests, as arrays of its record; empty without a request."""
 
     arrays: dict[str, NDArray[Any]]
 
     def add_to(self, reply: RecordDict | dict[str, Any]) -> None:
-        """Add the record to a train reply, or to the metrics that the ``fit`` of a `NumPyClient` returns."""
+        """Add the record to a train reply, or to the metrics returned by the ``fit`` of a `NumPyClient`."""
         add_arrays(reply, protocol.GRADIENTS, self.arrays)
 
 
@@ -58,28 +58,28 @@ def batch_gradients(
     config: Mapping[str, Any],
     parameters: Iterable[Tensor] | None = None,
 ) -> BatchGradients:
-    """Take the gradients of the received model, before it is trained, if the train message asks for them.
+    """Compute the gradients of the received model before training, if the train message requests them.
 
     Parameters
     ----------
     model : Module
-        The network, with the server's weights. Its buffers stay, and it is in training mode afterwards.
+        The network with the server's weights. Its buffers are unchanged; it is left in training mode.
     batches : iterable of (Tensor, Tensor)
-        Samples and labels, shuffled, in batches of the training's size, on the model's device: such as its
-        `DataLoader`. It is read once, and not if nothing is asked for.
+        Samples and labels, shuffled, in batches of the training's size, on the model's device, such as its
+        `DataLoader`. It is read once, and only on request.
     loss_fn : callable
-        The mean loss of a batch, from outputs and labels.
+        Mean loss of a batch, from outputs and labels.
     config : Mapping
         The ``config`` of the train message: ``gradients`` (``"sketch"`` or ``"full"``; absent for none) and,
         with ``"sketch"``, ``sketch-size`` and ``sketch-seed``.
     parameters : Iterable[Tensor], optional
-        The parameters that are sent, in the order of the arrays. Default: all, in the order of the state
-        dictionary. The gradient of one that is not trained counts as zero.
+        The parameters that travel, in the order of the arrays. Default: all, in the order of the state
+        dictionary. Untrained parameters have zero gradients.
 
     Raises
     ------
     ConfigError
-        If the config asks for an unknown encoding.
+        If the config requests an unknown encoding.
 
     Examples
     --------
@@ -124,13 +124,13 @@ def batch_gradients(
 
 @contextmanager
 def own_statistics(model: nn.Module, batches: Iterable[Tensor]) -> Iterator[None]:
-    """Give BatchNorm the running statistics of samples inside, and put the old ones back at the end.
+    """Give BatchNorm running statistics of these samples in the block, and restore the old ones at its end.
 
     The mean and the (unbiased) variance of each channel are averaged over the batches, weighted by their
-    sizes. Each batch is normalised by its own statistics meanwhile, so a layer sees inputs that the layers
-    before it have adapted; all else is in evaluation mode (Li et al., "Adaptive Batch Normalization for
-    practical domain adaptation", 2016/2018, Algorithm 1, with batches in place of the whole domain). Batches
-    of a single sample, which have no variance, are left out.
+    sizes. Each batch is normalised by its own statistics, so a layer sees inputs that earlier layers have
+    adapted; everything else is in evaluation mode (Li et al., "Adaptive Batch Normalization for practical
+    domain adaptation", 2016/2018, Algorithm 1, with batches instead of the whole domain). Batches of a
+    single sample have no variance and are skipped.
     """
     layers = [layer for layer in batch_norms(model) if layer.running_mean is not None]
     if not layers:

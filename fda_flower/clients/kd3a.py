@@ -21,26 +21,26 @@ from fda_flower.wire.protocol import SERVER_ROUND, TrainReply, TrainRequest
 GATE, MIXUP, TEACHER_BN = "gate", "mixup", "teacher-bn"
 SOURCE_MODEL, CONTRIBUTION = "source-", "contribution-"
 MASK_SHARE, HEAD = "mask-share", "head"
-"""Names on the wire: settings; how the records of the sources' models and the metrics of their
-contributions begin; the share of confident samples; and the property with the names of the head's arrays."""
+"""Names on the wire: settings; prefixes of the records of the sources' models and of the metrics of their
+contributions; the share of confident samples; and the property with the names of the head's arrays."""
 
 
 class KD3ATarget(TargetClient):
     """A target that distils the sources' models (Feng et al., ICML 2021), if the message has ``gate``.
 
-    Its samples are all training samples of the domain, whose labels are not read. The models vote once in a
-    round, on the same batches and noise.
+    It uses all training samples of the domain without their labels. The models vote once a round, on the
+    same batches and noise.
     """
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return what every client tells, and ``head``, the names of the arrays of the network's head."""
+        """Return the properties of every client, and ``head``, the names of the head's arrays."""
         return {**super().get_properties(config), HEAD: list(head_names(self.model))}
 
     def local_train(self, request: TrainRequest) -> TrainReply:
-        """Have the models in the records ``source-DOMAIN`` vote, and train the received one on their votes.
+        """Let the models in the records ``source-DOMAIN`` vote, and train the received one on the votes.
 
         The reply has ``mask-share``, the share of samples with a vote above the gate, and each source's
-        ``contribution-DOMAIN``. Without any such sample nothing is trained.
+        ``contribution-DOMAIN``. Without any such sample, nothing is trained.
         """
         config = request.config
         if GATE not in config:
@@ -82,7 +82,7 @@ class KD3ATarget(TargetClient):
 
     @torch.no_grad()
     def _vote(self, models: list[Layers], samples: Samples, config: Settings) -> Votes:
-        """Return what models predict for the samples, in the order of their positions."""
+        """Return the models' predictions for the samples, in the order of their positions."""
         shape = (len(samples), len(models))
         confidences, classes = np.zeros(shape, np.float32), np.zeros(shape, np.int32)
         for k, model in enumerate(models):
@@ -106,8 +106,8 @@ def distillation(labels: Tensor, mask: Tensor, generator: torch.Generator | None
     labels, mask : Tensor
         Pseudo-label and mask of each sample, shape ``(n,)``.
     generator : torch.Generator, optional
-        With it images and labels are mixed: ``u x + (1 − u) x'``, with a permutation of the batch and one
-        ``u ~ Beta(2, 2)``; the mask is the first's. Default: nothing is mixed.
+        If given, images and labels are mixed: ``u x + (1 − u) x'``, with a permutation of the batch and one
+        ``u ~ Beta(2, 2)``; the mask is that of ``x``. Default: no mixing.
     """
 
     def objective(model: nn.Module, x: Tensor, positions: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def distillation(labels: Tensor, mask: Tensor, generator: torch.Generator | None
         if generator is None:
             losses = cross_entropy(model(x), own, reduction="none")
         else:
-            # The middle one of three uniform numbers has the distribution Beta(2, 2).
+            # The median of three uniform numbers follows Beta(2, 2).
             u = float(torch.rand(3, generator=generator).median())
             other = torch.randperm(len(x), generator=generator).to(x.device)
             outputs = model(u * x + (1 - u) * x[other])

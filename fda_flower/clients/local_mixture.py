@@ -1,4 +1,4 @@
-"""Train the members of a mixture on a target's labels, and weigh them; in any framework."""
+"""Train the members of a mixture on a target's labels, and weigh them, in any framework."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Learner(Generic[Model]):
-    """How models are trained and used.
+    """Functions that train and apply models.
 
     Attributes
     ----------
@@ -31,8 +31,8 @@ class Learner(Generic[Model]):
     predict : callable
         Takes a model and ``n`` positions; returns outputs of shape ``(n, C)``, or ``(n,)`` for a regression.
     train_head, blend : callable, optional
-        For the members ``head`` and ``blend``: like `train`, for the last layer alone; and a function of the
-        sources' model, the target's own and positions that returns a model.
+        For the members ``head`` and ``blend``: like `train`, but only for the last layer; and a function that
+        returns a model, given the sources' model, the target's own and positions.
     """
 
     train: Callable[[Model, Positions, Sequence[int], str], Model]
@@ -43,22 +43,22 @@ class Learner(Generic[Model]):
 
 @dataclass(frozen=True)
 class TrainedMixture(Generic[Model]):
-    """A mixture with its models.
+    """A mixture together with its models.
 
     Attributes
     ----------
     mixture : Mixture
         Weights and temperatures.
     models : dict[str, list]
-        By member: the model of all labels, then those of the views without a fold.
+        By member: the model of all labels, then the models of the views without a fold.
     prior : list[NDArray]
         Outputs of the member ``prior`` by view, each of shape ``(1, C)``.
     held_out : dict[str, NDArray]
-        By member, shape ``(n, C)``: outputs for each labelled sample of a model trained without it.
+        By member, shape ``(n, C)``: outputs for each labelled sample from a model trained without it.
     folds : NDArray
         The fold of each labelled sample.
     views : {"all", "full"}
-        Whether a prediction takes the models of all views.
+        Whether a prediction uses the models of all views.
     """
 
     mixture: Mixture
@@ -70,17 +70,17 @@ class TrainedMixture(Generic[Model]):
 
     @property
     def views_used(self) -> slice:
-        """The views whose models a prediction takes."""
+        """The views whose models a prediction uses."""
         return slice(None) if self.views == "all" else slice(1)
 
     @property
     def used(self) -> dict[str, list[Model]]:
-        """The models that a prediction takes, by member."""
+        """The models that a prediction uses, by member."""
         members = [name for name in self.models if name in self.mixture.weights]
         return {name: self.models[name][self.views_used] for name in members}
 
     def outputs(self, predict: Callable[[Model], NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
-        """Return the outputs of each member's models; `predict` returns a model's."""
+        """Return the outputs of each member's models; `predict` returns one model's outputs."""
         outputs = {name: [_in_rows(predict(model)) for model in models] for name, models in self.used.items()}
         if PRIOR in self.mixture.weights:
             some = next(iter(outputs.values()), None) or [predict(next(iter(self.models.values()))[0])]
@@ -105,31 +105,31 @@ def train_mixture(
     own: Sequence[Model] = (),
     groups: NDArray[Any] | None = None,
 ) -> TrainedMixture[Model]:
-    """Train the members of a mixture, and weigh them by what they predict on held-out labels.
+    """Train the members of a mixture, and weigh them by their predictions for held-out labels.
 
     Parameters
     ----------
     learner : Learner
-        How models are trained and used.
+        Functions that train and apply models.
     labels : NDArray
-        Classes (whole numbers) or real numbers, one for each of ``n`` labelled samples.
+        Classes (integers) or real numbers, one for each of ``n`` labelled samples.
     sources, first : Model
-        The sources' model, and the one that the target's own begins with.
+        The sources' model, and the initial model of the target's own.
     rounds : Sequence of int
-        The numbers of the rounds in which the target's own model trains.
+        Numbers of the rounds in which the target's own model trains.
     plan : MixturePlan, optional
-        What the mixture consists of.
+        The composition of the mixture.
     seed : int
-        Decides the folds.
+        Determines the folds.
     own : Sequence of Model
-        The target's own models by view, as earlier rounds have trained them.
+        The target's own models by view, as trained in earlier rounds.
     groups : NDArray, optional
-        The group of each sample, such as a patient, shape ``(n,)``; a group is in one fold.
+        The group of each sample, such as a patient, shape ``(n,)``; no group is split between folds.
 
     Raises
     ------
     ConfigError
-        Before anything is trained: if there are too few labels or groups, labels do not fit the outputs of
+        Before any training: if there are too few labels or groups, labels do not fit the outputs of
         `sources`, or `learner` does not support a member.
     RunError
         If no member has finite outputs.
@@ -189,9 +189,9 @@ def train_mixture(
 
 
 def _held_out(learner: Learner[Model], models: Sequence[Model], folds: Positions) -> NDArray[Any]:
-    """Return the outputs of the views' models for the folds that they have not seen.
+    """Return the outputs of the views' models for the folds they were not trained on.
 
-    If the outputs of the model of all labels are not finite, they are returned, which leaves the member out.
+    If the model of all labels has non-finite outputs, return these, which excludes the member.
     """
     outputs = _in_rows(learner.predict(models[0], np.arange(len(folds)))).copy()
     if np.isfinite(outputs).all():

@@ -1,4 +1,4 @@
-"""Clients that keep a part of the model for themselves, between rounds and apart from the server."""
+"""Clients that keep a part of the model between rounds."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,22 +12,22 @@ from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
 FINAL_HEAD_EPOCHS = "final-head-epochs"
-"""The setting of an evaluate message that asks for a further training of the head."""
+"""Setting of an evaluate message that requests further training of the head."""
 
 
 class LocalPart(DomainClient):
-    """A client with a part of the model of its own, where the message has ``local-part``.
+    """A client with its own part of the model, if the message has ``local-part``.
 
-    ``head`` is the part of FedRep (Collins et al., ICML 2021), ``batch-norm`` the one of FedBN (Li et al.,
-    ICLR 2021). The client keeps its part in its own state and puts it into each model that it receives; its
-    reply has the part as received. In the first round it begins with what it receives.
+    ``head`` is the part of FedRep (Collins et al., ICML 2021), ``batch-norm`` of FedBN (Li et al., ICLR
+    2021). The client keeps its part in its own state and puts it into each received model; its reply has the
+    part as received. In the first round it starts from the received part.
     """
 
     def local_train(self, request: TrainRequest) -> TrainReply:
-        """Train from the model received with the client's own part, and keep this part.
+        """Train the received model with the client's own part, and keep this part.
 
-        It replies as `train_from` does, with the part as received; ``local-part`` is the round whose part
-        the client began with, 0 for none.
+        Replies as `train_from` does, with the part as received; ``local-part`` is the round of the part that
+        training started from, or 0.
         """
         config = request.config
         if protocol.LOCAL_PART not in config:
@@ -48,8 +48,8 @@ class LocalPart(DomainClient):
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate the model of a request with the client's own part.
 
-        With ``final-head-epochs`` the reply has ``accuracy-final-head`` and ``loss-final-head``, too, of a
-        head that is trained for these epochs more and not kept.
+        With ``final-head-epochs`` the reply also has ``accuracy-final-head`` and ``loss-final-head``, for a
+        head trained this many epochs longer and then discarded.
         """
         config = request.config
         if protocol.LOCAL_PART not in config:
@@ -70,14 +70,14 @@ class LocalPart(DomainClient):
         self.train_on(phase, {**config, protocol.EPOCHS: epochs}, part="head")
 
     def _own_part(self, round: int) -> tuple[dict[str, NDArray[Any]], int]:
-        """Return the part kept last before a round, and the round that it is of; nothing and 0 if none is."""
+        """Return the last part kept before a round, and its round; nothing and 0 if there is none."""
         kept = self.own_state.load_before(protocol.LOCAL_PART, round)
         return ({}, 0) if kept is None else (kept[0], int(kept[1]["round"]))
 
 
 class LocalPartSource(LocalPart, SourceClient):
-    """A source with a part of the model of its own; see `LocalPart`."""
+    """A source with its own part of the model; see `LocalPart`."""
 
 
 class LocalPartTarget(LocalPart, TargetClient):
-    """A target with a part of the model of its own; see `LocalPart`."""
+    """A target with its own part of the model; see `LocalPart`."""

@@ -1,4 +1,4 @@
-"""What Ridge's clients compute of rows and labels, and a reply with it; with NumPy alone."""
+"""The computations of Ridge's clients on rows and labels, and their replies, with NumPy only."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,40 +33,40 @@ from fda_flower.wire.secure_sums import SECURE
 SUMS, SOURCES, PATHS = protocol.SUMS, "sources", "paths"
 SHARE, SOURCE_WEIGHT, WEIGHT, TEMPERATURE = "share", "source-weight", "weight", "temperature"
 HELD_OUT, FEWEST = "held-out", "fewest-labels"
-"""Names on the wire: the setting that asks for sums, and the record with them; the record in which the target
-gets what they come to, and the setting that says what to average; metrics of the target's reply."""
+"""Names on the wire: the setting that requests sums, and their record; the record with the total for the
+target, and the setting that selects the heads to average; metrics of the target's reply."""
 
 TOTAL, REPORT, KEPT = "total", "report", "kept"
 ALONE, TOGETHER, LOW, HIGH = "alone", "with-others", "gain-low", "gain-high"
-"""The same where every site is a target: the record with the sums of all sites; the setting that says whether
-a site tells figures; and metrics: whether it has kept its head, figures without and with the others, and the
+"""The same if every site is a target: the record with the total of all sites; the setting that says whether a
+site reports figures; and metrics: whether it has kept its head, figures without and with the others, and the
 interval of the difference."""
 
 TARGET_ALONE, SOURCES_ALONE = f"{HELD_OUT}-target", f"{HELD_OUT}-sources"
 SOLUTION = "solution"
 
 SMALLEST = 1e-6
-"""The sum of the squares of labels from which on fixed point is good enough."""
+"""Smallest sum of squared labels that fixed point represents well enough."""
 
 Array = NDArray[np.float64]
 Records = dict[str, Layers]
 Samples = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
-"""Rows, labels, and the patient of each row or, if each is another one, None."""
+"""Rows, labels, and the patient of each row; None if each row is another patient."""
 
 
 @dataclass(frozen=True)
 class TargetHead:
-    """The head that a target has fitted, and the metrics of its reply.
+    """A target's fitted head, and the metrics of its reply.
 
     Attributes
     ----------
     head, alone : array
-        Shape ``(d, C)``; with the sources and, if it has enough labels, without them.
+        Shape ``(d, C)``; with the sources and, given enough labels, without them.
     metrics : dict[str, float]
         By name.
     held_out : Mapping[str, array]
-        What head and head alone make of each row when it is left out, shape ``(n, C)``; empty without
-        enough labels.
+        Leave-one-out outputs of head and head alone for each row, shape ``(n, C)``; empty without enough
+        labels.
     """
 
     head: Array
@@ -75,20 +75,20 @@ class TargetHead:
     held_out: Mapping[str, Array] = field(default_factory=dict)
 
     def in_model(self, model: Layers) -> dict[str, NDArray[Any]]:
-        """Return a model with this head as its linear layer."""
+        """Return a model whose linear layer is this head."""
         return placed(model, self.head)
 
 
 def placed(model: Layers, head: Array) -> dict[str, NDArray[Any]]:
-    """Return a model with a head, shape ``(d, C)``, as its linear layer."""
+    """Return a model whose linear layer is a head of shape ``(d, C)``."""
     return with_head(model, head[:-1].T, head[-1])
 
 
 def fit_target(rows: NDArray[Any], labels: NDArray[Any], sent: Layers, paths: Paths) -> TargetHead:
-    """Fit a target's head to its rows, shape ``(n, d)``, from what it was `sent` of the sources.
+    """Fit a target's head to its rows, shape ``(n, d)``, and to the arrays `sent` from the sources.
 
     `labels` are classes, integers of shape ``(n,)``, or numbers of shape ``(n, C)``. Outputs are in the unit
-    of the labels; those of classes are scaled so that their softmax is calibrated.
+    of the labels; for classes they are scaled so that their softmax is calibrated.
     """
     solution, numbers = sent[SOLUTION], labels.dtype.kind == "f"
     targets = np.asarray(labels, np.float64) if numbers else to_targets(labels, solution.shape[-1])
@@ -114,21 +114,21 @@ def fit_target(rows: NDArray[Any], labels: NDArray[Any], sent: Layers, paths: Pa
 
 
 def fit_site(rows: NDArray[Any], labels: NDArray[Any], total: Sums, own: Sums, paths: Paths) -> TargetHead:
-    """Fit a site's head where every site is a target, from the sums of all sites without its own.
+    """Fit a site's head, if every site is a target, from the total of all sites minus its own sums.
 
-    With fewer labels than leaving one out needs, it is the others' head.
+    With too few labels for leave-one-out, it is the others' head.
 
     Parameters
     ----------
     rows, labels, paths
-        As of `fit_target`.
+        As in `fit_target`.
     total, own : Sums
-        Of all sites, and those that this site has sent.
+        Sums of all sites, and those this site has sent.
 
     Raises
     ------
     ValueError
-        If `total` has no other site, or no rows can have what is left.
+        If `total` includes no other site, or the difference cannot come from rows.
     """
     others, scaled = total - own, labels.dtype.kind == "f"
     if others.rows < 1:
@@ -139,9 +139,9 @@ def fit_site(rows: NDArray[Any], labels: NDArray[Any], total: Sums, own: Sums, p
 
 
 def compare(alone: Array, together: Array, labels: NDArray[Any]) -> dict[str, float]:
-    """Return what two heads' outputs are worth, and the 95% interval of the difference, on some rows.
+    """Return the figures of two heads' outputs on some rows, and the 95% interval of the difference.
 
-    These are accuracies or, of numbers, R²; there is no interval where labels are all the same, or one row.
+    These are accuracies or, for numbers, R²; with a single row or constant labels there is no interval.
     """
     numbers = labels.dtype.kind == "f"
     found = {name: _figure(each, labels) for name, each in ((ALONE, alone), (TOGETHER, together))}
@@ -157,7 +157,7 @@ def compare(alone: Array, together: Array, labels: NDArray[Any]) -> dict[str, fl
 
 
 def _numbers(fit: RidgeFit, domains: Sequence[str]) -> dict[str, float]:
-    """Return the weights of the heads, and what of the sources is in them."""
+    """Return the weights of the heads, and the share of the sources in them."""
     numbers = dict[str, float]()
     for head, weight in zip(fit.heads, fit.weights.tolist(), strict=True):
         name = f"{WEIGHT}.{head.path}-{head.strength:g}"
@@ -183,7 +183,7 @@ def open_sums(rows: NDArray[Any], labels: NDArray[Any], classes: int | None) -> 
 
 
 def source_sums(request: TrainRequest, samples: Samples, classes: int | None) -> dict[str, NDArray[Any]]:
-    """Return a source's record of sums; where its site protects patients, with what one of them changes."""
+    """Return a source's record of sums; if its site protects patients, with one patient's largest change."""
     rows, labels, groups = samples
     if classes is None or not request.config.get(protocol.OF_PATIENTS):
         return open_sums(rows, labels, classes).to_arrays()
@@ -199,14 +199,14 @@ def ridge_reply(
     state: RecordDict | None = None,
     groups: NDArray[Any] | None = None,
 ) -> Message:
-    """Answer a train message of `fda_flower.strategies.Ridge`, in a project of your own.
+    """Answer a train message of `fda_flower.strategies.Ridge` in your own project.
 
     Parameters
     ----------
     message : Message
         Its model is the weights of a linear layer, shape ``(C, features)``, and its bias.
     rows : array
-        Of the node's labelled samples, shape ``(n, features + 1)``; see `fda_flower.aggregation.to_rows`.
+        The node's labelled samples, shape ``(n, features + 1)``; see `fda_flower.aggregation.to_rows`.
     labels : array
         Classes from 0 on, shape ``(n,)``, or numbers, shape ``(n,)`` or ``(n, C)``.
     classes : int, optional
@@ -214,20 +214,19 @@ def ridge_reply(
     state : RecordDict, optional
         The ``state`` of Flower's context, needed by ``Ridge(secure=True)``.
     groups : array, optional
-        The patient of each row, shape ``(n,)``, for a site whose ``dp-unit`` is ``patient``. Default: each
-        row is another patient.
+        The patient of each row, shape ``(n,)``, for a site whose ``dp-unit`` is ``patient``. Default: every
+        row is a different patient.
 
     Returns
     -------
     Message
-        At a source the sums, which are masked if the message asks for it; at the target the layer that it
-        has fitted.
+        From a source the sums, masked on request; from the target its fitted layer.
 
     Raises
     ------
     ConfigError
-        If the message asks for masked sums, and there is no `state`; or if every site is a target
-        (``RidgeEverySite``), and this one is to keep a layer of its own.
+        If the message requests masked sums, but there is no `state`; or if every site is a target
+        (``RidgeEverySite``), which means that each keeps its own layer.
     """
     request = read_request(message.content)
     if TOTAL in request.records:
@@ -246,7 +245,7 @@ def ridge_reply(
 def source_records(
     request: TrainRequest, own_state: OwnState | None, samples: Callable[[], Samples], classes: int | None
 ) -> Records:
-    """Return the records of a source's reply: its sums, as they are or masked, as the message asks."""
+    """Return the records of a source's reply: its sums, open or masked as requested."""
     if SECURE not in request.config:
         return {SUMS: source_sums(request, samples(), classes)}
     if own_state is None:
@@ -256,7 +255,7 @@ def source_records(
 
 
 def _to_mask(sums: Sums) -> Array:
-    """Return the numbers to mask; a `ConfigError` if those of labels are too small for fixed point."""
+    """Return the numbers to mask; raise a `ConfigError` if labels are too small for fixed point."""
     smallest = float(sums.squares.min(initial=1.0, where=sums.squares > 0))
     if smallest < SMALLEST:
         why = (

@@ -1,4 +1,4 @@
-"""How a client trains in a round: settings, checked without loading torch."""
+"""Settings of a round's local training, checked without importing torch."""
 
 import math
 from dataclasses import dataclass
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 
 OPTIMIZERS = ("adam", "sgd")
-"""The names of the optimizers; see `fda_flower.clients.training`."""
+"""Names of the optimizers; see `fda_flower.clients.training`."""
 
 CUTS = ("even", "keep-last", "drop-last")
-"""How samples can be cut into batches."""
+"""Ways to cut samples into batches."""
 
 CLASS_WEIGHTS = ("none", "balanced")
-"""How classes can be weighted in the loss."""
+"""Ways to weight classes in the loss."""
 
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How a client trains in a round; the optimizer starts afresh in each.
+    """Settings of a client's training in a round; each round starts with a new optimizer.
 
     Attributes
     ----------
     learning_rate : float
         ``η``.
     batch_size : int
-        Samples in a step.
+        Samples per step.
     epochs : int
         Passes over the client's samples in a round.
     optimizer : str
@@ -32,14 +32,14 @@ class LocalTraining:
     batches : {"even", "keep-last", "drop-last"}
         How samples are cut into batches; see `fda_flower.datasets.Samples.batches`.
     proximal : float
-        ``μ`` of the penalty ``μ/2 ‖v − θ‖²``, where ``θ`` is the model that a training begins with.
+        ``μ`` of the penalty ``μ/2 ‖v − θ‖²``, where ``θ`` is the initial model.
     class_weights : {"none", "balanced"}
-        How classes weigh in the loss; see `fda_flower.clients.training.training_loss`.
+        Weights of classes in the loss; see `fda_flower.clients.training.training_loss`.
 
     Raises
     ------
     ConfigError
-        If the optimizer or the cut is unknown, or a number cannot work.
+        If the optimizer or the kind of batches is unknown, or a number is out of range.
     """
 
     learning_rate: float
@@ -64,6 +64,6 @@ class LocalTraining:
                 raise ConfigError(f"the {name} is {value}, it must be at least 1", thing=name, value=value)
 
     def steps(self, examples: int) -> int:
-        """``K``, the optimizer steps of a round on this number of examples."""
+        """Return ``K``, the optimizer steps of a round with this number of examples."""
         full, rest = divmod(examples, self.batch_size)
         return self.epochs * (full if full and self.batches == "drop-last" else full + (rest > 0))

@@ -1,4 +1,4 @@
-"""Mixture's target: it trains a few models on its labels, and mixes them with the sources' model."""
+"""Mixture's target: train models on its labels, and mix them with the sources' model."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -33,18 +33,18 @@ from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest
 MIXTURE, FIRST_ROUND, REPORT, FIRST = "mixture", "first-round", "report", "first"
 GROUPS, STUDENT, TAUGHT, TEACHER = "groups", "student", "taught", "teacher"
 """Names on the wire: settings of an evaluate message (the plan as JSON, the round in which the target's own
-model begins, ``full`` or ``none`` of the figures), the record with that model, and a property; a setting that
-asks for a student, the unlabelled samples that it learned from, and the accuracy of the mixture."""
+model starts, ``full`` or ``none`` of the figures), the record with that model, and a property; a setting that
+requests a student, the number of unlabelled samples it learned from, and the accuracy of the mixture."""
 
 BLEND_MU = 5.0
 """``μ`` of the member ``blend``, as in FedDAF's paper."""
 
 
 class MixtureTarget(TargetClient):
-    """A target that evaluates a mixture where the evaluate message has ``mixture``.
+    """A target that evaluates a mixture if the evaluate message has ``mixture``.
 
-    The message holds the sources' model, the model that the target's own begins with (``first``), and the
-    plan. The target keeps its models for itself, in its own state; its reply holds numbers alone.
+    The message holds the sources' model, the initial model of the target's own (``first``), and the plan. The
+    target keeps its models in its own state; its reply holds only numbers.
     """
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
@@ -53,13 +53,13 @@ class MixtureTarget(TargetClient):
         return properties if groups is None else {**properties, GROUPS: len(torch.unique(groups))}
 
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
-        """Train the members that are missing, weigh them, and evaluate the mixture on the test set.
+        """Train the missing members, weigh them, and evaluate the mixture on the test set.
 
-        The reply has figures of the mixture; for each member ``weight.M``, ``temperature.M`` and its
+        The reply has metrics of the mixture; for each member ``weight.M``, ``temperature.M`` and its
         accuracies ``held-out.M`` and ``test.M``; ``fold.K``, the size of each fold; ``alone``, the number of
-        classes with a single label. With ``report`` of ``none`` it has the number of test samples alone.
-        With ``student`` one network is evaluated instead (see `_student`), and the reply has also
-        ``taught``, the unlabelled samples that it learned from, and the accuracy of the mixture, ``teacher``.
+        classes with a single label. If ``report`` is ``none`` it has only the number of test samples.
+        With ``student`` one network is evaluated instead (see `_student`), and the reply also has
+        ``taught``, the number of unlabelled samples it learned from, and the mixture's accuracy, ``teacher``.
         """
         config = request.config
         if MIXTURE not in config:
@@ -85,9 +85,9 @@ class MixtureTarget(TargetClient):
         return replace(reply, metrics={**reply.metrics, **numbers})
 
     def _student(self, trained: TrainedMixture[Layers], mixed: Mixed, config: Settings) -> Single:
-        """Return one network that has learned from the target's samples what the mixture predicts of them.
+        """Return one network that has learned the mixture's predictions for the target's samples.
 
-        Without unlabelled samples it is a soup, see `fda_flower.clients.student.soup`.
+        Without unlabelled samples it is a soup; see `fda_flower.clients.student.soup`.
         """
         known = {name: models for name, models in trained.models.items() if name in trained.mixture.weights}
         first = first_of_student(known or trained.models, trained.mixture, linear_head(self.model))
@@ -131,7 +131,7 @@ class MixtureTarget(TargetClient):
         return trained
 
     def _own_models(self, key: str, begun: int, now: int) -> tuple[list[Layers], int]:
-        """Return the target's own models by view, as kept, and the last round that has trained them."""
+        """Return the target's own models by view, as kept, and the last round that trained them."""
         found = self.own_state.load(MIXTURE)
         if found is None or found[1]["key"] != key or not begun <= found[1]["round"] <= now:
             return [], begun - 1
@@ -143,7 +143,7 @@ class MixtureTarget(TargetClient):
         return views, notes["round"] if views else begun - 1
 
     def _keep(self, trained: TrainedMixture[Layers], notes: Mapping[str, Any]) -> None:
-        """Keep all that a prediction needs."""
+        """Keep everything that a prediction needs."""
         arrays = {
             f"{member}/{view}/{name}": array
             for member, models in trained.models.items()
@@ -165,7 +165,7 @@ class MixtureTarget(TargetClient):
         *,
         head: bool = False,
     ) -> Layers:
-        """Train a model; the target's own of all labels draws the random numbers of its train messages."""
+        """Train a model; the target's own of all labels uses the random numbers of its train messages."""
         self.load(model)
         training, samples = self.training_in(config), self._part(positions)
         if not stream.startswith("target"):
@@ -189,7 +189,7 @@ class MixtureTarget(TargetClient):
     def _numbers(
         self, trained: TrainedMixture[Layers], outputs: Mapping[str, Sequence[NDArray[Any]]]
     ) -> dict[str, float]:
-        """Return what the record has of each member, and of the folds."""
+        """Return the record's entries for each member and the folds."""
         mixture, test, labels = trained.mixture, self.domain.test.y, self.domain.train.y
         numbers: dict[str, float] = {f"weight.{name}": weight for name, weight in mixture.weights.items()}
         numbers |= {f"temperature.{name}": value for name, value in mixture.temperatures.items()}
@@ -210,7 +210,7 @@ def _accuracy(outputs: NDArray[Any], y: Tensor) -> float:
 
 
 def _digest(first: Layers, samples: Samples, *others: object) -> str:
-    """Return a digest of all that decides the target's own models."""
+    """Return a digest of everything that determines the target's own models."""
     digest = hashlib.sha256(repr((samples.noise, others)).encode())
     groups = [] if samples.groups is None else [samples.groups.cpu().numpy()]
     for array in [*first.values(), *groups]:

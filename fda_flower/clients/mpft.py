@@ -1,4 +1,4 @@
-"""MPFT's clients: prototypes of the features of each class, and a target that adapts the head."""
+"""MPFT's clients: send prototypes of each class; the target adapts the head."""
 
 import copy
 
@@ -19,7 +19,7 @@ PROTOTYPES, DISTILLATION = "prototypes", "distillation"
 
 
 class Prototypes(OnFeatures):
-    """A client that tells prototypes of its features, where the message has ``prototypes`` (MPFT, 2025)."""
+    """A client that sends prototypes of its features, if the message has ``prototypes`` (MPFT, 2025)."""
 
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Reply with the prototypes: the mean of each class, or the centres of its clusters."""
@@ -38,16 +38,16 @@ class Prototypes(OnFeatures):
 
 
 class PrototypesSource(Prototypes, SourceClient):
-    """A source that tells prototypes of its features; see `Prototypes`."""
+    """A source that sends prototypes of its features; see `Prototypes`."""
 
 
 class PrototypesTarget(Prototypes, TargetClient):
-    """A target that tells prototypes of its features, and adapts the head; see `Prototypes`."""
+    """A target that sends prototypes of its features and adapts the head; see `Prototypes`."""
 
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
-        """Train the received head on its labels and evaluate it; with ``-global`` the head as received.
+        """Train the received head on the labels and evaluate it; ``-global`` metrics are before training.
 
-        ``distillation`` in the message is ``λ`` of the objective, see `distilled`.
+        ``distillation`` in the message is ``λ`` of the objective; see `distilled`.
         """
         config = request.config
         if DISTILLATION not in config:
@@ -65,7 +65,7 @@ class PrototypesTarget(Prototypes, TargetClient):
 def distilled(plain: Objective, teacher: nn.Module, strength: float) -> Objective:
     """Return the objective ``plain + λ KL(p_teacher ‖ p)``, the mean over a batch.
 
-    The network's outputs are computed twice, which a head alone does not notice.
+    The network's outputs are computed twice, which is cheap for a head.
     """
     teacher = teacher.eval().requires_grad_(False)
 

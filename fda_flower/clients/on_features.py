@@ -1,4 +1,4 @@
-"""Clients that send statistics of their features in place of a trained model."""
+"""Clients that send statistics of their features instead of a trained model."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,7 +15,7 @@ EMPTY: Mapping[str, float] = MappingProxyType({})
 
 
 class OnFeatures(DomainClient):
-    """A client whose features are the inputs of its network's head, a linear layer on a frozen body."""
+    """A client whose features are the inputs of the network's head, a linear layer on a frozen body."""
 
     def features(self, model: Layers, config: Settings) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return features, float64 of shape ``(n, d)``, and labels, ``(n,)``, of the training samples."""
@@ -29,12 +29,12 @@ class OnFeatures(DomainClient):
         return None if groups is None else groups.cpu().numpy()
 
     def classes(self, request: EvaluateRequest) -> int:
-        """Return the number of classes of a message's model."""
+        """Return the number of classes of the model in a message."""
         return shape_of_head(self.received(request))[0]
 
     def replying(
         self, request: TrainRequest, records: dict[str, Layers], metrics: Mapping[str, float] = EMPTY
     ) -> TrainReply:
-        """Return a reply with the model as received, so that its update is zero."""
+        """Return a reply with the received model, so that its update is zero."""
         received = {name: np.array(array) for name, array in self.received(request).items()}
         return TrainReply(received, len(self.domain.train), metrics, records)

@@ -1,4 +1,4 @@
-"""What a client keeps for itself between rounds and never sends: files, or records of Flower's context."""
+"""A client's private state between rounds: files, or records of Flower's context."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -21,22 +21,22 @@ from fda_flower.files import PRIVATE, checksum, make_private, write_atomically
 from fda_flower.wire.protocol import to_layers, to_record
 
 Kept = tuple[dict[str, NDArray[Any]], dict[str, Any]]
-"""Arrays, and notes that JSON can hold."""
+"""Arrays, and notes that JSON can represent."""
 
 
 @dataclass(frozen=True)
 class OwnState:
-    """A client's own store of arrays with notes, which the server never sees.
+    """A client's private store of arrays with notes, which the server never sees.
 
-    A client object lasts for one message; this lasts as long as the context (`records`), or files in a
-    `folder`. Save last in a round, so that a training that fails changes nothing.
+    A client object lasts for one message; this lasts as long as the context (`records`) or the files in a
+    `folder`. Save last in a round, so that a failed training changes nothing.
     """
 
     records: RecordDict
     folder: Path | None = None
 
     def load(self, name: str) -> Kept | None:
-        """Return the arrays and notes kept under a name; None if there are none, or they are damaged."""
+        """Return the arrays and notes under a name; None if they are missing or damaged."""
         if self.folder is None:
             if name not in self.records.array_records:
                 return None
@@ -57,7 +57,7 @@ class OwnState:
             return None
 
     def save(self, name: str, layers: Layers, notes: Mapping[str, Any]) -> None:
-        """Keep arrays and notes under a name; a `RunError` if the file cannot be written."""
+        """Store arrays and notes under a name; raise a `RunError` if the file cannot be written."""
         if self.folder is None:
             self.records[name] = to_record(layers)
             self.records[_notes(name)] = ConfigRecord({"json": json.dumps(dict(notes))})
@@ -70,12 +70,12 @@ class OwnState:
             write_atomically(path, save(whole, {"notes": text}), PRIVATE)
 
     def load_before(self, name: str, round: int) -> Kept | None:
-        """Return what was kept last before a round; a round that is run again begins from the same."""
+        """Return the last arrays and notes from before a round, so that a repeated round starts equally."""
         kept = [state for state in (self.load(name), self.load(_before(name))) if state is not None]
         return next((state for state in kept if state[1]["round"] < round), None)
 
     def save_after(self, name: str, layers: Layers, notes: Mapping[str, Any], round: int) -> None:
-        """Keep arrays and notes of a round, and what was kept last before it; see `load_before`."""
+        """Store arrays and notes of a round, and keep those from before it; see `load_before`."""
         last = self.load(name)
         if last is not None and last[1]["round"] < round:
             self._move(name, _before(name))

@@ -33,22 +33,22 @@ ACCURACY_ORACLE, LAMBDA_ORACLE = "accuracy-oracle-lambda", "oracle-lambda"
 """Names on the wire: settings, and metrics of the replies (``alpha`` and ``lambda`` are both)."""
 
 DITTO = "ditto"
-"""The name under which the target keeps its personal model; see `OwnState`."""
+"""Name of the target's personal model in `OwnState`."""
 
 
 class DittoTarget(TargetClient):
     """A target with a personal model ``v`` (Li et al., "Ditto", ICML 2021), if the message has ``personal``.
 
     It trains ``v`` on the round's batches with the penalty ``λ/2 ‖v − θ‖²``, where ``λ`` is the value of
-    ``personal`` in the message and ``θ`` the model received. It keeps ``v`` in its own state and never sends
-    it. In the first round ``v`` begins at ``θ``.
+    ``personal`` in the message and ``θ`` the received model. It keeps ``v`` in its own state and never sends
+    it. In the first round ``v`` starts from ``θ``.
     """
 
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train both models, and keep the personal one.
 
-        It replies as `train_from` does for the global model, with the evaluation of ``v`` if one is asked
-        for, ``distance``, ``‖v − θ‖`` before the training, and ``fresh-start``, 1 if there was no ``v``.
+        Replies as `train_from` does for the global model, with the evaluation of ``v`` on request,
+        ``distance``, ``‖v − θ‖`` before the training, and ``fresh-start``, 1 if there was no ``v``.
         """
         config, model = request.config, self.received(request)
         if PERSONAL not in config:
@@ -70,7 +70,7 @@ class DittoTarget(TargetClient):
         return replace(reply, metrics=metrics, records=records)
 
     def _take_up(self, server_round: int) -> dict[str, float]:
-        """Put ``v`` into the model in the place of ``θ``; return metrics of the reply."""
+        """Load ``v`` into the model in place of ``θ``; return metrics of the reply."""
         kept = self.own_state.load_before(DITTO, server_round)
         if kept is None:
             return {protocol.FRESH_START: 1, "distance": 0.0}
@@ -82,22 +82,22 @@ class DittoTarget(TargetClient):
 
 
 MIXED = "apfl"
-"""The name under which the target keeps its own model and the weight ``a``; see `OwnState`."""
+"""Name of the target's own model and the weight ``a`` in `OwnState`."""
 
 
 class APFLTarget(TargetClient):
-    """A target with a model ``v`` of its own in a mixture ``a v + (1 − a) w``, if the message has ``mixing``.
+    """A target with its own model ``v`` in a mixture ``a v + (1 − a) w``, if the message has ``mixing``.
 
-    It trains ``w``, the received model, as in FedAvg, with the same bits, and ``v`` on the same batches
+    It trains ``w``, the received model, as in FedAvg, bit for bit, and ``v`` on the same batches
     (`OwnModel`). It keeps ``v`` and ``a`` in its own state and never sends ``v``. In the first round ``v``
-    begins as the received model.
+    starts as the received model.
     """
 
     def local_train(self, request: TrainRequest) -> TrainReply:
-        """Train both models, and keep the own one.
+        """Train both models, and keep ``v``.
 
-        It replies as `train_from` does for the global model, with ``alpha``, the weight ``a`` after the
-        round, and ``fresh-start``, 1 if ``v`` began as the received model.
+        Replies as `train_from` does for the global model, with ``alpha``, the weight ``a`` after the round,
+        and ``fresh-start``, 1 if ``v`` started as the received model.
         """
         config, model = request.config, self.received(request)
         if MIXING not in config:
@@ -118,8 +118,8 @@ class APFLTarget(TargetClient):
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate the mixture of ``v`` and the received model on the test set.
 
-        The reply has figures of the mixture and, with ``-global``, of the received model, which is also the
-        mixture of a target without ``v``.
+        The reply has metrics of the mixture and, with ``-global``, of the received model; without ``v`` the
+        two are equal.
         """
         config = request.config
         if MIXING not in config:
@@ -142,16 +142,16 @@ class APFLTarget(TargetClient):
 
 
 class OwnModel:
-    """The model ``v`` in training, next to ``w`` in `training.train`; ``alpha`` is the current ``a``.
+    """Training of the model ``v`` together with ``w`` in `training.train`; ``alpha`` is the current ``a``.
 
-    After each step of ``w``, with ``mix`` of ``"outputs"``: ``v ← v − η ∇_v F(a z_v + (1 − a) z_w)``, where
-    ``z_w`` are the outputs of ``w`` after its step, as constants. With ``"parameters"``, before the step:
+    After each step of ``w``, if ``mix`` is ``"outputs"``: ``v ← v − η ∇_v F(a z_v + (1 − a) z_w)``, where
+    ``z_w`` are the outputs of ``w`` after its step, as constants. If it is ``"parameters"``, before the step:
     ``v ← v − η a ∇F(a v + (1 − a) w)``. With ``adaptive`` the first batch moves ``a`` by
     ``−η (∂F/∂a + alpha-decay · a)``, within [0, 1].
 
-    ``v`` has BatchNorm statistics and random numbers of its own: ``w`` has the bits of FedAvg's model, and
-    with ``a = 1`` ``v`` has the bits of training alone. For ``z_w``, ``w`` is in training mode, with the
-    dropout of ``v``; its statistics stay. The statistics of mixed parameters are ``v``'s.
+    ``v`` has its own BatchNorm statistics and random numbers: ``w`` equals FedAvg's model bit for bit, and
+    with ``a = 1`` ``v`` equals a model trained alone. For ``z_w``, ``w`` is in training mode, with the
+    dropout of ``v``, and its statistics are unchanged. The statistics of mixed parameters belong to ``v``.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class OwnModel:
         return self._loss(model(x), y)
 
     def on_step(self) -> None:
-        """Called after each step of ``w``."""
+        """Train ``v``; called after each step of ``w``."""
         if self._of_outputs:
             self._step(*self._batch)
 
@@ -212,7 +212,7 @@ class OwnModel:
 
 
 class RandomNumbers:
-    """Random numbers apart from torch's global ones, which begin where those are."""
+    """A random stream separate from torch's global ones, which starts in their current state."""
 
     def __init__(self, device: torch.device) -> None:
         self._gpus = [device] if device.type == "cuda" else []
@@ -220,7 +220,7 @@ class RandomNumbers:
 
     @contextmanager
     def drawn(self) -> Iterator[None]:
-        """Inside, torch draws these; its global ones stay where they were."""
+        """Let torch draw from this stream in the block, without advancing its global streams."""
         with torch.random.fork_rng(self._gpus):
             cpu, *others = self._states
             torch.set_rng_state(cpu)
@@ -234,7 +234,7 @@ class RandomNumbers:
 
 
 class KNNPerTarget(TargetClient):
-    """A target that asks its nearest training samples too, where the evaluate message has ``neighbours``.
+    """A target that also uses its nearest training samples, if the evaluate message has ``neighbours``.
 
     The keys are the features of its training samples, the inputs of the head (Marfoq et al., ICML 2022).
     """
@@ -242,11 +242,11 @@ class KNNPerTarget(TargetClient):
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate the mixture of model and neighbours on the test set.
 
-        Where the message's ``lambda`` is a word, ``λ`` is chosen by leave-one-out on the training labels,
-        with the received model, which may have seen them.
+        If the message's ``lambda`` is a word, ``λ`` is chosen by leave-one-out on the training labels, with
+        the received model, which may have been trained on them.
 
-        The reply has figures of the mixture, ``lambda``, and with ``-global`` figures of the model alone; for
-        ``oracle-test``, ``accuracy-oracle-lambda`` and ``oracle-lambda``.
+        The reply has metrics of the mixture, ``lambda``, and with ``-global`` metrics of the model alone; for
+        ``oracle-test`` also ``accuracy-oracle-lambda`` and ``oracle-lambda``.
         """
         config = request.config
         if NEIGHBOURS not in config:

@@ -1,4 +1,4 @@
-"""pFedFDA's clients: Gaussians of the classes' features, mixed with the global ones."""
+"""pFedFDA's clients: class Gaussians of the features, mixed with the global ones."""
 
 from typing import Any
 
@@ -21,10 +21,10 @@ GAUSSIANS, RIDGE, OWN_SHARE = "gaussians", "ridge", "own-share"
 
 
 class Gaussian(OnFeatures):
-    """A client with Gaussians of its own, where the message has ``gaussians`` (McLaughlin and Su, 2024)."""
+    """A client with its own Gaussians, if the message has ``gaussians`` (McLaughlin and Su, 2024)."""
 
     def local_train(self, request: TrainRequest) -> TrainReply:
-        """Reply with its Gaussians mixed with the global ones, and ``own-share``, the weight of its own."""
+        """Reply with the client's Gaussians mixed with the global ones, and ``own-share``, its weight."""
         if GAUSSIANS not in request.config:
             return super().local_train(request)
         mixed, share, _ = self.mixture(request)
@@ -33,7 +33,7 @@ class Gaussian(OnFeatures):
     def mixture(self, request: EvaluateRequest) -> tuple[ClassGaussians, float, NDArray[Any]]:
         """Return the mixture of own and global Gaussians, the weight of its own, and the labels.
 
-        In the first round there are no global ones, and the mixture is its own.
+        In the first round there are no global ones, so the mixture is its own.
         """
         model, told = self.received(request), request.records.get(GAUSSIANS)
         features, labels = self.features(model, request.config)
@@ -47,14 +47,14 @@ class Gaussian(OnFeatures):
 
 
 class GaussianSource(Gaussian, SourceClient):
-    """A source with Gaussians of its own; see `Gaussian`."""
+    """A source with its own Gaussians; see `Gaussian`."""
 
 
 class GaussianTarget(Gaussian, TargetClient):
-    """A target with Gaussians of its own, by which it predicts; see `Gaussian`."""
+    """A target that predicts with its own Gaussians; see `Gaussian`."""
 
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
-        """Evaluate Bayes' rule with its mixture and, with ``-global``, the model received."""
+        """Evaluate Bayes' rule with the client's mixture and, as ``-global``, the received model."""
         config = request.config
         if GAUSSIANS not in config:
             return super().local_evaluate(request)

@@ -1,4 +1,4 @@
-"""The recorder of per-step updates, which the target sends for auto-weighting."""
+"""Record the target's per-step updates for auto-weighting."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,11 +21,11 @@ from fda_flower.wire.protocol import to_layers
 Arrays = dict[str, NDArray[Any]]
 
 PART = 2**16
-"""Elements that are recorded at a time, so that they stay in the cache."""
+"""Elements recorded at a time, so that they stay in the cache."""
 
 
 class Part(NamedTuple):
-    """A piece of the model as a vector, `flat`, with views of it and of the parameters: `before`, `after`."""
+    """A piece of the model: a vector `flat`, and views of it and of the parameters, `before` and `after`."""
 
     flat: Tensor
     before: list[Tensor]
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 
 class Recorder:
-    """Records ``‖δ_j‖²``, of the change of the parameters in each optimizer step: ``B`` numbers.
+    """Records ``‖δ_j‖²``, the squared norm of each optimizer step: ``B`` numbers.
 
     It keeps one copy of the parameters, ``m`` numbers in the order of the state dictionary.
     """
@@ -44,7 +44,7 @@ class Recorder:
         self._norms: list[list[Tensor]] = []
 
     def step(self) -> None:
-        """Record the step that the optimizer has just made."""
+        """Record the optimizer's latest step."""
         norms = []
         for index, part in enumerate(self._parts):
             torch._foreach_sub_(part.before, part.after)
@@ -54,17 +54,17 @@ class Recorder:
         self._norms.append(norms)
 
     def arrays(self) -> Arrays:
-        """Return the record of ``B`` steps in an encoding of `fda_flower.aggregation.batches`."""
+        """Return the record of ``B`` steps, in an encoding of `fda_flower.aggregation.batches`."""
         rows = [torch.stack(norms) for norms in self._norms]
         norms = torch.stack(rows) if rows else torch.zeros(0, 1)
         return {"norms": norms.square().sum(dim=1).cpu().numpy().astype(np.float64)}
 
     def _keep(self, index: int, negative: Tensor) -> None:
-        """Keep what an encoding needs of a part of ``-δ_j``; the first part has the index 0."""
+        """Keep the data an encoding needs from a part of ``-δ_j``; the first part has index 0."""
 
 
 def _cut(parameters: Sequence[Tensor]) -> list[Part]:
-    """Return copies of the parameters, in parts of about `PART` elements."""
+    """Return copies of the parameters in parts of about `PART` elements."""
     pieces = [
         piece
         for parameter in parameters
@@ -84,7 +84,7 @@ def _cut(parameters: Sequence[Tensor]) -> list[Part]:
 
 
 class SketchRecorder(Recorder):
-    """A CountSketch of each step, too: ``B x k`` numbers."""
+    """Also records a CountSketch of each step: ``B x k`` numbers."""
 
     def __init__(self, parameters: Sequence[Tensor], config: Mapping[str, Any]) -> None:
         super().__init__(parameters, config)
@@ -100,14 +100,14 @@ class SketchRecorder(Recorder):
         self._sums[-1].index_add_(0, self._places[index], negative.double())
 
     def arrays(self) -> Arrays:
-        """Norms and sketches."""
+        """Return norms and sketches."""
         sums = torch.stack(self._sums) if self._sums else torch.zeros(0, 2 * self._size)
         sketches = sums[:, self._size :] - sums[:, : self._size]
         return {**super().arrays(), "sketch": sketches.cpu().numpy().astype(np.float64)}
 
 
 class FullRecorder(Recorder):
-    """Also each step itself: ``B x m`` numbers."""
+    """Also records each step itself: ``B x m`` numbers."""
 
     def __init__(self, parameters: Sequence[Tensor], config: Mapping[str, Any]) -> None:
         super().__init__(parameters, config)
@@ -117,13 +117,13 @@ class FullRecorder(Recorder):
         self._pieces.append(negative.neg().cpu().float().numpy())
 
     def arrays(self) -> Arrays:
-        """Norms and updates."""
+        """Return norms and updates."""
         rows = np.concatenate(self._pieces).reshape(-1, sum(self._lengths))
         return {**super().arrays(), "full": rows}
 
 
 def make_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Recorder | None:
-    """Return the recorder that a train message asks for by its `config`; None if it asks for none.
+    """Return the recorder that a train message's `config` requests, or None.
 
     The parameters are the model's, in the order of its state dictionary. The config has ``batch-updates``
     (``"norms"``, ``"sketch"`` or ``"full"``) and, with ``"sketch"``, ``sketch-size`` and ``sketch-seed``.
@@ -137,15 +137,15 @@ def make_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Re
 
 
 RECORDERS = {"norms": Recorder, "sketch": SketchRecorder, "full": FullRecorder}
-"""The recorders by encoding."""
+"""Recorders by encoding."""
 
 Train = Callable[[Message, Context], Message]
 
 
 class RecordedUpdates:
-    """The recorded steps of an optimizer; `record_updates` makes it.
+    """The recorded steps of an optimizer, made by `record_updates`.
 
-    ``steps``, ``K``, are the calls of ``optimizer.step()``; one that a gradient scaler skips does not count.
+    ``steps``, ``K``, counts calls of ``optimizer.step()``, except those skipped by a gradient scaler.
     ``learning_rate``, ``η``, is the mean over steps and parameters, so that ``K η`` sums a schedule's rates.
     """
 
@@ -157,16 +157,16 @@ class RecordedUpdates:
         self.steps, self.learning_rate = 0, 0.0
 
     def step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Record a step; the optimizer calls this as its hook."""
+        """Record a step; registered as the optimizer's hook."""
         self.steps += 1
         self.learning_rate += (_rate(optimizer) - self.learning_rate) / self.steps
         if self._recorder is not None:
             self._recorder.step()
 
     def add_to(self, reply: RecordDict | dict[str, Any]) -> None:
-        """Add ``num-steps``, ``learning-rate`` and, if the server asked for them, the steps to a train reply.
+        """Add ``num-steps``, ``learning-rate`` and, if requested, the steps to a train reply.
 
-        It is the content of the reply, or the metrics that the ``fit`` of a `NumPyClient` returns.
+        The reply is the content of a message, or the metrics returned by the ``fit`` of a `NumPyClient`.
         """
         numbers = {protocol.NUM_STEPS: self.steps, protocol.LEARNING_RATE: self.learning_rate}
         if isinstance(reply, dict):
@@ -183,26 +183,26 @@ def record_updates(
     config: Mapping[str, Any] | None = None,
     parameters: Iterable[Tensor] | None = None,
 ) -> Any:
-    """Record the optimizer's steps: a context manager around a loop, or a decorator of a train function.
+    """Record the optimizer's steps, as a context manager around a loop or a decorator of a train function.
 
     Parameters
     ----------
     training : Optimizer or callable
-        The optimizer, for a context that yields `RecordedUpdates`. Or the app's train function, which makes
-        one optimizer that holds the parameters that are sent; the steps are then added to its reply.
+        The optimizer, for a context that yields `RecordedUpdates`. Or the app's train function, which must
+        create one optimizer with the parameters that travel; the steps are then added to its reply.
     config : Mapping, optional
-        The ``config`` of the train message, by which the server asks for batch updates. Default: only the
-        number of steps and the learning rate are recorded, which is enough for a source.
+        The ``config`` of the train message, where the server requests batch updates. Default: record only
+        the number of steps and the learning rate, which suffices for a source.
     parameters : Iterable[Tensor], optional
-        The parameters that are sent, in the order of the arrays. Default: the optimizer's; of a decorated
-        function, those of them with ``requires_grad`` if only these are sent. Needed if the optimizer lacks
-        some that are sent (frozen ones), or holds them in groups.
+        The parameters that travel, in the order of the arrays. Default: the optimizer's; for a decorated
+        function, those with ``requires_grad`` if only these travel. Required if the optimizer lacks some
+        that travel (frozen ones), or holds them in groups.
 
     Raises
     ------
     ConfigError
-        If the config asks for an unknown encoding; if a decorated function uses two optimizers, or one that
-        does not hold the parameters that the server sent, in their order.
+        If the config requests an unknown encoding; or if a decorated function uses two optimizers, or one
+        without the parameters that the server sent, in their order.
 
     Examples
     --------
@@ -267,7 +267,7 @@ def _decorated(train: Train) -> Train:
 
 
 def _sent_of(optimizer: Optimizer, record: ArrayRecord) -> list[Tensor]:
-    """Return the optimizer's parameters that are sent: all, or those that are not frozen."""
+    """Return the optimizer's parameters that travel: all, or the unfrozen ones."""
     sent = to_layers(record)
     buffers = find_buffers(sent)
     expected = [array.shape for name, array in sent.items() if name not in buffers]
@@ -287,7 +287,7 @@ def _trained_by(optimizer: Optimizer) -> list[Tensor]:
 
 
 def _rate(optimizer: Optimizer) -> float:
-    """The mean rate of what is not frozen; exact, not rounded, where all groups have the same."""
+    """Return the mean rate of unfrozen parameters; exact, not rounded, if all groups have the same."""
     mean, total = 0.0, 0
     for group in optimizer.param_groups:
         size = sum(parameter.numel() for parameter in group["params"] if parameter.requires_grad)

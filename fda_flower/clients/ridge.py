@@ -1,4 +1,4 @@
-"""Ridge's clients: a source sums up its rows, the target fits its head; nobody trains."""
+"""Ridge's clients: a source sums over its rows, the target fits its head; nobody trains."""
 
 from functools import partial
 from typing import Any
@@ -37,7 +37,7 @@ from fda_flower.wire.secure_sums import SECURE
 
 
 class OnRows(OnFeatures):
-    """A client with rows: the features, as the network's linear layer takes them, and a 1."""
+    """A client with rows: the features that enter the network's linear layer, and a constant 1."""
 
     def rows(self, model: Layers, config: Settings) -> tuple[Array, NDArray[Any]]:
         """Return rows, float64 of shape ``(n, d)``, and labels of the training samples."""
@@ -49,25 +49,25 @@ class OnRows(OnFeatures):
         return *self.rows(model, config), self.groups()
 
     def outputs(self, model: Layers) -> int | None:
-        """Return the number of classes, None for labels that are numbers."""
+        """Return the number of classes; None for a regression."""
         return None if self.domain.train.y.is_floating_point() else shape_of_head(model)[0]
 
 
 class RidgeSource(OnRows, SourceClient):
-    """A source that sends sums over its rows where the train message asks for ``sums`` or ``secure-sums``."""
+    """A source that sends sums over its rows if the message requests ``sums`` or ``secure-sums``."""
 
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Return the model as received, and the record ``sums`` (see `fda_flower.aggregation.Sums`).
 
-        In place of it the record is ``secure-sums`` where the message has a setting of this name, which says
-        what of the protocol is asked for; see `fda_flower.wire.secure_sums`.
+        With the setting ``secure-sums``, which names a stage of the protocol, the record is ``secure-sums``
+        instead; see `fda_flower.wire.secure_sums`.
         """
         if request.config.keys().isdisjoint({SUMS, SECURE}):
             return super().local_train(request)
         model = self.received(request)
         samples = partial(self.samples, model, request.config)
         records = source_records(request, self.own_state, samples, self.outputs(model))
-        if self.domain.standardised:  # one patient more changes the rows of all
+        if self.domain.standardised:  # one more patient changes all rows
             records = {
                 name: {key: array for key, array in record.items() if key != protocol.CHANGE}
                 for name, record in records.items()
@@ -76,17 +76,17 @@ class RidgeSource(OnRows, SourceClient):
 
 
 class RidgeSite(RidgeSource):
-    """A site where every site is a target: it sends sums, and fits a head where the message has ``total``.
+    """A site where every site is a target: it sends sums, and fits a head if the message has ``total``.
 
-    It takes its own sums off those of all sites, as it has sent them, and keeps its head: the reply has the
-    model as received and, unless ``report`` is ``none``, its figures with and without the others, on its own
-    test set or, without one, on its labels, each left out in turn.
+    It subtracts its own sums, as sent, from the total, and keeps its head. The reply has the received model
+    and, unless ``report`` is ``none``, figures with and without the others, on its own test set or, without
+    one, by leave-one-out on its labels.
     """
 
     def local_train(self, request: TrainRequest) -> TrainReply:
-        """Return the model as received; with ``total`` also figures, after the head is published.
+        """Return the received model; with ``total`` also figures, after publishing the head.
 
-        A `ConfigError` says that the site protects its patients: the sums it takes off have no noise.
+        Raises a `ConfigError` if the site protects its patients: the sums it subtracts have no noise.
         """
         if request.config.get(protocol.OF_PATIENTS):
             why = "but where every site is a target, it would take its open sums off those with noise"
@@ -125,10 +125,10 @@ class RidgeSite(RidgeSource):
 
 
 class RidgeTarget(OnRows, TargetClient):
-    """A target that fits its head where the train message has the record ``sources``."""
+    """A target that fits its head if the train message has the record ``sources``."""
 
     def local_train(self, request: TrainRequest) -> TrainReply:
-        """Return the model with the head that it has fitted, and numbers for the round's record."""
+        """Return the model with the fitted head, and numbers for the round's record."""
         if SOURCES not in request.records:
             return super().local_train(request)
         model = self.received(request)

@@ -1,4 +1,4 @@
-"""A source's part in secure sums: its keys and shares, its masked numbers, and what it reveals of others."""
+"""A source's side of secure sums: its keys and shares, its masked numbers, and the shares it reveals."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -45,21 +45,21 @@ from fda_flower.wire.secure_sums import (
 )
 
 SEED, OWN, KEY, SEED_SHARE, KEY_SHARE = "seed", "own", "key.", "seed-share.", "key-share."
-"""What the client keeps in a round: its secrets, its name, and by source keys and shares."""
+"""State of a client within a round: its secrets, its name, and keys and shares by source."""
 
 
 class SecureSums:
-    """Answers the four messages of a round; between them its secrets are in the client's own state.
+    """Answers the four messages of a round; the client's own state keeps its secrets between them.
 
-    It answers each once and in their order, so that no mask is used twice, and nobody gets both secrets of a
-    source. A `RunError` says what it refuses.
+    It answers each once and in order, so that no mask is used twice and nobody gets both secrets of a
+    source. It refuses other messages with a `RunError`.
     """
 
     def __init__(self, state: OwnState) -> None:
         self.state = state
 
     def answer(self, request: TrainRequest, numbers: Callable[[], NDArray[np.floating]]) -> dict[str, Layers]:
-        """Return the record of a reply by its name; `numbers` returns what is to be summed, when it is."""
+        """Return the record of a reply under its name; `numbers` returns the numbers to sum when needed."""
         config, record = request.config, request.records.get(SECURE, ArrayRecord())
         stage, kept = config[SECURE], self._kept(config)
         entries = to_bytes(to_layers(record))  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ class SecureSums:
         return {SECURE: reply}
 
     def _kept(self, config: Mapping[str, Any]) -> Bytes:
-        """Return what was kept in the stage before; nothing in the first stage."""
+        """Return the state of the previous stage, empty in the first."""
         stage, found = config[SECURE], self.state.load(SECURE)
         if stage == KEYS:
             return {}
@@ -89,7 +89,7 @@ class SecureSums:
 
     @staticmethod
     def _shares(kept: Bytes, keys: Bytes) -> Bytes:
-        """Take the public keys of all sources, and return the shares of the secrets, encrypted for each."""
+        """Take the public keys of all sources; return shares of the secrets, encrypted for each."""
         mine = b"".join(public_of(kept[name]) for name in (SHARING, MASKING))
         single = {key for pair in keys.values() for key in (pair[:PUBLIC], pair[PUBLIC:])}
         if len(keys) < 2 or len(single) != 2 * len(keys) or mine not in keys.values():
@@ -109,7 +109,7 @@ class SecureSums:
 
     @staticmethod
     def _masked(kept: Bytes, sent: Bytes, numbers: NDArray[np.floating]) -> NDArray[np.uint64]:
-        """Take the shares of the others' secrets, and return the numbers with masks."""
+        """Take the shares of the others' secrets; return the masked numbers."""
         keys = _named(kept, KEY)
         if len(sent) + 1 < threshold(len(keys)):
             raise _refusal("the shares of the other sources are too few", sorted(sent))
@@ -129,7 +129,7 @@ class SecureSums:
 
     @staticmethod
     def _unmask(kept: Bytes, active: Sequence[str]) -> Bytes:
-        """Return a share of each source: of its seed if it is active, of its private key if it was lost."""
+        """Return a share of each source: of its seed if active, of its private key if lost."""
         seeds, keys = _named(kept, SEED_SHARE), _named(kept, KEY_SHARE)
         named, least = set(active), threshold(len(_named(kept, KEY)))
         if not named <= seeds.keys() or kept[OWN].decode() not in named or len(named) < least:

@@ -1,4 +1,4 @@
-"""Clients served through Flower's messages, and a mod that lets the target aggregate a round's updates."""
+"""Serve clients through Flower's messages; a mod lets the target aggregate a round's updates."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -42,11 +42,11 @@ from fda_flower.wire.protocol import (
 
 
 def aggregate_on_target(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """A Flower mod: aggregate the sources' updates with this client's, if the server asks for it.
+    """Aggregate the sources' updates with this client's if the server requests it (a Flower mod).
 
     With ``FedGP(aggregate_on="target")`` the train message holds the sources' models. The app below trains as
     usual; this mod replaces the trained model by the new global one. The client's own update, its batch
-    updates or gradients, and β do not leave the node; β is logged.
+    updates or gradients, and β never leave the node; β is logged.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def _update(
 def _evidence(
     content: RecordDict, gradients: list[ArrayRecord | None], target: Update, config: ConfigRecord
 ) -> Evidence | str | None:
-    """Return what β is estimated from, or why it cannot be; None if the server did not ask for it."""
+    """Return the inputs of β's estimate, or why they are unusable; None without a request."""
     name = next((name for name in (protocol.GRADIENTS, protocol.BATCH_UPDATES) if name in config), None)
     if name is None:
         return None
@@ -122,20 +122,20 @@ def serve(
     app_mods: Sequence[Mod] = (),
     gate: SiteGate = SiteGate(),  # noqa: B008
 ) -> ClientApp:
-    """A `ClientApp` that works with the strategies of this package.
+    """Return a `ClientApp` that works with the strategies of this package.
 
     Parameters
     ----------
     client_fn : callable
         Makes the client of a node; it may return ``client.to_client()``. Role and domain are the client's
-        attributes ``role`` and ``domain`` (or ``domain.name``), or else the node configuration's.
+        attributes ``role`` and ``domain`` (or ``domain.name``), or else from the node configuration.
     mods : list, optional
-        Flower's mods around training, such as ``LocalDpMod``; they would refuse other messages. They see
+        Flower's mods around training, such as ``LocalDpMod``, which would refuse other messages. They see
         each train reply before it is aggregated with ``aggregate_on="target"``.
     app_mods : sequence, optional
-        Mods around all messages, such as `fda_flower.site.DifferentialPrivacy`, with the same exception.
+        Mods around all messages, such as `fda_flower.site.DifferentialPrivacy`, before aggregation as well.
     gate : SiteGate, optional
-        Enforces a site's rules, and notes what leaves it.
+        Enforces a site's rules, and logs what leaves it.
     """
     app = ClientApp(mods=[bundled, gate, return_errors, aggregate_on_target, *app_mods])
 
@@ -165,9 +165,9 @@ def serve(
 
 
 def return_errors(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """A Flower mod: make sure that errors reach the server.
+    """Ensure that errors reach the server (a Flower mod).
 
-    Flower's own mods address an error to the node itself, so that the server waits until its timeout.
+    Flower's own mods address an error to the node itself, so the server would wait until its timeout.
     """
     reply = call_next(message, context)
     if reply.has_error() and reply.metadata.reply_to_message_id != message.metadata.message_id:
@@ -176,18 +176,18 @@ def return_errors(message: Message, context: Context, call_next: ClientAppCallab
 
 
 def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None = None) -> None:
-    """Let an existing `ClientApp` answer the strategies' question for its role and domain.
+    """Let an existing `ClientApp` answer the strategies' role query.
 
     The answer comes from the node configuration (``--node-config 'role="target" domain="a"'``). In a
-    simulation the domain is its ``partition-id``, and the strategy's ``target`` names the target. A node
-    whose client cannot be made, since its data are missing, say, answers with the reason as ``problem``.
+    simulation the domain is the ``partition-id``, and the strategy's ``target`` names the target. If a node's
+    client cannot be made, for example because its data are missing, it answers with the ``problem``.
 
     Parameters
     ----------
     app : ClientApp
-        With a train function of its own.
+        With its own train function.
     client_fn : callable, optional
-        Makes a client whose ``role``, ``domain`` and, if it is a `NumPyClient`, properties are sent instead.
+        Makes a client whose ``role``, ``domain`` and, for a `NumPyClient`, properties are sent instead.
     """
 
     @app.query("role")
@@ -196,7 +196,7 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
             client = None if client_fn is None else client_fn(context)
             properties = client.get_properties({}) if isinstance(client, NumPyClient) else {}
             info = ConfigRecord({**properties, **_info(client, context)})
-        except Exception as error:  # the server's operator reads whatever keeps a site out
+        except Exception as error:  # the server's operator reads the reason
             log(ERROR, "This node cannot take part", exc_info=error)
             info = _info(None, context)
             info[protocol.PROBLEM] = str(error) if isinstance(error, FdaError) else repr(error)
@@ -213,7 +213,7 @@ def _info(client: Any, context: Context) -> ConfigRecord:
 
 
 def _answer(client: Any, request: TrainRequest) -> TrainReply:
-    """Return a client's reply; another author's `NumPyClient` has further arrays in its metrics."""
+    """Return a client's reply; other authors' `NumPyClient` classes put further arrays into metrics."""
     if isinstance(client, NumPyFace) and type(client).fit is NumPyFace.fit:
         return client.local_train(request)
     parameters, examples, metrics = client.fit(request.arrays.to_numpy_ndarrays(), dict(request.config))
@@ -233,6 +233,6 @@ def _evaluation(client: Any, request: EvaluateRequest) -> EvaluateReply:
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, MetricRecordValues]:
-    """Return what Flower takes as metrics: Python's integers and floats; other values do not travel."""
+    """Return the metrics that Flower accepts, Python's integers and floats; drop all others."""
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in metrics.items()}
     return {k: v for k, v in plain.items() if isinstance(v, int | float) and not isinstance(v, bool)}

@@ -1,4 +1,4 @@
-"""One network out of a mixture: it learns what the mixture predicts of the target's samples."""
+"""Distil a mixture into one network on the target's samples."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -16,18 +16,18 @@ from fda_flower.errors import ConfigError
 from fda_flower.models.parts import head_names, head_of, to_train
 
 MOST_UNLABELLED = 3_000
-"""Unlabelled samples that a student learns from, at most."""
+"""Largest number of unlabelled samples that a student learns from."""
 
 LEAST_STEPS, LEAST_PASSES = 500, 10
-"""A student takes as many steps as make these passes over its samples, and never fewer."""
+"""Smallest number of steps of a student, and passes over its samples."""
 
 BATCH = 32
 
 
 def samples_of_student(labelled: Samples, unlabelled: Samples, generator: torch.Generator) -> Samples:
-    """Return what a student learns from: all labelled samples, and at most 3,000 unlabelled ones.
+    """Return a student's samples: all labelled ones, and at most 3,000 unlabelled ones.
 
-    Noise that is added at each access is drawn once, so that the mixture and the student see the same.
+    Noise that is added on access is drawn once, so that mixture and student see the same samples.
     """
     if len(unlabelled) > MOST_UNLABELLED:
         chosen = torch.randperm(len(unlabelled), generator=generator)[:MOST_UNLABELLED].sort().values
@@ -42,22 +42,22 @@ def samples_of_student(labelled: Samples, unlabelled: Samples, generator: torch.
 def learn(
     model: nn.Module, samples: Samples, taught: Tensor, learning_rate: float, generator: torch.Generator
 ) -> int:
-    """Train a model in place on what a mixture predicts, and return the number of steps.
+    """Train a model in place on a mixture's predictions, and return the number of steps.
 
     Adam's rate in step ``k`` of ``n`` is the run's times ``(1 + cos(πk/n))/2``.
 
     Parameters
     ----------
     model : Module
-        The network to begin with, on the device of the samples.
+        The initial network, on the device of the samples.
     samples : Samples
-        ``n`` samples; their labels are not read.
+        ``n`` samples; their labels are ignored.
     taught : Tensor
         Logarithms of the mixture's probabilities, or its numbers, shape ``(n, C)``.
     learning_rate : float
-        Of the first step.
+        Rate of the first step.
     generator : torch.Generator
-        Decides the order of samples in each pass.
+        Determines the order of samples in each pass.
     """
     positions = replace(samples, y=torch.arange(len(samples), device=samples.y.device))
     batches = math.ceil(len(samples) / BATCH)
@@ -81,10 +81,10 @@ def learn(
 def first_of_student(
     models: Mapping[str, Sequence[Layers]], mixture: Mixture, head: Collection[str]
 ) -> Layers:
-    """Return what a student begins with: the model of all labels of the member with the largest weight.
+    """Return a student's initial model: the model of all labels of the member with the largest weight.
 
-    The arrays of its `head`, if that is one linear layer, are divided by the member's temperature, as its
-    outputs are in the mixture: it would take many steps to make them as soft.
+    If the `head` is one linear layer, its arrays are divided by the member's temperature, like its outputs in
+    the mixture; learning this scale would take many steps.
     """
     member = max(models, key=lambda name: mixture.weights.get(name, 0.0))
     first, temperature = models[member][0], mixture.temperatures.get(member, 1.0)
@@ -93,7 +93,7 @@ def first_of_student(
 
 
 def linear_head(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of the arrays of a network's head if that is one linear layer, or else none."""
+    """Return the names of the head's arrays if it is one linear layer, else none."""
     try:
         return head_names(model) if isinstance(head_of(model), nn.Linear) else ()
     except ConfigError:
@@ -101,9 +101,9 @@ def linear_head(model: nn.Module) -> tuple[str, ...]:
 
 
 def soup(models: Mapping[str, Sequence[Layers]]) -> Layers | None:
-    """Return the mean of the models of the member that was fine-tuned longest, one of each view.
+    """Return the mean over views of the models of the member that was fine-tuned longest.
 
-    They begin with the same model, which is why their mean is one too. Without such a member there is none.
+    They share an initial model, so their mean is a model, too. None without such a member.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Mixture in a PyTorch project: a target mixes the sources' model with models that it trains itself."""
+"""Mixture in a PyTorch project: a target mixes the sources' model with models that it trains."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,16 +20,16 @@ from fda_flower.models.parts import to_train
 Loader = DataLoader[Any]
 
 INPUTS = ("image", "img", "x", "features", "pixel_values")
-"""Where batches that are dictionaries have their inputs, if not in the only entry that is no label."""
+"""Names of the inputs in batches that are dictionaries, unless only one entry is not a label."""
 LABELS = ("label", "labels", "y", "target")
-"""Where they have their labels."""
+"""Names of the labels in batches that are dictionaries."""
 
 
 class MixedModel(nn.Module):
-    """A mixture as a model: it takes what its models take, and returns logarithms of its probabilities.
+    """A mixture as a module: it takes the inputs of its models, and returns log-probabilities.
 
-    So cross entropy and ``argmax`` work as with logits. For a regression it returns the predicted numbers. It
-    passes on no gradients. ``trained.mixture.weights`` are the weights of its models.
+    Cross entropy and ``argmax`` thus work as with logits. For a regression it returns the predicted numbers.
+    It propagates no gradients. ``trained.mixture.weights`` are the weights of its models.
     """
 
     def __init__(self, trained: TrainedMixture[nn.Module]) -> None:
@@ -40,7 +40,7 @@ class MixedModel(nn.Module):
 
     @torch.no_grad()
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """Return the mixture's outputs, of the shape and on the device of the models' outputs."""
+        """Return the mixture's outputs, with the shape and device of the models' outputs."""
         outputs: list[Tensor] = []
 
         def predict(model: nn.Module) -> NDArray[Any]:
@@ -66,7 +66,7 @@ def mix_on_target(
     plan: MixturePlan | None = None,
     seed: int = 0,
 ) -> MixedModel:
-    """Train the members of a mixture with a project's own training loop, and weigh them on held-out labels.
+    """Train the members of a mixture with a project's training loop, and weigh them on held-out labels.
 
     With the default plan, `train` is called 15 times, for ``4 (epochs + 30)`` epochs of all labels in total
     (with 500 labels or more ``4 (epochs + 10)``), and a prediction takes 16 models.
@@ -74,15 +74,15 @@ def mix_on_target(
     Parameters
     ----------
     sources : Module
-        The sources' model. It must not have been trained on the target's labels, on which it is weighed.
+        The sources' model. It must not have been trained on the target's labels, which weigh it.
     first : Module
-        The model with which the target's own begins, such as a new one. Neither model is changed.
+        The initial model of the target's own, such as a new one. Neither model is changed.
     loader : DataLoader
-        The target's labelled samples. `train` and `predict` get loaders of parts of its data set, with its
-        batch size and ``collate_fn``; those for `train` are shuffled. BatchNorm cannot train on one sample:
-        they drop a last batch of one if the loader itself has none.
+        The target's labelled samples. `train` and `predict` get loaders of subsets, with its batch size and
+        ``collate_fn``; those for `train` are shuffled. BatchNorm cannot train on one sample, so they drop a
+        last batch of one unless the loader itself has one.
     train : callable
-        Trains a model in place on a loader for a number of epochs, each time with an optimizer of its own.
+        Trains a model in place on a loader for a number of epochs, with a new optimizer each time.
     predict : callable, optional
         Returns a model's outputs for the samples of a loader, shape ``(n, C)``. Default: ``model(x)`` for
         batches ``x, y`` or dictionaries, whose ``x`` is the only entry beyond the labels or one of `INPUTS`.
@@ -90,14 +90,14 @@ def mix_on_target(
         Classes (whole numbers) of shape ``(n,)``; for a regression real numbers, ``(n,)`` or ``(n, C)``.
         Default: the ``y`` of all batches ``x, y``, or the entry of dictionaries that is one of `LABELS`.
     groups : Tensor, optional
-        The group of each sample, such as a patient, whole numbers of shape ``(n,)``: a model is weighed by
-        groups that it was not trained on.
+        The group of each sample, such as a patient, integers of shape ``(n,)``: a model is weighed by groups
+        that it was not trained on.
     epochs : int
-        How long the target's own model trains.
+        Epochs of the target's own model.
     plan : MixturePlan, optional
-        What the mixture consists of. The members ``head`` and ``blend`` are not supported.
+        The composition of the mixture. The members ``head`` and ``blend`` are not supported.
     seed : int
-        Decides the folds, and what `train` draws from torch's global generators.
+        Determines the folds, and the random numbers of `train` from torch's global generators.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def _labels_in(loader: Loader) -> Iterator[Tensor]:
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:
-    """Return a batch's inputs and labels, each None if it is not clear which they are."""
+    """Return a batch's inputs and labels; None for each that is ambiguous."""
     if isinstance(batch, Mapping):
         others = [value for name, value in batch.items() if name not in LABELS]
         inputs, labels = ([batch[name] for name in names if name in batch] for names in (INPUTS, LABELS))

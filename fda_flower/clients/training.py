@@ -1,4 +1,4 @@
-"""The one local training loop."""
+"""The local training loop, losses, and evaluation."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 Kind = TypeVar("Kind", bound=Optimizer)
 
 Objective = Callable[[nn.Module, Tensor, Tensor], Tensor]
-"""The loss of a model on a batch of samples and labels."""
+"""Loss of a model on a batch of samples and labels."""
 
 
 def train(
@@ -47,23 +47,23 @@ def train(
     model : Module
         The network, on the device of the samples.
     samples : Samples
-        What to train on.
+        The training samples.
     training : LocalTraining
         Rates and sizes.
     generator : torch.Generator
-        Decides the order of samples and their noise.
+        Determines the order of samples and their noise.
     objective : callable, optional
-        What to minimise, in addition to the penalty of `training`. Default: `training_loss`.
+        The objective to minimise, in addition to the penalty of `training`. Default: `training_loss`.
     part : {"all", "head", "body"}
-        What trains. The rest, and what is frozen (see `fda_flower.models.parts`), keeps its parameters and
-        running statistics, and is in evaluation mode.
+        The part to train. The rest, and everything frozen (see `fda_flower.models.parts`), keeps its
+        parameters and running statistics, and is in evaluation mode.
     on_step : callable, optional
         Called after each step of the optimizer.
 
     Returns
     -------
     tuple[int, float]
-        Number of steps, and the mean objective over the samples that were trained on.
+        Number of steps, and the mean objective over the training samples.
     """
     every_parameter = [p for p in model.parameters() if p.requires_grad]
     parameters = to_train(model, part)
@@ -84,14 +84,14 @@ def train(
                     on_step()
                 losses.append(loss.detach())
                 sizes.append(len(y))
-    # One copy from the device, where each float() would wait for it.
+    # Copy from the device once; each float() would wait for it.
     total = sum(size * loss for size, loss in zip(sizes, torch.stack(losses).tolist(), strict=True))
     return len(sizes), total / sum(sizes)
 
 
 @contextmanager
 def _without_gradients(parameters: Iterable[Tensor]) -> Iterator[None]:
-    """Inside, no gradients are taken of these parameters, which saves time."""
+    """Disable gradients of these parameters in the block, which saves time."""
     for parameter in parameters:
         parameter.requires_grad_(False)
     try:
@@ -112,8 +112,8 @@ def penalised(
 ) -> Objective:
     """Return an objective plus ``μ/2 ‖v − w‖²`` over the parameters; ``w`` is the current model.
 
-    ``μ`` is the training's ``proximal``; at 0 the objective is as it was. A warning tells if the training
-    will diverge: a step of SGD multiplies the distance from ``w`` by 1 − ημ, without the loss's own gradient.
+    ``μ`` is the training's ``proximal``; at 0 the objective is unchanged. Warns if the training will diverge:
+    without the loss's gradient, an SGD step multiplies the distance from ``w`` by 1 − ημ.
     """
     strength = training.proximal
     if strength == 0:
@@ -137,7 +137,7 @@ def mean_gradient(
 ) -> dict[str, NDArray[np.float32]]:
     """Return ``g = (1/J) Σ_j ∂F_j/∂w`` over a client's ``J`` mini-batches (FedDAF, Algorithm 2).
 
-    It has each parameter that is trained, by its name in the state dictionary; see `each_gradient`.
+    It has each trained parameter, by its name in the state dictionary; see `each_gradient`.
     """
     named = model.named_parameters(remove_duplicate=False)
     parameters = {name: p for name, p in named if p.requires_grad}
@@ -163,7 +163,7 @@ def mean_loss(outputs: Tensor, y: Tensor) -> float:
     """Return the mean loss of outputs (see `loss_for`), summed in float64."""
     if y.is_floating_point():
         return float(mse_loss(outputs, y, reduction="none").sum(dtype=torch.float64)) / y.numel()
-    # Torch's cross entropy in a tenth of its time for a few classes: it goes along samples.
+    # Ten times as fast as torch's cross entropy for a few classes, because it iterates along samples.
     losses = -log_softmax(outputs.T, dim=0).gather(0, y[None])
     return float(losses.sum(dtype=torch.float64)) / len(y)
 
@@ -171,9 +171,9 @@ def mean_loss(outputs: Tensor, y: Tensor) -> float:
 def figures(
     outputs: Tensor, y: Tensor, to_labels: Callable[[Tensor], Tensor] | None = None
 ) -> dict[str, float]:
-    """Return ``loss`` and the figures of `fda_flower.metrics.measure`; ``r2`` of infinite outputs is −∞.
+    """Return ``loss`` and the metrics of `fda_flower.metrics.measure`; ``r2`` of infinite outputs is −∞.
 
-    In a regression `to_labels` brings outputs and `y` to the labels' unit, for all figures but the loss.
+    For a regression `to_labels` converts outputs and `y` to the labels' unit, for all metrics but the loss.
     """
     regression = y.is_floating_point()
     pair = (outputs, y) if to_labels is None or not regression else map(to_labels, (outputs, y))
@@ -183,9 +183,9 @@ def figures(
 
 
 def training_loss(y: Tensor, training: LocalTraining) -> Loss:
-    """Return what a client with these labels minimises on its batches.
+    """Return the loss that a client with these labels minimises.
 
-    It is `loss_for` the labels; with balanced class weights the cross entropy in which a class with ``n_c``
+    It is `loss_for` the labels; with balanced class weights, the cross entropy in which a class with ``n_c``
     of the client's ``n`` labels in ``k`` classes weighs ``n / (k n_c)`` (scikit-learn's balanced weights).
     """
     if training.class_weights == "none" or y.is_floating_point():
@@ -206,15 +206,15 @@ def training_loss(y: Tensor, training: LocalTraining) -> Loss:
 
 
 def loss_for(y: Tensor) -> Loss:
-    """Return cross entropy for classes (integers), the mean squared error for real numbers."""
+    """Return cross entropy for classes (integers), or the mean squared error for real numbers."""
     return mse_loss if y.is_floating_point() else cross_entropy
 
 
 def uncompiled(kind: type[Kind]) -> type[Kind]:
-    """Return an optimizer's class whose methods `torch.optim` has not wrapped for ``torch.compile``.
+    """Return an optimizer class without `torch.optim`'s wrappers for ``torch.compile``.
 
-    The wrappers import the compiler, which costs each new process two seconds and 150 MB. Steps have the same
-    bits; the option ``differentiable`` is unknown.
+    The wrappers import the compiler, which costs each new process two seconds and 150 MB. Steps are equal bit
+    for bit; the option ``differentiable`` is unavailable.
     """
     wrapped = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
     methods: dict[str, Any] = {name: unwrap(getattr(kind, name)) for name in wrapped}
@@ -226,15 +226,15 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "adam": partial(uncompiled(torch.optim.Adam), fused=True),
     "sgd": uncompiled(torch.optim.SGD),
 }
-"""The optimizers by name: functions of the parameters and the learning rate."""
+"""Optimizers by name: functions of the parameters and the learning rate."""
 
 
 @contextmanager
 def repeatable(seed: int, threads: int, device: torch.device = CPU) -> Iterator[None]:
-    """Fix the global random state, which dropout draws from, and the threads, which decide the order of sums.
+    """Fix the global random state, which dropout uses, and the threads, which determine the order of sums.
 
-    So a client's training has the same bits in any process. Both are restored afterwards. On a GPU only
-    deterministic algorithms run inside; a `RunError` names one that is none.
+    A client's training is then equal bit for bit in any process. Both are restored afterwards. On a GPU only
+    deterministic algorithms run in the block; a `RunError` names an operation without one.
     """
     before, deterministic = torch.get_num_threads(), torch.backends.cudnn.deterministic
     # torch.manual_seed looks for a GPU in each call, which takes a millisecond.
