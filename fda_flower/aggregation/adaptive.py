@@ -1,4 +1,4 @@
-"""The aggregation of one round by FedDA or FedGP, run by the server or, on its behalf, by the target."""
+"""Aggregation of one round by FedDA or FedGP, on the server or, on its behalf, on the target."""
 
 import json
 import math
@@ -24,32 +24,32 @@ from fda_flower.aggregation.rules import FedDA, FedGP, combine
 from fda_flower.aggregation.updates import Geometry, Layers, SourceWeights, Update, Vector, source_weights
 
 RULES: dict[str, type[FedDA] | type[FedGP]] = {rule.__name__: rule for rule in (FedDA, FedGP)}
-"""The rules that weigh each source against the target."""
+"""Rules that weigh each source against the target."""
 
 BETA_RULES: dict[str, BetaRule] = {
     rule.__name__: rule
     for rule in (beta_fedda, beta_fedda_reference, beta_fedgp, beta_fedgp_reference, beta_fedgp_thresholded)
 }
-"""The functions that compute β from one source's estimates."""
+"""Functions that compute β from one source's estimates."""
 
 FROM_STEPS = frozenset({"beta_fedda_reference", "beta_fedgp_reference"})
-"""Those of them that need the steps of the training, not only gradients."""
+"""Those that need the steps of the training, not only gradients."""
 
 UNDEFINED = "the estimate is not defined"
 
 Evidence = BatchUpdates | StartGradients
-"""What sources are weighed by: the target's steps, or all clients' gradients at the global model."""
+"""Inputs of the weights: the target's steps, or all clients' gradients at the global model."""
 
 Round = tuple[Update, Sequence[Update], Geometry]
-"""The updates of the target and of the sources, and their geometry."""
+"""Updates of the target and the sources, and their geometry."""
 
 
 @dataclass(frozen=True)
 class AdaptiveResult:
     """The result of aggregating one round.
 
-    `betas` has the β used for each source, shape ``(N,)``, or its joint weight with a `JointRule`, and
-    `fallbacks` why it is the fixed one, or None. `estimates` is None if β was not or could not be estimated.
+    `betas` holds the β of each source, shape ``(N,)``, or its joint weight with a `JointRule`. `fallbacks`
+    gives the reason for each fixed value, or None. `estimates` is None if β was not estimated.
     """
 
     model: Layers
@@ -77,8 +77,8 @@ class AdaptiveRule:
     ) -> AdaptiveResult:
         """Combine the updates of one round.
 
-        Without `evidence`, or where it is missing for the reason that a text gives, a source has the fixed β
-        in `betas`, shape ``(N,)``. Raise a `ValueError` if the rule needs steps and learning rates that a
+        Without `evidence`, or if it is a text with the reason for its absence, a source has the fixed β in
+        `betas`, shape ``(N,)``. Raise a `ValueError` if the rule needs steps and learning rates that a
         client did not report.
         """
         geometry = Geometry.of(target, sources)
@@ -125,10 +125,10 @@ class AdaptiveRule:
 
 
 class JointRule(AdaptiveRule):
-    """FedDA with weights that are estimated for all sources together; see `joint_weights`.
+    """FedDA with weights estimated for all sources jointly; see `joint_weights`.
 
-    ``θ ← θ + (1−Σw) Δ_T + Σ_i w_i Δ_i``. A source whose gradient is not known has the weight ``α_i β_i``,
-    with its fixed β, and the others share the rest.
+    ``θ ← θ + (1−Σw) Δ_T + Σ_i w_i Δ_i``. A source with unknown gradient has the weight ``α_i β_i``, with its
+    fixed β, and the others share the rest.
     """
 
     def _weigh(self, evidence: Evidence, estimates: list[Estimates], updates: Round) -> Vector:
@@ -144,13 +144,13 @@ class JointRule(AdaptiveRule):
         return weights
 
     def _fill(self, alphas: Vector, betas: Vector, estimated: Vector) -> tuple[Vector, Vector]:
-        """Return 1 for α, and for β the weight of each source."""
+        """Return α, all 1, and as β the weight of each source."""
         fixed = np.where(np.isnan(estimated), alphas * betas, 0.0)
         return np.ones_like(alphas), fixed + (1.0 - fixed.sum()) * np.nan_to_num(estimated)
 
 
 KINDS: dict[str, type[AdaptiveRule]] = {kind.__name__: kind for kind in (AdaptiveRule, JointRule)}
-"""The ways to weigh sources: each by itself, or all together."""
+"""Ways to weigh sources: separately, or jointly."""
 
 
 def _estimates(evidence: Evidence, updates: Round) -> list[Estimates]:
@@ -162,7 +162,7 @@ def _estimates(evidence: Evidence, updates: Round) -> list[Estimates]:
 
 
 def _faults(evidence: Evidence, sources: Sequence[Update]) -> list[str]:
-    """Return why the weight of each source is not known, should it not be."""
+    """Return for each source why its weight is unknown, in case it is."""
     if isinstance(evidence, StartGradients):
         return [fault or UNDEFINED for fault in evidence.faults]
     return [UNDEFINED if source.scale > 0 else "no num-steps or learning-rate" for source in sources]

@@ -1,9 +1,9 @@
-"""The updates of the target's local steps, as the target sends them to the estimators.
+"""Encodings of the target's local steps, as sent to the estimators.
 
-The server requests one of three encodings. For ``B`` steps of a model of ``m`` numbers the target replies
-with ``norms``, ``‖δ_j‖²`` of shape ``(B,)`` in float64, which is enough for FedDA; with ``sketch`` also a
-sketch of each step, ``(B, k)`` in float64, for FedGP with an error of order ``1/√k``; or with ``full`` also
-the steps, ``(B, m)`` in float32.
+The server requests one of three. For ``B`` steps of a model of ``m`` numbers the target replies with
+``norms``, ``‖δ_j‖²`` of shape ``(B,)`` in float64, which suffice for FedDA; with ``sketch`` also a sketch of
+each step, ``(B, k)`` in float64, for FedGP with an error of order ``1/√k``; or with ``full`` also the steps,
+``(B, m)`` in float32.
 """
 
 import math
@@ -37,7 +37,7 @@ class CountSketch:
     seed: int
 
     def places(self, length: int) -> NDArray[np.int32]:
-        """Return where each element goes: ``bucket`` if its sign is plus, ``bucket + size`` if minus."""
+        """Return the place of each element: ``bucket`` if its sign is plus, ``bucket + size`` if minus."""
         return _places(self.size, self.seed, length)
 
     def __call__(self, update: Layers) -> Vector:
@@ -63,15 +63,15 @@ def _places(size: int, seed: int, length: int) -> NDArray[np.int32]:
 
 
 Encoding = Literal["norms", "sketch", "full"]
-"""How the target sends its batch updates: their norms alone, or also a sketch of each, or each in full."""
+"""How the target sends its batch updates: only norms, also a sketch of each, or each in full."""
 
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 """The values of `Encoding`."""
 
 FIRST_QUESTION = "does your client begin with the model that it received?"
-"""Of a client that sets a part of the model itself, or averages it, before it trains."""
+"""For a client that sets or averages a part of the model before it trains."""
 TOLERANCE = 1e-3
-"""The relative error that rounding to float32 may cause in a sum of steps."""
+"""Relative error that rounding to float32 may cause in a sum of steps."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,11 @@ class BatchUpdates:
         parameters: int,
         sketch: CountSketch | None = None,
     ) -> "BatchUpdates":
-        """Read the arrays that a target sent, by name: ``norms``, and the encoding's own.
+        """Read the arrays from a target, by name: ``norms``, and those of the encoding.
 
-        `steps` and `parameters` are ``B`` and ``m``; encoding ``"sketch"`` needs the map that the server
-        asked for. Raise a `ValueError` if an array is missing, has another shape or is not finite, or a
-        squared norm is negative.
+        `steps` and `parameters` are ``B`` and ``m``; encoding ``"sketch"`` needs the requested map. Raise a
+        `ValueError` if an array is missing, has another shape or is not finite, or a squared norm is
+        negative.
         """
         if encoding not in ENCODINGS:
             raise ValueError(f"encoding is '{encoding}': choose one of {', '.join(ENCODINGS)}")

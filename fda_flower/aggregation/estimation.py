@@ -1,9 +1,9 @@
-"""The estimators of auto-weighting, and the theory's prediction of which rule suits a setting.
+"""The estimators of auto-weighting, and the theory's prediction of the best rule for a setting.
 
 References
 ----------
 Jiang et al., ICLR 2024: equation 3 and Appendix A.5; the estimator of ``τ²d²`` is equation 105 of the earlier
-version (the ICLR text prints it garbled). The theory: Theorem 4.2 (FedDA), equation 2 (FedGP), Section 4 (the
+version (misprinted in the ICLR text). The theory: Theorem 4.2 (FedDA), equation 2 (FedGP), Section 4 (the
 baselines).
 """
 
@@ -61,7 +61,7 @@ def estimate(
     if target.steps != B:
         raise ValueError(f"{B} batch updates do not fit the target's {target.steps} steps")
     rate, mean_scale = np.float64(target.learning_rate), np.float64(target.scale)
-    # Values out of range become NaN or infinity, from which no β is computed.
+    # Values out of range become NaN or infinity, and β is undefined.
     with np.errstate(all="ignore"):
         target2 = float(geometry.target_squared.sum() / mean_scale**2)
         scatter = _scatter(float(batches.squared_norms.sum() / rate**2), B * target2)
@@ -96,7 +96,7 @@ def estimate(
 
 
 def _scatter(squares: float, mean_squares: float) -> float:
-    """Return ``S² = Σ_j‖g_j‖² − B‖ḡ‖²``, which only rounding can make negative."""
+    """Return ``S² = Σ_j‖g_j‖² − B‖ḡ‖²``, which is negative only by rounding."""
     if squares < mean_squares * (1 - 1e-3):
         raise ValueError("batch-updates do not fit the target's update: B Σ‖δ_j‖² < ‖Δ_T‖²")
     return max(squares - mean_squares, 0.0)
@@ -117,10 +117,10 @@ def beta_fedda(e: Estimates) -> float:
 
 
 def beta_fedda_reference(e: Estimates) -> float:
-    """Return the ``β`` of FedDA that the authors' code computes; NaN where it is undefined.
+    """Return the ``β`` of FedDA as in the authors' code; NaN where it is undefined.
 
-    Equation 3 with mean steps in place of gradients: the code divides neither the source's nor the target's
-    by its own learning rate, which is to divide both by the target's.
+    It is equation 3 with mean steps in place of gradients. The code divides neither the source's nor the
+    target's by its own learning rate, which amounts to dividing both by the target's.
     """
     return _ratio(e.sigma2, e.d2_target_rate + e.sigma2)
 
@@ -131,7 +131,7 @@ def beta_fedgp(e: Estimates) -> float:
 
 
 def beta_fedgp_thresholded(e: Estimates) -> float:
-    """Return the ``β`` of FedGP that accounts for its filter; NaN where it is undefined.
+    """Return the ``β`` of FedGP with its filter taken into account; NaN where it is undefined.
 
     ``σ̂² / (σ̂² + δ̂ τ̂²d̂² + (1−δ̂)(‖ḡ‖² − σ̂²))``: it minimises the approximation before equation 2 in
     Appendix A.4.
@@ -141,7 +141,7 @@ def beta_fedgp_thresholded(e: Estimates) -> float:
 
 
 def beta_fedgp_reference(e: Estimates) -> float:
-    """Return the ``β`` of FedGP that the authors' code computes; NaN where it is undefined.
+    """Return the ``β`` of FedGP as in the authors' code; NaN where it is undefined.
 
     ``σ̂² / (σ̂² + δ max(τ̂²d̂², 0) + (1−δ)‖ḡ‖²)`` with ``δ = 1 − (1 − δ̂)/B``.
     """
@@ -197,7 +197,7 @@ def delta_error_fedgp(beta: float, sigma2: float, tau2_d2: float, parameters: in
 def delta_errors(
     beta: float, sigma2: float, d2: float, tau2_d2: float, parameters: int
 ) -> Mapping[str, float]:
-    """Return bounds on the error of each rule for one source, by the name of the method."""
+    """Return bounds on each rule's error for one source, by the method's name."""
     return {
         "source-only": delta_error_source_only(d2),
         "target-only": delta_error_target_only(sigma2),

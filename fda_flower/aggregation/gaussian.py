@@ -1,4 +1,4 @@
-"""pFedFDA: features as Gaussians, one for each class, with one covariance; a client mixes its own with all's.
+"""pFedFDA: Gaussian features, one mean per class and a shared covariance; clients mix their own with all's.
 
 References
 ----------
@@ -16,10 +16,10 @@ from fda_flower.aggregation.mixture import log_softmax, stratified_folds
 from fda_flower.aggregation.updates import Layers, Vector
 
 SMALL = 1e-4
-"""The share of the mean variance in a covariance that is inverted, and what a class without labels counts."""
+"""Share of the mean variance added before inverting a covariance, and the count of a class without labels."""
 
 GRID = 11
-"""The shares of the own Gaussians that are tried: 0, 0.1, ..., 1."""
+"""Candidate shares of the own Gaussians: 0, 0.1, ..., 1."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class ClassGaussians:
 
     @classmethod
     def initial(cls, classes: int, features: int) -> Self:
-        """Return Gaussians around 0 with the variances 1: nothing is known yet."""
+        """Return uninformative Gaussians: means 0, variances 1."""
         return cls(np.zeros((classes, features)), np.eye(features))
 
     @classmethod
     def of(cls, features: NDArray[Any], labels: NDArray[Any], known: Self, ridge: float) -> Self:
-        """Return the Gaussians of samples: the means of classes, and ``S/(n−1) + ε I`` for a `ridge` ``ε``.
+        """Return the Gaussians of samples: class means, and ``S/(n−1) + ε I`` with a `ridge` ``ε``.
 
         ``S`` is the scatter around these means. A class without samples keeps its `known` mean.
 
@@ -62,11 +62,11 @@ class ClassGaussians:
         return cls(np.asarray(layers["means"], np.float64), (covariance + covariance.T) / 2)
 
     def layers(self) -> dict[str, NDArray[np.float32]]:
-        """Return the two arrays that are sent, float32."""
+        """Return the two arrays that travel, in float32."""
         return {"means": self.means.astype(np.float32), "covariance": self.covariance.astype(np.float32)}
 
     def mixed(self, known: Self, share: float) -> Self:
-        """Return ``β`` of these and ``1 − β`` of the `known` ones: of means and covariance alike."""
+        """Mix means and covariance: ``β`` of these and ``1 − β`` of the `known` ones."""
         return type(self)(
             share * self.means + (1 - share) * known.means,
             share * self.covariance + (1 - share) * known.covariance,
@@ -76,7 +76,7 @@ class ClassGaussians:
         """Return the linear layer of Bayes' rule, shapes ``(C, d)`` and ``(C,)``.
 
         ``w_c = Σ⁻¹ μ_c`` and ``b_c = −½ ⟨μ_c, w_c⟩ + log π_c``, where ``Σ`` has a share `SMALL` of
-        ``tr(Σ)/d · I``. A covariance that cannot be inverted raises a `numpy.linalg.LinAlgError`.
+        ``tr(Σ)/d · I``. A singular covariance raises a `numpy.linalg.LinAlgError`.
 
         Examples
         --------

@@ -87,10 +87,10 @@ class MeanGradient:
 
 @dataclass(frozen=True)
 class StartGradients:
-    """The gradients of all clients of a round at the global model.
+    """The gradients of all clients in a round at the global model.
 
-    Of a source whose gradient cannot be used it has the reason. `noise` is the relative variance of one inner
-    product: ``1/k`` from sketches, 0 if exact.
+    For a source without a usable gradient, the entry is the reason. `noise` is the relative variance of one
+    inner product: ``1/k`` from sketches, 0 if exact.
     """
 
     target: MeanGradient
@@ -99,23 +99,23 @@ class StartGradients:
 
     @property
     def faults(self) -> list[str | None]:
-        """For each source, why its gradient cannot be used; None if it can."""
+        """Why each source's gradient is unusable; None if it is usable."""
         return [source if isinstance(source, str) else None for source in self.sources]
 
     def estimates(self) -> list[Estimates]:
-        """Return the estimates for each source, NaN for one without a usable gradient.
+        """Return the estimates for each source; NaN without a usable gradient.
 
         ``σ̂² = v_T`` and ``d̂_i² = ‖ḡ_i−ḡ_T‖² − v_T − v_i``. For FedGP, ``τ²d² = ‖g_T‖² −
         ⟨g_T,g_i⟩²/‖g_i‖²``, the part of the target's true gradient outside the source's direction, is
         estimated by ``t − c²/s``:
 
         * ``t = ‖ḡ_T‖² − v_T`` and ``s = ‖ḡ_i‖² − v_i`` are unbiased. If ``s ≤ 0``, the source's gradient is
-          nothing but noise, and the estimate is ``t``.
+          pure noise, and the estimate is ``t``.
         * ``c = ⟨ḡ_T,ḡ_i⟩`` is unbiased, since the two errors are independent. Its square keeps the bias
-          ``g_iᵀΣ_T g_i + g_TᵀΣ_i g_T + tr(Σ_TΣ_i)``: the covariances ``Σ`` are not known, and it is the noise
-          along one direction of ``m``. The bias that a sketch adds to the square is removed.
+          ``g_iᵀΣ_T g_i + g_TᵀΣ_i g_T + tr(Σ_TΣ_i)``, the noise along one direction of ``m``, because the
+          covariances ``Σ`` are unknown. The bias that a sketch adds to the square is removed.
 
-        ``δ̂`` is 1 if ``c > 0``, else 0, since only the mean of the batches is known.
+        ``δ̂`` is 1 if ``c > 0``, else 0, since only the batches' mean is known.
         """
         sigma2, target2 = self.target.variance, self.target.squared_norm
         results = []
@@ -156,7 +156,7 @@ def within_range(e: Estimates) -> Estimates:
 def read_gradients(
     target: Layers | str, sources: Sequence[Layers | str], form: GradientForm
 ) -> StartGradients | str:
-    """Read the gradients that clients sent; a text in their place says why there are none."""
+    """Read clients' gradients; in their place a text gives the reason why there are none."""
     read = [_read(arrays, form) for arrays in (target, *sources)]
     if isinstance(read[0], str):
         return f"the target: {read[0]}"

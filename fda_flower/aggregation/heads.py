@@ -1,4 +1,4 @@
-"""A model that is one linear layer, the head of a network whose body is frozen, and its training on rows."""
+"""Models that are one linear layer, the head on a frozen body, and their training on rows."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from fda_flower.aggregation.updates import Layers, Vector, find_buffers
 
 
 def linear_head(model: Layers) -> tuple[str, str] | None:
-    """Return the names of the weight ``(C, d)`` and the bias ``(C,)`` of a linear layer with nothing else.
+    """Return the names of weight ``(C, d)`` and bias ``(C,)`` if a model is just one linear layer.
 
-    None if the model is anything else, buffers and single numbers aside.
+    Otherwise return None; buffers and single numbers are ignored.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def linear_head(model: Layers) -> tuple[str, str] | None:
 
 
 def head_in(model: Layers) -> tuple[Vector, Vector]:
-    """Return weight and bias of the linear layer that a model is, float64; an error if it is none."""
+    """Return weight and bias of a linear model, in float64; raise an error for any other model."""
     names = linear_head(model)
     if names is None:
         raise ValueError(f"a model with the arrays {list(model)[:3]} is no linear layer")
@@ -40,13 +40,13 @@ def head_in(model: Layers) -> tuple[Vector, Vector]:
 
 
 def shape_of_head(model: Layers) -> tuple[int, int]:
-    """Return the numbers of classes and features of the linear layer that a model is."""
+    """Return the numbers of classes and features of a linear model."""
     classes, features = head_in(model)[0].shape
     return classes, features
 
 
 def with_head(model: Layers, weight: Vector, bias: Vector) -> dict[str, NDArray[Any]]:
-    """Return a model with other values in its linear layer, in the model's types."""
+    """Return a model with new values in its linear layer, in the model's types."""
     names = linear_head(model)
     assert names is not None, "checked when the run begins"
     new = dict(zip(names, (weight, bias), strict=True))
@@ -57,7 +57,7 @@ def with_head(model: Layers, weight: Vector, bias: Vector) -> dict[str, NDArray[
 
 
 BATCH, RATE, DECAY = 32, 1e-3, 0.01
-"""Rows in a batch of `train_head`, its learning rate, and AdamW's weight decay, which PyTorch has too."""
+"""Batch size and learning rate of `train_head`, and AdamW's weight decay (PyTorch's default)."""
 
 MOMENTS, EPSILON = (0.9, 0.999), 1e-8
 """AdamW's other settings."""
@@ -66,18 +66,18 @@ MOMENTS, EPSILON = (0.9, 0.999), 1e-8
 def train_head(
     weight: Vector, bias: Vector, features: Vector, labels: NDArray[Any], epochs: int, seed: int
 ) -> tuple[Vector, Vector]:
-    """Return a linear layer that is trained on rows by cross entropy, with AdamW.
+    """Train a linear layer on rows by cross entropy with AdamW, and return it.
 
     Parameters
     ----------
     weight, bias : Vector
-        The layer to begin with, shapes ``(C, d)`` and ``(C,)``.
+        The initial layer, shapes ``(C, d)`` and ``(C,)``.
     features, labels : Vector, array
         Rows, shape ``(n, d)``, and their classes, ``(n,)``.
     epochs : int
-        Passes over the rows, in an order that is drawn for each.
+        Passes over the rows, each in a new random order.
     seed : int
-        Of the orders.
+        Seed of the orders.
     """
     layer = np.concatenate([weight, bias[:, None]], axis=1).astype(np.float64)
     rows = np.concatenate([features, np.ones((len(features), 1))], axis=1)

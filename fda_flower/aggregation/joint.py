@@ -1,17 +1,17 @@
-"""Joint weights: weigh all sources together, by where their gradients lie around the target's.
+"""Joint weights: weigh all sources together, by the position of their gradients around the target's.
 
-Equation 3 of FedDA weighs each source as if it were the only one, so that a perfect source of ``N`` never
-weighs more than its ``α_i``. Write instead the new direction as ``(1−Σw) ḡ + Σ_i w_i g_i`` with one weight
-for each source, where ``ḡ`` is the target's mean gradient, of mean ``g`` and variance ``σ²``. Its error is
+Equation 3 of FedDA weighs each source in isolation, so that a perfect source of ``N`` never weighs more than
+its ``α_i``. Write instead the new direction as ``(1−Σw) ḡ + Σ_i w_i g_i`` with one weight per source, where
+``ḡ`` is the target's mean gradient, with mean ``g`` and variance ``σ²``. Its error is
 
 ``E‖(1−Σw) ḡ + Σ_i w_i g_i − g‖² = (1−Σw)² σ² + ‖Σ_i w_i (g_i − g)‖² = σ² (1−Σw)² + wᵀDw``
 
 with ``D_ij = ⟨g_i−g, g_j−g⟩``, since ``Σw + (1−Σw) = 1``. `joint_weights` minimises it. Sources that err in
-opposite directions correct each other, and alike ones share a weight. For one source ``D = d²``, and the
+opposite directions correct each other, and similar ones share a weight. For one source ``D = d²``, and the
 minimum is equation 3: ``w = σ²/(σ² + d²)``.
 
-Since ``ḡ`` is known and ``g`` is not, ``D_ij`` is estimated by ``⟨g_i−ḡ, g_j−ḡ⟩ − σ̂²``: the expected value of
-the product is ``D_ij + σ²``, as the error of ``ḡ`` stands on both sides.
+Since ``g`` is unknown, ``D_ij`` is estimated by ``⟨g_i−ḡ, g_j−ḡ⟩ − σ̂²``: the product has the expected value
+``D_ij + σ²``, as the error of ``ḡ`` enters both factors.
 
 References
 ----------
@@ -29,15 +29,15 @@ from numpy.typing import NDArray
 from fda_flower.aggregation.updates import Geometry, Update, Vector
 
 FLOOR = 1e-10
-"""The least eigenvalue of ``D/σ²``, to which the rounding error of the eigenvalues is added: it makes the
-minimum unique, with the smallest weights among equally good ones."""
+"""Least eigenvalue of ``D/σ²``, in addition to the rounding error of the eigenvalues. It makes the minimum
+unique: the smallest weights among equally good ones."""
 
 SOURCES, COLUMNS = 16, 1024
-"""The sources and elements whose products are taken at a time: few enough for BLAS not to split a product of
-matrices over threads, so that a sum has the same bits with any number of threads."""
+"""Sources and elements per matrix product: few enough that BLAS does not split it over threads, so that sums
+are equal bit for bit with any number of threads."""
 
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
-"""The share of the sizes of its terms up to which a sum counts as zero."""
+"""Share of the sizes of its terms up to which a sum counts as zero."""
 
 
 def joint_weights(D: Vector, sigma2: float) -> Vector:
@@ -50,7 +50,7 @@ def joint_weights(D: Vector, sigma2: float) -> Vector:
 
     ``D`` has the inner products of the sources' errors, shape ``(N, N)``; negative eigenvalues, which an
     estimate may have, count as zero. ``σ²`` is the variance of the target's mean gradient; at 0 all weights
-    are 0. A value that is not finite, or a negative ``σ²``, raises a `ValueError`.
+    are 0. Raise a `ValueError` if a value is not finite or ``σ²`` is negative.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def joint_weights(D: Vector, sigma2: float) -> Vector:
         raise ValueError(f"joint weights need finite distances and a finite σ² ≥ 0, but σ² is {sigma2:g}")
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         scaled = (D + D.T) / (2 * np.float64(sigma2))
-    if not np.isfinite(scaled).all():  # σ² is 0, or vanishes beside D
+    if not np.isfinite(scaled).all():  # σ² is 0, or negligible against D
         return np.zeros(len(D))
     values, vectors = np.linalg.eigh(scaled)
     n = len(D)
@@ -81,8 +81,8 @@ def nonnegative_least_squares(matrix: Vector, values: Vector) -> Vector:
     """Return ``argmin_{y ≥ 0} ‖matrix y − values‖``, exact up to rounding; the columns are independent.
 
     Block principal pivoting: each step solves for the free unknowns, the others being zero, and exchanges all
-    that have the wrong sign. If their number does not fall in ten steps, only the last one is exchanged at a
-    time, which cycles by rounding alone; the number of steps is limited.
+    that have the wrong sign. If their number does not fall in ten steps, only the last one is exchanged per
+    step, which cycles only by rounding; the number of steps is limited.
     """
     size = matrix.shape[1]
     gram, sizes = matrix.T @ matrix, np.abs(matrix)
@@ -109,8 +109,8 @@ def _solve(matrix: Vector, values: Vector, free: NDArray[np.bool_], gram: Vector
     """Return the unconstrained solution in the free unknowns, the others being zero; faster with `gram`."""
     solution = np.zeros(len(free))
     if gram is not None:
-        with suppress(np.linalg.LinAlgError):  # singular, but for what rounding took
-            for _ in range(2):  # once more for the error that the Gram matrix's rounding leaves
+        with suppress(np.linalg.LinAlgError):  # singular up to rounding
+            for _ in range(2):  # the second pass corrects the Gram matrix's rounding
                 error = matrix.T @ (values - matrix @ solution)
                 solution[free] += np.linalg.solve(gram[np.ix_(free, free)], error[free])
             return solution

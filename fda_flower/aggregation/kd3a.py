@@ -1,10 +1,10 @@
-"""KD3A: the sources vote on samples without labels; what a source adds to the vote is its weight.
+"""KD3A: the sources vote on unlabelled samples; a source's weight is its contribution to the votes.
 
 References
 ----------
 Feng et al., "KD3A: Unsupervised Multi-Source Decentralized Domain Adaptation via Knowledge Distillation",
-ICML 2021. The formulas are those of the authors' code. Whether the paper's text defines contributions and the
-consensus of several supporters in the same way is unverified.
+ICML 2021. The formulas follow the authors' code. Whether the paper defines contributions and the consensus of
+several supporters in the same way is unverified.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from fda_flower.aggregation.updates import Vector
 
 EXACT_UP_TO = 12
-"""Sources up to which contributions are exact; of more, they are means over sampled orders."""
+"""Largest number of sources with exact contributions; beyond it, they are means over sampled orders."""
 
 ORDERS = 2**EXACT_UP_TO
-"""Sampled orders, times sources."""
+"""Number of sampled orders times sources."""
 
 SAMPLES_IN_A_BLOCK = 1024
 
@@ -39,7 +39,7 @@ def gate_of(round: int, rounds: int, start: float, end: float) -> float:
 
 @dataclass(frozen=True)
 class Votes:
-    """What ``N`` sources predict for ``n`` samples, 8 N bytes a sample.
+    """Predictions of ``N`` sources for ``n`` samples, 8 N bytes a sample.
 
     `confidences` has ``p_k``, the largest softmax value of each source, float32 in [0, 1], and `classes` has
     ``c_k``, its class, int32; both have shape ``(n, N)``.
@@ -51,8 +51,8 @@ class Votes:
     def consensus(self, gate: float, classes: int) -> tuple[NDArray[np.int64], Vector, NDArray[np.bool_]]:
         """Return pseudo-label ``c* = argmax_c s_c``, confidence ``s_c*`` and mask of each sample.
 
-        ``s_c = Σ p_k`` over the sources that vote for class ``c``. Those with ``p_k > gate`` vote. Where
-        there are none, all vote, and the mask is False. Of classes with the same score the first one wins.
+        ``s_c = Σ p_k`` over the sources that vote for class ``c``. Those with ``p_k > gate`` vote. If there
+        are none, all vote, and the mask is False. Among classes of equal score the first one wins.
 
         Examples
         --------
@@ -73,7 +73,7 @@ class Votes:
     def qualities(self, gate: float, subsets: list[tuple[int, ...]]) -> Vector:
         """Return the consensus quality of subsets of sources, ``Q(S) = Σ_samples m(S) · s_c*(S)``.
 
-        It is ``Σ_samples max_c Σ_{k∈S} 1[p_k > gate] 1[c_k = c] p_k``, and never falls if a source joins.
+        It is ``Σ_samples max_c Σ_{k∈S} 1[p_k > gate] 1[c_k = c] p_k``, and never falls when a source joins.
 
         Examples
         --------
@@ -86,7 +86,7 @@ class Votes:
             block = slice(begin, begin + SAMPLES_IN_A_BLOCK)
             p, classes = self.confidences[block].astype(np.float64), self.classes[block]
             passing = np.where(p > gate, p, 0.0)
-            # [n, j, k]: what source k adds to the score of source j's class
+            # [n, j, k]: contribution of source k to the score of source j's class
             support = np.where(classes[:, :, None] == classes[:, None, :], passing[:, None, :], 0.0)
             for i, subset in enumerate(subsets):
                 if subset:
@@ -98,8 +98,8 @@ class Votes:
         """Return ``ψ_k``, the Shapley value of each source in the consensus quality, shape ``(N,)``.
 
         ``ψ_k = Σ_{S ⊆ others} |S|! (N−1−|S|)! / N! · (Q(S ∪ k) − Q(S))``; ``Σψ = Q(all)``. With more than
-        `EXACT_UP_TO` sources it is the mean of ``Q(S ∪ k) − Q(S)`` over random orders, drawn by `seed`, in
-        which ``S`` is what comes before ``k``.
+        `EXACT_UP_TO` sources it is the mean of ``Q(S ∪ k) − Q(S)`` over random orders, drawn by `seed`, where
+        ``S`` precedes ``k``.
 
         Examples
         --------
@@ -152,11 +152,11 @@ def domain_weights(mask_share: float, contributions: Vector) -> Vector:
 def smoothed_weights(
     before: Mapping[str, float], new: Mapping[str, float], momentum: float
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the weights ``momentum · before + (1 − momentum) · new``, and what to keep for the next round.
+    """Return the weights ``momentum · before + (1 − momentum) · new``, and those to keep for the next round.
 
-    `before` has the weights kept after the round before, by domain, empty in the first round; `new` has this
-    round's, of the domains that take part; `momentum` is in [0, 1). All weights sum to 1. A missing domain
-    keeps its share, the others divide the rest. A new one counts as if it had had its weight before.
+    `before` holds the weights kept after the previous round, by domain, empty in the first; `new` has this
+    round's, for the participants; `momentum` is in [0, 1). All weights sum to 1. A missing domain keeps its
+    share, and the others divide the rest. A new one counts as if it had had its weight before.
 
     Examples
     --------

@@ -5,13 +5,13 @@ With the sources' updates ``Δ_i`` and their mean ``Δ̄ = Σ_i α_i Δ_i``, the
 ``Δ̄ + κ ‖Δ̄‖ Γ / ‖Γ‖``, ``Γ = Σ_i γ_i Δ_i``, ``γ = argmin ⟨Γ, Δ̄⟩ + κ ‖Δ̄‖ ‖Γ‖`` over ``γ ≥ 0``, ``Σγ = 1``.
 
 By duality it is the ``d`` with ``‖d − Δ̄‖ ≤ κ ‖Δ̄‖`` whose least inner product with an update,
-``min_i ⟨Δ_i, d⟩``, is largest (Liu et al., "Conflict-Averse Gradient Descent", NeurIPS 2021). So the update
-that the mean serves worst is weighed up.
+``min_i ⟨Δ_i, d⟩``, is largest (Liu et al., "Conflict-Averse Gradient Descent", NeurIPS 2021). The update that
+the mean serves worst thus gains weight.
 
 References
 ----------
 Nguyen et al., "Federated Domain Generalization with Data-Free On-Server Matching Gradient", ICLR 2025,
-equations 15 to 17 (unverified: they are known from a summary and from what the authors' code computes).
+equations 15 to 17 (unverified: known from a summary and from the authors' code).
 """
 
 import numpy as np
@@ -20,11 +20,11 @@ from fda_flower.aggregation.joint import nonnegative_least_squares
 from fda_flower.aggregation.updates import Vector
 
 SMOOTHING = 1e-4
-"""Added to the squared norms of updates, as a share of their mean: it makes the minimum unique, and bounds
-the step where updates cancel out. The authors' code has the same number under its square roots."""
+"""Added to the squared norms of updates, relative to their mean: it makes the minimum unique, and bounds the
+step if updates cancel. The authors' code has the same number under its square roots."""
 
 MOST_STEPS, TOLERANCE = 1000, 1e-12
-"""Where the search for ``‖Γ‖`` ends: after so many steps, or if one changes it by less than this share."""
+"""End of the search for ``‖Γ‖``: largest number of steps, and smallest relative change."""
 
 
 def matching_weights(products: Vector, shares: Vector, kappa: float) -> Vector:
@@ -32,16 +32,16 @@ def matching_weights(products: Vector, shares: Vector, kappa: float) -> Vector:
 
     For a given ``s`` the minimum of ``⟨Γ, Δ̄⟩ + κ ‖Δ̄‖ (‖Γ‖²/s + s)/2`` is the point of smallest norm of a
     simplex, found by nonnegative least squares, and ``s = ‖Γ‖`` is best for this ``γ``. The sum is convex in
-    ``γ`` and ``s`` together, so taking turns ends at the minimum of both.
+    ``γ`` and ``s`` jointly, so alternating converges to the minimum of both.
 
     Parameters
     ----------
     products : Vector
         ``⟨Δ_i, Δ_j⟩``, shape ``(N, N)``, finite; see `inner_products_of`.
     shares : Vector
-        ``α``, shape ``(N,)``, of sum 1.
+        ``α``, shape ``(N,)``, with sum 1.
     kappa : float
-        ``κ ≥ 0``. At 0 the step is the mean whatever ``γ`` is, and ``α`` is returned.
+        ``κ ≥ 0``. At 0 the step is the mean for any ``γ``, and ``α`` is returned.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def matching_weights(products: Vector, shares: Vector, kappa: float) -> Vector:
 def matched_step(products: Vector, shares: Vector, kappa: float) -> tuple[Vector, Vector]:
     """Return the coefficients ``c`` of the step ``Σ_i c_i Δ_i``, and ``γ``; see `matching_weights`.
 
-    Updates that are all alike come to ``(1 + κ) Δ̄``.
+    If all updates are equal, the step is ``(1 + κ) Δ̄``.
 
     Examples
     --------

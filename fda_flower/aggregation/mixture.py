@@ -1,7 +1,7 @@
-"""Mixture: models weighed by what they predict on labelled samples that they were not trained on.
+"""Mixture: models weighed by their predictions for labelled samples that they were not trained on.
 
-Every model, or *member*, predicts each labelled sample from a view of the labels without that sample. These
-held-out outputs decide a temperature for each member, and the weights of the mixture.
+Every model, or *member*, predicts each labelled sample without training on it. These held-out outputs
+determine a temperature for each member, and the weights of the mixture.
 """
 
 import json
@@ -18,16 +18,16 @@ from fda_flower.aggregation.updates import Vector
 from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 
 PRIOR = "prior"
-"""The member that predicts the labels' frequencies; for a regression, their mean."""
+"""Member that predicts the labels' frequencies; for a regression, their mean."""
 
 TEMPERATURES = np.exp(np.linspace(math.log(0.3), math.log(30.0), 40))
-"""The temperatures to choose from."""
+"""Candidate temperatures."""
 
 DRAWS = ((1.0, 4000), (0.3, 4000))
-"""Concentrations of the Dirichlet distributions from which weights are drawn, and the draws of each."""
+"""Concentrations of the Dirichlet distributions that candidate weights are drawn from, and draws of each."""
 
 CHUNK = 1_000_000
-"""Likelihoods of single labels that are held at a time: 8 MB."""
+"""Largest number of single-label likelihoods in memory: 8 MB."""
 
 Outputs = NDArray[Any]
 """A model's outputs for ``n`` samples, shape ``(n, C)``: logits of ``C`` classes, or ``C`` real numbers."""
@@ -37,9 +37,9 @@ Outputs = NDArray[Any]
 class Mixture:
     """A fitted mixture of members.
 
-    `weights` has ``w`` of each member, which sum to 1, and `temperatures` ``T`` of each member with logits. A
-    `regression` has real numbers for outputs, not logits, and no temperatures. The members in `left_out` have
-    held-out outputs that are not finite.
+    `weights` has ``w`` of each member, with sum 1, and `temperatures` ``T`` of each member with logits. A
+    `regression` has real numbers as outputs and no temperatures. Members in `left_out` have non-finite
+    held-out outputs.
     """
 
     weights: dict[str, float]
@@ -48,15 +48,15 @@ class Mixture:
     left_out: tuple[str, ...] = ()
 
     def predict(self, views: Mapping[str, Sequence[Outputs]]) -> Vector:
-        """Return the mixture's probabilities, whose rows sum to 1, or numbers; shape ``(n, C)``.
+        """Return the mixture's probabilities, with rows that sum to 1, or numbers; shape ``(n, C)``.
 
         ``p(y|x) ∝ Σ_m w_m exp F_m(x)`` with ``F_m = (log softmax(v_0/T) + mean_v log softmax(v/T)) / 2``
         over the member's views ``v``; for a regression ``Σ_m w_m F_m(x)``, with the outputs themselves.
-        A member whose outputs for a sample are not finite does not count for this sample.
+        A member with non-finite outputs for a sample is ignored for this sample.
 
-        `views` has for each member the outputs of its models: the model of all labels, then the models of the
-        views without a fold, if there are any; for `PRIOR` see `prior_outputs`. A member without raises a
-        `ValueError`.
+        `views` holds the outputs of each member's models: the model of all labels, then the models of the
+        views without a fold, if any; for `PRIOR` see `prior_outputs`. Raises a `ValueError` if a member is
+        missing.
         """
         if missing := [name for name in self.weights if not views.get(name)]:
             raise ValueError(f"the member '{missing[0]}' has no outputs")
@@ -84,12 +84,12 @@ def fit_mixture(
 
     ``T_m`` minimises ``−Σ_i log softmax(z_mi/T)[y_i] + (log T)²/2`` over `TEMPERATURES`. The weights are
     their posterior mean over the draws of `DRAWS`, under the likelihood ``Π_i Σ_m w_m q_mi``; for a
-    regression under ``(mean_i (Σ_m w_m z_mi − y_i)²)^(−n/2)``. What cannot be fitted raises a `ValueError`.
+    regression under ``(mean_i (Σ_m w_m z_mi − y_i)²)^(−n/2)``. Raises a `ValueError` if this is impossible.
 
-    `held_out` has by member for each labelled sample the outputs of a model that was trained without it.
-    `labels` are classes, whole numbers of shape ``(n,)``, or for a regression real numbers, ``(n,)`` or
-    ``(n, C)``. With `folds`, the fold of each sample, shape ``(n,)``, the mixture has the member `PRIOR`,
-    which predicts a sample from the labels of the other folds.
+    `held_out` has by member, for each labelled sample, the outputs of a model trained without it. `labels`
+    are classes, integers of shape ``(n,)``, or for a regression real numbers, ``(n,)`` or ``(n, C)``. With
+    `folds`, the fold of each sample, shape ``(n,)``, the mixture includes the member `PRIOR`, which predicts
+    a sample from the labels of the other folds.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def _posterior_mean(w: Vector, log_likelihoods: Vector) -> Vector:
 
 @cache
 def _draws(members: int) -> Vector:
-    """Return weights to choose from, shape ``(draws, members)``; the same in every process."""
+    """Return candidate weights, shape ``(draws, members)``; the same in every process."""
     generator = np.random.Generator(np.random.PCG64(members))
     return np.concatenate([generator.dirichlet([a] * members, size) for a, size in DRAWS])
 
@@ -222,11 +222,11 @@ def _held_out_prior(y: NDArray[Any], folds: NDArray[Any], width: int, regression
 def stratified_folds(
     labels: NDArray[Any], folds: int, seed: int, groups: NDArray[Any] | None = None
 ) -> NDArray[np.int64]:
-    """Return the fold of each sample: in random order, sorted by class unless labels are real, dealt in turn.
+    """Return the fold of each sample: shuffle, sort by class unless labels are real, and deal in turn.
 
-    Labels that are neither classes nor finite real numbers raise a `ValueError`. `groups` has the group of
-    each sample, such as a patient, shape ``(n,)``. Groups are dealt whole, as samples of their most frequent
-    class, the largest of a class first. Default: each sample by itself.
+    Raise a `ValueError` if labels are neither classes nor finite real numbers. `groups` has the group of each
+    sample, such as a patient, shape ``(n,)``. Groups are dealt whole, as samples of their most frequent
+    class, the largest of a class first. Default: each sample alone.
 
     Examples
     --------
@@ -246,7 +246,7 @@ def stratified_folds(
 
 
 def _most_frequent(classes: NDArray[Any], of: NDArray[Any]) -> NDArray[Any]:
-    """Return the most frequent class of each group, the lowest of several; samples belong to groups `of`."""
+    """Return the most frequent class of each group in `of`, the lowest on a tie."""
     pairs, counts = np.unique(np.stack([of, classes], axis=1), axis=0, return_counts=True)
     pairs = pairs[np.lexsort((pairs[:, 1], -counts, pairs[:, 0]))]
     _, first = np.unique(pairs[:, 0], return_index=True)
@@ -254,22 +254,22 @@ def _most_frequent(classes: NDArray[Any], of: NDArray[Any]) -> NDArray[Any]:
 
 
 MEMBERS = ("sources", "target", "tuned", "head", "blend", PRIOR)
-"""The members that there are: the sources' model; the target's own; the sources' model fine-tuned; its last
-layer alone fine-tuned; FedDAF's blend of the sources' model and the target's own; the labels' frequencies."""
+"""All members: the sources' model; the target's own; the sources' model fine-tuned; only its last layer
+fine-tuned; FedDAF's blend of the sources' model and the target's own; the labels' frequencies."""
 
 MANY_LABELS = 500
-"""With so many labels the longer snapshot of the fine-tuned model is `LONG_IF_MANY`, else `LONG`."""
+"""Number of labels from which the longer snapshot of the fine-tuned model is `LONG_IF_MANY`, not `LONG`."""
 
 LONG, LONG_IF_MANY = 30, 10
 
 
 @dataclass(frozen=True)
 class MixturePlan:
-    """What a mixture consists of; a number or word that cannot work raises a `ConfigError`.
+    """The composition of a mixture; an invalid number or word raises a `ConfigError`.
 
     Each model is also trained without each of ``K`` `folds`. After each of `epochs` the fine-tuned model
-    becomes a member; empty stands for 1 and 30, with 500 labels or more 1 and 10. `members` are some of
-    `MEMBERS`. A prediction takes the models of all `views`, or only those of all labels (``"full"``).
+    becomes a member; empty means 1 and 30, with 500 labels or more 1 and 10. `members` are some of
+    `MEMBERS`. A prediction uses the models of all `views`, or only those of all labels (``"full"``).
     """
 
     folds: int = 4
@@ -292,7 +292,7 @@ class MixturePlan:
         check_choice("views", self.views, ("all", "full"))
 
     def check_labels(self, labels: int, groups: int | None = None) -> None:
-        """Raise a `ConfigError` if there are too few labels for the folds, or groups of them, if any."""
+        """Raise a `ConfigError` if there are too few labels, or groups if any, for the folds."""
         if labels < 2 * self.folds:
             raise ConfigError(
                 f"the target has {labels} labelled samples, but a mixture with {self.folds} folds needs "
@@ -322,7 +322,7 @@ class MixturePlan:
         return count + ("sources" in self.members)
 
     def epochs_of(self, labels: int, own_epochs: int, evaluations: int) -> int:
-        """Return the epochs of all labels that the target trains in a run; its own model has `own_epochs`.
+        """Return the epochs over all labels in a run; the target's own model has `own_epochs`.
 
         All labels and all but each of ``K`` folds make ``1 + K (K − 1)/K = K`` epochs.
         """
@@ -342,7 +342,7 @@ class MixturePlan:
 
 
 def _grow(numbers: object) -> bool:
-    """Whether these are whole numbers above 0, each larger than the one before."""
+    """Return whether these are positive integers in increasing order."""
     if not isinstance(numbers, tuple | list) or not all(isinstance(number, int) for number in numbers):
         return False
     return all(before < number for before, number in zip([0, *numbers], numbers, strict=False))

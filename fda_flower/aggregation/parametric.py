@@ -1,11 +1,11 @@
-"""FedPFT and MPFT: what a client tells of its features by class, and rows that the server makes of it.
+"""FedPFT and MPFT: clients' statistics of their features by class, and the server's rows from them.
 
 References
 ----------
 Beitollahi et al., "Parametric Feature Transfer: One-shot Federated Learning with Foundation Models",
 arXiv 2402.01862, and Flower's baseline ``fedpft``. Zhang et al., "Enhancing Federated Domain Adaptation with
-Multi-Domain Prototype-Based Federated Fine-Tuning", ICLR 2025 (unverified, as is FedPFT's text: the formulas
-are known from summaries and from what the authors' code computes).
+Multi-Domain Prototype-Based Federated Fine-Tuning", ICLR 2025 (unverified, like FedPFT's text: the formulas
+are known from summaries and from the authors' code).
 """
 
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.updates import Layers, Vector
 
 TOLERANCE = 1e-3
-"""How far from 1 the sum of a class's weights may be: they are sent as float32."""
+"""Tolerance on the sum of a class's weights, which travel as float32."""
 
 MOST_STEPS = 100
-"""Steps of k-means, and of expectation maximisation."""
+"""Steps of k-means and of expectation maximisation."""
 
 FLOOR = 1e-6
-"""The least variance, as a share of the rows' mean one, that a component of several may have."""
+"""Least variance of one of several components, as a share of the rows' mean variance."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,7 @@ class ClassMixtures:
     """Gaussian mixtures of ``K`` components, diagonal, for each of ``C`` classes in ``d`` features.
 
     ``counts`` has the number of samples of each class, ``(C,)``; ``weights`` ``(C, K)``, ``means`` and
-    ``variances`` ``(C, K, d)``. A class without samples has zeros, and a component that is not used has no
-    weight.
+    ``variances`` ``(C, K, d)``. A class without samples has zeros, and an unused component has weight 0.
     """
 
     counts: NDArray[np.int64]
@@ -49,7 +48,7 @@ class ClassMixtures:
 
     @classmethod
     def of(cls, features: Vector, labels: NDArray[Any], classes: int, components: int, seed: int) -> Self:
-        """Return the mixtures of samples; a class with fewer than ``K`` has one component for each.
+        """Return the mixtures of samples; a class with fewer than ``K`` samples has one component for each.
 
         Examples
         --------
@@ -69,7 +68,7 @@ class ClassMixtures:
 
     @classmethod
     def from_layers(cls, layers: Layers, examples: int) -> Self:
-        """Return the mixtures of sent arrays; a `ValueError` unless they can be those of so many samples."""
+        """Return the mixtures in received arrays; raise a `ValueError` unless they fit `examples`."""
         counts = layers["counts"]
         weights, means, variances = (
             np.asarray(layers[name], np.float64) for name in ("weights", "means", "variances")
@@ -83,7 +82,7 @@ class ClassMixtures:
         return cls(counts.astype(np.int64), weights, means, variances)
 
     def layers(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that are sent: the numbers as int64, all else as float32."""
+        """Return the arrays that travel: counts as int64, all else as float32."""
         others = {"weights": self.weights, "means": self.means, "variances": self.variances}
         return {"counts": self.counts, **{name: each.astype(np.float32) for name, each in others.items()}}
 
@@ -106,9 +105,9 @@ Fitted = tuple[Vector, Vector, Vector]
 
 
 def fit_mixture_of(rows: Vector, components: int, seed: int) -> Fitted:
-    """Return a diagonal mixture of rows, by expectation maximisation from `k_means`.
+    """Fit a diagonal mixture to rows, by expectation maximisation from `k_means`.
 
-    One component has the rows' mean and variance. Of several, none has a variance below `FLOOR`.
+    A single component has the rows' mean and variance. Of several, none has a variance below `FLOOR`.
 
     Examples
     --------
@@ -139,8 +138,8 @@ def fit_mixture_of(rows: Vector, components: int, seed: int) -> Fitted:
 def k_means(rows: Vector, clusters: int, seed: int) -> tuple[Vector, NDArray[np.int64]]:
     """Return the centres of clusters, ``(k, d)``, and the cluster of each row, ``(n,)``; none is empty.
 
-    The first centres are random rows, each far from those before it (k-means++). There are no more clusters
-    than different rows.
+    The first centres are random rows, each far from the previous ones (k-means++). There are at most as many
+    clusters as distinct rows.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     centres = rows[rng.integers(len(rows))][None]

@@ -1,6 +1,6 @@
 """The maths of personal methods (FedDAF, FedDWA, kNN-Per) and the penalties of domain generalisation.
 
-kNN-Per takes kernel and mixture from the authors' code, but mixes probabilities, where the code mixes logits
+kNN-Per uses the kernel and mixture of the authors' code, but mixes probabilities, where the code mixes logits
 by default. The paper's text writes a kernel of the distance (unverified).
 
 References
@@ -25,7 +25,7 @@ from fda_flower.aggregation.updates import BLOCK, Layers, Vector, blocks, inner_
 def gradient_similarity(source: Layers, target: Layers) -> float:
     """Return ``sim = cos(g^S, g^T)`` of two mean gradients (Algorithm 3, step 2), accumulated in float64.
 
-    It is 0 if a gradient is zero, and so has no direction, or is not finite.
+    It is 0 if a gradient is not finite, or is zero and thus has no direction.
 
     Examples
     --------
@@ -45,8 +45,8 @@ def gradient_similarity(source: Layers, target: Layers) -> float:
 def functional_distance(similarity: float, mu: float = 5.0) -> tuple[float, float]:
     """Return the angle ``θ`` of the gradients, and ``α``, its Gompertz normalisation (steps 3 and 4).
 
-    ``θ = arccos(sim)`` and ``α = 1 − exp(−exp(−μ(θ−1)))`` in [0, 1]. The larger ``μ`` is, the more sharply α
-    falls from 1 to 0 as θ passes 1; if it is negative, α rises.
+    ``θ = arccos(sim)`` and ``α = 1 − exp(−exp(−μ(θ−1)))`` in [0, 1]. The larger ``μ``, the more sharply α
+    falls from 1 to 0 as θ passes 1; for negative ``μ``, α rises.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def blend(source: Layers, target: Layers, alpha: float, buffers: Collection[str]
 
 
 NO_DISTANCE = 1e-12
-"""A squared distance of up to this share of the model's squared norm counts as zero."""
+"""Share of the model's squared norm up to which a squared distance counts as zero."""
 
 
 def guidance_distances(guidances: Sequence[Layers], models: Sequence[Layers]) -> tuple[Vector, Vector]:
@@ -112,7 +112,7 @@ def distance_weights(squared: Vector, norms: Vector, top: int) -> Vector:
     """Return ``p_ij = d_ij⁻² / Σ_k d_ik⁻²``, with only the `top` largest of each row, rescaled to sum to 1.
 
     A client's own weight counts among the `top`. Clients at distance zero from ``g_i`` share row ``i``
-    equally. The distances and norms are of `guidance_distances`.
+    equally. Distances and norms come from `guidance_distances`.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def personal_model(models: Sequence[Layers], weights: Vector) -> dict[str, NDArr
 Mix = Literal["probabilities", "logits"]
 
 GRID = np.arange(101) / 100
-"""The values of ``λ`` to choose from."""
+"""Candidate values of ``λ``."""
 
 
 def neighbour_probabilities(
@@ -188,10 +188,10 @@ def mixed_scores(
 def choose_weight(
     logits: NDArray[Any], neighbours: Vector, labels: NDArray[Any], mix: Mix = "probabilities"
 ) -> float:
-    """Return the ``λ`` of `GRID` that predicts most labels; of several the likeliest, then the smallest.
+    """Return the ``λ`` of `GRID` with the highest accuracy; on a tie the likeliest, then the smallest.
 
-    `logits` and `neighbours` are as in `mixed_scores`, of labelled samples, the neighbours among the *other*
-    samples. With logits the likelihood uses the softmax of the scores.
+    `logits` and `neighbours` are as in `mixed_scores`, for labelled samples, with neighbours among the
+    *other* samples. With logits the likelihood uses the softmax of the scores.
     """
     found = [mixed_scores(logits, neighbours, weight, mix) for weight in GRID.tolist()]
     rows = np.arange(len(labels))
@@ -207,7 +207,7 @@ def best_weight(
 ) -> tuple[float, float]:
     """Return the smallest ``λ`` of `GRID` with the highest accuracy on these labels, and this accuracy.
 
-    On the labels of the test set this is an oracle, not a result.
+    On the labels of the test set this is an oracle, not a valid result.
     """
     found = (mixed_scores(logits, neighbours, weight, mix) for weight in GRID.tolist())
     right = [int((scores.argmax(axis=1) == labels).sum()) for scores in found]
@@ -218,11 +218,11 @@ Numbers = Sequence[float] | Vector
 
 
 def vrex_weights(losses: Numbers, strength: float, clip: bool = False) -> Vector:
-    """Return ``ω_i = (1 + 2λ(L_i − L̄))/N``, the gradient's weights in V-REx (Krueger et al., ICML 2021).
+    """Return ``ω_i = (1 + 2λ(L_i − L̄))/N``, the weights in V-REx's gradient (Krueger et al., ICML 2021).
 
     They are the derivatives of ``mean_i L_i + λ/N Σ_i (L_i − L̄)²`` by the losses, and sum to 1. A source
-    with a small loss may have a negative one; `clip` takes 0 for it and divides the others by their sum.
-    Equal losses give exactly ``1/N``.
+    with a small loss may have a negative one; `clip` replaces it by 0 and normalises the others. Equal losses
+    give exactly ``1/N``.
 
     Examples
     --------
@@ -242,7 +242,7 @@ def vrex_weights(losses: Numbers, strength: float, clip: bool = False) -> Vector
 def groupdro_weights(q: Numbers, losses: Numbers, step_size: float) -> Vector:
     """Return ``q_i exp(η_q L_i) / Σ_j q_j exp(η_q L_j)`` (GroupDRO, Sagawa et al., ICLR 2020, Algorithm 1).
 
-    The weights before, `q`, need not sum to 1. Equal ``q`` and equal losses, or ``η_q`` of 0, give exactly
+    The previous weights, `q`, need not sum to 1. Equal ``q`` and equal losses, or ``η_q`` of 0, give exactly
     ``1/N``.
 
     Examples

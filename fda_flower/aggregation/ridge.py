@@ -1,16 +1,16 @@
 """A linear head in closed form: ridge regressions between the sources' solution and the target's own.
 
 Each sample is a row ``x`` of ``d`` numbers, the last of which is 1. A source sends sums over its rows, from
-which the server has the sources' solution ``W_S = (Σ G_i + I)⁻¹ Σ M_i``. The target, with ``n`` labelled rows
-``X``, starts from there on two paths (see `fit_ridge`): *shrunk*, ``a W_S`` and as much of its own as a
-strength ``λ`` lets it have, with ``a`` fitted; and *pooled*, the ridge regression of all rows in which the
-sources' weigh ``c``. Each head on a path is judged by its exact leave-one-out error, without refitting it:
+which the server solves for the sources' solution ``W_S = (Σ G_i + I)⁻¹ Σ M_i``. The target, with ``n``
+labelled rows ``X``, starts there on two paths (see `fit_ridge`): *shrunk*, ``a W_S`` plus its own ridge
+regression of strength ``λ`` on the rest, with ``a`` fitted; and *pooled*, the ridge regression of all rows,
+with weight ``c`` on the sources'. Each head on a path has an exact leave-one-out error, without refitting:
 
 ``E(Z) = U D Uᵀ Z / diag(U D Uᵀ)``, where ``D = diag(λ/(s+λ))`` and ``K = U diag(s) Uᵀ``,
 
-with the kernel ``K`` of the path, ``X Xᵀ`` or ``X (Σ G_i + I)⁻¹ Xᵀ``. The heads are not chosen but averaged,
-each with the weight ``ε^(−n/2)``, the likelihood of ``n`` normal errors of unknown variance: with few labels
-a choice is often wrong. All heads are linear, so that the average is one head.
+with the kernel ``K`` of the path, ``X Xᵀ`` or ``X (Σ G_i + I)⁻¹ Xᵀ``. The heads are averaged instead of
+chosen, each with the weight ``ε^(−n/2)``, the likelihood of ``n`` normal errors of unknown variance, because
+with few labels a choice is often wrong. All heads are linear, so the average is one head.
 
 References
 ----------
@@ -36,8 +36,8 @@ from fda_flower.aggregation.updates import Layers
 Array = NDArray[np.float64]
 
 Paths = Literal["both", "shrunk", "target", "sources", "pooled"]
-"""Which heads are averaged: those of both paths, or of *shrunk* alone; with ``a = 0``, which is the target
-alone; ``W_S`` alone; or ``c = 1`` alone, all rows pooled."""
+"""Heads to average: those of both paths, or of *shrunk* alone; only ``a = 0``, the target alone; only
+``W_S``; or only ``c = 1``, all rows pooled."""
 PATHS: tuple[Paths, ...] = get_args(Paths)
 
 STRENGTHS = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -47,7 +47,7 @@ SOURCE_WEIGHTS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """``c`` of the heads on the path *pooled*."""
 
 Which = tuple[str, float]
-"""A head: its path, and ``λ`` of *shrunk* or ``c`` of *pooled*."""
+"""A head: its path, and ``λ`` for *shrunk* or ``c`` for *pooled*."""
 
 HEADS: Mapping[Paths, tuple[Which, ...]] = {
     "both": (*(("shrunk", x) for x in STRENGTHS), *(("pooled", c) for c in SOURCE_WEIGHTS)),
@@ -56,41 +56,41 @@ HEADS: Mapping[Paths, tuple[Which, ...]] = {
     "sources": (("sources", 0.0),),
     "pooled": (("pooled", 1.0),),
 }
-"""The heads that are averaged."""
+"""All heads."""
 
 
 def paths_of(paths: Paths) -> frozenset[str]:
-    """Return the names of the paths on which there are heads."""
+    """Return the names of the paths with heads."""
     return frozenset(path for path, _ in HEADS[paths])
 
 
 LEAST_LABELS = 2
-"""Labelled rows that leaving one out needs."""
+"""Smallest number of labelled rows for leave-one-out."""
 
 TEMPERATURES = np.geomspace(0.5, 60, 40)
 USUAL_TEMPERATURE = 8.0
-"""The values of ``σ`` that are tried, and the one that few labels keep near."""
+"""Candidate values of ``σ``, and the value that few labels stay close to."""
 
 RIDGES_OF_NOISE = (1 / 16, 1 / 4, 1.0)
 """``ρ`` of noisy sums, over the largest eigenvalue of their noise; see `Sums.solution`."""
 
 FARTHEST = 8.0
-"""Deviations that no number of the noise is away from 0, but for a chance of 1e-15."""
+"""Number of standard deviations that bounds all numbers of the noise, except with probability 1e-15."""
 
 BLOCK = 48
-"""Columns of a triangular factor that are found, or unknowns that are solved for, at a time."""
+"""Block size in factorising and solving."""
 
 
 def to_rows(features: NDArray[np.floating], power: float = 1.0) -> Array:
-    """Return the row of each sample: its features, of unit length, and a 1; shape ``(n, features + 1)``.
+    """Return the row of each sample: its features at unit length, and a 1; shape ``(n, features + 1)``.
 
     Parameters
     ----------
     features : array
-        Shape ``(n, features)``. Features that are all 0 stay so.
+        Shape ``(n, features)``. Features that are all 0 stay 0.
     power : float
-        Features that are never negative, as after ReLU, are to be given a `power` of 0.5, their square root;
-        all sites must give the same.
+        Use 0.5, the square root, for features that are never negative, as after ReLU; all sites must use the
+        same.
 
     Examples
     --------
@@ -101,13 +101,13 @@ def to_rows(features: NDArray[np.floating], power: float = 1.0) -> Array:
     x = np.asarray(features, np.float64)
     x = np.sign(x) * np.abs(x) ** power
     largest = np.abs(x).max(axis=1, keepdims=True, initial=0.0)
-    x = x / np.where(largest > 0, largest, 1.0)  # so that squares neither overflow nor vanish
+    x = x / np.where(largest > 0, largest, 1.0)  # avoids overflow and underflow of squares
     norms = np.linalg.norm(x, axis=1, keepdims=True)
     return np.hstack([x / np.where(norms > 0, norms, 1.0), np.ones((len(x), 1))])
 
 
 def to_targets(labels: NDArray[np.integer], classes: int) -> Array:
-    """Return ``Y``: 1 for a row's class and 0 for the others, less ``1/classes``; shape ``(n, classes)``."""
+    """Return ``Y``: 1 for a row's class and 0 for the others, minus ``1/classes``; shape ``(n, classes)``."""
     return np.asarray(np.eye(classes)[labels] - 1 / classes)
 
 
@@ -124,7 +124,7 @@ def patient_weights(groups: NDArray[Any]) -> Array:
 
 
 def within_unit(rows: NDArray[np.floating]) -> Array:
-    """Return rows whose features have a norm of 1 at most: longer ones are scaled down; shape ``(n, d)``."""
+    """Scale rows down whose features have a norm above 1; shape ``(n, d)``."""
     x = np.array(rows, np.float64)
     features = x[:, :-1]
     features /= np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1)
@@ -133,7 +133,7 @@ def within_unit(rows: NDArray[np.floating]) -> Array:
 
 
 def change_of_patient(classes: int) -> float:
-    """Return ``Δ``, by which one patient more changes the sums `Sums.noisy` adds noise to, at most.
+    """Return ``Δ``, the most that one more patient changes the sums to which `Sums.noisy` adds noise.
 
     With ``x = (φ, 1)`` and ``‖φ‖ ≤ 1``, ``‖xxᵀ‖² ≤ 4``, of which 1 is the change of ``n``, which gets no
     noise; and ``‖xyᵀ‖² ≤ 2 ‖y‖² = 2 (1 − 1/C)``. A patient with ``k`` rows changes the sums by their mean,
@@ -149,7 +149,7 @@ def change_of_patient(classes: int) -> float:
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the rows of a site, or of several: they are added, and a site's own can be taken off again.
+    """Sums over the rows of one or more sites. Sums add up, and a site's own can be subtracted again.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class Sums:
     squares : array
         The sum of the squares of each column of ``Y``, shape ``(C,)``.
     deviation : float
-        Of the noise in the sums; see `noisy`.
+        Standard deviation of the noise in the sums; see `noisy`.
 
     Examples
     --------
@@ -183,9 +183,9 @@ class Sums:
 
     @classmethod
     def of_patients(cls, rows: NDArray[np.floating], targets: Array, groups: NDArray[Any] | None) -> "Sums":
-        """Return sums which one patient changes by `change_of_patient` at most; ``n`` counts patients.
+        """Return sums that one patient changes by at most `change_of_patient`; ``n`` counts patients.
 
-        `groups` are the patient of each row, shape ``(n,)``; default: each row is another one.
+        `groups` has the patient of each row, shape ``(n,)``; default: every row is a different patient.
         """
         weights = np.ones(len(rows)) if groups is None else patient_weights(groups)
         scales = np.sqrt(weights)[:, None]
@@ -196,17 +196,16 @@ class Sums:
     def noisy(self, normal: Array, deviation: float) -> "Sums":
         """Return the sums of classes with noise on all but ``n``.
 
-        The noise is the same in all directions of the space in which the norm of ``G`` is Frobenius', so that
-        an entry off the diagonal, which is there twice, has the deviation over √2. Rows of ``M`` are shifted
-        to a sum of 0, as those of ``Y`` have, and `squares` follow from the noisy numbers of each class:
-        neither looks at the data again.
+        The noise is isotropic in the Frobenius norm of ``G``, so an off-diagonal entry, which occurs twice,
+        has the deviation over √2. Rows of ``M`` are shifted to sum 0, as those of ``Y`` do, and `squares`
+        follow from the noisy number of each class: neither looks at the data again.
 
         Parameters
         ----------
         normal : array
-            Standard normal numbers, as many as `gram` and `products` have.
+            Standard normal numbers, as many as in `gram` and `products`.
         deviation : float
-            What they are multiplied with.
+            Their factor.
         """
         width, classes = self.products.shape
         of_gram, of_products = np.split(deviation * normal, [len(self.gram)])
@@ -226,7 +225,7 @@ class Sums:
 
     @classmethod
     def total(cls, sums: Iterable["Sums"], width: int, outputs: int) -> "Sums":
-        """Return the sums over all rows, adding one site after another; their order decides the last bits."""
+        """Return the sums over all rows, adding site after site; the order affects the last bits."""
         total = cls.zero(width, outputs)
         for each in sums:
             total += each
@@ -253,35 +252,35 @@ class Sums:
 
     @property
     def vector(self) -> Array:
-        """All numbers, one after another."""
+        """All numbers as one vector."""
         return np.concatenate([self.gram, self.products.ravel(), self.squares])
 
     @classmethod
     def from_vector(cls, vector: Array, width: int, outputs: int) -> "Sums":
-        """Return the sums with these numbers, as of `vector`."""
+        """Return the sums from a `vector`."""
         gram, products, squares = np.split(vector, np.cumsum([width * (width + 1) // 2, width * outputs]))
         return cls(gram, products.reshape(width, outputs), squares)
 
     def to_arrays(self, dtype: type[np.floating] = np.float32) -> dict[str, NDArray[Any]]:
-        """Return the sums by name, as they travel in float32."""
+        """Return the sums by name, in float32 as they travel."""
         arrays = {"gram": self.gram, "products": self.products, "squares": self.squares}
         noise = {"deviation": np.array(self.deviation)} if self.deviation else {}
         return {name: array.astype(dtype) for name, array in {**arrays, **noise}.items()}
 
     def rounded(self) -> "Sums":
-        """Return the sums as they arrive: in float32's precision."""
+        """Return the sums as received: rounded to float32."""
         found = (self.gram, self.products, self.squares)
         gram, products, squares = (array.astype(np.float32).astype(np.float64) for array in found)
         return replace(self, gram=gram, products=products, squares=squares)
 
     @classmethod
     def from_arrays(cls, arrays: Layers, width: int, outputs: int) -> "Sums":
-        """Return the sums that somebody has sent; a `ValueError` says why no rows can have them.
+        """Return the sums that someone sent; raise a `ValueError` with the reason if no rows can have them.
 
         Parameters
         ----------
         arrays : Layers
-            As of `to_arrays`.
+            As from `to_arrays`.
         width, outputs : int
             ``d`` and ``C``.
         """
@@ -303,7 +302,7 @@ class Sums:
         return sums
 
     def _check(self, width: int) -> None:
-        """Raise a `ValueError` if an inner product is larger than the sizes of its factors allow."""
+        """Raise a `ValueError` if an inner product exceeds the product of its factors' norms."""
         diagonal, noise = self.gram[_diagonal(width)], FARTHEST * self.deviation
         allowed = 1.001 * diagonal.max() + noise
         if not (self.rows > 0 and self.rows == round(self.rows)):
@@ -326,15 +325,15 @@ class Sums:
         return mean, np.sqrt(np.where(variance > rounding, variance, 1.0))
 
     def scaled(self, mean: Array, deviation: Array) -> "Sums":
-        """Return the sums with ``(Y - mean) / deviation`` in place of ``Y``; `squares` stay."""
+        """Return the sums with ``(Y - mean) / deviation`` in place of ``Y``; `squares` are unchanged."""
         ones = self.gram[_last_column(len(self.products))]
         return replace(self, products=(self.products - np.outer(ones, mean)) / deviation)
 
     def start(self, gram: bool, scaled: bool) -> dict[str, Array]:
-        """Return what a target starts from, by name, if these are the sums of its sources.
+        """Return the arrays from which a target starts, by name, if these are its sources' sums.
 
-        These are ``solution``; with `gram` that for the path *pooled*; and with `scaled` the ``mean`` and
-        ``deviation`` by which its labels are scaled.
+        These are ``solution``; with `gram` the matrix for the path *pooled*; and with `scaled` the ``mean``
+        and ``deviation`` that scale the labels.
         """
         mean, deviation = self.scale
         found = {"gram": self.gram} if gram else {}
@@ -351,7 +350,7 @@ class Sums:
         return np.asarray(head)
 
     def check_definite(self, sites: int) -> None:
-        """Raise a `ValueError` if `sites` such sums could together be of no rows."""
+        """Raise a `ValueError` unless `sites` such sums together can be of any rows."""
         factorised(2 * sites * self.whole)
 
     @cached_property
@@ -362,11 +361,11 @@ class Sums:
         return factor
 
     def solution(self) -> Array:
-        """Return ``(G + I)⁻¹ M``, shape ``(d, C)``; a `ValueError` says that ``G`` is not of any rows.
+        """Return ``(G + I)⁻¹ M``, shape ``(d, C)``; raise a `ValueError` if no rows have this ``G``.
 
-        Noisy sums have three solutions, shape ``(3, d, C)``, since nobody knows how much of ``G`` is noise:
-        eigenvalues of ``G`` below ``ρ`` are raised to ``ρ``, and the ridge is ``ρ`` in place of 1. The
-        largest is the noise's own largest eigenvalue, ``√2 s √d`` (Wigner's semicircle), below which no
+        Noisy sums have three solutions, shape ``(3, d, C)``, since the share of noise in ``G`` is unknown:
+        eigenvalues of ``G`` below ``ρ`` are raised to ``ρ``, and the ridge is ``ρ`` instead of 1. The largest
+        ``ρ`` is the noise's own largest eigenvalue, ``√2 s √d`` (Wigner's semicircle), below which no
         eigenvalue stands out; the others are `RIDGES_OF_NOISE` of it, and none is below 1.
         """
         if self.deviation:
@@ -396,7 +395,7 @@ def _packed(whole: Array) -> Array:
 
 
 def _diagonal(width: int) -> NDArray[np.intp]:
-    """Return the places of the diagonal in the upper triangle."""
+    """Return the indices of the diagonal in the upper triangle."""
     i = np.arange(width)
     return i * width - i * (i - 1) // 2
 
@@ -417,10 +416,10 @@ def unpack(gram: NDArray[np.floating]) -> Array:
 
 
 def factorised(gram: Array) -> Array:
-    """Return the lower triangular ``L`` with ``L Lᵀ = G + I``; a `ValueError` says that there is none.
+    """Return the lower triangular ``L`` with ``L Lᵀ = G + I``; raise a `ValueError` if there is none.
 
-    It is found a block of columns after another, since NumPy's own `cholesky` takes longer. A block on the
-    diagonal is inverted: no singular value of `L` is less than 1, so that this loses no precision.
+    Computed by blocks of columns, which is faster than NumPy's `cholesky`. Inverting the diagonal blocks
+    loses no precision, because no singular value of `L` is below 1.
     """
     factor = np.zeros(gram.shape)
     for start in range(0, len(gram), BLOCK):
@@ -456,13 +455,13 @@ class Head:
     Attributes
     ----------
     path, strength : str, float
-        Which one it is; see `HEADS`.
+        Its key in `HEADS`.
     shares : array
         ``a`` of each head that it starts from.
     weights : array
         Shape ``(d, C)``.
     residuals : array
-        ``Y`` less what the head predicts of each row when it has not seen it, shape ``(n, C)``.
+        Leave-one-out residuals of ``Y``, shape ``(n, C)``.
     """
 
     path: str
@@ -474,14 +473,14 @@ class Head:
 
 @dataclass(frozen=True)
 class RidgeFit:
-    """What a target has fitted.
+    """A target's fitted heads with their weights.
 
     Attributes
     ----------
     heads : tuple of Head
-        Those that are averaged.
+        The heads to average.
     weights : array
-        The weight of each, in the same order; their sum is 1.
+        The weight of each head, in the same order, with sum 1.
     targets : array
         ``Y``, shape ``(n, C)``.
     """
@@ -497,12 +496,12 @@ class RidgeFit:
 
     @property
     def held_out(self) -> Array:
-        """The average of what the heads predict of rows that they have not seen, shape ``(n, C)``."""
+        """The average of the heads' leave-one-out predictions, shape ``(n, C)``."""
         return self.targets - _mean(self.weights, [head.residuals for head in self.heads])
 
     @property
     def shares(self) -> Array:
-        """``a`` of each head that *shrunk* starts from, the weighted mean; empty without such heads."""
+        """``a`` of each head that *shrunk* starts from, a weighted mean; empty without such heads."""
         found = self._of("shrunk")
         return np.average([h.shares for _, h in found], 0, _weights(found)) if found else np.zeros(0)
 
@@ -519,7 +518,7 @@ class RidgeFit:
 
 
 def _weights(found: Sequence[tuple[float, Head]]) -> Array:
-    """Return the weights of heads; equal ones where all have vanished."""
+    """Return the weights of heads, equal ones if all have vanished."""
     weights = np.array([weight for weight, _ in found])
     return weights if weights.sum() > 0 else np.ones(len(found))
 
@@ -543,11 +542,11 @@ def fit_ridge(
     rows, targets : array
         The target's labelled rows ``X``, shape ``(n, d)``, and their ``Y``, shape ``(n, C)``.
     solution : array
-        ``W_S``, shape ``(d, C)``; or several, shape ``(k, d, C)``, with heads from each of them.
+        ``W_S``, shape ``(d, C)``; or several, shape ``(k, d, C)``, with heads from each.
     gram : array, optional
-        ``Σ G_i`` of the sources, shape ``(d, d)``; needed for the path *pooled*.
+        ``Σ G_i`` of the sources, shape ``(d, d)``; required for the path *pooled*.
     others : sequence of array
-        Solutions of single sources, of the same shape: with them *shrunk* has a share of each, ``a ≥ 0`` and
+        Solutions of single sources, of the same shape. With them, *shrunk* has a share of each, ``a ≥ 0`` and
         ``Σ a ≤ 1``.
     paths : str
         One of `PATHS`.
@@ -555,7 +554,7 @@ def fit_ridge(
     Raises
     ------
     ValueError
-        If there are too few rows to leave one out, or `gram` is not positive definite.
+        If there are too few rows for leave-one-out, or `gram` is not positive definite.
 
     Examples
     --------
@@ -610,7 +609,7 @@ class Path:
         self.values = np.maximum(values, 0.0)
 
     def left_out(self, strength: float, values: Array) -> Array:
-        """Return ``E_λ(Z)``, what is left of ``Z`` in each row when it is left out; shape of `values`."""
+        """Return ``E_λ(Z)``, the leave-one-out residuals of ``Z``; same shape as `values`."""
         kept = strength / (self.values + strength)
         whole = self.vectors @ (kept[:, None] * (self.vectors.T @ values))
         return np.asarray(whole / (self.vectors**2 @ kept)[:, None])
@@ -644,7 +643,7 @@ def _combined(shares: Array, arrays: Sequence[Array], like: Array) -> Array:
 def fit_shares(own: Array, each: Sequence[Array]) -> Array:
     """Return ``argmin ‖own − Σ_k a_k each_k‖`` with ``a ≥ 0`` and ``Σ a ≤ 1``, shape ``(len(each),)``.
 
-    Among equally good ones it is the one of smallest norm, up to rounding.
+    Among equally good solutions it is the one of smallest norm, up to rounding.
 
     Examples
     --------

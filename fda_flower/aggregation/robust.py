@@ -1,4 +1,4 @@
-"""Means of the sources' updates: the weighted mean, and two that few bad sources cannot move far."""
+"""Means of the sources' updates: the weighted mean, and two that a few bad sources cannot move far."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fda_flower.aggregation.updates import BLOCK, Layers, Update, Vector, blocks
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean with the sources' weights, ``θ + Σ_i w_i Δ_i``: one bad source moves it as far as it likes."""
+    """The mean with the sources' weights, ``θ + Σ_i w_i Δ_i``, which one bad source can move arbitrarily."""
 
     def __call__(self, model: Layers, sources: Sequence[Update], weights: Vector) -> dict[str, NDArray[Any]]:
         """Return the new model; see `mean_update`."""
@@ -23,12 +23,11 @@ class Mean:
 
 
 class CoordinateWise(ABC):
-    """``θ + c``, where each number of ``c`` is a centre of the sources' numbers at its place.
+    """``θ + c``, where each coordinate of ``c`` is a centre of the sources' values.
 
-    Parameters of the model get the centre of the updates, floating-point buffers that of the values, in
-    float64; of integer buffers it is the lower median, in their type. The sources' order and weights have no
-    say, so that no source gains by claiming more examples. An array that no source has changed keeps its
-    bits.
+    Parameters of the model get the centre of the updates, floating-point buffers the centre of the values, in
+    float64; integer buffers get the lower median, in their type. The sources' order and weights have no
+    effect, so no source gains by claiming more examples. An array that no source has changed keeps its bits.
     """
 
     @abstractmethod
@@ -36,7 +35,7 @@ class CoordinateWise(ABC):
         """Return the centre of each column of the sources' numbers, shape ``(sources, numbers)``."""
 
     def __call__(self, model: Layers, sources: Sequence[Update], weights: Vector) -> dict[str, NDArray[Any]]:
-        """Return the new model, of one source or more."""
+        """Return the new model, from at least one source."""
         new: dict[str, NDArray[Any]] = {}
         for name, array in model.items():
             is_parameter = name in sources[0].parameters
@@ -60,14 +59,14 @@ class CoordinateWise(ABC):
             block = stack[:, : s.stop - s.start]
             for row, array in zip(block, flat, strict=True):
                 row[:] = array[s]
-            block += 0.0  # makes -0 to 0, which compare as equal
+            block += 0.0  # turns -0 into 0, which compares as equal
             flat_out[s] = flat_base[s] + self.centre(block)
         return out
 
 
 @dataclass(frozen=True)
 class Median(CoordinateWise):
-    """The coordinate-wise median (Yin et al., ICML 2018); of an even number, the mean of the middle two.
+    """The coordinate-wise median (Yin et al., ICML 2018); for an even number, the mean of the middle two.
 
     Examples
     --------
@@ -84,9 +83,8 @@ class Median(CoordinateWise):
 class TrimmedMean(CoordinateWise):
     """The coordinate-wise mean without the largest and smallest numbers (Yin et al., ICML 2018).
 
-    At each end the `share` of the sources, between 0 and 0.5 and rounded up, is cut, so that the mean
-    tolerates up to this share of bad sources. One source always remains of an odd number, and two of an even
-    number.
+    At each end the `share` of the sources, between 0 and 0.5 and rounded up, is cut, so the mean tolerates up
+    to this share of bad sources. At least one of an odd number of sources remains, and two of an even number.
 
     Examples
     --------
@@ -108,7 +106,7 @@ class TrimmedMean(CoordinateWise):
         >>> [TrimmedMean(0.2).cut(n) for n in (1, 2, 3, 5, 9)]
         [0, 0, 1, 1, 2]
         """
-        # The share in decimals as it is written: 0.1 of 30 sources are 3, in binary more.
+        # Use the decimal share: 0.1 of 30 sources is 3, but more in binary.
         wanted = -(-Fraction(str(self.share)) * sources // 1)
         return min(int(wanted), (sources - 1) // 2)
 
@@ -119,4 +117,4 @@ class TrimmedMean(CoordinateWise):
 
 
 SourceMean = Mean | Median | TrimmedMean
-"""What averages the updates of sources."""
+"""Averages of the sources' updates."""

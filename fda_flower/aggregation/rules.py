@@ -22,10 +22,10 @@ from fda_flower.aggregation.updates import Geometry, Layers, Update, Vector, cos
 
 @dataclass(frozen=True)
 class Coefficients:
-    """A rule's decision for one round, for `N` sources and `L` layers.
+    """A rule's coefficients for one round, for `N` sources and `L` layers.
 
-    `target` is ``c_T``, the same for every layer, and `sources` ``c_i`` of each layer, shape ``(N, L)``. The
-    sources' buffers have the weights `buffers`, shape ``(N,)``, and the target's the rest of 1.
+    `target` is ``c_T``, the same for every layer, and `sources` ``c_i`` of each layer, shape ``(N, L)``.
+    `buffers` has the weights of the sources' buffers, shape ``(N,)``; the target's has the rest of 1.
     """
 
     target: float
@@ -40,7 +40,7 @@ class FedDA:
     Parameters
     ----------
     updates : {"raw", "aligned"}
-        ``"raw"`` combines the sources' updates as they are, as the authors' code does; ``"aligned"``
+        ``"raw"`` combines the sources' updates unchanged, as the authors' code does; ``"aligned"``
         rescales each to the target's steps and learning rate, ``Δ_i · (K_T η_T)/(K_i η_i)``.
     """
 
@@ -195,7 +195,7 @@ def mean_update(model: Layers, clients: Sequence[Update], weights: Vector) -> di
 
 
 Kept = tuple[Layers, ...]
-"""What an average needs of the models so far, the newest last."""
+"""The models that an average remembers, the newest last."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class MovingAverage:
             raise ValueError(f"factor is {self.factor}, it must be between 0 and 1, such as 0.9")
 
     def add(self, kept: Kept, model: Layers) -> Kept:
-        """Return what to keep after a further model: the average."""
+        """Return the updated memory after a further model: the average."""
         return (mean_of_models((*kept, model), (self.factor, 1 - self.factor)) if kept else model,)
 
     def average(self, kept: Kept) -> Layers:
@@ -219,7 +219,7 @@ class MovingAverage:
 
 @dataclass(frozen=True)
 class TailAverage:
-    """The mean of the last `length` models, at least 1; of fewer at the beginning."""
+    """The mean of the last `length` models, at least 1; of fewer at first."""
 
     length: int
 
@@ -228,7 +228,7 @@ class TailAverage:
             raise ValueError(f"length is {self.length}, it must be at least 1")
 
     def add(self, kept: Kept, model: Layers) -> Kept:
-        """Return what to keep after a further model: the last models."""
+        """Return the updated memory after a further model: the last models."""
         return (*kept, model)[-self.length :]
 
     def average(self, kept: Kept) -> Layers:

@@ -1,4 +1,4 @@
-"""Updates of clients, as layers and as vectors: float32 in, float64 accumulation, a block at a time.
+"""Updates of clients, as layers and as vectors: float32 input, float64 accumulation, block by block.
 
 No function here makes a float64 copy of a model or stacks the models of several clients: the only temporaries
 are two blocks of `BLOCK` elements.
@@ -19,10 +19,10 @@ Vector = NDArray[np.float64]
 
 BLOCK = 8192
 """Elements in a block: few enough to fit the first-level cache, and for BLAS not to split an inner product
-over threads, so that a sum has the same bits with any number of threads."""
+over threads, so that sums are equal bit for bit with any number of threads."""
 
 FLAGS = 16 * BLOCK
-"""Elements that are checked at a time; the flags of so many take as much memory as two blocks."""
+"""Elements to check at a time; their flags take as much memory as two blocks."""
 
 
 def blocks(size: int) -> Iterator[slice]:
@@ -89,9 +89,9 @@ _BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def find_buffers(model: Layers) -> frozenset[str]:
-    """Return the names of the arrays that are not directions in parameter space.
+    """Return the names of arrays that are not parameters.
 
-    These are BatchNorm's running statistics, by their PyTorch names, and every array that holds no floats.
+    These are BatchNorm's running statistics, by their PyTorch names, and all arrays of a non-float type.
 
     Examples
     --------
@@ -108,11 +108,11 @@ def find_buffers(model: Layers) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Update:
-    """One client's local training in one round; what it did not report is 0.
+    """One client's local training in one round; unreported values are 0.
 
     `parameters` are ``Δ = θ_client − θ`` by layer, in the type of the model, and `buffers` the client's
-    buffers after training (values, not differences). `examples` are ``n``, those trained on, `steps` ``K``,
-    those of the optimizer, `learning_rate` is ``η``, and `batch_size` the samples in a full batch.
+    buffers after training (values, not differences). `examples` is ``n``, the number trained on, `steps`
+    ``K``, of the optimizer, `learning_rate` is ``η``, and `batch_size` the samples in a full batch.
     """
 
     parameters: Layers
@@ -124,7 +124,7 @@ class Update:
 
     @property
     def scale(self) -> float:
-        """``K η``: the update divided by it is the client's gradient estimate, up to its sign."""
+        """``K η``: dividing the update by it estimates the client's gradient, up to sign."""
         return self.steps * self.learning_rate
 
     @property
@@ -173,7 +173,7 @@ class Update:
 
 
 SourceWeights = Literal["examples", "uniform"]
-"""Weights among clients: by their numbers of examples, or all the same."""
+"""Weights among clients: by number of examples, or uniform."""
 
 
 def source_weights(sources: Sequence[Update], weights: SourceWeights = "examples") -> Vector:
