@@ -1,4 +1,4 @@
-"""The errors of this package, printed without a traceback, and texts of other machines made printable."""
+"""The errors of this package, which are printed without a traceback, and safe printing of foreign text."""
 
 import logging
 from collections.abc import Iterable
@@ -6,9 +6,9 @@ from difflib import get_close_matches
 from os import PathLike
 
 LONGEST = 1000
-"""Characters of a text that is shown."""
+"""The most characters of a printed text."""
 LONGEST_MESSAGE = 10_000
-"""Characters of a whole message, which may list texts of many machines."""
+"""The most characters of a message, which may list texts of many machines."""
 
 
 class FdaError(Exception):
@@ -17,14 +17,13 @@ class FdaError(Exception):
     Parameters
     ----------
     message : str
-        What is wrong, such as ``"rounds is 0"``.
+        The problem, such as ``"rounds is 0"``.
     thing : str
-        The setting, file, column or client that is wrong; empty where the error has no single one.
+        The setting, file, column or client that is wrong; empty if there is no single one.
     value : object
         Its value.
     remedy : str
-        What the person can do; it follows the message after a colon. Default: what follows the message's last
-        colon.
+        What to do, appended to the message after a colon. Default: the text after the message's last colon.
     """
 
     def __init__(self, message: str, *, thing: str = "", value: object = None, remedy: str = "") -> None:
@@ -38,11 +37,11 @@ class ConfigError(FdaError, ValueError):
 
 
 class RefusedError(ConfigError):
-    """A method refuses a federation; a table of runs says so where a number would be."""
+    """A method refuses a federation; tables of runs show the refusal in place of a number."""
 
 
 class RunError(FdaError, RuntimeError):
-    """A run that cannot continue; what it has written stays valid."""
+    """A run that cannot continue; its files stay valid."""
 
 
 def unknown(what: str, name: str, valid: Iterable[str]) -> ConfigError:
@@ -53,27 +52,27 @@ def unknown(what: str, name: str, valid: Iterable[str]) -> ConfigError:
 
 
 def invalid(thing: str, value: object, remedy: str, why: str = "") -> ConfigError:
-    """Return the error for a setting whose value cannot be used; `why` is what the remedy does not tell."""
+    """Return the error for an invalid value of a setting; `why` explains it if the remedy does not."""
     shown = repr(str(value)) if isinstance(value, (str, PathLike)) else str(value)
     message = f"{thing} is {shown}{', ' if why else ''}{why}"
     return ConfigError(message, thing=thing, value=value, remedy=remedy)
 
 
 def near(name: str, valid: Iterable[str]) -> str:
-    """Return a question in brackets that has the valid name nearest to a name; nothing if none is near."""
+    """Return " (did you mean 'NAME'?)" with the valid name nearest to `name`; empty if none is near."""
     found = get_close_matches(name, valid, n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    """Raise a `ConfigError` unless an option's value is one of its words."""
+    """Raise a `ConfigError` unless an option's value is one of its choices."""
     words = tuple(choices)
     if value not in words:
         raise invalid(name, value, f"choose {' or '.join(words)}")
 
 
 def printable(text: str, longest: int = LONGEST) -> str:
-    """Return a text in one line of at most `longest` characters, its control characters as escapes."""
+    """Return a text as one line of at most `longest` characters, with control characters escaped."""
     shown = "".join(
         char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode()
         for char in text[: longest + 1]
@@ -82,11 +81,11 @@ def printable(text: str, longest: int = LONGEST) -> str:
 
 
 def keep_to_one_line(record: logging.LogRecord) -> bool:
-    """Make a message printable, as a filter of a logger: no line begins with what a node has sent."""
+    """Filter a logger's records to keep each message on one line: a node's text never starts a line."""
     try:
         record.msg, record.args = printable(record.getMessage(), LONGEST_MESSAGE), ()
     except (TypeError, ValueError):
-        return True  # logging itself tells about a message without its values
+        return True  # logging reports the broken message itself
     if record.exc_info:
         lines = logging.Formatter().formatException(record.exc_info).splitlines()
         record.exc_text = "\n".join(f"  {printable(line, LONGEST_MESSAGE)}" for line in lines)

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all; seeds and versions, which runs record."""
+"""Atomic writes, locks and checksums of files; the seeds and versions that runs record."""
 
 import fcntl
 import hashlib
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LOCK = ".lock"
-"""In an output folder: locked by the process that writes to it."""
+"""The file in an output folder that its writer locks."""
 MODEL, BODY, DESCRIPTION = "model.safetensors", "body.safetensors", "model.json"
-"""The model of a run, and what it is; see `fda_flower.prediction.files`."""
+"""The files of a run's model; see `fda_flower.prediction.files`."""
 PRIVATE = 0o600
-"""The permissions of a file for this account alone."""
+"""Permissions of a file that only this account can read and write."""
 
 
 def cache_folder() -> Path:
@@ -33,16 +33,16 @@ def cache_folder() -> Path:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, which this account alone can enter."""
+    """Make a folder, and its missing parents, that only this account can enter."""
     for path in (*reversed(folder.parents), folder):
         if not path.exists():
             path.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Write a file whole or not at all; after an `OSError` the file that was there is unchanged.
+    """Write a file whole or not at all; an `OSError` leaves an existing file unchanged.
 
-    The permissions `mode` are set before it holds anything.
+    The permissions `mode` are set before the file has any content.
     """
     part = path.with_name(f".{path.name}.part")
     try:
@@ -60,14 +60,14 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
 
 @contextmanager
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Hold a lock against other processes, and other threads; it ends with this process at the latest.
+    """Hold a lock against other processes and threads; it ends at the latest with this process.
 
     Parameters
     ----------
     path : Path
-        A file for the lock alone; it is made if need be, and stays.
+        The lock's file, created if missing and never removed.
     wait : bool
-        Wait while somebody else holds the lock; else a `BlockingIOError` is raised.
+        Wait for the lock; else raise a `BlockingIOError` if it is taken.
     """
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, PRIVATE), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,12 +76,12 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Make an output folder if need be, for this account alone, and be the only one that writes to it.
+    """Lock an output folder for writing, and create it, for this account only, if it is missing.
 
     Raises
     ------
     ConfigError
-        If another run writes to it, or it cannot be written.
+        If another run holds the lock, or the folder cannot be written.
     """
     with ExitStack() as stack:
         try:
@@ -97,13 +97,13 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 def output_error(why: str, folder: Path, remedy: str) -> ConfigError:
-    """Return the error for an output folder that this run cannot write to."""
+    """Return the error for an output folder that a run cannot write to."""
     message = f"{why} to the output folder '{folder}'"
     return ConfigError(message, thing="output folder", value=folder, remedy=remedy)
 
 
 def check_writable(folder: Path) -> None:
-    """Raise a `ConfigError` unless an output folder can be made and written to; the trial leaves nothing."""
+    """Raise a `ConfigError` unless an output folder can be written; leave nothing behind."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def file_hash(path: Path) -> str:
 
 
 def checksum(header: Mapping[str, Any], arrays: "Mapping[str, NDArray[Any]]") -> str:
-    """Return the SHA-256 of a header and arrays: names, types and shapes too, but not the header's sha256."""
+    """Return the SHA-256 of arrays, their names, types and shapes, and a header without its ``sha256``."""
     import numpy as np
 
     digest = hashlib.sha256()
@@ -137,7 +137,7 @@ def checksum(header: Mapping[str, Any], arrays: "Mapping[str, NDArray[Any]]") ->
 
 
 def json_safe(value: Any) -> Any:
-    """Return the same JSON value with NaN and infinity as null."""
+    """Return a JSON value with NaN and infinity replaced by null."""
     if isinstance(value, dict):
         return {key: json_safe(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

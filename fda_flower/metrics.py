@@ -1,6 +1,6 @@
-"""What is measured of a model on a test set: names, definitions, and how each figure is written.
+"""The figures of a model on a test set: names, definitions and number formats.
 
-It knows neither Flower nor torch, and loads NumPy and scikit-learn only where a figure is computed.
+NumPy and scikit-learn are imported only to compute a figure.
 """
 
 import math
@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 ROUNDING = 1e-6
-"""By how much a figure may lie outside its range."""
+"""Tolerance of a figure's range."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Metric:
     title : str
         Its name in tables and pictures.
     regression : bool, optional
-        Whether it measures numbers (true) or classes (false); None for both.
+        Whether it measures a regression (true) or a classification (false); None for both.
     percent : bool
-        Whether it is shown in percent; a record holds it as a share.
+        Whether it is shown in percent; records hold it as a share.
     share : bool
-        Whether it is a share of the samples, so that it has an `interval`.
+        Whether it is a share of the samples and so has an `interval`.
     lowest, highest : float
         Its range.
     """
@@ -52,7 +52,7 @@ class Metric:
     highest: float = 1.0
 
     def allows(self, value: float) -> bool:
-        """Return whether it can have a value, up to rounding."""
+        """Return whether a value is possible, up to rounding."""
         return self.lowest - ROUNDING <= value <= self.highest + ROUNDING
 
     @property
@@ -98,7 +98,7 @@ METRICS: dict[str, Metric] = {
     "r2": Metric("R²", regression=True, percent=False, lowest=-math.inf),
     "rmse": Metric("RMSE", regression=True, percent=False, higher_is_better=False, highest=math.inf),
     "mae": Metric("MAE", regression=True, percent=False, higher_is_better=False, highest=math.inf),
-    # Without a lower end: a loss of another author's may be negative.
+    # Without a lower end: a user's loss may be negative.
     "loss": Metric(
         "loss", regression=None, percent=False, higher_is_better=False, lowest=-math.inf, highest=math.inf
     ),
@@ -112,7 +112,7 @@ def metric_names(regression: bool) -> list[str]:
 
 
 def headline_metric(name: str | None, *, regression: bool) -> str:
-    """Return the headline of a run, by default the task's; a `ConfigError` if it has no such figure."""
+    """Return a run's headline, by default the task's; raise a `ConfigError` if the task lacks the figure."""
     names = metric_names(regression)
     if name is not None and name not in names:
         task = "a regression" if regression else "classes"
@@ -131,17 +131,18 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
     y : NDArray
         The true classes, integers, shape ``(n,)``; or numbers, shape ``(n, outputs)`` or ``(n,)``.
     regression : bool
-        Which of the two.
+        Whether the labels are numbers.
 
     Returns
     -------
     dict[str, float]
-        Of classes ``accuracy``; ``balanced-accuracy``, the mean recall; ``macro-f1``, the mean F1; ``auroc``,
-        the mean area under the ROC curves of one class against the rest; ``ece``, see `calibration_error`.
-        A mean is over the classes that have samples; with fewer than two there is no ``auroc``. Of outputs
-        that are not all finite the last two are left out. Of numbers ``r2``,
-        ``1 − Σ(y − f(x))² / Σ(y − ȳ)²`` over all outputs, which for labels that are all the same is 1 if the
-        model is exact and else 0; ``rmse`` and ``mae``; of outputs that are not all finite none.
+        For classes: ``accuracy``; ``balanced-accuracy``, the mean recall; ``macro-f1``, the mean F1;
+        ``auroc``, the mean area under the ROC curves of one class against the rest; ``ece``, see
+        `calibration_error`. Means are over the classes with samples; with fewer than two there is no
+        ``auroc``. If an output is not finite, ``auroc`` and ``ece`` are missing.
+
+        For numbers: ``r2``, ``1 − Σ(y − f(x))² / Σ(y − ȳ)²`` over all outputs, or, if all labels are equal, 1
+        for an exact model and else 0; ``rmse``; ``mae``. If an output is not finite, all are missing.
 
     Examples
     --------
@@ -155,7 +156,7 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
     if regression:
         return _measure_numbers(outputs.astype(np.float64), y.reshape(outputs.shape).astype(np.float64))
 
-    # A row for each class: NumPy takes a tenth of the time along rows of samples.
+    # One row per class: NumPy is ten times as fast along rows of samples.
     rows, predicted = np.ascontiguousarray(outputs.T), outputs.argmax(axis=1)
     right, counts = predicted == y, confusion(outputs, y)
     present = counts.sum(axis=1) > 0
@@ -171,15 +172,15 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
 
 
 def of_most_frequent(counts: "NDArray[Any]") -> dict[str, float]:
-    """Return the figures of the model that takes all test samples for the class that most of them have.
+    """Return the figures of the model that always predicts the most frequent class of the test set.
 
-    It is the best that knows nothing of a sample, and what every other has to be better than. Its ``ece`` and
-    its loss depend on how sure it is, and are left out.
+    It is the best model that ignores its input. Its ``ece`` and loss depend on its confidence, and are left
+    out.
 
     Parameters
     ----------
     counts : NDArray
-        Any model's `confusion` matrix on the test set, of at least one sample.
+        Any model's `confusion` matrix on a test set that is not empty.
 
     Examples
     --------
@@ -197,9 +198,9 @@ def of_most_frequent(counts: "NDArray[Any]") -> dict[str, float]:
 
 
 def of_mean(figures: Mapping[str, float]) -> dict[str, float]:
-    """Return the figures of the model that predicts the mean of the test labels, by any model's on them.
+    """Return the figures of the model that always predicts the mean of the test labels.
 
-    Its R² is 0, so its RMSE is ``RMSE / √(1 − R²)`` of any other model that is not exact.
+    `figures` are any model's on the same labels. R² is 0, and RMSE is their ``RMSE / √(1 − R²)``.
 
     Examples
     --------
@@ -211,7 +212,7 @@ def of_mean(figures: Mapping[str, float]) -> dict[str, float]:
 
 
 def _means_over_classes(counts: "NDArray[Any]") -> dict[str, float]:
-    """Return the figures that are means over the classes with samples, of a confusion matrix."""
+    """Return a confusion matrix's figures that are means over the classes with samples."""
     import numpy as np
 
     _, recall, f1, support = _scores(counts)
@@ -225,7 +226,7 @@ def _means_over_classes(counts: "NDArray[Any]") -> dict[str, float]:
 def _auroc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> float:
     """Return a class's ``(Σ_positive r − p(p+1)/2) / (p (n − p))`` (Hanley and McNeil, Radiology 143, 1982).
 
-    It finds the ranks of the positive samples alone, in a fraction of scikit-learn's time.
+    It ranks only the positive samples, in a fraction of scikit-learn's time.
     """
     import numpy as np
 
@@ -237,7 +238,7 @@ def _auroc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> floa
 
 
 def _scores(counts: "NDArray[Any]") -> "tuple[NDArray[np.float64], ...]":
-    """Return precision, recall, F1 and support of each class, 0 without samples, as scikit-learn does."""
+    """Return each class's precision, recall, F1 (0 without samples) and support, as scikit-learn does."""
     import numpy as np
 
     right, true, predicted = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
@@ -278,7 +279,7 @@ def calibration_error(confidence: "NDArray[Any]", right: "NDArray[np.bool_]") ->
 
 
 def confusion(outputs: "NDArray[Any]", y: "NDArray[Any]") -> "NDArray[np.int64]":
-    """Return how many samples of each class (rows) a model takes for each class (columns).
+    """Return the confusion matrix: true classes in rows, predicted ones in columns.
 
     Parameters
     ----------
@@ -299,7 +300,7 @@ def by_class(
 ) -> dict[str, dict[str, float | int]]:
     """Return ``precision``, ``recall``, ``f1`` and ``support`` of each class from its `confusion` matrix.
 
-    A figure without any sample to compute it from is 0. The default names are the numbers of the classes.
+    A figure without samples is 0. The default names are the classes' numbers.
     """
     names = [str(label) for label in range(len(counts))] if names is None else names
     return {
@@ -322,8 +323,8 @@ def paired_interval(differences: "NDArray[np.float64]") -> tuple[float, float] |
 def paired_shares(first: "NDArray[np.bool_]", second: "NDArray[np.bool_]") -> tuple[float, float] | None:
     """Return the 95% interval of the share of `second` less that of `first`, on the same samples.
 
-    It is Bonett and Price's (Journal of Educational and Behavioral Statistics 37, 2012), which has a width
-    even where the two agree on all samples. None for fewer than two.
+    The interval is Bonett and Price's (Journal of Educational and Behavioral Statistics 37, 2012), which is
+    never empty, even if the two agree on all samples. None for fewer than two samples.
 
     Examples
     --------
@@ -347,12 +348,12 @@ def interval(name: str, value: float, samples: int) -> tuple[float, float] | Non
     """Return the 95% interval of a figure that follows from the number of test samples.
 
     For shares it is Wilson's (Journal of the American Statistical Association 22, 1927). Other figures have
-    none: theirs depends on more than their value and the number of samples.
+    none, because it would depend on more than their value and the number of samples.
     """
     if not METRICS[name].share or samples < 1 or not 0 <= value <= 1:
         return None
     right, z = round(value * samples), _Z
     middle = (right + z * z / 2) / (samples + z * z)
     half = z / (samples + z * z) * math.sqrt(right * (samples - right) / samples + z * z / 4)
-    # At a share of 0 or 1 the bound is that share, which rounding misses.
+    # At a share of 0 or 1 rounding would miss the bound.
     return max(0.0, middle - half) if right else 0.0, min(1.0, middle + half) if right < samples else 1.0

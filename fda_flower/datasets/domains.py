@@ -1,4 +1,4 @@
-"""Samples by domain, as data sets return them and clients receive them."""
+"""Splits, which data sets return, and domains, which clients receive."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,11 +23,11 @@ class Split:
     classes : int
         Number of classes, or of outputs if the task is a regression.
     class_names, features : tuple of str
-        Names of the classes and of the features, in order; empty where there are none.
+        Names of the classes and of the features, in order; empty if there are none.
     preparation : Preparation, optional
-        How the inputs were made of raw samples. Default: they are the raw samples.
+        The transform from raw samples to inputs. Default: none.
     cut : int
-        Texts that are longer than the encoder reads.
+        Number of texts that are longer than the encoder reads.
     """
 
     train: "Samples"
@@ -40,7 +40,7 @@ class Split:
 
 
 class Splits(Mapping[str, Split]):
-    """The domains of a data set, each read on first access by `read`, since a site has only its own files."""
+    """The domains of a data set, each read by `read` on first access: a site has only its own files."""
 
     def __init__(self, names: tuple[str, ...], read: Callable[[str], Split]) -> None:
         self._names = names
@@ -69,13 +69,13 @@ class Domain:
     train, test : Samples
         Labelled samples to train on, and to test on.
     unlabelled : Samples, optional
-        The target's further training samples, without their labels: ``y`` is -1, or NaN for a regression.
+        The target's other training samples, without labels: ``y`` is -1, or NaN for a regression.
     preparation : Preparation, optional
-        How the inputs were made of raw samples; it never leaves the domain.
+        The transform from raw samples to inputs; it never leaves the domain.
     validation : Samples, optional
-        Labelled samples that are held out from training, to choose by.
+        Labelled samples held out from training.
     cut : int
-        Texts of the whole domain that are longer than the encoder reads.
+        Number of the domain's texts that are longer than the encoder reads.
     """
 
     name: str
@@ -94,25 +94,25 @@ class Domain:
 
     @property
     def standardised(self) -> bool:
-        """Whether each sample has a part in the inputs of all, as in the mean of a table's column."""
+        """Whether each sample affects the inputs of all, as through a table column's mean."""
         return self.preparation is not None and self.preparation.fitted
 
     def labels(self, outputs: "torch.Tensor") -> "torch.Tensor":
-        """Return a regression's outputs, or its labels as the samples have them, in the labels' own unit."""
+        """Return a regression's outputs or scaled labels in the labels' own unit."""
         return outputs if self.preparation is None else self.preparation.labels(outputs)
 
     def to(self, device: "torch.device") -> "Domain":
-        """Return the same data on a device."""
+        """Return a copy on a device."""
         moved: Any = {name: part.to(device) for name, part in self.parts.items()}
         return replace(self, **moved)
 
     def in_memory(self) -> "Domain":
-        """Return the same data, with images decoded that are files and fit into memory."""
+        """Return a copy with image files decoded, if they fit into memory."""
         decoded: Any = {name: part.in_memory() for name, part in self.parts.items()}
         return replace(self, **decoded)
 
     @property
     def parts(self) -> "dict[str, Samples]":
-        """Its samples, by the names of the attributes."""
+        """The samples by attribute."""
         names = ("train", "test", "unlabelled", "validation")
         return {name: part for name in names if (part := getattr(self, name)) is not None}

@@ -1,4 +1,4 @@
-"""The entry points to the data: all domains of a federation, or the one domain of a site."""
+"""Loading of data: all domains of a federation, or the one domain of a site."""
 
 import ctypes
 import os
@@ -28,13 +28,13 @@ class FederatedDataset:
     domains : dict[str, Domain]
         The domains by name.
     target : str
-        The name of the target's domain; no domain's if every site is a target.
+        The target's domain; not a domain's name if every site is a target.
     classes : int
         Number of classes, or of outputs if the task is a regression.
     shape : tuple[int, ...]
         Shape of one sample: channels, height and width of an image, or the number of features.
     class_names, features : tuple of str
-        Names of the classes and of the features, in order; empty where there are none.
+        Names of the classes and of the features, in order; empty if there are none.
     """
 
     domains: dict[str, Domain]
@@ -45,7 +45,7 @@ class FederatedDataset:
     features: tuple[str, ...] = ()
 
     def in_memory(self) -> "FederatedDataset":
-        """Return the same data, with images decoded that are files and fit into memory."""
+        """Return a copy with image files decoded, if they fit into memory."""
         return replace(self, domains={name: domain.in_memory() for name, domain in self.domains.items()})
 
 
@@ -53,8 +53,7 @@ class FederatedDataset:
 def load_federation(spec: DataSpec) -> FederatedDataset:
     """Load, shift and deal the data of all clients; cached per process.
 
-    A `ConfigError` says which setting is invalid, or which data are missing or damaged; so does
-    `load_domain`.
+    Raise a `ConfigError` if a setting is invalid, or data are missing or damaged.
     """
     if spec.shift is None:
         sites = {name: load_domain(spec, name) for name in spec.domain_names}
@@ -74,8 +73,8 @@ def load_federation(spec: DataSpec) -> FederatedDataset:
 def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
     """Load one client's domain, with the same bits as in `load_federation`; cached per process.
 
-    If the domains are the data set's own, only this domain's files are needed, so that a site can load it; a
-    shift makes domains of the whole data set.
+    If the data set has domains of its own, only this domain's files are needed; a shift needs the whole data
+    set. For errors see `load_federation`.
     """
     if name not in spec.domain_names:
         raise unknown("domain", name, spec.domain_names)
@@ -86,7 +85,7 @@ def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
         assert isinstance(data, Mapping)
         split = data[name]
     except ConfigError:
-        # After an error, the next call reads the files again: they may have been corrected.
+        # After an error, the next call reads the files again: the user may have corrected them.
         _load.cache_clear()
         raise
     whole = Domain(name, split.train, split.test, preparation=split.preparation, cut=split.cut)
@@ -98,12 +97,12 @@ def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
 
 
 def of_domain(whole: FederatedDataset, name: str) -> FederatedDataset:
-    """Return the part of a federation's data that one client has."""
+    """Return one client's part of a federation's data."""
     return replace(whole, domains={name: whole.domains[name]})
 
 
 def forget() -> None:
-    """Free the data that are cached in this process."""
+    """Free the data cached in this process."""
     for cached in (load_federation, load_domain, _load):
         cached.cache_clear()
 
@@ -122,7 +121,7 @@ def _load(name: str, data_dir: str | None, seed: int, options: Pairs) -> Split |
 
 
 def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
-    """Cut a domain to the samples that the spec asks for, and hold out those to choose by."""
+    """Cut a domain to the spec's numbers of samples, and hold out its validation samples."""
     is_source = domain.name != spec.target_name
     if spec.every_site or not is_source:
         kept, rest = _dealt(domain.train, "target-samples", spec.target_samples, generator)
@@ -148,7 +147,7 @@ def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
 def _dealt(
     samples: Samples, name: str, amount: Amount | None, generator: torch.Generator
 ) -> tuple[Samples, torch.Tensor]:
-    """Return as many samples as asked for, at random, and the positions of the others."""
+    """Return a random amount of samples, and the positions of the others."""
     if amount is None:
         return samples, torch.empty(0, dtype=torch.int64)
     wanted = count(name, amount, len(samples))
@@ -157,7 +156,7 @@ def _dealt(
 
 
 def write_shared(data: FederatedDataset, path: Path) -> None:
-    """Write a federation's data to a file, and free the memory that they take in this process."""
+    """Write a federation's data to a file, and free its memory in this process."""
     try:
         torch.save(data, path)
     except (OSError, RuntimeError) as error:
@@ -170,13 +169,13 @@ def write_shared(data: FederatedDataset, path: Path) -> None:
     del data
     forget()
     if os.name == "posix" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
-        trim(0)  # glibc would keep it, hundreds of megabytes after large data
+        trim(0)  # else glibc keeps hundreds of megabytes after large data
 
 
 def shared_domain(path: Path, name: str) -> FederatedDataset:
     """Return one client's domain from a file of `write_shared`, with the bits of `load_domain`.
 
-    Its tensors are the file: a page is read when it is first used, and all processes hold it once.
+    Its tensors map the file, so pages are read on first use and shared between processes.
     """
     return of_domain(_shared(path), name)
 

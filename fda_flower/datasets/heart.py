@@ -30,16 +30,15 @@ FEWEST = 4
 def load(data_dir: Path | None, seed: int) -> Splits:
     """Return the patients of each hospital, 66 % for training, labelled as ill (1) or healthy (0).
 
-    As in Fed-Heart-Disease, the columns slope, ca and thal, which most hospitals lack, are left out, and so
+    As in Fed-Heart-Disease, the columns slope, ca and thal, which most hospitals lack, are dropped, and so
     are patients with a missing value in another column: 303, 261, 46 and 130 patients remain. The chest pain
     type (cp) and the electrocardiogram (restecg) become an indicator for each level but the first, after the
     8 other columns: `x` has shape ``(n, 13)``. Unlike in Fed-Heart-Disease, `seed` draws the split, balanced
-    by label, and each hospital's features are standardised by the mean and deviation of its own training
-    samples, so that no hospital has to share them; a constant feature is only centred. Switzerland's only
-    healthy patient is always a training sample.
+    by label, and each hospital standardises its features with its own training samples, which it need not
+    share; a constant feature is only centred. Switzerland's only healthy patient is always a training sample.
 
     `data_dir` holds ``heart_disease/`` with the files ``processed.*.data``; each is read when its hospital is
-    accessed. A `ConfigError` names the file, and the line, that is missing or damaged.
+    accessed. A missing or damaged file or line raises a `ConfigError`.
 
     References
     ----------
@@ -76,7 +75,7 @@ def _split(path: Path, seed: int) -> Split:
 
 
 def _read(path: Path) -> list[list[float]]:
-    """Return the rows without a missing value, with 0 in the columns that are left out."""
+    """Return the rows without a missing value, with 0 in the dropped columns."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:

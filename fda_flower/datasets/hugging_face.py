@@ -1,4 +1,4 @@
-"""Hugging Face's data sets: opened from the hub or a folder, and divided into domains."""
+"""Data sets of Hugging Face, from the hub or a folder, divided into domains."""
 
 import ast
 from collections import Counter
@@ -28,7 +28,7 @@ SAVED = ("dataset_dict.json", "state.json")
 
 @dataclass(frozen=True)
 class Source:
-    """Where the samples are, and what divides them; the fields are options of the data set `hf`."""
+    """The samples' place, and their division into domains; the fields are options of the data set `hf`."""
 
     path: str = ""
     subset: str = ""
@@ -48,7 +48,7 @@ class Source:
             )
 
     def open(self, data_dir: Path | None) -> dict[str, Any]:
-        """Return the parts ``train`` and, if there is one, ``test``; a `ConfigError` if that fails."""
+        """Return the parts ``train`` and, if there is one, ``test``; raise a `ConfigError` on failure."""
         from datasets.load import load_dataset, load_from_disk
 
         place = self._place(data_dir)
@@ -78,7 +78,7 @@ class Source:
         return local if local.is_dir() else self.path
 
     def domains(self, parts: Mapping[str, Any], seed: int) -> dict[str, dict[str, Any]]:
-        """Return the parts of each domain, by name; a `ConfigError` if column or partitioner do not serve."""
+        """Return the parts of each domain; raise a `ConfigError` if column or partitioner is unusable."""
         found: dict[str, dict[str, Any]] = {}
         for part, data in parts.items():
             divided = self._by_column(data) if self.domain else self._partitioned(data, seed)
@@ -134,7 +134,7 @@ def check_column(option: str, name: str, data: Any) -> None:
 
 
 def class_names_of(data: Any, column: str) -> tuple[str, ...]:
-    """Return the names that a column of classes has; empty if it has none."""
+    """Return the class names of a column; empty if it has none."""
     return tuple(getattr(data.features[column], "names", None) or ())
 
 
@@ -151,11 +151,11 @@ def image_column(data: Any) -> str:
 
 
 Parts = Mapping[str, Any]
-"""The samples of a domain, ``train`` and ``test``, as the library `datasets` holds them."""
+"""The samples of a domain, ``train`` and ``test``, as data sets of the library `datasets`."""
 
 
 def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
-    """Return the options that follow from a data set: the domains, and the images' size."""
+    """Return the options that follow from a data set: domains and image size."""
     if "domains" in options:
         return {}
     given = {name: str(options[name]) for name in Source.__dataclass_fields__ if name in options}
@@ -176,11 +176,11 @@ def complete(folder: Path | None, options: Mapping[str, Any], target: str | None
 class HuggingFace(Splits):
     """The domains of a data set of the library `datasets`, a fifth for testing, balanced by class.
 
-    With a column of images, the samples are images; otherwise they are rows, as of the data set ``table``. A
-    `ConfigError` says if the data set cannot be read, a column is missing, or values cannot be used.
+    With a column of images, the samples are images, else rows as in the data set ``table``. Raise a
+    `ConfigError` if the data set cannot be read, a column is missing, or values are unusable.
 
-    `seed` determines which samples are for testing and, unless it has a seed, what a partitioner deals. The
-    options are described in `docs/own-data.md`.
+    `seed` draws the test samples and seeds a partitioner that has no seed. `docs/own-data.md` describes the
+    options.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class HuggingFace(Splits):
 
     @cached_property
     def _there(self) -> dict[str, Parts]:
-        """The domains that are here."""
+        """The domains present on this machine."""
         parts = self._source.open(self._data_dir)
         for data in parts.values():
             check_column("label", self._meaning.label, data)
@@ -233,7 +233,7 @@ class HuggingFace(Splits):
 
     @cached_property
     def _named(self) -> tuple[str, ...]:
-        """The classes' names, if the column of the label has any."""
+        """The class names of the label's column, if it has any."""
         return class_names_of(next(self._every_part), self._meaning.label)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Image folders of a consortium, as they are found: domains, classes, and the size of the images."""
+"""Image folders: their domains, classes and image size, and their samples."""
 
 import logging
 from collections import Counter
@@ -33,7 +33,7 @@ LARGEST = 224
 """Height and width, in pixels, to which larger images are reduced, as networks for photos expect."""
 
 LOOKED_AT = 1000
-"""Images of a domain whose size is looked at."""
+"""The number of images per domain whose size is read."""
 
 Size = tuple[int, int]
 """Height and width, in pixels."""
@@ -43,7 +43,7 @@ Files = dict[str, list[Path]]
 
 
 def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
-    """Return the options that are not given, but follow from a folder: the domains, and the images' size."""
+    """Return the missing options that follow from a folder: domains and image size."""
     found: dict[str, Any] = {}
     if folder is None or not is_here(folder, options):
         return found
@@ -59,7 +59,7 @@ def complete(folder: Path | None, options: Mapping[str, Any], target: str | None
 
 
 def files_of(place: Path) -> Files:
-    """Return the images of a domain's folder by class, without classes that have none."""
+    """Return the images of a domain's folder by class, without empty classes."""
     if not place.is_dir():
         return {}
     files = {
@@ -71,7 +71,7 @@ def files_of(place: Path) -> Files:
 
 
 def sizes_of(domains: Iterable[Files]) -> Counter[Size]:
-    """Count the sizes of the images, of some `LOOKED_AT` of each domain, without damaged files."""
+    """Count the sizes of up to `LOOKED_AT` images per domain, without damaged files."""
     from PIL import Image
 
     sizes: Counter[Size] = Counter()
@@ -87,9 +87,9 @@ def sizes_of(domains: Iterable[Files]) -> Counter[Size]:
 
 
 def common_size(sizes: Counter[Size]) -> Size:
-    """Return the size to which images are brought: the one that at least half of them have, up to `LARGEST`.
+    """Return the size to which images are resized: the size of at least half of them, up to `LARGEST`.
 
-    Otherwise it is a square of their median shorter side, at most `LARGEST`.
+    If there is none, it is a square of their median shorter side, at most `LARGEST`.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def common_size(sizes: Counter[Size]) -> Size:
 TEST_SHARE = 0.2
 
 MEMORY_LIMIT = 4 * 2**30
-"""Bytes that a data set's decoded images may take; larger data sets are read batch by batch."""
+"""The most bytes of decoded images to hold in memory; larger data sets are read batch by batch."""
 
 logger = logging.getLogger("fda_flower")
 
@@ -125,14 +125,13 @@ def load(
 ) -> Splits:
     """Return the domains, each with four fifths of every class for training and a fifth for testing.
 
-    Images are `ImageFiles` of the shape ``(n, 3, image_size, image_size)``, small ones if all of them take at
-    most `MEMORY_LIMIT`. A `ConfigError` says if a folder is missing or has no image, an image is
-    damaged, or an option is invalid.
+    Images are `ImageFiles` of the shape ``(n, 3, image_size, image_size)``, small if all of them take at most
+    `MEMORY_LIMIT`. Raise a `ConfigError` if a folder is missing or has no image, an image is damaged, or an
+    option is invalid.
 
-    The `folder` of the data set in `data_dir`, which is from `source` and only read, has one for each of
-    `domains`, which is needed only when its domain is accessed. The seed and the domain's name determine
-    which images are for testing. `classes` are in the order of their numbers; default: the folders with
-    images in any domain that is present, by name.
+    `data_dir` contains the data set's `folder`, from `source`, with a subfolder for each of `domains`, which
+    is read on access. The seed and the domain's name draw the test images. `classes` are in the order of
+    their numbers; by default they are the folders with images in any domain present, by name.
     """
     remedy = f"get it from {source}, and put it there"
     if data_dir is None:
@@ -154,10 +153,9 @@ def load(
 def load_own(
     data_dir: Path | None, seed: int, domains: str, image_size: str | int = "", classes: str = ""
 ) -> Splits:
-    """Return a consortium's own images, whose domains are folders in `data_dir`; see `load`.
+    """Return the user's images, whose domains are folders in `data_dir`; see `load`.
 
-    `image_size` is ``64``, or a height and width, ``48x64``. Default: the `common_size` of the images that
-    are here.
+    `image_size` is ``64``, or a height and width, ``48x64``. Default: the `common_size` of the images.
     """
     names = split_names("option 'domains'", domains)
     root = own_folder("images", data_dir)
@@ -167,7 +165,7 @@ def load_own(
 
 
 class ImageFolders(Splits):
-    """The domains of a data set, which are folders in `root`."""
+    """The domains of a data set: folders in `root`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A consortium's own data: the folders that hold them, and what a person should know about them."""
+"""The user's own data: their folders, and warnings about them."""
 
 import logging
 from collections import Counter
@@ -17,9 +17,9 @@ FEWEST_TESTS = 10
 
 
 def label_problems(labels: Sequence[int], names: Sequence[str]) -> list[str]:
-    """Return what keeps a model from learning all classes, a sentence each, with the counts.
+    """Return a sentence for each reason why a model cannot learn all classes, with the counts.
 
-    `labels` are the classes of the labelled samples, as positions in `names`.
+    `labels` are the labelled samples' classes, as positions in `names`.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def label_problems(labels: Sequence[int], names: Sequence[str]) -> list[str]:
 
 
 def few_tests(samples: int) -> list[str]:
-    """Return a sentence for a target with too few test samples; none for one with enough.
+    """Return a sentence if a target has too few test samples, else nothing.
 
     Examples
     --------
@@ -63,10 +63,10 @@ def few_tests(samples: int) -> list[str]:
 logger = logging.getLogger("fda_flower")
 
 PARTS = ("train", "test")
-"""Folders that divide the samples, where somebody else has done so already."""
+"""Folders of an existing split of the samples."""
 
 NOT_IN_NAMES = ",="
-"""Characters that options by name, separated by commas, cannot tell from their own."""
+"""Characters with a meaning in options, invalid in names."""
 
 
 def unusable(thing: str, value: object, what: str, remedy: str) -> ConfigError:
@@ -84,7 +84,7 @@ def own_folder(dataset: str, data_dir: Path | None) -> Path:
 
 
 def is_here(folder: Path, options: Mapping[str, Any]) -> bool:
-    """Whether a folder is on this machine; a `ConfigError` if it must be, to find the domains."""
+    """Return whether a folder exists here; raise a `ConfigError` if it must, to find the domains."""
     if not folder.is_dir() and "domains" not in options:
         names = "name the domains with the option 'domains', separated by commas"
         remedy = f"correct it, or, if the data are elsewhere, {names}"
@@ -93,14 +93,14 @@ def is_here(folder: Path, options: Mapping[str, Any]) -> bool:
 
 
 def visible(place: Path) -> list[Path]:
-    """Return what a folder holds, by name, without hidden files."""
+    """Return a folder's entries by name, without hidden files."""
     return sorted(path for path in place.iterdir() if not path.name.startswith("."))
 
 
 def found_names(dataset: str, folder: Path, names: Iterable[str], wanted: str) -> tuple[str, ...]:
-    """Return the domains that were found in a folder, by name.
+    """Return the domains in a folder by name.
 
-    A `ConfigError` says if there is none, or one has a character that options cannot hold.
+    Raise a `ConfigError` if there is none, or a name has a character that options cannot hold.
     """
     found = tuple(sorted(names))
     if not found:
@@ -116,7 +116,7 @@ def found_names(dataset: str, folder: Path, names: Iterable[str], wanted: str) -
 
 
 def warn_of_one(dataset: str, domain: str, classes: int) -> None:
-    """Warn that a site that sees only its own classes cannot know those of the others."""
+    """Warn that a site that sees only its own classes cannot know the classes of the others."""
     logger.warning(
         "%s: of all domains, only %s is here, so the %d classes are those found in it; if another site has "
         "other classes, the run ends with an error: then list all classes in the data set's option 'classes'",
@@ -127,7 +127,7 @@ def warn_of_one(dataset: str, domain: str, classes: int) -> None:
 
 
 def read_size(text: str) -> tuple[int, int]:
-    """Return the height and the width that an option ``image_size`` names.
+    """Parse the height and width of an option ``image_size``.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def read_size(text: str) -> tuple[int, int]:
 
 
 def network_for_images(options: Mapping[str, Any]) -> str:
-    """Return the name of a network that fits images of the size that the options must give."""
+    """Return the network for images whose size the options give."""
     if "image_size" not in options:
         raise ConfigError(
             "the size of the images is not known here, so no network can be chosen: give it by "
@@ -153,17 +153,17 @@ def network_for_images(options: Mapping[str, Any]) -> str:
 
 
 def network_for_rows(options: Mapping[str, Any]) -> str:
-    """Return the name of a network that fits rows with a text, if the options name its column, or others."""
+    """Return the network for rows, with a text if the options name its column."""
     return NAME if options.get("text") else "mlp"
 
 
 def network_for_inputs(options: Mapping[str, Any]) -> str:
-    """Return the name of a network that fits images, if the options give their size, or rows."""
+    """Return the network for images, if the options give their size, else for rows."""
     return (network_for_images if "image_size" in options else network_for_rows)(options)
 
 
 def network_for_folders(options: Mapping[str, Any]) -> str:
-    """Return the name of a network that fits images in folders, whose size need not be given."""
+    """Return the network for images in folders."""
     return network_for_images({"image_size": FULL_SIZE, **options})
 
 
@@ -171,4 +171,4 @@ FULL_SIZE = 224
 """Height and width to which such a data set's images are resized by default."""
 
 LARGE = 64
-"""Height and width, in pixels, from which two convolutions do not see enough of an image."""
+"""Height and width, in pixels, from which two convolutions see too little of an image."""

@@ -1,4 +1,4 @@
-"""How raw samples become the inputs of a network: fitted to training samples, kept with data and model."""
+"""Transforms from raw samples to a network's inputs, fitted to training samples and stored with the model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from fda_flower.errors import ConfigError, unknown
 from fda_flower.text import tokens as tokens_of
 
 Column = Sequence[float] | Sequence[str] | Tensor | NDArray[Any]
-"""A column of numbers, NaN where one is missing; of categories, empty where one is missing; or of texts."""
+"""A column of numbers (NaN if missing), of categories (empty if missing), or of texts."""
 
 CHANNELS = 3
 CPU = torch.device("cpu")
@@ -27,10 +27,10 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Image files that replace a tensor in `Samples`: they are selected as files and decoded when indexed.
+    """Image files in place of a tensor in `Samples`: selected as files, decoded when indexed.
 
-    `size` is the height and width, in pixels, of the resized images; `small` says whether all of them fit
-    into memory, so that `in_memory` decodes them.
+    `size` is the height and width of the resized images in pixels. If they are `small`, `in_memory` decodes
+    them.
     """
 
     paths: tuple[Path, ...]
@@ -54,11 +54,11 @@ class ImageFiles:
         return self[:] if self.small else self
 
     def to(self, device: torch.device) -> "ImageFiles":
-        """Return the same files, to be decoded to another device."""
+        """Return the files with another device for the decoded images."""
         return replace(self, device=device)
 
     def index_select(self, dim: int, index: Tensor) -> "ImageFiles":
-        """Return the files at these positions, not yet decoded; `dim` is 0."""
+        """Return the files at positions, not decoded; `dim` is 0."""
         return replace(self, paths=tuple(self.paths[i] for i in index.tolist()))
 
     def joined(self, others: "ImageFiles") -> "ImageFiles":
@@ -66,9 +66,9 @@ class ImageFiles:
         return replace(self, paths=self.paths + others.paths)
 
     def __getitem__(self, indices: Tensor | slice) -> Tensor:
-        """Return the images at these positions, uint8, shape ``(images, 3, height, width)``.
+        """Return the images at positions, uint8, shape ``(images, 3, height, width)``.
 
-        A `ConfigError` names a file that cannot be decoded.
+        Raise a `ConfigError` for a file that cannot be decoded.
         """
         chosen = range(len(self))[indices] if isinstance(indices, slice) else indices.tolist()
         paths = [self.paths[i] for i in chosen]
@@ -87,7 +87,7 @@ class ImageFiles:
 
 
 def pixels_of(image: Image.Image, height: int, width: int) -> NDArray[np.uint8]:
-    """Return an image as RGB in another size, uint8, shape ``(3, height, width)``."""
+    """Return an image as RGB, resized, uint8, shape ``(3, height, width)``."""
     # 16 bits of grey are scaled to 8: Pillow's conversion would clip them to white.
     eight_bits = image.point(lambda grey: grey / 256) if image.mode[0] == "I" else image
     rgb = eight_bits.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
@@ -95,7 +95,7 @@ def pixels_of(image: Image.Image, height: int, width: int) -> NDArray[np.uint8]:
 
 
 def unreadable(paths: Iterable[Path]) -> list[str]:
-    """Decode images, and return a message for each that is damaged, which names the file."""
+    """Decode images, and return a message for each damaged file."""
     found = []
     for path in paths:
         try:
@@ -106,21 +106,21 @@ def unreadable(paths: Iterable[Path]) -> list[str]:
 
 
 class Preparation(ABC):
-    """What is done to raw samples before a network sees them; a dataclass, whose fields JSON can hold."""
+    """A transform of raw samples to a network's inputs: a dataclass of JSON values."""
 
     kind: ClassVar[str]
 
     @property
     def fitted(self) -> bool:
-        """Whether it follows from the domain's samples: each of them then has a part in the inputs of all."""
+        """Whether it is fitted to the domain's samples: each of them then affects the inputs of all."""
         return False
 
     @abstractmethod
     def apply(self, raw: Any) -> Tensor:
-        """Return the inputs of raw samples, as `Samples` holds them in ``x``."""
+        """Return the inputs of raw samples, for ``Samples.x``."""
 
     def labels(self, outputs: Tensor) -> Tensor:
-        """Return the labels that a regression's outputs stand for, in their own unit."""
+        """Return a regression's outputs in the labels' own unit."""
         return outputs
 
     def to_json(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Preparation(ABC):
 
     @staticmethod
     def from_json(found: Mapping[str, Any]) -> "Preparation":
-        """Return the preparation that `to_json` described; raise a `ConfigError` if its kind is unknown."""
+        """Return the preparation of a JSON object; raise a `ConfigError` if its kind is unknown."""
         fields = dict(found)
         kind = str(fields.pop("kind", None))
         if kind not in PREPARATIONS:
@@ -139,24 +139,23 @@ class Preparation(ABC):
 
 @dataclass(frozen=True)
 class TablePreparation(Preparation):
-    """Columns of numbers and of categories as features, standardised, and then a text's tokens.
+    """Turns columns of numbers and categories into standardised features, followed by a text's tokens.
 
     Attributes
     ----------
     columns : tuple of str
-        The names of the raw columns but the text's, in the order of the features.
+        The raw columns without the text's, in the order of the features.
     mean, deviation : tuple of float
-        Of each feature in the domain's training samples; the deviation of a constant one is 1.
+        Each feature's mean and deviation in the domain's training samples; a constant's deviation is 1.
     fill : tuple of float
-        Of each feature, the mean that replaces a missing number. Empty if none may be missing.
+        Each feature's replacement for a missing number; empty if none may be missing.
     categories : tuple
-        The names of categorical columns, each with its categories: a feature for each is 1 where the row has
-        it. A missing category, or one that is not listed, has none.
+        Categorical columns, each with its categories, which are 0-1 features. A missing or unlisted category
+        has all features 0.
     baseline : tuple
-        The names of columns, each with a category that has no feature.
+        Columns, each with a category that has no feature.
     text : str
-        The name of the column of texts, of which the network has the tokens; see `fda_flower.text`. Empty for
-        none.
+        The column of texts, which become tokens (`fda_flower.text`); empty for none.
     label_mean, label_deviation : float
         In a regression, the network predicts ``(label - label_mean) / label_deviation``.
 
@@ -192,8 +191,8 @@ class TablePreparation(Preparation):
     ) -> "TablePreparation":
         """Return the preparation for columns in this order, fitted to the rows at the positions `train`.
 
-        `categories` has the words of each column that has any, without a `baseline`, which gets no feature.
-        With `missing`, numbers may be missing. The column `text` has texts.
+        `categories` has the categories of each categorical column, without its `baseline`, which gets no
+        feature. With `missing`, numbers may be missing. `text` is the column of texts.
         """
         listed = {name: tuple(values) for name, values in (categories or {}).items() if name in raw}
         columns = tuple(name for name in raw if name != text)
@@ -215,38 +214,38 @@ class TablePreparation(Preparation):
 
     @property
     def fitted(self) -> bool:
-        """Whether there are numbers or categories; texts are taken as they are."""
+        """Whether there are numbers or categories; texts need no fit."""
         return bool(self.columns)
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """The names of all raw columns; the text's is the last."""
+        """All raw columns, the text's last."""
         return (*self.columns, *([self.text] if self.text else []))
 
     @property
     def known(self) -> dict[str, tuple[str, ...]]:
-        """All categories by column, those without a feature among them."""
+        """All categories by column, including the baselines."""
         first = {name: (word,) for name, word in self.baseline}
         return {name: (*first.get(name, ()), *others) for name, others in self.categories}
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of the features: a column's, or ``COLUMN=CATEGORY``; a text has one."""
+        """The names of the features: ``COLUMN`` or ``COLUMN=CATEGORY``; a text has one."""
         words = {name: [f"{name}={word}" for word in listed] for name, listed in self.categories}
         return tuple(feature for name in self.raw for feature in words.get(name, [name]))
 
     def labels(self, outputs: Tensor) -> Tensor:
-        """Return the labels that a regression's outputs stand for, in the unit of the table."""
+        """Return a regression's outputs in the unit of the table's labels."""
         return outputs.double() * self.label_deviation + self.label_mean
 
     def outputs(self, labels: Tensor) -> Tensor:
-        """Return a regression's labels as the network predicts them, float32, shape ``(n, 1)``."""
+        """Return a regression's labels in the network's scale, float32, shape ``(n, 1)``."""
         return ((labels.double() - self.label_mean) / self.label_deviation).float()[:, None]
 
     def apply(self, raw: Mapping[str, Column]) -> Tensor:
-        """Return the features of rows, float32, shape ``(n, features)``; `raw` may hold other columns too.
+        """Return the features of rows, float32, shape ``(n, features)``; `raw` may hold further columns.
 
-        A text's tokens are the last `fda_flower.text.LENGTH` of them.
+        The last `fda_flower.text.LENGTH` are a text's tokens.
         """
         if not self.text:
             return self._standardised(raw)
@@ -273,13 +272,13 @@ class ImagePreparation(Preparation):
 
 
 PREPARATIONS: dict[str, type[Preparation]] = {"table": TablePreparation, "images": ImagePreparation}
-"""The preparations by kind. A new one is a class and its name here."""
+"""The preparations by kind. Add one with a class and its name here."""
 
 
 def _features(
     raw: Mapping[str, Column], columns: Sequence[str], categories: Mapping[str, Sequence[str]]
 ) -> Tensor:
-    """Return the features before they are filled in and standardised, float64."""
+    """Return the features before filling in and standardising, float64."""
     features = []
     for name in columns:
         cells: Any = raw[name]
@@ -292,5 +291,5 @@ def _features(
 
 
 def _hashable(value: Any) -> Any:
-    """Return the tuples of which JSON has made lists."""
+    """Turn JSON's lists back into tuples."""
     return tuple(map(_hashable, value)) if isinstance(value, list) else value

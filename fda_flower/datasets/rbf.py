@@ -14,7 +14,7 @@ TEST_SHARE = 0.2
 FEWEST = 10
 
 WIDTH = 5.1
-"""The factor of the widths that gives the target's outputs a variance of 1 on average over seeds."""
+"""The factor of the widths for which the target's outputs have variance 1 on average over seeds."""
 
 
 def load(data_dir: Path | None, seed: int, shift: float = 0.5, samples: int = 5000) -> dict[str, Split]:
@@ -77,6 +77,6 @@ def _split(
 
 
 def _output(x: Tensor, functions: Tensor, signs: Tensor) -> Tensor:
-    # Not by a matrix product, whose bits depend on the number of threads.
+    # A matrix product's bits would depend on the number of threads.
     distance = torch.cdist(x, functions[:, :-1], compute_mode="donot_use_mm_for_euclid_dist")
     return (signs * torch.exp(-((distance / (2 * functions[:, -1])) ** 2))).sum(dim=1)

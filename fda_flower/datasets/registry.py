@@ -1,6 +1,6 @@
-"""The data sets by name. A new one is a file with a `load` function, and one line here.
+"""The data sets by name. Add one with a file that has a `load` function, and a line here.
 
-Loaders are named, not imported: only the data set that is used costs its imports.
+Loaders are named, not imported: only the data set in use is loaded.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,21 +35,21 @@ class Dataset:
     summary : str
         One line for ``fda list``.
     load : str or callable
-        A function, or ``"module:function"``, that takes the data folder and a seed, and returns a `Split`, or
-        a mapping with a `Split` for each domain; further keyword arguments are its options.
+        A function, or ``"module:function"``, from the data folder and a seed to a `Split`, or to a mapping
+        with a `Split` for each domain; further keyword arguments are its options.
     domains : tuple of str, optional
-        Its own domains, if it has any, in order. None if its option ``domains`` names them.
+        Its own domains in order, if it has any. None if its option ``domains`` names them.
     shift : str
-        The default shift, which makes domains of a data set that has none of its own.
+        The default shift of a data set without domains of its own.
     arguments : tuple
         Leading arguments of `load`, before the folder and the seed.
     regression : bool
         Whether its labels are numbers; an option ``task=regression`` makes them so too.
     complete : str or callable, optional
-        A function, or ``"module:function"``, of the folder, the options that are given and the target's
-        domain; it returns the options that follow from what the folder holds.
+        A function, or ``"module:function"``, from the folder, the given options and the target's domain to
+        further options that follow from the folder.
     model : str or callable
-        The network that fits its samples, or a function of its options that returns its name.
+        The default network, or a function from the options to its name.
     """
 
     summary: str

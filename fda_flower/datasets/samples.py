@@ -1,4 +1,4 @@
-"""Labelled samples: taken, joined, dealt in batches."""
+"""Labelled samples: selection, concatenation, batches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def balanced(labels: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return the positions of `count` samples, spread evenly over the labels, and those of the others."""
+    """Return the positions of `count` samples, spread evenly over the labels, and of the others."""
     order = torch.randperm(len(labels), generator=generator)
     order = order[labels[order].argsort(stable=True)]
     due = (torch.arange(len(labels) + 1) * count + len(labels) - 1) // len(labels)
@@ -29,9 +29,9 @@ class Samples:
     y : Tensor
         Classes, int64, shape ``(n,)``; or, if the task is a regression, float32, ``(n, outputs)``.
     noise : float
-        Standard deviation of the Gaussian noise that is drawn anew and added at every access.
+        Standard deviation of the Gaussian noise that every access draws and adds.
     groups : Tensor, optional
-        The group of each sample, such as a patient, int64, shape ``(n,)``; it is held out as a whole.
+        The group of each sample, such as a patient, int64, shape ``(n,)``; groups are held out as a whole.
     """
 
     x: Tensor
@@ -43,7 +43,7 @@ class Samples:
         return len(self.y)
 
     def take(self, *positions: Tensor) -> "Samples":
-        """Return the samples at these positions, one tensor of positions after the other."""
+        """Return the samples at positions, one tensor of positions after the other."""
         indices = torch.cat(positions)
         groups = None if self.groups is None else self.groups[indices]
         return replace(self, x=self.x.index_select(0, indices), y=self.y[indices], groups=groups)
@@ -60,7 +60,7 @@ class Samples:
         return torch.randperm(len(self), generator=generator)
 
     def by_class(self, generator: torch.Generator) -> Iterator[tuple[int, Tensor]]:
-        """Yield each class that occurs, by number, with the positions of its samples in random order."""
+        """Yield each class present, by number, with its samples' positions in random order."""
         for label in torch.unique(self.y).tolist():
             members = (self.y == label).nonzero().flatten()
             yield label, members[torch.randperm(len(members), generator=generator)]
@@ -70,16 +70,16 @@ class Samples:
         return self.take(torch.isin(self.y, others.y).nonzero().flatten())
 
     def without_labels(self) -> "Samples":
-        """Return the same samples with labels that tell nothing: -1, or NaN for a regression."""
+        """Return the samples without labels: ``y`` is -1, or NaN for a regression."""
         return replace(self, y=torch.full_like(self.y, torch.nan if self.y.is_floating_point() else -1))
 
     def in_memory(self) -> "Samples":
-        """Return the same samples, with images decoded that are files and fit into memory."""
+        """Return the samples with image files decoded, if they fit into memory."""
         x: Any = self.x
         return self if isinstance(x, Tensor) else replace(self, x=x.in_memory)
 
     def to(self, device: torch.device) -> "Samples":
-        """Return the same samples on a device."""
+        """Return the samples on a device."""
         groups = None if self.groups is None else self.groups.to(device)
         return replace(self, x=self.x.to(device), y=self.y.to(device), groups=groups)
 
@@ -100,9 +100,9 @@ class Samples:
         shuffle : bool
             Whether to shuffle the samples.
         cut : {"even", "keep-last", "drop-last"}
-            ``"even"``: the fewest batches, of nearly equal size, as the estimators of auto-weighting assume,
-            so that none has a single sample, on which BatchNorm cannot train. The others: exactly `size`, and
-            a last batch of the rest, which ``"drop-last"`` leaves out unless it is the only one.
+            ``"even"``: the fewest batches, of nearly equal size, as the estimators of auto-weighting assume;
+            none has a single sample, on which BatchNorm cannot train. Else batches of exactly `size`, and a
+            rest, which ``"drop-last"`` drops unless it is the only batch.
         """
         positions = (self.order(generator) if shuffle else torch.arange(len(self))).to(self.y.device)
         number = -(-len(self) // size)
@@ -122,17 +122,17 @@ class Samples:
 
 
 def _picked(values: Tensor, where: Tensor | slice) -> Tensor:
-    """Return ``values[where]``; with positions, a tensor's `index_select` takes half the time."""
+    """Return ``values[where]``; for positions by `index_select`, in half the time."""
     if isinstance(values, Tensor) and isinstance(where, Tensor):
         return values.index_select(0, where)
     return values[where]
 
 
 def on_device(generator: torch.Generator, device: torch.device) -> torch.Generator:
-    """Return a generator for the random numbers of a device, so that none has to be copied to it.
+    """Return a generator of random numbers on a device.
 
-    On the CPU it is the given one, which draws the seed of a GPU's own. A GPU's numbers depend on nothing
-    else: it counts (Philox; Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011).
+    On the CPU it is the given one, which seeds a GPU's. All GPUs draw the same numbers: their generator
+    counts (Philox; Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011).
     """
     if device.type == "cpu":
         return generator

@@ -1,6 +1,6 @@
-"""Shifts make domains that differ of one data set; partitions deal its samples to clients.
+"""Shifts, which turn a data set into different domains, and partitions, which deal samples to clients.
 
-Both are dataclasses, whose fields are their options, and are read without torch.
+Both are dataclasses whose fields are their options. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Partition(ABC):
     """A way to deal samples to clients; the first line of a subclass's docstring describes it."""
 
     target: bool = False
-    """Whether the target is dealt its samples as a source is; otherwise it gets an even share."""
+    """Whether the partition also applies to the target; else the target gets an even share."""
 
     @abstractmethod
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
-        """Return the samples of each of `parts` clients; no sample goes to two clients.
+        """Return the disjoint samples of each of `parts` clients.
 
-        A `ConfigError` says if a client would have no samples.
+        Raise a `ConfigError` if a client would get none.
         """
 
     def deal_with_target(
@@ -133,7 +133,7 @@ def _not_empty(samples: Samples, name: str) -> Samples:
 
 
 PARTITIONS: dict[str, type[Partition]] = {"even": Even, "dirichlet": Dirichlet, "labels": Labels}
-"""The partitions by name. A new one is a class and one line here."""
+"""The partitions by name. Add one with a class and a line here."""
 
 EVEN = Even()
 
@@ -170,7 +170,7 @@ class TargetShift(Shift):
     def domains(
         self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN
     ) -> list[Domain]:
-        """Deal the training samples; all domains share the test samples, the target those of its classes."""
+        """Deal the training samples; all domains share the test samples, the target only its classes'."""
         sources, target = partition.deal_with_target(data.train, num_sources, generator)
         known = data.test.of_classes(target)
         *names, target_name = self.names(num_sources)
@@ -181,7 +181,7 @@ class TargetShift(Shift):
 
 
 def _rotated(x: Tensor, angle: float) -> Tensor:
-    """Return images rotated by so many degrees; square ones by right angles without importing torchvision."""
+    """Return images rotated by `angle` degrees; torchvision is not needed for right angles of squares."""
     import torch
 
     turns, rest = divmod(angle, 90.0)
@@ -212,7 +212,7 @@ class Rotate(TargetShift):
 
 @dataclass(frozen=True)
 class Noise(TargetShift):
-    """The target's images get Gaussian noise of deviation `std`, drawn anew at every access."""
+    """The target's images get Gaussian noise of deviation `std`, drawn at every access."""
 
     std: float = 0.4
 
@@ -312,9 +312,9 @@ class Color(Shift):
 
 
 def summary(thing: object) -> str:
-    """Return the first line of the docstring of a shift, a partition or the like."""
+    """Return the first line of an entry's docstring."""
     return (thing.__doc__ or "").splitlines()[0]
 
 
 SHIFTS: dict[str, type[Shift]] = {"rotate": Rotate, "noise": Noise, "label": Label, "color": Color}
-"""The shifts by name. A new one is a class and one line here."""
+"""The shifts by name. Add one with a class and a line here."""

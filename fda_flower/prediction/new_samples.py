@@ -79,7 +79,7 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     comma = options.get("decimal") == "comma"
     x = preparation.apply(columns_for(table, preparation, comma))
     if "line" in keep:
-        raise ConfigError("the column 'line' to keep is also a column of the predictions: rename it")
+        raise ConfigError("the column line to keep is also a column of the predictions: rename it")
     names = {"line": list(map(str, table.lines)), **{name: table.texts[name] for name in keep}}
     if not labelled:
         return NewSamples(Samples(x, torch.full((len(x),), -1)), names)

@@ -52,7 +52,7 @@ def test_what_is_given_is_never_lost(table_run):
     for column in ("prediction", "line"):
         Path("own.csv").write_text(f"{column},height,age\nill,0.5,1\n")
         says = fda("predict", table_run, "--csv", "own.csv", "--keep", column)
-        assert f"column {column}" in says
+        assert f"column {column} to keep" in says
     assert Path("new.csv").read_bytes() == given
     assert not Path("predictions.csv").exists()
 
