@@ -1,4 +1,4 @@
-"""What a site decides: rules for its runs, noise for what leaves it, and a log of what does."""
+"""Control at a site: rules for runs, noise on replies, and a log of everything that leaves."""
 
 from typing import TYPE_CHECKING
 

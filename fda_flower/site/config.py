@@ -1,4 +1,4 @@
-"""A node's configuration, as this package reads it, and the words in it that are of privacy."""
+"""A node's configuration, including its privacy settings."""
 
 import math
 from collections.abc import Mapping
@@ -14,43 +14,43 @@ if TYPE_CHECKING:
     from flwr.app import Context
 
 LOCAL, NOISE = "local", "noise"
-"""What becomes of BatchNorm's running statistics."""
+"""Treatments of BatchNorm's running statistics."""
 
 SITE, PATIENT = "site", "patient"
-"""Units of privacy: all data of a site, as one, or those of each patient."""
+"""Units of privacy: all data of a site together, or each patient's."""
 
 NONE, FIGURES, FULL = "none", "figures", "full"
-"""What an evaluation's reply tells."""
+"""Contents of a reply to an evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacySettings:
-    """How a site's replies are made private; by default they are sent as they are.
+    """A site's privacy settings; by default replies are sent unchanged.
 
     Attributes
     ----------
     dp_unit : {"site", "patient"}
-        What is protected: all of the site's data, as one, or each patient.
+        The unit of protection: all of the site's data together, or each patient.
     dp_clip : float, optional
-        ``C``, the limit for the norm of what is sent.
+        ``C``, the limit on the norm of an update.
     dp_noise : float
-        ``z``, the noise multiplier: the standard deviation of the noise over the sensitivity.
+        ``z``, the noise multiplier: the noise's standard deviation over the sensitivity.
     dp_delta : float
         ``δ`` of the guarantee.
     max_epsilon : float, optional
-        The site's budget: a request that would bring its ``ε`` above it is refused.
+        The site's budget: it refuses a request that would raise its ``ε`` above this.
     dp_buffers : {"local", "noise"}
-        BatchNorm's running statistics: the site sends back those that it received, or its own with noise.
+        BatchNorm's running statistics: return the received ones, or the site's own with noise.
     dp_report : {"none", "figures", "full"}
-        What leaves of an evaluation, without noise: the number of samples, with the figures, or all.
+        Contents of an evaluation, without noise: the number of samples, also the metrics, or everything.
     dp_allow : str
-        Metrics of train replies that leave without noise, such as ``"train-loss,contribution-*"``; and with
-        the unit ``patient`` also ``arrays``, by this name alone: a model.
+        Metrics of train replies that leave without noise, such as ``"train-loss,contribution-*"``; with the
+        unit ``patient`` also ``arrays``, under exactly this name: a model.
 
     Raises
     ------
     ConfigError
-        If a value cannot work, or would have no effect.
+        If a value is invalid or would have no effect.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class PrivacySettings:
 
     @property
     def of_patients(self) -> bool:
-        """Whether each patient is protected, not the site as one."""
+        """Whether the unit of privacy is a patient rather than the site."""
         return self.dp_unit == PATIENT
 
     @property
@@ -111,7 +111,7 @@ class PrivacySettings:
 
     @property
     def private(self) -> bool:
-        """Whether they get noise, and so have a finite ``ε``."""
+        """Whether replies get noise and thus have a finite ``ε``."""
         return self.dp_noise > 0
 
     def allows(self, metric: str) -> bool:
@@ -120,7 +120,7 @@ class PrivacySettings:
 
     @property
     def allows_model(self) -> bool:
-        """Whether it lets a model leave without noise; ``*`` is not enough."""
+        """Whether the site lets a model leave without noise; ``*`` does not suffice."""
         return self.of_patients and "arrays" in self._allowed
 
     @property
@@ -130,14 +130,14 @@ class PrivacySettings:
 
 @dataclass(frozen=True)
 class SiteConfig:
-    """A node, as its configuration describes it.
+    """A node as described by its configuration.
 
     Attributes
     ----------
     node : Mapping
-        The node configuration; entries that are not of this package are for others.
+        The node configuration; entries of other packages are ignored.
     node_id : int
-        Flower's.
+        Flower's id of the node.
 
     Examples
     --------
@@ -151,32 +151,32 @@ class SiteConfig:
 
     @classmethod
     def of(cls, context: "Context") -> "SiteConfig":
-        """Return the node of a context."""
+        """Return the configuration of the node of a context."""
         return cls(context.node_config, context.node_id)
 
     @property
     def domain(self) -> str | None:
-        """The node's ``domain``, if it names one."""
+        """The node's ``domain``, if set."""
         return self._text("domain")
 
     @property
     def number(self) -> int | None:
-        """The node's ``partition-id``: in a simulation its number, from 0."""
+        """The node's ``partition-id``: its number in a simulation, from 0."""
         return None if self._text("partition-id") is None else int(self.node["partition-id"])
 
     @property
     def label(self) -> str:
-        """What the node is called: its domain, without one its number or Flower's id."""
+        """The node's label: its domain, else its number, else Flower's id."""
         return self.own_name or str(self.node_id)
 
     @property
     def own_name(self) -> str | None:
-        """The same, without Flower's id, which may change whenever the node starts."""
+        """The label without Flower's id, which may change when the node restarts."""
         return self.domain or self._text("partition-id")
 
     @property
     def role(self) -> str | None:
-        """The node's ``role``, if it says one."""
+        """The node's ``role``, if set."""
         return self._text("role")
 
     @property
@@ -186,13 +186,13 @@ class SiteConfig:
 
     @property
     def state_dir(self) -> Path | None:
-        """The folder in which the site keeps what it never sends, ``state-dir``."""
+        """The folder for the site's private files, ``state-dir``."""
         folder = self._text("state-dir")
         return None if folder is None else Path(folder).expanduser()
 
     @property
     def is_site(self) -> bool:
-        """Whether the configuration is a site's own, and not only a simulated node's number."""
+        """Whether the configuration belongs to a site rather than a simulated node."""
         return not {"domain", "state-dir"}.isdisjoint(self.node)
 
     @property
@@ -202,7 +202,7 @@ class SiteConfig:
 
     @property
     def privacy(self) -> PrivacySettings | None:
-        """The node's own settings; None if it has no word of them. A node that says one decides all.
+        """The node's own settings; None if it has none. Setting any of them overrides all of the run's.
 
         Raises a `ConfigError` for an unknown word or value.
         """
@@ -226,7 +226,7 @@ class SiteConfig:
             raise invalid("the node configuration's resident", value, "choose true or false")
 
     def about(self) -> dict[str, str]:
-        """Return what a node tells of itself: its domain, and its role if it says one."""
+        """Return the node's domain and, if set, its role."""
         return {"domain": self.label} | ({} if self.role is None else {"role": self.role})
 
     def _text(self, name: str) -> str | None:

@@ -1,6 +1,6 @@
-"""Hands a command to a site's launcher (`launcher.py`), or runs it where there is none.
+"""Hand a command to a site's launcher (`launcher.py`), or run it if there is none.
 
-This file is a program of its own, which starts in an instant: it imports nothing of the package.
+This file is a program of its own that starts instantly: it imports nothing of the package.
 """
 
 import json
@@ -10,11 +10,11 @@ import sys
 
 
 def hand_over(folder: str, name: str, arguments: list[str]) -> bool:
-    """Return whether the launcher at a socket runs a command, with the surroundings of this process."""
+    """Ask the launcher at a socket to run a command in this process's environment; return whether it does."""
     task = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)}
     try:
         with socket.socket(socket.AF_UNIX) as connection:
-            # The path of a socket may have 107 bytes; by the folder's descriptor it is short.
+            # A socket's path is limited to 107 bytes; the path by the folder's descriptor is short.
             opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             connection.connect(f"/proc/self/fd/{opened}/{name}")
             socket.send_fds(connection, [b"."], [0, 1, 2])
@@ -26,7 +26,7 @@ def hand_over(folder: str, name: str, arguments: list[str]) -> bool:
 
 
 def main(folder: str, name: str, arguments: list[str]) -> None:
-    """Have the launcher run the command, else run the one that is next on the path."""
+    """Let the launcher run the command, or run the next one on the path."""
     if not hand_over(folder, name, arguments):
         others = [path for path in os.get_exec_path() if path != folder]
         os.environ["PATH"] = os.pathsep.join(others)

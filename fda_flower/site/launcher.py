@@ -1,8 +1,8 @@
-"""A site's launcher: a process with Flower's imports ready, of which each message gets a fork.
+"""A site's launcher: a process that has imported Flower and forks once per message.
 
-Flower runs the command ``flwr-clientapp`` for every message, which imports Flower for a second or more before
-it does anything. `launching` puts a command of the same name first on the path: it hands its arguments,
-environment and streams to the launcher (`launch.py`), which forks, and the fork does what the command does.
+Flower runs the command ``flwr-clientapp`` for every message, which spends a second or more on importing
+Flower. `launching` puts a command of the same name first on the path. It hands its arguments, environment and
+streams to the launcher (`launch.py`), which forks, and the fork does the command's work.
 """
 
 import gc
@@ -33,7 +33,7 @@ IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
 
 class Stage(NamedTuple):
-    """What a launcher has ready: ``module:function`` of each command, and of what it calls once before."""
+    """A launcher's commands, each with ``module:function``, and a function that it calls once before."""
 
     commands: Mapping[str, str]
     prepare: str
@@ -41,14 +41,14 @@ class Stage(NamedTuple):
 
 @contextmanager
 def launching(*stages: Stage) -> Iterator[None]:
-    """Inside, have programs that run a command get a fork of a process that has imported it.
+    """Replace commands by forks of a process that has imported them, within the block.
 
-    The launcher ends with this process, however that ends. Where there can be none (a system other than
-    Linux, no folder for temporary files), which the log says, and should it end before, the command that is
-    next on the path runs, as it does without.
+    The launcher ends with this process, however that ends. If there can be none (a system other than Linux,
+    no folder for temporary files), a warning is logged; then, and if it ends early, the next command on the
+    path runs as usual.
 
-    Each stage gets a launcher of its own, a fork of the launcher of the stage before: it has ready what
-    those have, and commands of an early stage need not wait for, nor hold, what a later one imports.
+    Each stage has its own launcher, a fork of the previous stage's. It keeps everything already imported, and
+    commands of an early stage neither wait for nor hold later imports.
     """
     path = os.environ.get("PATH", os.defpath)
     folder: Path | None = None
@@ -73,7 +73,7 @@ def launching(*stages: Stage) -> Iterator[None]:
 
 
 def _start(folder: Path, stages: Sequence[Stage]) -> "subprocess.Popen[bytes]":
-    """Put the commands that hand over into the folder, and return the first launcher."""
+    """Put the forwarding commands into the folder, and return the first launcher."""
     with ExitStack() as stack:
         opened = stack.enter_context(Folder(folder))
         descriptors = []
@@ -95,9 +95,9 @@ def _start(folder: Path, stages: Sequence[Stage]) -> "subprocess.Popen[bytes]":
 
 
 def main(folder: str, stages: Sequence[tuple[dict[str, str], str, int]]) -> None:
-    """Serve as a launcher until the standard input ends; in each fork, run the command."""
-    # Signals to all processes of a SuperNode end it, and so the launcher, which removes its folder; nobody
-    # waits for forks.
+    """Serve as a launcher until standard input ends; in each fork, run the command."""
+    # Signals to all processes of a SuperNode end it, and thus the launcher, which removes its folder.
+    # Nobody waits for forks.
     for ignored in IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
     (references, prepare, descriptor), *later = stages
@@ -119,7 +119,7 @@ def main(folder: str, stages: Sequence[tuple[dict[str, str], str, int]]) -> None
 
 
 def _next_task(listener: socket.socket) -> dict[str, Any] | None:
-    """Fork for each task: return the task in the fork, and nothing in the launcher, at its end."""
+    """Fork for each task; return the task in the fork, or None in the launcher when it ends."""
     with listener:
         while True:
             if 0 in select.select([0, listener.fileno()], [], [])[0]:
@@ -142,9 +142,9 @@ def _next_task(listener: socket.socket) -> dict[str, Any] | None:
 def take_place(
     arguments: Sequence[str], streams: Sequence[int], folder: str, environment: dict[str, str]
 ) -> None:
-    """Have this process, a fork, be as if it had been started with these.
+    """Make this process, a fork, behave as if started with these arguments, environment and streams.
 
-    What was random at its start is random again: forks would all draw the same from NumPy's global state.
+    Random state from the start is renewed: otherwise all forks would draw the same from NumPy's global state.
     """
     for ignored in IGNORED:
         signal.signal(ignored, signal.SIG_DFL)
@@ -158,7 +158,7 @@ def take_place(
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     sys.argv = list(arguments)
-    # What ``ps`` and ``top`` show.
+    # The name that ``ps`` and ``top`` show.
     Path("/proc/self/comm").write_text(arguments[0])
 
 

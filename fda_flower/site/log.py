@@ -1,4 +1,4 @@
-"""A site's own log of what left it: a JSON line for each reply."""
+"""A site's own log of its replies: one JSON line each."""
 
 import json
 import os
@@ -14,41 +14,41 @@ from fda_flower.site.config import SiteConfig
 from fda_flower.wire import protocol
 
 SENT = "sent.jsonl"
-"""The log's name in a node's ``state-dir``."""
+"""Name of the log in a node's ``state-dir``."""
 
 REFUSED_CODE = 6
-"""Flower's code of an error reply for what a mod refuses (``MOD_FAILED_PRECONDITION``)."""
+"""Flower's error code for a refusal by a mod (``MOD_FAILED_PRECONDITION``)."""
 
 Line = dict[str, Any]
 
 
 class SentLog:
-    """The log of a site.
+    """A site's log of everything that leaves it.
 
     ============ ======================================================================================
     ``time``     when the reply was ready, in UTC
     ``run``      Flower's id of the run
     ``domain``   of the node
-    ``round``    the round that the message is of; null in the role query
+    ``round``    the round of the message; null in the role query
     ``message``  its type: ``query.role``, ``train``, ``evaluate``
-    ``records``  by name: its ``kind`` and ``bytes``; of arrays their ``arrays``, each with type and shape;
-                 of others the names of their ``entries``
+    ``records``  by name: ``kind`` and ``bytes``; for arrays their ``arrays``, each with type and shape;
+                 for others the names of their ``entries``
     ``bytes``    of all records
-    ``refused``  the reason that the site sent instead of what was asked for; absent if it did not refuse
-    ``failed``   the error that the server was told of; absent without one
+    ``refused``  the reason that the site sent instead of an answer; absent if it did not refuse
+    ``failed``   the error reported to the server; absent without one
     ============ ======================================================================================
 
     Parameters
     ----------
     path : Path
-        The file; made at the first line, with mode 0600.
+        The file, created with mode 0600 at the first line.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def note(self, message: Message, context: Context, reply: Message | Exception) -> None:
-        """Append the line of a reply or an exception; raise an `OSError` if it cannot be written whole."""
+        """Append the line of a reply or an exception; raise an `OSError` unless it is written whole."""
         line: Line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "run": context.run_id,
@@ -76,18 +76,18 @@ class SentLog:
         file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             size = os.fstat(file).st_size
-            # A machine that lost its power may have left half a line.
+            # A power failure may have left half a line.
             if size and os.pread(file, 1, size - 1) != b"\n":
                 data = b"\n" + data
             if os.write(file, data) != len(data):
-                raise OSError("the disk took a part of the line alone")
+                raise OSError("only part of the line was written")
             os.fsync(file)
         finally:
             os.close(file)
 
 
 def read_log(folder: Path) -> list[Line]:
-    """Return the whole lines of a node's log; raise a `ConfigError` if the folder has none."""
+    """Return the complete lines of a node's log; raise a `ConfigError` if the folder has none."""
     path = folder.expanduser() / SENT
     if not path.exists():
         raise ConfigError(
@@ -103,7 +103,7 @@ def read_log(folder: Path) -> list[Line]:
 
 
 def totals(lines: list[Line]) -> list[Line]:
-    """Return ``replies``, ``bytes`` and ``most`` (of one reply) by run, type of message and record."""
+    """Return ``replies``, ``bytes`` and ``most`` (in one reply) by run, message type and record."""
     found: dict[tuple[Any, ...], Line] = {}
     for line in lines:
         for name, record in line["records"].items():

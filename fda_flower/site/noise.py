@@ -1,4 +1,4 @@
-"""Differential privacy's noise: the mechanism, its accountant and a site's ledger."""
+"""Differential privacy: the noise mechanism, its accountant, and a site's ledger."""
 
 import json
 import math
@@ -18,25 +18,25 @@ from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 from fda_flower.site.config import PATIENT, SITE
 
 Randomness = Callable[[int], bytes]
-"""Returns so many random bytes: ``os.urandom``, or in a simulation a generator's ``bytes``."""
+"""Returns that many random bytes: ``os.urandom``, or in a simulation a generator's ``bytes``."""
 
 DRAWS = 4
-"""Normal numbers that are added up, and divided by √4, for one; see `gaussian`."""
+"""Number of normal draws in each sample, whose sum is divided by √4; see `gaussian`."""
 
 
 class PrivacyError(RunError):
-    """Why a reply does not leave the site."""
+    """A reply must not leave the site; the text is the reason."""
 
 
 class BudgetError(PrivacyError):
-    """A reply that would spend more than is left of the site's privacy budget."""
+    """A reply would exceed the site's privacy budget."""
 
 
 def gaussian(count: int, draw: Randomness) -> NDArray[np.float64]:
     """Return standard normal numbers.
 
-    Each is the sum of four draws over 2, so that the gaps between floating-point numbers, by which a single
-    draw can be told from another, give no hold (Holohan and Braghin, 2021).
+    Each is the sum of four draws over 2. The gaps between floating-point numbers, which could identify a
+    single draw, then reveal nothing (Holohan and Braghin, 2021).
     """
     pairs = -(-count // 2)
     words = np.frombuffer(draw(8 * 2 * pairs * DRAWS), np.uint64).reshape(DRAWS, 2, pairs)
@@ -49,20 +49,19 @@ def gaussian(count: int, draw: Randomness) -> NDArray[np.float64]:
 
 @dataclass
 class Mechanism:
-    """What a site does to all that leaves it in one reply.
+    """The Gaussian mechanism for everything that leaves a site in one reply.
 
-    Two data sets of a site count as neighbours if all of the site's data are replaced by others: vectors of a
-    norm up to ``C`` may then differ by ``2 C``, which is their sensitivity, and the standard deviation of the
-    noise is ``2 z C``.
+    Two data sets of a site are neighbours if all of the site's data are replaced. Vectors of norm up to ``C``
+    may then differ by ``2 C``, their sensitivity, and the standard deviation of the noise is ``2 z C``.
 
     Attributes
     ----------
     clip, noise : float
         ``C`` and ``z``.
     draw : callable
-        Where the random bytes come from.
+        Source of the random bytes.
     releases : int
-        How many times the mechanism was used; all of them compose.
+        How often the mechanism was used; all uses compose.
 
     Examples
     --------
@@ -78,7 +77,7 @@ class Mechanism:
 
     @property
     def deviation(self) -> float:
-        """``2 z C``, the standard deviation of the noise of a vector."""
+        """``2 z C``, the standard deviation of the noise on a vector."""
         return 2 * self.noise * self.clip
 
     def vectors(self, layers: Layers) -> dict[str, NDArray[np.float64]]:
@@ -98,7 +97,7 @@ class Mechanism:
         return released
 
     def parts(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Release numbers of at least 0, scaled down to a sum of ``C²``; afterwards none is negative.
+        """Release numbers of at least 0, scaled to a sum of at most ``C²``; the result is never negative.
 
         Two such vectors differ by at most ``√2 C²``.
         """
@@ -108,14 +107,14 @@ class Mechanism:
         return np.maximum(scaled + self._noise(values.shape, np.sqrt(2) * self.noise * most), 0)
 
     def number(self, value: float) -> float:
-        """Release a number, cut to ``[0, C²]``, with the sensitivity ``C²``; it is never negative."""
+        """Release a number, clipped to ``[0, C²]``, with the sensitivity ``C²``; it is never negative."""
         most = self.clip**2
         cut = float(np.clip(finite(np.array(value)), 0, most))
         self.releases += 1
         return max(cut + float(self._noise((), self.noise * most)), 0.0)
 
     def normal(self, count: int) -> NDArray[np.float64]:
-        """Return standard normal numbers for one release of a vector whose sensitivity its maker knows."""
+        """Return standard normal numbers for one release of a vector of known sensitivity."""
         self.releases += 1
         return gaussian(count, self.draw)
 
@@ -132,28 +131,28 @@ def norm_of(layers: Mapping[str, NDArray[Any]]) -> float:
 
 
 def factor_to(limit: float, norm: float) -> float:
-    """Return what scales a vector down to a norm; 1 within it."""
+    """Return the factor that scales a vector down to a norm; 1 within it."""
     return 1.0 if norm <= limit else limit / norm
 
 
 def finite(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the same array; raise a `PrivacyError` if it holds NaN or infinity, which no clipping limits."""
+    """Return the array; raise a `PrivacyError` if it holds NaN or infinity, which clipping cannot limit."""
     if not np.isfinite(array).all():
         raise PrivacyError("it holds NaN or infinity, which cannot be clipped: nothing of the reply is sent")
     return array
 
 
 def epsilon(releases: Iterable[tuple[float, int]], delta: float) -> float:
-    """Return ``ε`` of releases by the Gaussian mechanism, exactly (Balle and Wang, ICML 2018, theorem 8).
+    """Return the exact ``ε`` of Gaussian releases (Balle and Wang, ICML 2018, theorem 8).
 
-    Together the releases are one of the noise multiplier ``z``, where ``1/z²`` is the sum over them (Dong et
+    Together the releases equal one with noise multiplier ``z``, where ``1/z²`` is the sum over them (Dong et
     al., "Gaussian differential privacy", 2022, corollary 3.3).
 
     Parameters
     ----------
     releases : iterable of (float, int)
-        Noise multipliers ``z``, each with the number of releases that had it. Every release is of all of the
-        site's data: there is no sampling that would amplify the privacy.
+        Noise multipliers ``z``, each with its number of releases. Every release uses all of the site's data:
+        there is no sampling to amplify privacy.
     delta : float
         ``δ``.
 
@@ -175,7 +174,7 @@ def epsilon(releases: Iterable[tuple[float, int]], delta: float) -> float:
 
 
 def noise_multiplier(epsilon: float, delta: float) -> float:
-    """Return the smallest noise multiplier ``z`` by which one release costs no more than ``ε``.
+    """Return the smallest noise multiplier ``z`` with which one release costs at most ``ε``.
 
     Parameters
     ----------
@@ -197,7 +196,7 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 
 
 HALVINGS = 60
-"""After which a float64 hardly changes."""
+"""Bound beyond which a float64 hardly changes."""
 
 
 def _log_delta(epsilon: float, mu: float) -> float:
@@ -210,7 +209,7 @@ FAR = 30.0
 
 
 def _log_tail(x: float) -> float:
-    """Return ``log(1 − Φ(x))``, far out by its asymptotic series, whose error is below 1e-8."""
+    """Return ``log(1 − Φ(x))``; far out by its asymptotic series, with an error below 1e-8."""
     if x < FAR:
         return math.log(math.erfc(x / math.sqrt(2)) / 2)
     return -(x**2) / 2 - math.log(x * math.sqrt(2 * math.pi)) + math.log1p(-1 / x**2 + 3 / x**4 - 15 / x**6)
@@ -218,14 +217,14 @@ def _log_tail(x: float) -> float:
 
 FILE = "privacy.json"
 RECORD = "privacy"
-"""The name of the file in a folder of the site's, and of the record in a context's state."""
+"""Name of the file in a site's folder, and of the record in a context's state."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a reply has released, with which multiplier; the request is the digest of what was asked.
+    """A reply's releases and their multiplier; `request` is the digest of the request.
 
-    `unit` is what the release protects, the ``site`` or each ``patient``.
+    `unit` is the protected unit, ``site`` or ``patient``.
     """
 
     round: int
@@ -237,14 +236,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The list of all that a site has released, over all its runs.
+    """The list of all releases of a site, over all its runs.
 
     Attributes
     ----------
     path : Path, optional
-        The file, made when something is written.
+        The file, created on first write.
     state : RecordDict
-        The context's state, which holds the list where there is no file: in a simulation without a folder.
+        The context's state, which holds the list without a file: in a simulation without a folder.
     """
 
     path: Path | None
@@ -261,40 +260,39 @@ class Ledger:
             return []
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise PrivacyError(
-                f"what the site has spent is in '{self.path}', which is damaged ({error}): restore the file "
-                "from a copy"
+                f"the site's privacy ledger '{self.path}' is damaged ({error}): restore the file from a copy"
             ) from error
 
     def epsilon(
         self, delta: float, more: Entry | None = None, again: bool = False, unit: str = SITE
     ) -> float:
-        """Return the unit's ``ε`` of all that was released, and of `more`; see `spend` for `again`.
+        """Return the unit's ``ε`` of all releases and of `more`; see `spend` for `again`.
 
-        A release that protects the site protects each of its patients, too, so that all of them compose for a
-        patient. What protects patients alone has no finite ``ε`` for the site: a `PrivacyError` says so.
+        A release that protects the site also protects each patient, so for a patient all of them compose. A
+        release that protects only patients has no finite ``ε`` for the site and raises a `PrivacyError`.
         """
         entries = self.entries()
         return _epsilon(entries if more is None else _with(entries, more, again), delta, unit)
 
     def spend(self, entry: Entry, delta: float, most: float | None, again: bool = False) -> float:
-        """Add an entry and return the ``ε`` of all, of the entry's unit; the reply may leave only after that.
+        """Add an entry and return the total ``ε`` of its unit; only then may the reply leave.
 
         Parameters
         ----------
         entry : Entry
-            What the reply releases.
+            The reply's releases.
         delta : float
             ``δ``.
         most : float, optional
             The site's budget.
         again : bool
-            The noise follows from a seed, as in a simulation, so that the same request has the same reply: an
-            entry of the same request is not counted twice.
+            Whether noise follows from a seed, as in a simulation, so that equal requests have equal replies:
+            an entry of the same request is then not counted twice.
 
         Raises
         ------
         BudgetError
-            If ``ε`` would be above the budget, for example by another run's replies.
+            If ``ε`` would exceed the budget, for example after replies in another run.
         PrivacyError
             If the file cannot be read or written.
         """
@@ -302,9 +300,7 @@ class Ledger:
             entries = _with(self.entries(), entry, again)
             spent = _epsilon(entries, delta, entry.unit)
             if most is not None and spent > most:
-                raise BudgetError(
-                    f"its ε would be {spent:.4g} with the reply, above its max-epsilon {most:g}"
-                )
+                raise BudgetError(f"its ε would become {spent:.4g}, above its max-epsilon {most:g}")
             text = json.dumps({"released": [asdict(each) for each in entries]}, indent=1)
             if self.path is None:
                 self.state[RECORD] = ConfigRecord({"json": text})
@@ -314,7 +310,7 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other processes of the site from the file."""
+        """Lock the file against other processes of the site."""
         if self.path is None:
             yield
             return
@@ -324,12 +320,12 @@ class Ledger:
                 yield
         except OSError as error:
             raise PrivacyError(
-                f"what the site spends cannot be written to '{self.path}' ({error}): repair the state-dir"
+                f"the site's privacy ledger '{self.path}' cannot be written ({error}): repair the state-dir"
             ) from error
 
 
 def _read(text: str) -> list[Entry]:
-    """Return the entries of a ledger; raise a `ValueError`, or another of Python's, if it is damaged."""
+    """Return the entries of a ledger; raise a `ValueError` or another exception if it is damaged."""
     found: list[dict[str, Any]] = json.loads(text)["released"]
     entries = [
         Entry(e["round"], str(e["request"]), e["noise"], e["releases"], e.get("unit", SITE)) for e in found

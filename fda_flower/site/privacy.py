@@ -1,4 +1,4 @@
-"""What a site adds noise to, and the Flower mod that does it."""
+"""A Flower mod that adds noise to a site's replies, and the rules for each of their records."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ from fda_flower.wire.protocol import to_layers, to_record
 Arrays = dict[str, NDArray[Any]]
 
 SMALLEST_VARIANCE = 1e-3
-"""What a running variance with noise is at least."""
+"""Lower bound on a running variance with noise."""
 
 COUNTS = frozenset(
     {
@@ -44,18 +44,18 @@ COUNTS = frozenset(
         *(protocol.LOCAL_PART, protocol.FRESH_START, f"{protocol.EVAL}{protocol.NUM_EXAMPLES}"),
     }
 )
-"""Metrics that leave as they are: numbers of samples, which the role query tells, and settings."""
+"""Metrics that leave unchanged: numbers of samples, which the role query reports, and settings."""
 
 HARMLESS = frozenset({"domain", "role", protocol.AGGREGATED_ON})
-"""What a reply's record ``info`` may hold."""
+"""Allowed entries of a reply's record ``info``."""
 
 
 @dataclass
 class Exchange:
-    """One train message's model and settings, and what its reply releases.
+    """One train message's model and settings, and the releases in its reply.
 
-    `update` is the change of the parameters that is sent, with its noise; `uncovered` names records that
-    leave without any.
+    `update` is the parameters' change as sent, with its noise; `uncovered` names records that leave without
+    noise.
     """
 
     settings: PrivacySettings
@@ -66,20 +66,20 @@ class Exchange:
     uncovered: list[str] = field(default_factory=list)
 
     def moved(self, arrays: Layers) -> Arrays:
-        """Release the change of some of the model's arrays; return the arrays with it."""
+        """Release the change of some of the model's arrays; return these arrays with noise."""
         before = {name: self.model[name].astype(np.float64) for name in arrays}
         change = self.mechanism.vectors({name: arrays[name] - before[name] for name in arrays})
         return {name: (before[name] + change[name]).astype(self.model[name].dtype) for name in arrays}
 
 
 def trained_model(exchange: Exchange, arrays: Arrays) -> Arrays:
-    """Return a trained model: the update of its parameters is released, and buffers are the message's.
+    """Return a trained model: release the update of its parameters, and restore the message's buffers.
 
-    But BatchNorm's counters leave as they are, and its statistics with noise where the site asks for it.
+    BatchNorm's counters leave unchanged, and its statistics with noise if the site's settings say so.
     """
     model = exchange.model
     if _forms(arrays) != _forms(model):
-        raise PrivacyError("its arrays are not those of the message, so that there is no update to clip")
+        raise PrivacyError("its arrays differ from the message's, so there is no update to clip")
     buffers = find_buffers(model)
     sent = {name: array.copy() for name, array in model.items()}
     sent |= exchange.moved({name: array for name, array in arrays.items() if name not in buffers})
@@ -96,7 +96,7 @@ def trained_model(exchange: Exchange, arrays: Arrays) -> Arrays:
 
 
 def guidance(exchange: Exchange, arrays: Arrays) -> Arrays:
-    """Return FedDWA's guidance: its distance from the model received is released."""
+    """Return FedDWA's guidance, releasing its distance from the received model."""
     own = {name: exchange.model[name] for name in arrays if name in exchange.model}
     if _forms(arrays) != _forms(own):
         raise PrivacyError(f"its '{protocol.GUIDANCE}' has other arrays than the message's model")
@@ -104,10 +104,10 @@ def guidance(exchange: Exchange, arrays: Arrays) -> Arrays:
 
 
 def batch_updates(exchange: Exchange, arrays: Arrays) -> Arrays:
-    """Return the target's batch updates as they fit the update with its noise.
+    """Return the target's batch updates, consistent with the update and its noise.
 
-    All rows of sketches or full steps are released as one vector, and then sum up to the update, as the
-    server checks. Norms alone are released as they are, and each step bears its part of the update's noise.
+    All rows of sketches or full steps are released as one vector, and then sum to the update, as the server
+    checks. Norms alone are released directly, and each step bears its part of the update's noise.
     """
     encoding = _asked(exchange, protocol.BATCH_UPDATES, arrays)
     known, steps = {"norms", encoding}, max(len(arrays.get("norms", ())), 1)
@@ -132,8 +132,8 @@ def batch_updates(exchange: Exchange, arrays: Arrays) -> Arrays:
 def gradients(exchange: Exchange, arrays: Arrays) -> Arrays:
     """Release the mean gradient at the global model, and its variance.
 
-    The norm is the noisy vector's; the noise's variance is added, so that estimates that subtract it stay
-    unbiased.
+    The norm is computed from the noisy vector. The noise's variance is added, so that estimates that subtract
+    it stay unbiased.
     """
     encoding = _asked(exchange, protocol.GRADIENTS, arrays)
     counts = {"batches"} | ({protocol.SKETCH_SIZE, protocol.SKETCH_SEED} if encoding == "sketch" else set())
@@ -153,7 +153,7 @@ def gradients(exchange: Exchange, arrays: Arrays) -> Arrays:
 
 
 def model_without_data(exchange: Exchange, arrays: Arrays) -> Arrays:
-    """Return a model that is the message's own; another one leaves only where the site allows it."""
+    """Return the message's own model; any other model leaves only if the site allows it."""
     same = _forms(arrays) == _forms(exchange.model)
     if same and all(np.array_equal(array, exchange.model[name]) for name, array in arrays.items()):
         return arrays
@@ -167,7 +167,7 @@ def model_without_data(exchange: Exchange, arrays: Arrays) -> Arrays:
 
 
 def sums(exchange: Exchange, arrays: Arrays) -> Arrays:
-    """Release sums over rows, of which the client says by how much a patient changes them at most."""
+    """Release sums over rows, whose change by one patient the client has bounded."""
     if protocol.CHANGE not in arrays:
         raise PrivacyError(
             f"its '{protocol.SUMS}' do not say by how much one patient changes them: there is no limit for "
@@ -190,11 +190,11 @@ RECORDS: Mapping[str, Records] = {
     },
     PATIENT: {protocol.ARRAYS: (model_without_data, 0), protocol.SUMS: (sums, 1)},
 }
-"""By unit of privacy: what releases each record of arrays, the model first, and in how many releases."""
+"""By unit of privacy: the function that releases each record of arrays, the model first, and its releases."""
 
 
 def planned(settings: PrivacySettings, model: Layers, config: Mapping[str, Any]) -> int:
-    """Return how many releases the reply to a train message takes at most."""
+    """Return the largest number of releases in the reply to a train message."""
     records = RECORDS[settings.dp_unit]
     asked = [protocol.ARRAYS, *(name for name in records if config.get(name))]
     buffers = settings.dp_buffers == NOISE and any(
@@ -231,7 +231,7 @@ def protect_training(content: RecordDict, exchange: Exchange) -> list[str]:
 
 
 def protect_evaluation(content: RecordDict, settings: PrivacySettings) -> list[str]:
-    """Leave in the reply to an evaluation what the site tells; return what leaves without noise."""
+    """Reduce an evaluation's reply to what the site reports; return the names that leave without noise."""
     if settings.dp_report == FULL:
         return ["evaluation"]
     metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
@@ -281,7 +281,7 @@ def _check_info(content: RecordDict) -> None:
 
 
 def _is_figure(name: str) -> bool:
-    """Whether a metric is a figure of a test set or of samples held out, of whichever model."""
+    """Return whether a metric is a figure of a test or validation set, for any model."""
     own = name.removeprefix(f"{protocol.VALIDATION}-")
     endings = ("", f"-{protocol.GLOBAL}", f"-{protocol.FINAL_HEAD}")
     return any(own == f"{metric}{ending}" for metric in METRICS for ending in endings)
@@ -290,7 +290,7 @@ def _is_figure(name: str) -> bool:
 def _asked(exchange: Exchange, record: str, arrays: Arrays) -> str:
     encoding = exchange.config.get(record)
     if encoding is None:
-        raise PrivacyError(f"it holds '{record}' ({_names(arrays)}), which nobody asked for")
+        raise PrivacyError(f"it holds '{record}' ({_names(arrays)}), which was not requested")
     return str(encoding)
 
 
@@ -304,18 +304,18 @@ def _names(names: Any) -> str:
 
 @dataclass(frozen=True)
 class PrivateSite:
-    """A site with its settings and what it has spent.
+    """A site's privacy settings and ledger.
 
     Attributes
     ----------
     domain : str
-        Its domain.
+        The site's domain.
     settings : PrivacySettings
-        What it asks for.
+        Its settings.
     ledger : Ledger
-        What it has released.
+        Its past releases.
     seed : int, optional
-        Of a simulation's noise. Default: noise is the operating system's.
+        Seed of a simulation's noise. Default: the operating system's randomness.
     """
 
     domain: str
@@ -324,7 +324,7 @@ class PrivateSite:
     seed: int | None = None
 
     def randomness(self, request: str) -> Randomness:
-        """Return where the noise of the reply to a request comes from."""
+        """Return the source of noise for the reply to a request."""
         if self.seed is None:
             return os.urandom
         return np.random.default_rng(derive_seed(self.seed, "privacy", self.domain, request)).bytes
@@ -338,18 +338,18 @@ class PrivateSite:
         seed: int | None = None,
         folder: Path | None = None,
     ) -> "PrivateSite | None":
-        """Return the site that a node configuration describes; None if its replies are sent as they are.
+        """Return the site that a node configuration describes; None if its replies are sent unchanged.
 
         Parameters
         ----------
         context : Context
             Flower's, with the node configuration.
         domain : str, optional
-            For messages. Default: as the node configuration says.
+            For messages. Default: from the node configuration.
         run : PrivacySettings, optional
-            What the run asks for; it counts where the node configuration says nothing of privacy.
+            The run's settings, used if the node configuration has none.
         seed, folder : int, Path, optional
-            Of a simulated run: noise at a node that says nothing of privacy follows from the seed.
+            For a simulated run: the noise of a node without own settings follows from the seed.
 
         Raises
         ------
@@ -373,26 +373,26 @@ class PrivateSite:
                 'configuration state-dir="..."',
                 thing=str(own),
             )
-        # By a name that the node has of its own: the run names the domain of a number, each time as it likes.
+        # Use the node's own name: the run may map a number to any domain, differently each time.
         path = node.state_dir / (FILE if node.own_name is None else f"{node.own_name}-{FILE}")
         return cls(own, settings, Ledger(path, context.state))
 
 
 class DifferentialPrivacy:
-    """A Flower mod around a client app: clips what its replies tell of the site's data, and adds noise.
+    """A Flower mod around a client app that clips its replies and adds noise.
 
-    The unit of privacy is the site: all of its data, as one. Of a train reply the update of the parameters,
-    batch updates and gradients are released by the Gaussian mechanism, each with a sensitivity of its own;
-    counters and settings leave as they are; the training loss does not leave. With the unit ``patient``
-    Ridge's sums alone are released. A reply that holds anything else becomes an error, as does one that would
-    bring the ``ε`` above the site's budget. Replies to an evaluation hold what the site tells, without noise.
-    The role query passes.
+    The unit of privacy is the site: all of its data together. In a train reply, the update of the parameters,
+    batch updates and gradients are released by the Gaussian mechanism, each with its own sensitivity.
+    Counters and settings leave unchanged; the training loss does not leave. With the unit ``patient`` only
+    Ridge's sums are released. A reply that holds anything else, or that would exceed the site's budget,
+    becomes an error. Replies to an evaluation hold what the site's settings allow, without noise. Role
+    queries pass unchanged.
 
     Parameters
     ----------
     site_of : callable
-        Returns the site of a context, or None for one whose replies are sent as they are. Default: what the
-        node configuration says.
+        Returns the site of a context, or None if its replies are sent unchanged. Default: from the node
+        configuration.
 
     Examples
     --------
@@ -426,7 +426,7 @@ class DifferentialPrivacy:
 
 def _train(site: PrivateSite, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     settings, content = site.settings, message.content
-    # Copies, since the app below may change the message.
+    # Copy, since the app below may change the message.
     model = to_layers(content.array_records[protocol.ARRAYS])
     config = dict(protocol.settings_in(content, protocol.CONFIG))
     request = _digest(model, config)
@@ -468,7 +468,7 @@ def _check_budget(site: PrivateSite, entry: Entry) -> None:
 
 
 def _tell(content: RecordDict, site: PrivateSite, uncovered: list[str]) -> None:
-    """Tell the server what the site has spent, and what the ``ε`` does not cover."""
+    """Report to the server the privacy spent, and the parts of the reply without protection."""
     info = dict(protocol.settings_in(content, protocol.INFO))
     settings = site.settings
     if settings.private:

@@ -1,8 +1,8 @@
-"""The light half of a site's client app: it hands each message to a worker process that stays.
+"""The light half of a site's client app: it hands each message to a persistent worker process.
 
-Flower starts a process for every message. With ``resident = true`` in the node configuration that process
-imports neither torch nor data: it hands the message, as Flower serialises it, over a Unix socket to a worker
-of the same node (`fda_flower.site.worker`), and Flower gets the worker's reply and its changed context.
+Flower starts a process for every message. With ``resident = true`` in the node configuration this process
+imports neither torch nor data. It hands the serialised message over a Unix socket to a worker of the same
+node (`fda_flower.site.worker`), and returns the worker's reply and changed context to Flower.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ from fda_flower.site.worker import PREFIX, Folder, Owner, receive, send
 from fda_flower.wire import internals
 
 WORKERS = "workers"
-"""Below a node's ``state-dir``: a folder for each SuperNode, with the socket of its worker."""
+"""In a node's ``state-dir``: a folder for each SuperNode, with its worker's socket."""
 START_SECONDS = 120.0
-"""Within which a worker has to take a message."""
+"""Time for a worker to take a message."""
 START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -41,13 +41,13 @@ main(*sys.argv[2:])
 
 
 class UnavailableError(Exception):
-    """Why this message cannot have a resident worker; nothing has happened yet."""
+    """A message cannot have a resident worker; nothing has happened yet."""
 
 
 class ResidentApp(ClientApp):
-    """A client app whose messages a worker answers, at nodes that are configured to have one.
+    """A client app whose messages a worker answers, at nodes configured for one.
 
-    At any other node, and where a worker cannot be had, `app` answers in this process; `reference` is
+    At other nodes, and if no worker is available, `app` answers in this process; `reference` is
     ``module:name`` of a function that makes the same app in the worker.
     """
 
@@ -68,17 +68,17 @@ class ResidentApp(ClientApp):
         except BlockingIOError:
             log(INFO, "The resident worker is busy: another process answers this message (%s)", kind)
         except (UnavailableError, OSError) as reason:
-            # A run begins with the role query: this is said once a run.
+            # A run starts with the role query, so this is logged once a run.
             if kind.startswith("query"):
                 log(WARNING, "This node has no resident worker (%s); it works without", reason)
         return self._app(message, context)
 
 
 def place(context: Context) -> Path:
-    """Return the folder of this SuperNode's worker, which only its account can enter; make it if need be.
+    """Return the folder of this SuperNode's worker, which only its account can enter; create it if needed.
 
-    Raises an `UnavailableError` on another system than Linux or without a ``state-dir``, and an `OSError` if
-    it cannot be made.
+    Raises an `UnavailableError` on systems other than Linux or without a ``state-dir``, and an `OSError` if
+    it cannot be created.
     """
     if sys.platform != "linux":
         raise UnavailableError(f"it needs Linux, and this is {sys.platform}")
@@ -86,19 +86,19 @@ def place(context: Context) -> Path:
     if state is None:
         raise UnavailableError("the node configuration has no state-dir")
     state = state.absolute()
-    # The parent is the launcher, or without one Flower's SuperExec: both end with their SuperNode.
+    # The parent is the launcher, or else Flower's SuperExec: both end with their SuperNode.
     folder = state / WORKERS / str(Owner.of(os.getppid()))
     make_private(folder)
-    for path in (folder.parent, folder):  # They may be of another version.
+    for path in (folder.parent, folder):  # another version may have made them
         path.chmod(0o700)
     return folder
 
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Have a worker for oneself, as long as this process lives.
+    """Lock the worker until this process ends.
 
-    Raises a `BlockingIOError` if another process has it, another `OSError` where files cannot be locked.
+    Raises a `BlockingIOError` if another process holds it, or an `OSError` if files cannot be locked.
     """
     import fcntl
 
@@ -111,11 +111,11 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def hand_over(message: Message, context: Context, folder: Path, reference: str) -> Message:
-    """Return the worker's reply to a message, and give the context the state that the worker has left.
+    """Return the worker's reply to a message, and update the context's state from the worker.
 
     Raises an `UnavailableError` or `OSError` if no worker can be started, and nothing has happened yet; a
-    `RunError` if it ends before it has answered; and what the app in the worker has raised, with the name of
-    its class and its text.
+    `RunError` if it exits before it answers; and exceptions of the app in the worker, with the name of their
+    class and their text.
     """
     pid, connection = _connect(folder, _key(context.run_id, reference), reference)
     with connection:
@@ -136,7 +136,7 @@ def hand_over(message: Message, context: Context, folder: Path, reference: str) 
 
 
 def _key(run: int, reference: str) -> str:
-    """Digest of all that a worker may have loaded: one of another run or of other code is not used."""
+    """Return a digest of a worker's run and code; a worker with another digest is not used."""
     package = Path(__file__).parents[1]
     changed = max(path.stat().st_mtime_ns for path in package.rglob("*.py"))
     loaded = [run, reference, version("fda-flower"), str(package), changed, sys.path]
@@ -144,7 +144,7 @@ def _key(run: int, reference: str) -> str:
 
 
 def _connect(folder: Path, key: str, reference: str) -> tuple[int, socket.socket]:
-    """Return a worker's process and a connection to it; a worker is started if none answers."""
+    """Return a worker's process id and a connection to it; start a worker if none answers."""
     with Folder(folder) as opened:
         for is_new in (False, True):
             if is_new:
@@ -162,12 +162,12 @@ def _connect(folder: Path, key: str, reference: str) -> tuple[int, socket.socket
 
 
 def launched_worker() -> str:
-    """Return the name of the command by which a launcher starts a worker of this Python and this package."""
+    """Return the command by which a launcher starts a worker of this Python and package."""
     return f"fda-worker-{hashlib.sha256(f'{sys.executable} {__file__}'.encode()).hexdigest()[:12]}"
 
 
 def _start(folder: Folder, name: str, reference: str) -> None:
-    """Start a worker, in the place of one that has ended or that is for something else."""
+    """Start a worker in place of one that has ended or serves something else."""
     for path in folder.path.glob(PREFIX + "*"):
         path.unlink()
     _clear(folder.path.parent)
@@ -178,7 +178,7 @@ def _start(folder: Folder, name: str, reference: str) -> None:
         listener.listen()
         launched = shutil.which(launched_worker())
         if launched is None or subprocess.run([launched, *arguments], stdin=listener.fileno()).returncode:
-            # Its output goes where that of this process goes; in a session of its own it outlives it.
+            # It shares this process's output; in its own session it outlives this process.
             command = [sys.executable, "-P", "-c", START, *arguments]
             subprocess.Popen(command, stdin=listener.fileno(), start_new_session=True)
 
@@ -192,7 +192,7 @@ def _clear(workers: Path) -> None:
 
 
 def _as_raised(module: str, name: str, text: str, trace: str) -> Exception:
-    """Return an exception from which Flower makes the error reply that the worker's own would have become."""
+    """Return an exception from which Flower makes the same error reply as from the worker's own."""
     kind = type(name.rpartition(".")[2], (Exception,), {"__module__": module, "__qualname__": name})
     error: Exception = kind(text)
     error.add_note(f"In the resident worker:\n{trace}")

@@ -1,6 +1,6 @@
-"""The rules of a site: which runs it takes part in, and what may leave it, by what it holds.
+"""The rules of a site: which runs it joins, and which replies may leave it.
 
-A reply is measured by its bytes and values, whatever it says of itself.
+A reply is judged by its bytes and values, not by its own claims.
 """
 
 import json
@@ -27,24 +27,24 @@ from fda_flower.wire import protocol
 from fda_flower.wire.arrays import num_bytes, to_read
 
 LEVELS = ("none", "norms", "sketch", "full")
-"""What a run may ask of single batches, in order: each level allows those before it."""
+"""Per-batch data that a run may request, in order: each level includes those before it."""
 
 HEADER = 256
-"""More bytes than NumPy's file format has before the values of an array of numbers."""
+"""Upper bound on the header of NumPy's file format for an array of numbers."""
 
 SKETCHES = "sketches.json"
-"""The memory's name in a node's ``state-dir``."""
+"""Name of the memory of sketches in a node's ``state-dir``."""
 
 SHARE = 8
-"""All sketches of a vector together have at most this fraction of its numbers: one in eight."""
+"""Inverse share of a vector's numbers that all its sketches together may have: one in eight."""
 
 SMALL = 4096
-"""The bytes that metrics, settings and other details of a reply may have with even the smallest model."""
+"""Bytes allowed for metrics, settings and other details of a reply, even with the smallest model."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A message and its context, with the run's method and the node's role in it if they are known."""
+    """A message with its context, the run's method and the node's role, if known."""
 
     message: Message
     context: Context
@@ -57,48 +57,48 @@ class Asked:
         return self.message.metadata.message_type.partition(".")[0]
 
     def values_of(self, setting: str) -> list[Any]:
-        """Return the values of a setting in the message, whatever the records are called that hold it."""
+        """Return the values of a setting in the message, in records of any name."""
         records = self.message.content.config_records.values()
         return [record[setting] for record in records if setting in record]
 
     @cached_property
     def model(self) -> ArrayRecord:
-        """The model in the message, its largest record of arrays if none is called so; empty without one."""
+        """The model in the message, or else its largest record of arrays; empty without one."""
         records = self.message.content.array_records
         return records.get(protocol.ARRAYS) or max(records.values(), key=numbers_in, default=ArrayRecord())
 
     @cached_property
     def numbers(self) -> int:
-        """How many floating-point numbers the model in the message has."""
+        """The number of floating-point numbers in the message's model."""
         return numbers_in(self.model)
 
 
 RULES = ("allow-methods", "allow-batch-updates", "min-samples", "max-epsilon")
-"""The entries of a node configuration that are rules; `PrivacySettings` has the last one."""
+"""Entries of a node configuration that are rules; the last one belongs to `PrivacySettings`."""
 
 RESERVED = ("allow-", "min-", "max-")
-"""Beginnings of names that only rules have in a node configuration."""
+"""Prefixes of names in a node configuration that only rules have."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a site allows; by default all.
+    """What a site allows; by default everything.
 
     Attributes
     ----------
     allow_methods : tuple of str
         ``allow-methods``: names of methods, or ``all``.
     allow_batch_updates : str
-        ``allow-batch-updates``: how much of single batches may leave the site, one of `LEVELS`.
+        ``allow-batch-updates``: the per-batch data that may leave the site, one of `LEVELS`.
 
-        It covers the records ``batch-updates`` and ``gradients``. With less than ``full`` all other bytes of
-        a reply are counted, whatever their form and name: they may be as large as one model more than was
-        asked for (some methods send a second one), and an eighth of a model.
+        It covers the records ``batch-updates`` and ``gradients``. Below ``full``, all other bytes of a reply
+        are counted, whatever their form and name. They may add up to one model more than requested (some
+        methods send a second one), and an eighth of a model.
 
-        Sketches of one vector with different maps together tell the vector. So a sketch leaves with the
-        round's number as seed, and as many sizes as `may_leave` admits.
+        Several sketches of one vector with different maps together reveal the vector. Therefore a sketch
+        leaves only with the round's number as seed, and in as many sizes as `may_leave` permits.
     min_samples : int
-        ``min-samples``: how many labelled samples the site's client must train on, at least.
+        ``min-samples``: the least number of labelled samples that the site's client must train on.
 
     Examples
     --------
@@ -118,8 +118,8 @@ class Rules:
     def read(cls, node: Mapping[str, Any], methods: Collection[str] = ()) -> "Rules":
         """Return the rules of a node configuration.
 
-        Raises a `ConfigError` if a value is unknown, one of the `methods` that exist if they are given, or a
-        name is like a rule's: a misspelt rule would allow all.
+        Raises a `ConfigError` for an unknown value, including a method not in `methods` if given, and for a
+        name similar to a rule's: a misspelt rule would allow everything.
         """
         for name in node:
             if _is_misspelt(name):
@@ -136,7 +136,7 @@ class Rules:
         return cls(allowed, level, int(str(samples)))
 
     def refuses_message(self, asked: Asked) -> str | None:
-        """Return why the site refuses a message, before any data are read; None if it does not."""
+        """Return why the site refuses a message, before any data are read; None if it accepts."""
         if reason := self._another_method(asked):
             return f"{reason} (the site's allow-methods)"
         if reason := self._asks_too_much(asked):
@@ -144,7 +144,7 @@ class Rules:
         return None
 
     def refuses_reply(self, asked: Asked, reply: RecordDict) -> str | None:
-        """Return why a reply may not leave the site, whatever was asked for; None if it may."""
+        """Return why a reply may not leave the site, whatever was requested; None if it may."""
         if reason := self._tells_too_much(asked, reply):
             return f"{reason} (the site's allow-batch-updates)"
         if reason := self._too_few_samples(asked, reply):
@@ -182,7 +182,7 @@ class Rules:
                 return f"the site allows '{level}' of each batch, the record '{name}' has '{found}'"
             counted[name] = {key: array for key, array in reply[name].items() if key != "sketch"}
         if asked.kind == "query":
-            counted.pop(protocol.INFO, None)  # It may name many classes and columns.
+            counted.pop(protocol.INFO, None)  # may name many classes and columns
         model, size = size_of(asked.model), size_of(counted)
         most = model * (2 if asked.kind == "train" else 1) + max(SMALL, model // SHARE)
         if size <= most:
@@ -220,9 +220,9 @@ def _is_misspelt(name: str) -> bool:
 
 
 def wanted_level(asked: Asked) -> str:
-    """Return the most that a message asks of single batches, and that would leave the site.
+    """Return the most that a message requests of single batches from this site.
 
-    The role query tells it for both roles, a train message for the node itself.
+    The role query includes it for both roles, a train message for the node itself.
     """
     records = asked.message.content.config_records
     if asked.kind == "query":
@@ -237,7 +237,7 @@ def wanted_level(asked: Asked) -> str:
 
 
 def _check_sketch(asked: Asked) -> str | None:
-    """Return why a site that allows sketches does not send the one that is asked for."""
+    """Return why a site that allows sketches does not send the requested one; None if it does."""
     folder = SiteConfig.of(asked.context).state_dir
     if folder is None:
         return (
@@ -257,7 +257,7 @@ def _check_sketch(asked: Asked) -> str | None:
         if may_leave(folder / SKETCHES, asked.numbers, size):
             return None
     except (OSError, ValueError) as error:
-        return f"the site cannot remember which sketches have left it: {error}"
+        return f"the site cannot record which sketches have left it: {error}"
     return (
         f"the run asks for sketches of {size} numbers, and the sizes of all sketches that leave the site may "
         f"add up to {asked.numbers // SHARE}, an eighth of the model's numbers: choose a smaller "
@@ -266,25 +266,25 @@ def _check_sketch(asked: Asked) -> str | None:
 
 
 def _only(values: list[Any]) -> int | None:
-    """Return the whole number that a list holds, if it holds nothing else."""
+    """Return the only element of a list if it is an integer, else None."""
     return values[0] if len(values) == 1 and type(values[0]) is int else None
 
 
 def _steps_of(reply: RecordDict) -> int:
-    """Return how many steps a reply tells; 0 if it tells none."""
+    """Return the number of steps in a reply, or 0."""
     told = (record.get(protocol.NUM_STEPS) for record in reply.metric_records.values())
     return next((int(steps) for steps in told if isinstance(steps, int | float) and math.isfinite(steps)), 0)
 
 
 NUMBERS = frozenset({"norm", "variance", "batches", protocol.SKETCH_SIZE, protocol.SKETCH_SEED})
-"""Arrays of one number each, in a record of gradients."""
+"""Arrays of one number each in a record of gradients."""
 
 
 def level_of(record: object, numbers: int, steps: int) -> str:
-    """Return what a record of batch updates or gradients tells of single batches, by what its arrays hold.
+    """Return the level of a record of batch updates or gradients, judged by its arrays.
 
-    A sketch longer than an eighth of the model's `numbers` counts as ``"full"``, and so does all that is
-    not one norm, and at most one sketch, for each of the `steps`.
+    A sketch longer than an eighth of the model's `numbers` counts as ``"full"``, and so does anything other
+    than one norm, and at most one sketch, for each of the `steps`.
     """
     if not isinstance(record, ArrayRecord):
         return "full"
@@ -304,16 +304,16 @@ def level_of(record: object, numbers: int, steps: int) -> str:
 
 
 def _known(level: object) -> str:
-    """Return a level; a word that is none counts as the last one."""
+    """Return a level; treat an unknown word as the last one."""
     return str(level) if level in LEVELS else LEVELS[-1]
 
 
 def may_leave(memory: Path, numbers: int, size: int) -> bool:
-    """Return whether sketches of a size may leave a model of this size; remember it if they may.
+    """Return whether sketches of a size may leave a model of this size; if so, remember it.
 
-    The memory has the sizes of the sketches that have left, by the number of the model's numbers. A site
-    sends sketches with the round's number as seed: a vector has only one sketch of each size, no matter who
-    asks for it, in which run, and how often. So the sizes bound what can be known of it.
+    The memory has the sizes of sketches that have left, by the model's number of parameters. A site sends
+    sketches with the round's number as seed, so a vector has only one sketch of each size, whoever requests
+    it, in any run and how often. The sizes thus bound what can be learned about it.
 
     Raises an `OSError` or `ValueError` if the file cannot be read or written.
     """
@@ -345,10 +345,10 @@ def _are_sizes(value: object) -> bool:
 
 
 def values_in(array: Array) -> NDArray[Any] | None:
-    """Return the numbers that an array holds; None if its bytes are not an ndarray of plain numbers."""
+    """Return the numbers in an array; None if its bytes are not an ndarray of plain numbers."""
     try:
         values: object = to_read(array)
-    except Exception:  # Bytes that another program has written may raise anything.
+    except Exception:  # bytes from another program may raise anything
         return None
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiub" or values.dtype.itemsize > 8:
         return None
@@ -356,13 +356,13 @@ def values_in(array: Array) -> NDArray[Any] | None:
 
 
 def numbers_in(record: ArrayRecord) -> int:
-    """Return how many floating-point numbers a record of arrays holds; integers, which count, are none."""
+    """Return the number of floating-point numbers in a record of arrays, not counting integers."""
     found = (values_in(array) for array in record.values())
     return sum(values.size for values in found if values is not None and values.dtype.kind == "f")
 
 
 def size_of(record: object) -> int:
-    """Return the bytes that a record, a value of one or an array holds, with all names and other texts."""
+    """Return the bytes in a record, a value of one or an array, including names and other texts."""
     if isinstance(record, Array):
         return size_of(record.dtype) + size_of(record.stype) + 8 * len(record.shape) + num_bytes(record)
     if isinstance(record, str):
@@ -377,7 +377,7 @@ def size_of(record: object) -> int:
 
 
 def as_told(asked: Asked) -> Asked:
-    """Return the same with the method that the run's configuration names, and the role of the node's."""
+    """Return a copy with the method of the run's configuration and the role of the node's."""
     method = asked.context.run_config.get("method")
     role = SiteConfig.of(asked.context).role
     return replace(asked, method=None if method is None else str(method), role=role)
@@ -385,19 +385,19 @@ def as_told(asked: Asked) -> Asked:
 
 @dataclass(frozen=True)
 class SiteGate:
-    """A Flower mod: have the site decide by its node configuration, and note what leaves it.
+    """A Flower mod that applies the rules of the node configuration, and logs replies.
 
-    It must be the first of a ``ClientApp``'s mods, so that it sees what the others make of a reply;
-    `fda_flower.clients.serve` has it. A message that its `Rules` refuse does not reach the app. With a
-    ``state-dir`` each reply is noted in its ``sent.jsonl``, and does not leave if it cannot be noted.
+    Make it the first of a ``ClientApp``'s mods, so that it sees the replies as they leave the others;
+    `fda_flower.clients.serve` includes it. A message that its `Rules` refuse does not reach the app. With a
+    ``state-dir`` each reply is logged in ``sent.jsonl``, and does not leave if it cannot be logged.
 
     Parameters
     ----------
     about : callable
-        Adds the run's method and the node's role to what is asked. Default: ``method`` of the run's
+        Adds the run's method and the node's role to a message. Default: ``method`` of the run's
         configuration, ``role`` of the node's.
     methods : Collection[str]
-        The methods that exist, so that the node configuration can be checked. Default: not known.
+        The existing methods, to check the node configuration. Default: unknown.
 
     Examples
     --------
@@ -409,21 +409,21 @@ class SiteGate:
     methods: Collection[str] = ()
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Answer a message, by the app below if the site's rules allow it."""
+        """Answer a message with the app below if the site's rules allow it."""
         asked = Asked(message, context)
         folder = SiteConfig.of(context).state_dir
         sent = None if folder is None else SentLog(folder / SENT)
         try:
             reply = self._answer(asked, call_next)
         except Exception as error:
-            if sent is not None:  # Flower sends the exception to the server.
+            if sent is not None:  # Flower sends the exception to the server
                 sent.note(message, context, error)
             raise
         if sent is not None:
             try:
                 sent.note(message, context, reply)
             except OSError as error:
-                return refusal(asked, f"the site cannot note what it sends in '{sent.path}': {error}")
+                return refusal(asked, f"the site cannot log its reply in '{sent.path}': {error}")
         return reply
 
     def _answer(self, asked: Asked, call_next: ClientAppCallable) -> Message:
@@ -442,13 +442,13 @@ class SiteGate:
 
 
 def _says_only_why_not(asked: Asked, reply: RecordDict) -> bool:
-    """Whether it is the answer to the role query of a node that cannot take part."""
+    """Return whether a reply is the answer to the role query of a node that cannot take part."""
     is_query = asked.message.metadata.message_type == protocol.ROLE_QUERY
     return is_query and set(reply) == {protocol.INFO} and protocol.PROBLEM in reply[protocol.INFO]
 
 
 def refusal(asked: Asked, reason: str, by_rule: bool = False) -> Message:
-    """Return the reply that refuses: to the role query the node's ``problem``, else an error."""
+    """Return the reply that refuses: the node's ``problem`` to the role query, otherwise an error."""
     log(WARNING, "This site refuses: %s", reason)
     if asked.message.metadata.message_type != protocol.ROLE_QUERY:
         return Message(Error(REFUSED_CODE, reason), reply_to=asked.message)

@@ -1,9 +1,9 @@
-"""``fda-supernode``: Flower's own SuperNode, at which a message waits for less.
+"""``fda-supernode``: Flower's SuperNode with shorter waits.
 
-It takes the arguments of ``flower-supernode``. It looks for messages ever less often the longer there was
-none, where Flower's looks every 3 seconds, and for tasks to start every 0.25 seconds, where Flower's looks
-every second; and Flower's other processes are forks of one that has imported Flower, where Flower's have yet
-to (`fda_flower.site.launcher`).
+It takes the arguments of ``flower-supernode``. It polls for messages at intervals that grow with the time
+since the last one, where Flower polls every 3 seconds, and for tasks every 0.25 seconds, where Flower polls
+every second. Flower's other processes are forks of a process that has already imported Flower
+(`fda_flower.site.launcher`).
 """
 
 import os
@@ -16,11 +16,11 @@ from fda_flower.site.resident import launched_worker
 from fda_flower.wire.internals import node_config, pull_sooner, run_supernode
 
 LEAST, SHARE = 0.25, 0.05
-"""Seconds between two looks at least, and as a share of the time since the last message."""
+"""Interval between polls: its least seconds, and its share of the time since the last message."""
 PROMPT = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25"}
-"""Has Flower look for a task to start every 0.25 seconds."""
+"""Makes Flower poll for tasks every 0.25 seconds."""
 COMMANDS = ("flower-superexec", "flwr-clientapp")
-"""Of Flower, which a SuperNode runs: one that starts a process for each message, and that process."""
+"""Commands that a SuperNode runs: one that starts a process for each message, and that process."""
 
 
 def main() -> None:
@@ -34,9 +34,9 @@ def main() -> None:
 
 
 def stages(arguments: list[str]) -> list[Stage]:
-    """Return what the launchers of a SuperNode with these arguments have ready.
+    """Return the launcher stages for a SuperNode with these arguments.
 
-    Those of a node with a resident worker (`fda_flower.site.resident`) have what that imports, too.
+    For a node with a resident worker (`fda_flower.site.resident`) they include the worker's imports.
     """
     parser = ArgumentParser(add_help=False)
     parser.add_argument("--node-config")

@@ -1,8 +1,8 @@
 """A site's resident worker: it keeps torch, data and model, and answers the messages of one run.
 
-It ends with its SuperNode, when its socket is gone (another worker has taken its place), when the process
-that waits for its answer is gone (Flower has given the message up), after an error (the next message finds a
-fresh process, as without a worker), and after an hour without a message.
+It ends with its SuperNode; when its socket is gone (another worker has replaced it); when the process waiting
+for its answer is gone (Flower has given up on the message); after an error (the next message gets a fresh
+process, as without a worker); and after an hour without a message.
 """
 
 import json
@@ -23,14 +23,14 @@ from flwr.clientapp import ClientApp
 from fda_flower.wire import internals, protocol
 
 Frame = tuple[dict[str, Any], list[bytes]]
-"""A header of JSON values, and parts."""
+"""A header of JSON values, and byte strings."""
 
 PREFIX = "socket-"
 LENGTH_BYTES = 8
 
 
 def send(connection: socket.socket, header: dict[str, Any], parts: list[bytes]) -> None:
-    """Send a frame, whose header has no key ``sizes``; raise an `OSError` if the other side is gone."""
+    """Send a frame, whose header has no key ``sizes``; raise an `OSError` if the peer is gone."""
     text = json.dumps({**header, "sizes": [len(part) for part in parts]}).encode()
     connection.sendall(len(text).to_bytes(LENGTH_BYTES, "big") + text)
     for part in parts:
@@ -38,7 +38,7 @@ def send(connection: socket.socket, header: dict[str, Any], parts: list[bytes]) 
 
 
 def receive(connection: socket.socket) -> Frame:
-    """Receive a frame; raise an `EOFError` or `OSError` if the other side is gone before it is whole."""
+    """Receive a frame; raise an `EOFError` or `OSError` if the peer disconnects before its end."""
     size = int.from_bytes(_exactly(connection, LENGTH_BYTES), "big")
     header = json.loads(_exactly(connection, size))
     return header, [_exactly(connection, length) for length in header.pop("sizes")]
@@ -50,16 +50,16 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     while done < size:
         count = connection.recv_into(view[done:])
         if not count:
-            raise EOFError(f"the other side is gone after {done} of {size} bytes")
+            raise EOFError(f"the peer disconnected after {done} of {size} bytes")
         done += count
     return bytes(data)
 
 
 class Owner(NamedTuple):
-    """The process that a worker works for, and ends with.
+    """The process that a worker belongs to and ends with.
 
-    Its number is one of a space, since a container has its own, and used again: so `started` says when it
-    started, in the system's ticks since the machine did.
+    Process ids are local to a namespace, such as a container, and are reused. `started` is the process's
+    start in the system's ticks since boot.
     """
 
     space: int
@@ -68,8 +68,8 @@ class Owner(NamedTuple):
 
     @classmethod
     def of(cls, pid: int) -> "Owner":
-        """Return the process that has a number now; raise an `OSError` if none has it."""
-        # The name of the program, in brackets, may have spaces and brackets of its own.
+        """Return the process with this id; raise an `OSError` if there is none."""
+        # The program's name, in brackets, may itself contain spaces and brackets.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         if fields[0] in "ZX":
             raise ProcessLookupError(f"process {pid} has ended")
@@ -77,7 +77,7 @@ class Owner(NamedTuple):
 
     @classmethod
     def named(cls, text: str) -> "Owner":
-        """Return the owner that `str` has turned into text; raise a `ValueError` if it is none."""
+        """Parse an owner from its text; raise a `ValueError` if invalid."""
         space, pid, started = map(int, text.split("-"))
         return cls(space, pid, started)
 
@@ -85,7 +85,7 @@ class Owner(NamedTuple):
         return "-".join(map(str, self))
 
     def is_alive(self) -> bool:
-        """Return whether the process still runs; assume it of another container's, which cannot be seen."""
+        """Return whether the process still runs; assume so in another container, where it is invisible."""
         if self.space != _space():
             return True
         try:
@@ -99,10 +99,10 @@ def _space() -> int:
 
 
 class Folder:
-    """A folder of sockets, open for as long as this object is used in ``with``.
+    """A folder of sockets that stays open within ``with``.
 
-    A path of a socket has at most 107 bytes. The path by the folder's descriptor, which only Linux has, is
-    short wherever the folder is.
+    A socket's path is limited to 107 bytes. The path by the folder's descriptor, a feature of Linux, is
+    always short.
     """
 
     def __init__(self, path: Path) -> None:
@@ -116,7 +116,7 @@ class Folder:
         os.close(self._descriptor)
 
     def address(self, name: str) -> str:
-        """Return the short path of a file of the folder."""
+        """Return the short path of a file in the folder."""
         return f"/proc/self/fd/{self._descriptor}/{name}"
 
 
@@ -125,9 +125,9 @@ POLL_SECONDS = 0.2
 
 
 class Watch(threading.Thread):
-    """Ends this process by `leave`, with an exit code, as soon as nobody needs it.
+    """Ends this process through `leave`, with an exit code, as soon as it is no longer needed.
 
-    The socket's folder bears the name of its owner; `client` waits for an answer.
+    The socket's folder is named after its owner; `client` waits for an answer.
     """
 
     def __init__(self, path: Path, leave: Callable[[int], object]) -> None:
@@ -139,21 +139,21 @@ class Watch(threading.Thread):
         self._leave = leave
 
     def run(self) -> None:
-        """Look five times a second whether somebody needs this process."""
+        """Check five times a second whether this process is still needed."""
         pause = threading.Event()
         while not self.is_over():
             pause.wait(POLL_SECONDS)
         self._leave(0)
 
     def is_over(self) -> bool:
-        """Return whether nobody needs this process any more; remove the folder of an owner that is gone."""
+        """Return whether this process is no longer needed; remove the folder if its owner is gone."""
         client = self.client
         if not self._owner.is_alive():
             shutil.rmtree(self._path.parent, ignore_errors=True)
             return True
         if client is None:
             return self._is_replaced()
-        # A client that has its answer leaves too: by then it is no longer the one who waits.
+        # A client that has its answer also leaves, but is no longer waiting by then.
         return has_left(client) and self.client is client
 
     def _is_replaced(self) -> bool:
@@ -164,7 +164,7 @@ class Watch(threading.Thread):
 
 
 def has_left(client: socket.socket) -> bool:
-    """Return whether the other side of a connection is gone."""
+    """Return whether the peer of a connection is gone."""
     try:
         return client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except BlockingIOError:
@@ -174,10 +174,9 @@ def has_left(client: socket.socket) -> bool:
 
 
 def answer(request: Frame, load: Callable[[], ClientApp]) -> tuple[Frame, bool]:
-    """Have an app answer a message, whose request has the task and the context too.
+    """Let an app answer a request, which holds a message with its task and context.
 
-    Returns the reply, or the error that the app has raised, with the context as the app has left it; and
-    whether all went well.
+    Returns the reply or the app's exception, with the changed context; and whether all went well.
     """
     header, (given, *parts) = request
     internals.set_task(header["task"])
@@ -195,7 +194,7 @@ def answer(request: Frame, load: Callable[[], ClientApp]) -> tuple[Frame, bool]:
 
 
 def serve(listener: socket.socket, watch: Watch, load: Callable[[], ClientApp]) -> None:
-    """Answer messages one after another, until one of them ends in an error or none comes for an hour."""
+    """Answer messages one after another until one fails or none arrives for an hour."""
     listener.settimeout(IDLE_SECONDS)
     with listener:
         while True:
@@ -220,7 +219,7 @@ def serve(listener: socket.socket, watch: Watch, load: Callable[[], ClientApp]) 
 
 
 def main(reference: str, path: str) -> None:
-    """Serve the app that a function makes (``module:name``) on the socket that is the standard input."""
+    """Serve the app that a function makes (``module:name``) on the socket at standard input."""
     listener = socket.socket(fileno=os.dup(0))
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -231,7 +230,7 @@ def main(reference: str, path: str) -> None:
 
 
 def launched() -> None:
-    """Be a worker in a fork of a launcher, with the path of imports of the process that asks for it."""
+    """Act as a worker in a fork of a launcher, with the import path of the requesting process."""
     os.setsid()
     sys.path[:] = json.loads(sys.argv[1])
     main(*sys.argv[2:])

@@ -279,7 +279,7 @@ def test_a_site_without_its_memory_sends_no_sketch(text, tmp_path):
     assert "no state-dir" in str(sketch.refuses_message(asked(config=config)))
     assert "no state-dir" in str(sketch.refuses_message(asked("query.role", asks={"target": "sketch"})))
     (tmp_path / "sketches.json").write_text(text)
-    assert "cannot remember" in str(sketch.refuses_message(asked(config=config, folder=tmp_path)))
+    assert "cannot record" in str(sketch.refuses_message(asked(config=config, folder=tmp_path)))
     assert (tmp_path / "sketches.json").read_text() == text
 
 
@@ -538,8 +538,8 @@ def test_any_client_app_may_have_the_gate():
 def test_what_cannot_be_noted_does_not_leave(tmp_path):
     (tmp_path / "sent.jsonl").mkdir()
     app, node = serve(lambda context: Own()), {"state-dir": str(tmp_path)}
-    assert "the site cannot note what it sends" in ask(app, node, "train").error.reason
-    assert "the site cannot note" in str(ask(app, node, "query.role").content["info"]["problem"])
+    assert "the site cannot log its reply" in ask(app, node, "train").error.reason
+    assert "the site cannot log" in str(ask(app, node, "query.role").content["info"]["problem"])
 
 
 def test_refusals_and_errors_are_noted_too(tmp_path):

@@ -36,7 +36,7 @@ def test_a_frame_that_is_cut_off_is_an_error(sent):
     with there:
         with here:
             here.sendall(sent)
-        with pytest.raises(EOFError, match="the other side is gone after"):
+        with pytest.raises(EOFError, match="the peer disconnected after"):
             receive(there)
 
 
