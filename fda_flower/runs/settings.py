@@ -218,7 +218,7 @@ class RunSettings:
     )
     average: str | None = _method(
         None,
-        "An average of the rounds' models, evaluated beside the last model: ema:0.9 or tail:5.",
+        "An average of the rounds' models, evaluated in addition to the last: ema:0.9 or tail:5.",
         shown="none",
         strategy=True,
     )
@@ -257,7 +257,7 @@ class RunSettings:
         None, "Passes of the target over its samples in a round.", shown="the sources'"
     )
     class_weights: str = _training(
-        "none", "balanced: in a client's loss the classes of which it has few labels weigh more."
+        "none", "balanced: classes with few labels weigh more in a client's loss."
     )
     precision: str = _training(
         "float32", "bf16: networks are trained in bfloat16; they are stored and evaluated in float32."
@@ -270,13 +270,13 @@ class RunSettings:
     )
     patience: int | None = _selection(
         None,
-        "Stop when the figure on the labels held out has not improved for so many rounds.",
+        "Stop after this many rounds without a better figure on the held-out labels.",
         shown="none",
         at_least=1,
         strategy=True,
         defines_run=False,
     )
-    min_sources: int = _limit(1, "With fewer usable replies of sources the model stays as it is.")
+    min_sources: int = _limit(1, "With fewer usable replies of sources the model does not change.")
     max_held_rounds: int = _limit(
         3, "Rounds in a row without the target, or too few sources, until the run ends.", defines_run=False
     )
@@ -287,10 +287,10 @@ class RunSettings:
     query_timeout: float = _limit(30.0, "Seconds that a client has to tell who it is.", **_TIME)
     round_timeout: float = _limit(3600.0, "Seconds that a client has for its reply.", strategy=False, **_TIME)
     dp_unit: str = _privacy(
-        "site", "What noise protects: site (all of a client's data, as one) or patient (each of them)."
+        "site", "What noise protects: site (all of a client's data together) or patient (each of them)."
     )
     dp_clip: float | None = _privacy(
-        None, "Limit for the norm of what a client's reply tells of its data.", shown="none"
+        None, "Clipping bound (L2 norm) on everything that a client releases of its data.", shown="none"
     )
     dp_noise: float = _privacy(0.0, "Noise multiplier: the noise on it, divided by its sensitivity.")
     dp_delta: float = _privacy(1e-5, "δ of each client's guarantee (ε, δ).")
@@ -317,7 +317,7 @@ class RunSettings:
     )
     evaluate_every: int = _machine(
         1,
-        "The target evaluates in every so many rounds, and in the last 5.",
+        "The target evaluates in every Nth round, and in the last 5.",
         at_least=1,
         strategy=True,
         defines_run=False,
