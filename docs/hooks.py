@@ -2,6 +2,7 @@
 
 * Pages from outside docs/, each at its path in the repository, so that a link such as
   ``../experiments/README.md`` works where the repository is read, and on the site.
+* A search shows the pages of docs/ before those from outside and the API reference.
 * In the API reference, names of classes in the text become links, as NumPy docstrings mean them.
 """
 
@@ -42,8 +43,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links between paths of the repository into links between paths of the site."""
+    """Rank the page, and turn links between paths of the repository into links between paths of the site."""
     origin = Path(page.file.abs_src_path or "")
+    if origin.is_relative_to(DOCS) and not page.file.src_uri.startswith("api/"):
+        page.meta.setdefault("search", {"boost": 4})
 
     def on_site(link: re.Match[str]) -> str:
         target = (origin.parent / link[1]).resolve()

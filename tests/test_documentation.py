@@ -79,6 +79,43 @@ def test_what_documents_and_docstrings_name_exists():
     assert missing == []
 
 
+PHRASES = (
+    r"beside",
+    r"anew",
+    r"so many",
+    r"that of",
+    r"what (?:it|they) (?:is|are)",
+    r"ha(?:s|ve) to be",
+    r"of (?:which|whom)",
+    r"as one(?! (?:of|or)\b)",
+    r"at once",
+    r"whoever",
+    r"(?:says?|tells?|told|knows?) (?:nothing |little |more )?of",
+    r"as (?:it is|they are)",
+    r"but for",
+    r"(?:goes|going) on",
+    r"oneself",
+    r"in place of",
+    r"of (?:no |little )?use",
+    r"by which",
+    r"(?:is|are) told",
+    r"stays? as",
+)
+"""Say "next to", "again", "this many", "must be", "together", "immediately", "continues", "instead of"."""
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_the_pages_do_without_phrases_that_a_reader_stumbles_over(phrase):
+    pages = [path for path in DOCS.rglob("*.md") if "api" not in path.parts]
+    found = []
+    for page in (ROOT / "README.md", *pages):
+        text = re.sub(r"\s+", " ", page.read_text(encoding="utf-8"))
+        found += [
+            f"{page.name}: {hit}" for hit in re.findall(rf".{{30}}\b{phrase}\b.{{20}}", text, re.IGNORECASE)
+        ]
+    assert found == []
+
+
 @cache
 def can_be_imported(name):
     try:

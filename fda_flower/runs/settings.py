@@ -256,9 +256,7 @@ class RunSettings:
     target_epochs: int | None = _training(
         None, "Passes of the target over its samples in a round.", shown="the sources'"
     )
-    class_weights: str = _training(
-        "none", "balanced: classes with few labels weigh more in a client's loss."
-    )
+    class_weights: str = _training("none", "balanced: classes with few labels weigh more in a client's loss.")
     precision: str = _training(
         "float32", "bf16: networks are trained in bfloat16; they are stored and evaluated in float32."
     )
