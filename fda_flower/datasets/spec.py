@@ -13,27 +13,27 @@ from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 from fda_flower.names import read_options, resolve, split_names
 
 EVERY_SITE = "all"
-"""The word for a target that is every site in turn."""
+"""The value of `target` that makes every site a target."""
 
 Pairs = tuple[tuple[str, str | int | float | bool], ...]
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The settings that define a federation's data; an invalid one is a `ConfigError`.
+    """The settings that define a federation's data; an invalid one raises a `ConfigError`.
 
     Attributes
     ----------
     dataset : str
         A name in `DATASETS`.
     shift : str, optional
-        A name in `SHIFTS`. Default: the data set's; None if the data set has domains of its own.
+        A name in `SHIFTS`. Default: the data set's; None for a data set with domains of its own.
     shift_options, dataset_options, partition_options : tuple
         Options as sorted pairs.
     num_sources : int, optional
         The number of sources. Default: the shift's.
     target : str, optional
-        The target's domain, or `EVERY_SITE`. Default: the shift's, or the last of the data set's own.
+        The target's domain, or `EVERY_SITE`. Default: the shift's, or the data set's last domain.
     target_samples : Amount, optional
         Labelled training samples of the target. Default: all.
     source_samples : Amount, optional
@@ -41,13 +41,13 @@ class DataSpec:
     test_samples : Amount, optional
         Test samples of the target. Default: all.
     partition : str
-        How training samples are dealt to the clients of a data set without domains of its own.
+        The partition that deals training samples, for a data set without domains of its own.
     only_sources : tuple of str, optional
         The sources that take part. Default: all.
     validation : str, optional
-        What is held out from training: a share of the samples, or ``fold:I/K``. Default: nothing.
+        The samples held out from training: a share, or ``fold:I/K``. Default: none.
     select_by : {"target", "sources"}
-        Whose labelled samples are held out.
+        The role whose labelled samples are held out.
     seed : int
         Determines which client gets which samples.
     data_dir : str, optional
@@ -115,7 +115,7 @@ class DataSpec:
             raise invalid("validation", self.validation, "leave it out", why)
 
     def _complete_options(self) -> None:
-        """Add the options that follow from the data, where the data are here."""
+        """Add the options that follow from the data, if the data are on this machine."""
         options = dict(self.dataset_options)
         if self._entry.complete is not None:
             folder = None if self.data_dir is None else Path(self.data_dir).expanduser()
@@ -152,7 +152,7 @@ class DataSpec:
 
     @property
     def shift_object(self) -> Shift:
-        """The shift with its options; a `ConfigError` if the data set has domains of its own."""
+        """The shift with its options; raise a `ConfigError` if the data set has domains of its own."""
         if self.shift is None:
             raise ConfigError(f"data set '{self.dataset}' has no shift", thing="data set", value=self.dataset)
         return SHIFTS[self.shift](**dict(self.shift_options))
@@ -170,7 +170,7 @@ class DataSpec:
 
     @property
     def held_out(self) -> HeldOut | None:
-        """What is held out; None for nothing."""
+        """The samples held out; None for none."""
         return read_validation(self.validation)
 
     @property
@@ -210,12 +210,12 @@ class DataSpec:
 
     @property
     def every_site(self) -> bool:
-        """Whether every site is a target, so that none is the target."""
+        """Whether every site is a target."""
         return self.target == EVERY_SITE
 
     @cached_property
     def target_name(self) -> str:
-        """The target's domain; `EVERY_SITE` if that is every site."""
+        """The target's domain, or `EVERY_SITE`."""
         if self.target is not None:
             return self.target
         own = self._own_domains
@@ -223,5 +223,5 @@ class DataSpec:
 
     @cached_property
     def source_names(self) -> list[str]:
-        """The sources' domains, as strategies order them: by the alphabet."""
+        """The sources' domains in alphabetical order, as in strategies."""
         return sorted(set(self.domain_names) - {self.target_name})

@@ -1,4 +1,4 @@
-"""The data set `table`: its files read together, and which rows are for training and which for testing."""
+"""The data set `table`: its files, read together, and the split of rows into training and test."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -49,12 +49,12 @@ FOLDS = round(1 / TEST_SHARE)
 def divide(
     y: Tensor, seed: int, where: str, parts: Sequence[str] = (), groups: Sequence[str] = ()
 ) -> tuple[Tensor, Tensor]:
-    """Return the positions of training samples and of test samples, a fifth unless `parts` say otherwise.
+    """Return the positions of training and test samples; a fifth is for testing unless `parts` is given.
 
-    Both get their share of each class or, in a regression, of small and large labels. `parts` says of each
-    row ``train`` or ``test``, where somebody has divided them; the rows of one of the `groups`, such as a
-    patient, are all for training or all for testing. A `ConfigError`, which calls the rows `where`, says if a
-    part is empty, or there is a single group.
+    Both parts get their share of each class or, in a regression, of small and large labels. `parts` assigns
+    each row to ``train`` or ``test``, for an existing split. The rows of one of the `groups`, such as a
+    patient, stay together. Raise a `ConfigError` on the rows `where` if a part is empty, or there is a single
+    group.
     """
     if parts:
         train, test = (
@@ -109,10 +109,10 @@ class Rows:
 
 @dataclass
 class Survey:
-    """The tables that are here, read together.
+    """The tables on this machine, read together.
 
-    `rows` has the domains that can be read, `categories` the words of each column, and `numbers`, by domain,
-    the class of each row, as a position in `classes`, or the number to predict.
+    `rows` holds the readable domains, `categories` the categories by column, and `numbers`, by domain, each
+    row's class, as a position in `classes`, or the number to predict.
     """
 
     rows: dict[str, Rows] = field(default_factory=dict)
@@ -125,15 +125,14 @@ class Survey:
 class OwnTables(Splits):
     """The rows of each domain's file, a fifth of them for testing, balanced by class.
 
-    `x` has shape ``(n, features)``, in the alphabetical order of the columns' names; a text's tokens are the
-    last. Each domain's features, but the tokens, are standardised by the mean and deviation of its own
-    training samples, so that no site has to share them; a constant feature is only centred. Folders
-    ``train`` and ``test``, or a column ``split`` with these words, say which rows are for testing, if there
-    are any.
+    `x` has shape ``(n, features)``, with columns in alphabetical order and a text's tokens last. Each domain
+    standardises its features, except tokens, with its own training samples, which it need not share; a
+    constant feature is only centred. Folders ``train`` and ``test``, or a column ``split`` with these words,
+    define an existing split.
 
-    A `ConfigError` names the file, the line and the column where something is wrong, but no value, since the
-    server reads it. A domain's file is needed only when the domain is accessed; `seed` and the domain's name
-    determine which rows are for testing. The options are described in `docs/own-data.md`.
+    A `ConfigError` names the file, line and column of a problem, but no value, because the server reads it.
+    A domain's file is needed only on access; `seed` and the domain's name draw the test rows.
+    `docs/own-data.md` describes the options.
     """
 
     def __init__(
@@ -175,7 +174,7 @@ class OwnTables(Splits):
         self._folder, self._seed, self._encoding = own_folder("table", data_dir), seed, encoding
 
     def survey(self) -> Survey:
-        """Read all tables that are here, and collect what is wrong with them."""
+        """Read all tables on this machine, and collect their problems."""
         problems = Problems()
         tables: dict[str, dict[str, RawTable]] = {}
         for name in self:
@@ -201,7 +200,7 @@ class OwnTables(Splits):
 
 
 def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -> Survey:
-    """Read the tables that are here, of `domains` in all, together; what is wrong goes to `problems`."""
+    """Read the tables of `domains` on this machine together; add problems to `problems`."""
     features: dict[Path, list[str]] = {}
     for table in (table for parts in tables.values() for table in parts.values()):
         with problems.caught():

@@ -1,4 +1,4 @@
-"""Tables as files hold them: found in a folder, read into columns, and what is wrong with their cells."""
+"""Files of tables: found in a folder, read into columns, and checked cell by cell."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ from fda_flower.errors import ConfigError, invalid
 from fda_flower.names import split_names
 
 SUFFIXES = (".csv", ".tsv", ".txt")
-"""The suffixes of tables. The first of them that a folder has counts, so that a readme.txt is no domain."""
+"""The suffixes of tables. Only the first one present in a folder counts: a readme.txt is no domain."""
 
 SEPARATORS = ",;\t|"
 QUOTED = re.compile(r'"[^"]*"')
@@ -30,13 +30,13 @@ MISSING = ("", "?", "na", "n/a", "nan", "none", "null")
 FEWEST = 5
 
 SPLIT = "split"
-"""The column that says which rows are for training and which for testing, if it holds words."""
+"""The column that splits rows into training and test, if it holds words."""
 
 MOST_CATEGORIES = 100
-"""Limit of unnamed categories: a column of names or dates must not make a feature of each."""
+"""The most unnamed categories: a column of names or dates must not become a feature for each."""
 
 MOST_CLASSES = 1000
-"""Limit of unnamed classes: a column that is not a label must not make a network of a million outputs."""
+"""The most unnamed classes: a column that is no label must not make a network with a million outputs."""
 
 Array = NDArray[Any]
 
@@ -51,10 +51,10 @@ Columns = Mapping[str, Array]
 
 @dataclass
 class Problem:
-    """A problem of a file; it names no value, since the server may read it.
+    """A problem of a file; it names no value, because the server may read it.
 
-    `what` is what the file has in its first `line` and `column` or, without a file, the whole message;
-    `remedy` is what to do about it, `count` the number of lines that have it.
+    `what` describes the first `line` and `column` or, without a file, is the whole message; `remedy` says how
+    to fix it, and `count` is the number of lines with it.
     """
 
     what: str
@@ -74,7 +74,7 @@ class Problem:
 
     @property
     def place(self) -> str:
-        """The place in the file in a few words."""
+        """The place in the file, as text."""
         line = f"line {self.line}{self._others(' and ', '')}" if self.line else ""
         return ", ".join(filter(None, (self.column, line)))
 
@@ -85,7 +85,7 @@ class Problem:
 
 @dataclass
 class Problems:
-    """Problems, of which those of one kind in one column of a file are one."""
+    """Problems; problems of one kind in one column of a file are counted as one."""
 
     found: dict[tuple[object, ...], Problem] = field(default_factory=dict)
 
@@ -99,7 +99,7 @@ class Problems:
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """Add a `ConfigError` that is raised in this context, and go on after it."""
+        """Catch a `ConfigError` that is raised in this context, and add it."""
         try:
             yield
         except ConfigError as error:
@@ -117,7 +117,7 @@ class Problems:
             )
 
     def by_kind(self) -> dict[str, list[str]]:
-        """Return the places of each kind of problem, by the kind with its remedy."""
+        """Return the places of problems, by kind and remedy."""
         kinds: dict[str, dict[Path, list[str]]] = {}
         for each in self.found.values():
             kind = f"{each.what}: {each.remedy}" if each.path else each.what
@@ -135,7 +135,7 @@ class Problems:
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a column as text without spaces around them, with the file's line of each."""
+    """The cells of a column as stripped text, with the file's line of each."""
 
     texts: list[str]
     column: str
@@ -143,7 +143,7 @@ class Cells:
     lines: Array
 
     def tell(self, problems: Problems, wrong: Array, what: str, remedy: str) -> None:
-        """Add the cells that are `wrong`, a truth value for each, to problems."""
+        """Add cells to problems where the mask `wrong` is true."""
         if count := int(np.count_nonzero(wrong)):
             first = int(self.lines[np.argmax(wrong)])
             problems.add(Problem(what, remedy, self.path, first, self.column, count))
@@ -151,7 +151,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class RawTable:
-    """A table as text without spaces around cells, with the file's line of each row."""
+    """A table of cells as stripped text, with the file's line of each row."""
 
     path: Path
     header: list[str]
@@ -173,10 +173,9 @@ def places(folder: Path) -> dict[str, Path]:
 
 
 def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
-    """Return the options that are not given, but follow from the tables in a folder.
+    """Return the missing options that follow from the tables in a folder.
 
-    They are the domains and, in a regression, the mean and deviation of the labels of all domains but the
-    target.
+    These are the domains and, in a regression, the mean and deviation of the sources' labels.
     """
     found: dict[str, Any] = {}
     if folder is None or not is_here(folder, options):
@@ -191,7 +190,7 @@ def complete(folder: Path | None, options: Mapping[str, Any], target: str | None
 
 
 def files_of(folder: Path, domain: str) -> dict[str, Path]:
-    """Return the files of a domain that are there, by part."""
+    """Return a domain's existing files by part."""
     found = {}
     for part, place in places(folder).items():
         paths = (place / f"{domain}{suffix}" for suffix in SUFFIXES)
@@ -201,7 +200,7 @@ def files_of(folder: Path, domain: str) -> dict[str, Path]:
 
 
 def tables_in(place: Path) -> list[Path]:
-    """Return the tables in a folder: the files with the first of `SUFFIXES` that it has any of."""
+    """Return the tables in a folder: the files with the first of `SUFFIXES` that is present."""
     files = [path for path in visible(place) if path.is_file()]
     for suffix in SUFFIXES:
         if found := [path for path in files if path.suffix.lower() == suffix]:
@@ -216,11 +215,11 @@ _AHEAD: dict[Path, tuple[State, tuple[RawTable, list[Problem]]]] = {}
 def read_table(
     path: Path, encoding: str = "", problems: Problems | None = None, ahead: bool = False
 ) -> RawTable:
-    """Read a table with a header, whose separator is the one that the header has most of.
+    """Read a table with a header, whose separator is the most frequent one in the header.
 
-    Rows of more or fewer cells than the header are left out, and added to `problems`; without it the first of
-    them is an error, as is a file that cannot be read. `encoding` is as Python names it; default: UTF-8, or
-    UTF-16 if the file begins with its mark. A table read `ahead` is kept for the next time that it is read.
+    Rows whose number of cells differs from the header's are left out and added to `problems`; without
+    `problems`, the first raises a `ConfigError`, and so does an unreadable file. `encoding` is a Python name;
+    the default is UTF-8, or UTF-16 after its mark. A table read `ahead` is cached for the next call.
     """
     state = _state(path, encoding)
     before, found = _AHEAD.pop(path, (None, None))
@@ -238,7 +237,7 @@ def read_table(
 
 
 def _state(path: Path, encoding: str) -> State:
-    """Return what tells a file from what it was before."""
+    """Return a stamp that changes with the file."""
     try:
         found = path.stat()
     except OSError:
@@ -285,11 +284,11 @@ def _read(path: Path, encoding: str) -> tuple[RawTable, list[Problem]]:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What the columns of a table mean; the fields are options of the data set `table`, read.
+    """The meaning of a table's columns; the fields are parsed options of the data set `table`.
 
-    `missing` allows features to be missing, `categorical` columns of words to be categories; `text` is the
-    column whose cells a sentence encoder reads. The network predicts ``(label - label_mean) /
-    label_deviation`` in a regression.
+    `missing` allows missing features, `categorical` makes categories of columns of words, and `text` is the
+    column for the sentence encoder. In a regression, the network predicts ``(label - label_mean) /
+    label_deviation``.
     """
 
     label: str = "label"
@@ -314,12 +313,12 @@ class Meaning:
 
 
 def is_missing(cell: str, words: bool = False) -> bool:
-    """Whether a cell holds a word for a missing value; among other words, "none" is none."""
+    """Return whether a cell marks a missing value; in a column of words, "none" does not."""
     return cell.lower() in MISSING and not (words and cell.lower() == "none")
 
 
 def to_numbers(texts: Collection[str], decimal_comma: bool = False) -> Array:
-    """Return the numbers in cells: NaN where one is missing, infinity where there is none."""
+    """Return the numbers in cells: NaN if missing, infinity if a cell is no number."""
     if decimal_comma:
         texts = [text.replace(",", ".") for text in texts]
     try:
@@ -341,7 +340,7 @@ def _are_words(numbers: Array) -> bool:
 
 
 def read_categories(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the categories that an option names for each column.
+    """Parse an option's categories by column.
 
     Examples
     --------
@@ -360,14 +359,14 @@ def read_categories(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_names(option: str, text: str) -> tuple[str, ...]:
-    """Return the names that an option lists, which may be empty."""
+    """Parse a list of names, which may be empty."""
     return split_names(f"option '{option}'", text) if text else ()
 
 
 def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[str]:
-    """Return the columns of a table that are features, in alphabetical order.
+    """Return a table's feature columns in alphabetical order; without a label, all columns.
 
-    A column that is missing or there twice, and too few rows, are problems. Without a label all are features.
+    Missing or repeated columns and too few rows are problems.
     """
     header = table.header
     others = {meaning.label, meaning.group, *meaning.ignore, *([SPLIT] if has_split(table) else [])}
@@ -391,18 +390,18 @@ def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[s
 
 
 def has_split(table: RawTable) -> bool:
-    """Whether a table has a column that says which rows are for training and which for testing."""
+    """Return whether a table has a column that splits rows into training and test."""
     return SPLIT in table.header and any(cell.lower() in PARTS for cell in table.texts[SPLIT])
 
 
 def categorical_columns(
     tables: Sequence[RawTable], features: Iterable[str], meaning: Meaning, alone: bool, problems: Problems
 ) -> dict[str, tuple[str, ...]]:
-    """Return the columns that are categories, with the categories given or found in all tables that are here.
+    """Return the categorical columns, with their given categories, or those found in the tables here.
 
     A column is categorical if its categories are given or, where words are allowed, if most of its cells in
-    some table are words. It is a problem if these must be given: there are too many, or the tables are
-    `alone` here, so that another site may have others.
+    some table are words. Categories must be given, else it is a problem, if there are too many, or the tables
+    are `alone` here and another site may have others.
     """
     found = dict(meaning.categories)
     for name in features if meaning.categorical else ():
@@ -434,7 +433,7 @@ def clean(
     meaning: Meaning,
     problems: Problems,
 ) -> Columns:
-    """Return the features of a table, and add what is wrong with its cells to `problems`."""
+    """Return a table's features, and add the problems of its cells to `problems`."""
     found = {}
     for name in features:
         cells = table.column(name)
@@ -497,11 +496,10 @@ UNKNOWN, COMMA = "none of the known categories", "a decimal comma"
 
 
 def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool) -> tuple[str, ...]:
-    """Return the classes in the order of their numbers: those `named` by an option or found in the labels.
+    """Return the classes in the order of their numbers: `named` by an option or found in the labels.
 
-    Found are the whole numbers from 0 to the largest label or, if no label is a number, all words by name. A
-    `ConfigError` says if words must be named: there are too many, or the labels are `alone` here, so that
-    another site may have others.
+    Numeric labels give the whole numbers from 0 to the largest; words are sorted. Raise a `ConfigError` if
+    words must be named: there are too many, or the labels are `alone` here and another site may have others.
     """
     found = {text: each for each in labels for text in each.texts if not is_missing(text, True)}
     if named or not found:
@@ -520,7 +518,7 @@ def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool) ->
 
 
 def class_numbers(labels: Cells, classes: tuple[str, ...], named: bool, problems: Problems) -> Array:
-    """Return the number of each label's class, and add those that are none to `problems`."""
+    """Return each label's class number, and add unknown labels to `problems`."""
     known = {name: number for number, name in enumerate(classes)}
     words = named or not all(name.isdigit() for name in classes)
     numbers = {text: known.get(text if words else text.removesuffix(".0"), -1) for text in set(labels.texts)}
@@ -536,7 +534,7 @@ def class_numbers(labels: Cells, classes: tuple[str, ...], named: bool, problems
 
 
 def numbers_to_predict(labels: Cells, decimal_comma: bool, problems: Problems) -> Array:
-    """Return the labels as numbers, and add those that are none to `problems`."""
+    """Return the labels as numbers, and add other labels to `problems`."""
     found = to_numbers(labels.texts, decimal_comma)
     remedy = "a regression needs one: fix it, or remove the line"
     labels.tell(problems, ~np.isfinite(found), "a label that is no number", remedy)
@@ -563,7 +561,7 @@ def label_scale(folder: Path, options: Mapping[str, Any], target: str | None) ->
 
 @lru_cache(maxsize=256)
 def _labels_in(path: Path, column: str, comma: bool, state: State) -> list[float]:
-    """Return the labels of a file that are numbers; kept, as each run of a comparison asks for them."""
+    """Return a file's labels that are numbers; cached for the runs of a comparison."""
     table = read_table(path, state[0], ahead=True)
     found = to_numbers(table.texts.get(column, []), comma)
     return [float(number) for number in found if math.isfinite(number)]

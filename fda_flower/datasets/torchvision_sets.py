@@ -1,4 +1,4 @@
-"""Data sets that torchvision reads, and scikit-learn's digits."""
+"""MNIST, Fashion-MNIST, CIFAR-10 and scikit-learn's digits."""
 
 import tempfile
 import zipfile
@@ -40,7 +40,7 @@ def read_parts(dataset: Any, root: Path, download: bool = False) -> Split:
 
 
 def _read_archives(dataset: Any, archives: Mapping[Path, str], inside: str = "") -> Split:
-    """Check archives, by path with their md5, and read a data set that is unpacked from them."""
+    """Check archives against their md5, by path, and read the data set that is unpacked from them."""
     from torchvision.datasets.utils import check_integrity, extract_archive
 
     with tempfile.TemporaryDirectory() as scratch:

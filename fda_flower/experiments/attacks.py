@@ -1,4 +1,4 @@
-"""Attacks: sources that poison what they send, for experiments; no client of the package does."""
+"""Attacks for experiments: sources that poison their replies."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,11 +35,11 @@ Deltas = dict[str, Layer]
 
 @dataclass(frozen=True)
 class Sight:
-    """What an attacker knows when it sends its update.
+    """The knowledge of an attacker when it sends its update.
 
-    These are ``Δ``, its honest `update`; a function that returns the honest updates of the whole `team`;
-    ``θ_t − θ_{t−1}``, the step between the `last` two models that it received, 0 in its first round;
-    ``θ_0 − θ_t``, the way `back` to the first of them; the server's `round`, from 1 on; and a generator.
+    `update` is ``Δ``, its honest update; `team` a function that returns the honest updates of all attackers;
+    `last` is ``θ_t − θ_{t−1}``, the step between the last two models that it received, 0 in its first round;
+    `back` is ``θ_0 − θ_t``, the way back to the first of them; `round` counts the server's rounds from 1.
     """
 
     update: Deltas
@@ -51,10 +51,10 @@ class Sight:
 
 
 Poison = Callable[[Sight], Deltas]
-"""What is sent in place of an update."""
+"""Returns the update to send."""
 
 Relabel = Callable[[Samples, int], Tensor]
-"""What a sample's class becomes, given the samples and the number of classes."""
+"""Returns the samples' new classes, from the samples and the number of classes."""
 
 ASLEEP = 8
 """The rounds in which a sleeper copies the global model's steps."""
@@ -116,7 +116,7 @@ def flipped_labels(samples: Samples, classes: int) -> Tensor:
 def brightness_labels(samples: Samples, classes: int) -> Tensor:
     """Return how bright each sample is among the domain's, in as many groups of equal size as classes.
 
-    That is a task of its own, which a network can learn from the same samples.
+    A network can learn this other task from the same samples.
     """
     x = samples.x[torch.arange(len(samples), device=samples.y.device)].flatten(1).double().mean(dim=1)
     ranks = x.argsort(stable=True).argsort(stable=True)
@@ -135,9 +135,9 @@ UPDATES: dict[str, Poison] = {
 FACTORS: dict[str, Callable[..., Deltas]] = {"scale": scaled, "ipm": opposed_mean, "alie": shifted_mean}
 """The attacks on what a source sends, by name; the second table's take a factor, ``NAME:FACTOR``."""
 LIES: dict[str, dict[str, float]] = {"rate-lie": {LEARNING_RATE: 1e4}, "examples-lie": {LABELLED: 10**9}}
-"""Numbers that an attacker tells in place of its own, in its replies and when it is asked for its role."""
+"""Numbers that an attacker reports in place of its own, in its replies and with its role."""
 LABELS: dict[str, Relabel] = {"flip-labels": flipped_labels, "other-task": brightness_labels}
-"""The attacks on what a source trains on."""
+"""The attacks on a source's training samples."""
 NAMES = [*UPDATES, *(f"{name}:FACTOR" for name in FACTORS), *LABELS]
 
 
@@ -145,8 +145,8 @@ NAMES = [*UPDATES, *(f"{name}:FACTOR" for name in FACTORS), *LABELS]
 class Attack:
     """An attack of some of a run's sources.
 
-    `name` is one of `NAMES` (``docs/robustness.md`` says what each sends), and `sources` are the domains that
-    attack. What is drawn follows from the run's `seed`, the round and the domain.
+    `name` is one of `NAMES`, which ``docs/robustness.md`` describes, and `sources` are the domains that
+    attack. Random draws follow from the run's `seed`, the round and the domain.
 
     Notes
     -----
@@ -164,11 +164,11 @@ class Attack:
     seed: int = 0
 
     def settings(self) -> dict[str, Any]:
-        """Return what defines the attack, as JSON."""
+        """Return the definition of the attack, as JSON values."""
         return {"attack": self.name, "attackers": list(self.sources)}
 
     def client(self, client: DomainClient, other: Callable[[str], DomainClient]) -> NumPyFace:
-        """Return a client as the attack has it; `other` makes the honest client of another domain."""
+        """Return the attacking client of an honest one; `other` makes the honest client of a domain."""
         if client.domain.name not in self.sources:
             return client
         if self.name not in LABELS:
@@ -183,9 +183,9 @@ class Attack:
 def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None:
     """Return the attack of an experiment's cell; None without a name or an attacker.
 
-    The settings are ``attack``, a name, and ``attackers``, how many sources attack: the first in the order of
-    domains. A `ConfigError` says that the name is unknown, there are fewer sources, or the run has no
-    clients or no classes.
+    The settings are ``attack``, a name, and ``attackers``, the number of sources that attack, the first in
+    the order of domains. Raise a `ConfigError` if the name is unknown, there are fewer sources, or the run
+    has no clients or no classes.
     """
     name, count = settings.get("attack"), settings.get("attackers", 0)
     if name is not None and not isinstance(name, str):
@@ -208,7 +208,7 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
 
 
 def poison_of(name: str) -> Poison:
-    """Return what an attack on updates does; a `ConfigError` if there is none of this name."""
+    """Return the function of an attack on updates; raise a `ConfigError` if the name is unknown."""
     if name in UPDATES:
         return UPDATES[name]
     kind, colon, number = name.partition(":")
@@ -224,7 +224,7 @@ def poison_of(name: str) -> Poison:
 
 
 class PoisonedSource(NumPyFace):
-    """A source's client that poisons each update that it sends; `other` makes other honest ones."""
+    """A source's client that poisons its updates; `other` makes the honest clients of other domains."""
 
     def __init__(self, client: DomainClient, attack: Attack, other: Callable[[str], DomainClient]) -> None:
         self._client = client

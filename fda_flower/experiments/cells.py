@@ -32,8 +32,8 @@ from fda_flower.runs.config import RunConfig
 class Cell:
     """One run of a table of runs, in its own folder below `runs`.
 
-    `how` and `attack` are more arguments of `run_config`. `may_refuse` says whether a method that refuses the
-    federation is a result or a failure.
+    `how` and `attack` are further arguments of `run_config`. With `may_refuse`, a method that refuses the
+    federation is a result, else a failure.
     """
 
     place: Place
@@ -61,9 +61,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a table's cells; rounds leave out cells that were done before or have failed.
+    """The progress of a table's cells; its rounds exclude earlier and failed cells.
 
-    `finished` names the cells done by this call, in that order; `done` counts those done before too.
+    `finished` lists the cells that this call has finished, in order; `done` also counts earlier ones.
     """
 
     cells: int
@@ -99,7 +99,7 @@ def run_cells(
 
 
 def run_cell(cell: Cell) -> None:
-    """Run a cell; that its method refuses the federation goes into the summary, where that is a result."""
+    """Run a cell; a method's refusal of the federation goes into the summary, if it may refuse."""
     try:
         run_config(cell.config, output=cell.run_folder, attack=cell.attack, **cell.how)
         for folder in (cell.run_folder, cell.run_folder / CHOSEN_MODEL):
@@ -117,7 +117,7 @@ BODIES = "bodies"
 
 
 def share(path: Path, kept: Path) -> None:
-    """Have a file, if it is there, be a hard link to the same one in a folder, where that can be."""
+    """Replace an existing file by a hard link to the same file in a folder, if possible."""
     if not path.exists():
         return
     first, link = kept / file_hash(path), path.with_suffix(".link")
@@ -160,9 +160,8 @@ def run_all(
 ) -> dict[str, str]:
     """Call a function for each task, `jobs` at a time; return the reason of each failure by the task's name.
 
-    A task that fails does not stop the others. The function stands in a module, so that a new process can
-    import it, and the tasks are its arguments by name. `on_poll` is called a few times a second, and at the
-    end. `libraries` are imported once for all processes.
+    A failed task does not stop the others. `function` must be importable; `tasks` are its arguments by name.
+    `on_poll` is called a few times a second, and at the end. `libraries` are imported once for all processes.
     """
     context = _context(libraries)
     waiting = list(tasks.items())
@@ -194,7 +193,7 @@ def run_all(
 
 
 def _context(libraries: Sequence[str]) -> ForkServerContext | SpawnContext:
-    """Return a fork server that has imported these and the package, if possible: no process has to."""
+    """Return a fork server that has imported these and the package, if possible, for all processes."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -204,7 +203,7 @@ def _context(libraries: Sequence[str]) -> ForkServerContext | SpawnContext:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Have signals wait: what starts here inherits that, and shows no traceback while it imports."""
+    """Block signals, also in processes started inside, which then show no traceback during imports."""
     # Started within, it would have signals come again.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -246,13 +245,13 @@ def _call(function: Callable[[Any], None], argument: Any, sender: Connection) ->
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Interrupt the task, once: what it does then is not interrupted."""
+    """Interrupt the task once; its clean-up is not interrupted."""
     signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent has ended, however that happened."""
+    """End this process when its parent has ended."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

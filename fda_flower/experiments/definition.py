@@ -1,4 +1,4 @@
-"""Files of experiments: those that come with the package, by name, and any other by its path."""
+"""Files of experiments: the package's, by name, and others, by path."""
 
 import json
 import re
@@ -22,9 +22,9 @@ FOLDERS = (HERE / "tables", HERE.parents[1] / "experiments")
 
 
 def find_experiment(file: str | Path) -> Path:
-    """Return the file of an experiment, given its path or its name; an existing file takes precedence.
+    """Return the file of an experiment by its path or its name; an existing file takes precedence.
 
-    A `ConfigError` for an unknown name lists all names.
+    An unknown name raises a `ConfigError` that lists all names.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def find_experiment(file: str | Path) -> Path:
 
 
 def packaged_experiments() -> dict[str, Path]:
-    """Return the files of the experiments that come with the package, by name."""
+    """Return the files of the package's experiments by name."""
     folder = next((folder for folder in FOLDERS if folder.is_dir()), FOLDERS[0])
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
@@ -55,9 +55,9 @@ def packaged_experiments() -> dict[str, Path]:
 Settings = dict[str, Any]
 
 MACHINE = ("seed", "data_dir", "device", "threads")
-"""Fields of a run that depend on the user or the machine, so that no experiment sets them."""
+"""Fields of a run that depend on the user or the machine, which experiments cannot set."""
 ATTACK_KEYS = ("attack", "attackers")
-"""Keys beside a run's settings: see `fda_flower.experiments.attacks`."""
+"""Keys besides a run's settings; see `fda_flower.experiments.attacks`."""
 RUN_KEYS = frozenset(
     [*(f.name.replace("_", "-") for f in fields(RunConfig) if f.name not in MACHINE), *ATTACK_KEYS]
 )
@@ -67,8 +67,8 @@ RUN_KEYS = frozenset(
 class Entry:
     """A row, column or group: its label, its position on a figure's axis, and its settings of `RunConfig`.
 
-    Of a row there are also the `paper`'s values, by column, or by group and column; the settings `at` a
-    single column or group; and the `headline`: the ``"model"``, or ``"average"`` to report the averaged one.
+    A row also has the `paper`'s values, by column, or by group and column; the settings `at` single columns
+    or groups; and the `headline`: ``"model"``, or ``"average"`` for the averaged model.
     """
 
     label: str
@@ -86,8 +86,8 @@ NO_GROUP = Entry("", None, {}, {}, {})
 class Experiment:
     """A table of runs: every row with every column, in every group, with every seed.
 
-    `name` is the file's without its ending, and `text` its text, with all that it takes from the file that it
-    extends. All cells share the settings in `run`; `fda_flower.reporting.Results` explains the other fields.
+    `name` is the file's without its suffix, and `text` its text, merged with the file that it extends. All
+    cells share the settings in `run`; `fda_flower.reporting.Results` explains the other fields.
     """
 
     name: str
@@ -134,12 +134,12 @@ class Experiment:
             return RunConfig(**own, seed=seed)
 
     def attack(self, place: Place, config: RunConfig) -> Attack | None:
-        """Return what some sources do to a cell with this configuration; a `ConfigError` names the cell."""
+        """Return the attack on a cell with this configuration; a `ConfigError` names the cell."""
         with self._naming(place):
             return read_attack(self._settings(place, {}), config)
 
     def _settings(self, place: Place, overrides: Mapping[str, Any]) -> Settings:
-        """Return the settings of a cell's run, and its keys of an attack."""
+        """Return the settings and the attack's keys of a cell."""
         entries = (self.groups, self.rows, self.columns)
         group, row, column = (
             next(entry for entry in kind if entry.label == label)
@@ -170,7 +170,7 @@ def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
 
 
 def read_experiment(file: str | Path) -> Experiment:
-    """Read an experiment's file, given by its path or as `find_experiment` takes it, and check all of it.
+    """Read and check an experiment's file, given as in `find_experiment`.
 
     Raises
     ------
@@ -201,7 +201,7 @@ def _read(path: Path) -> tuple[str, Settings]:
 def _extended(path: Path, data: Settings) -> Settings:
     """Return a file's keys over those of the file that it extends, in the same folder or by its name.
 
-    Settings in ``[run]`` are merged one by one; an entry that has nothing but a label is the other file's.
+    Settings in ``[run]`` are merged one by one; an entry with only a label is the other file's.
     """
     name = str(data.pop("extends"))
     neighbour = path.with_name(f"{name}.toml")
@@ -318,7 +318,7 @@ def _check_top(data: Settings) -> None:
 
 
 def _check_paper(experiment: Experiment) -> None:
-    """Check what rows say of single columns and groups: the paper's values and settings."""
+    """Check the paper's values and the settings of rows in single columns and groups."""
     columns = [column.label for column in experiment.columns]
     groups = [group.label for group in experiment.groups if group.label]
     for row in experiment.rows:

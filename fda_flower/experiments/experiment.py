@@ -1,4 +1,4 @@
-"""Run experiments, and comparisons, which are experiments of one column; read what their folders hold."""
+"""Experiments, and comparisons, which are experiments of one column: running them, reading their folders."""
 
 import json
 import shlex
@@ -37,9 +37,9 @@ NOT_SHARED = ("method", "method_options", "seed", "variant", "beta")
 
 
 def _check_free(folder: Path, mark: Mapping[str, Any]) -> list[Any]:
-    """Return the calls of an experiment whose folder it is; a `ConfigError` if it is another's.
+    """Return the calls of an experiment in its folder; raise a `ConfigError` for another's folder.
 
-    The same with other settings is another.
+    An experiment with other settings is another one.
     """
     path = folder / MARK
     if not path.exists():
@@ -55,14 +55,14 @@ def _check_free(folder: Path, mark: Mapping[str, Any]) -> list[Any]:
 
 
 def read_mark(folder: Path) -> dict[str, Any]:
-    """Return the experiment and settings that a folder belongs to, and how it was called."""
+    """Return a folder's experiment, settings and calls."""
     path, remedy = folder / MARK, "choose another --output"
     found = _read_json(path, remedy, experiment=str, settings=dict, calls=list | None)
     return {**found, "calls": found.get("calls") or []}
 
 
 def _claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None:
-    """Mark the folder as this experiment's, and note how it is called, each way once."""
+    """Mark a folder as this experiment's, and note the call, once."""
     calls = _check_free(folder, mark)
     calls += [call for call in mark["calls"] if call not in calls]
     try:
@@ -74,7 +74,7 @@ def _claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> Non
 
 
 def kind_of(folder: Path) -> str:
-    """Return which a folder holds, a run, a comparison or an experiment; raise a `ConfigError` if none.
+    """Return whether a folder holds a run, a comparison or an experiment; else raise a `ConfigError`.
 
     Any folder of runs counts as a comparison.
     """
@@ -92,10 +92,10 @@ def kind_of(folder: Path) -> str:
 
 
 def read_runs(folder: Path, failed: Collection[str] = ()) -> dict[str, RunView]:
-    """Return the runs in a folder by name: an experiment's (from an archive too), a comparison's or any.
+    """Return the runs in a folder by name, also from an experiment's archive.
 
-    Runs outside an experiment are in the usual order of methods, and labelled by their names if they are of
-    several federations, or of a method and a seed twice. Those that have `failed` are left out unread.
+    Runs outside an experiment are in the usual order of methods, and labelled by their names if federations
+    differ, or a method and seed occur twice. Runs in `failed` are not read.
     """
     if (folder / MARK).exists():
         views = {path.stem: _archived(path) for path in sorted((folder / ARCHIVED).glob("*.json"))}
@@ -113,7 +113,7 @@ def read_runs(folder: Path, failed: Collection[str] = ()) -> dict[str, RunView]:
 
 
 def read_view(folder: Path) -> RunView:
-    """Return what tables and pages need of the run in a folder; a `ConfigError` names a damaged file."""
+    """Return the run in a folder; a `ConfigError` names a damaged file."""
     path = folder / CONFIG
     found = _read_json(path, "restore it from a copy", run=dict, settings=dict | None)
     settings = found.get("settings") or found["run"]
@@ -143,7 +143,7 @@ def read_view(folder: Path) -> RunView:
 
 
 def _archived(path: Path) -> RunView:
-    """Return the same of a cell's file in an archive, which stands for the folder of its run."""
+    """Return the run in a cell's file of an archive, which replaces the run's folder."""
     numbers = dict.fromkeys(("seed", "rounds", PARAMETERS), int)
     found = _read_json(path, AGAIN, config=dict, history=list, row=str, **numbers)
     history, run = found["history"], found["config"]
@@ -153,7 +153,7 @@ def _archived(path: Path) -> RunView:
 
 
 def _read_json(path: Path, remedy: str, **kinds: Any) -> dict[str, Any]:
-    """Return the JSON object in a file, with keys of these types; a `ConfigError` names a damaged one."""
+    """Return the JSON object in a file, with keys of these types; raise a `ConfigError` if it is damaged."""
     try:
         found: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
         if wrong := [key for key, kind in kinds.items() if not isinstance(found.get(key), kind)]:
@@ -193,12 +193,12 @@ def compared(title: str, views: Sequence[RunView]) -> Results:
 
 @only_read()
 def load_results(folder: str | Path) -> Results:
-    """Return the results that a folder holds so far: of an experiment, a comparison, or any runs.
+    """Return the results so far in a folder of an experiment, a comparison, or any runs.
 
     Raises
     ------
     ConfigError
-        If the folder holds none of them, or a result is damaged.
+        If the folder holds no results, or a damaged one.
     """
     folder = Path(folder)
     if kind_of(folder) != "experiment":
@@ -259,7 +259,7 @@ def load_results(folder: str | Path) -> Results:
 def _cuts(
     experiment: Experiment, cells: Sequence[CellResult], short: Collection[tuple[int, int]], refused: int
 ) -> list[str]:
-    """Describe what is missing, besides what is `refused`; `short` has the rounds run and asked for."""
+    """Describe missing cells, except `refused` ones; `short` has the rounds run and requested."""
     cuts = []
     if short:
         run, asked = (sorted(set(numbers)) for numbers in zip(*short, strict=True))
@@ -279,7 +279,7 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
     Parameters
     ----------
     results : sequence of Results
-        From `load_results`, in the order of the report; more than one may be of the same experiment.
+        From `load_results`, in the order of the report; several may belong to the same experiment.
     output : str or Path
         The Markdown file. A folder with its name, without the extension, receives each experiment's
         tables as CSV files, and its figures as PNG.
@@ -329,14 +329,14 @@ def run_experiment(
     track: Sequence[str] = (),
     on_progress: Callable[[Progress], None] | None = None,
 ) -> dict[str, str]:
-    """Run the cells that are not done yet, each in its own process; return the failures' reasons by cell.
+    """Run the remaining cells, each in its own process; return the failures' reasons by cell.
 
     Parameters
     ----------
     experiment : Experiment
         From `read_experiment`.
     output : str or Path
-        The folder of its results; cells that are done are kept, and the others continue.
+        The folder of its results; finished cells are kept, and the others continue.
     only : collection of str
         Labels of the rows, columns and groups to run. Default: all.
     seeds, rounds, settings : optional
@@ -375,9 +375,9 @@ def run_experiment(
 
 
 def _is_done(cell: Cell, view: RunView | None) -> bool:
-    """Return whether a cell's run has no round to go, or has been refused.
+    """Return whether a cell's run has ended or been refused.
 
-    Raise a `ConfigError` if it is another run. A setting that is younger than the run had its default.
+    Raise a `ConfigError` if it is another run. A setting that is newer than the run had its default.
     """
     if view is None:
         return False
@@ -401,7 +401,7 @@ def _is_done(cell: Cell, view: RunView | None) -> bool:
 
 
 def chosen_places(experiment: Experiment, only: Collection[str]) -> list[Place]:
-    """Return the places of cells with these labels of rows, columns and groups; all without labels."""
+    """Return the places of cells with these row, column and group labels, or all places."""
     kinds = [
         {entry.label for entry in entries if entry.label}
         for entries in (experiment.groups, experiment.rows, experiment.columns)
@@ -421,9 +421,9 @@ def chosen_places(experiment: Experiment, only: Collection[str]) -> list[Place]:
 class Comparison:
     """The result of a comparison: its results, with a row for each method.
 
-    The `failures` are reasons by the name of the cell. The folder at `path` has one for each cell,
-    ``table.md`` and ``table.csv``. Of ``"all"`` methods those that cannot work with these settings are
-    `left_out`, each with the reason.
+    `failures` holds reasons by cell. The folder at `path` has a folder per cell, ``table.md`` and
+    ``table.csv``. If ``"all"`` methods were requested, `left_out` holds the methods that do not fit the
+    settings, with the reasons.
     """
 
     results: Results
@@ -447,34 +447,33 @@ def compare(
 ) -> Comparison:
     """Run each method with each seed, each cell in its own process.
 
-    A cell that fails does not stop the others; the result holds the failures. An interrupt (Ctrl-C) leaves
-    the table of the cells that are done.
+    A failed cell does not stop the others; the result holds the failures. Ctrl-C leaves a table of the
+    finished cells.
 
     Parameters
     ----------
     methods : sequence of str or "all"
-        The methods; or all that can work with these settings.
+        The methods, or all that fit the settings.
     seeds : sequence of int
         The seeds; each method with each seed is a cell.
     output : str or Path
-        The folder to write to, also for trackers with local stores.
+        The output folder, also of trackers with local stores.
     jobs : int
         Cells to run at a time; take one with Ray, which uses the whole machine.
     resume : bool
-        Keep the cells that are done and continue the others.
+        Keep the finished cells and continue the others.
     on_progress : callable, optional
         Called a few times a second.
     engine, workers, track
         As in `fda_flower.run`, for each cell; the engine is not "deploy".
     **settings
-        The fields of `RunConfig` that the cells share. ``beta`` and each of the ``method_options`` go only
-        to the methods that take them.
+        Fields of `RunConfig` for all cells. ``beta`` and each of the ``method_options`` apply only to methods
+        that have them.
 
     Raises
     ------
     ConfigError
-        If a setting is invalid, or a method cannot work with the data or the network, before anything is
-        trained.
+        If a setting is invalid, or a method does not fit the data or the network; raised before training.
     """
     own = [name for name in method_names() if not name.startswith(OF_FLOWER)]
     chosen = own if methods == "all" else [known_name(name, method_names()) for name in methods]
@@ -531,7 +530,7 @@ def compare(
 
 
 def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[str, Any]) -> RunConfig:
-    """Return one cell's configuration: the shared settings without those that only other methods take."""
+    """Return one cell's configuration: the shared settings without those of other methods."""
 
     def kept(option: str) -> bool:
         takers = [name for name in methods if find_method(name).takes(option)]

@@ -1,4 +1,4 @@
-"""Flower's own strategies as methods: their rule for the models of all clients, our rounds around it."""
+"""Flower's strategies as methods: their rule for the clients' models, inside this package's rounds."""
 
 import gc
 from collections.abc import Iterable, Sequence
@@ -32,9 +32,9 @@ class FlowerFedAvg(DomainAdaptationStrategy):
     Raises
     ------
     ConfigError
-        If Flower's strategy does not take an option's value.
+        If Flower's strategy rejects an option's value.
     RefusedError
-        Before training, if it aggregates nothing for so many clients, such as Bulyan for fewer than 4f + 3.
+        Before training, if it cannot aggregate this number of clients, such as Bulyan fewer than 4f + 3.
     """
 
     rule: ClassVar[type[flower.FedAvg]] = flower.FedAvg
@@ -53,7 +53,7 @@ class FlowerFedAvg(DomainAdaptationStrategy):
         return self.own_options()
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
-        """Raise a `RefusedError` if Flower's strategy aggregates nothing for so many clients."""
+        """Raise a `RefusedError` if Flower's strategy cannot aggregate this number of clients."""
         count = len(list(nodes))
         if self._combine(0, [({"probe": np.zeros(1, np.float32)}, 1)] * count) is None:
             options = ", ".join(f"{name}={value}" for name, value in self.of_flower().items())
@@ -65,7 +65,7 @@ class FlowerFedAvg(DomainAdaptationStrategy):
             )
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Return the model that Flower's strategy makes of the clients'."""
+        """Return the model that Flower's strategy makes from the clients' models."""
         clients = [client for client in (target, *sources.values()) if client is not None]
         models = [(_model(round.model, client), client.examples) for client in clients]
         found = self._combine(round.number, models)

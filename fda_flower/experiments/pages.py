@@ -1,4 +1,4 @@
-"""What pages and pictures need of runs, comparisons and experiments, read from their folders."""
+"""Pages, cards and pictures of runs, comparisons and experiments, from their folders."""
 
 import json
 import shlex
@@ -38,7 +38,7 @@ def single_page(folder: Path) -> Page:
 
 
 def _model(folder: Path, view: RunView, states: Sequence[Path] = ()) -> Model:
-    """Return what a card says of a run's model, with the logs in the ``state-dir`` of sites."""
+    """Return the text of a run's model card, with the logs in the ``state-dir`` of sites."""
     described, config = folder / DESCRIPTION, config_of(view.settings)
     verified = verify(folder) if view.history else None
     return Model(
@@ -53,7 +53,7 @@ def _model(folder: Path, view: RunView, states: Sequence[Path] = ()) -> Model:
 def write_card(folder: str | Path, output: str | Path | None = None, states: Sequence[Path] = ()) -> Path:
     """Write the model card of a run, in Markdown; by default ``README.md`` in its folder.
 
-    A `ConfigError` says that the folder holds no run, `states` no logs, or the file cannot be written.
+    Raise a `ConfigError` if the folder holds no run, `states` hold no logs, or the file cannot be written.
     """
     folder, path = Path(folder), Path(output or Path(folder) / "README.md")
     if not (folder / CONFIG).exists():
@@ -89,12 +89,10 @@ def table_page(folder: Path) -> Page:
 
 
 def draw(folder: Path, failed: Collection[str] = ()) -> Path:
-    """Draw a run so far, or the runs of a folder that have ended; return the picture's file.
+    """Draw a run so far, or the finished runs of a folder; return the picture's file.
 
-    Of a run in which every site is a target the table is written too, in Markdown.
-
-    Runs that have `failed`, by the names of their folders, are left out unread. There is a `ConfigError` if
-    there is nothing to draw, or the picture cannot be written.
+    For a run in which every site is a target, also write the table in Markdown. The folders in `failed` are
+    not read. Raise a `ConfigError` if there is nothing to draw, or the picture cannot be written.
     """
     from fda_flower.reporting import plot_runs, plot_sites, save_figure, sites_in, sites_note, sites_table
 
@@ -125,7 +123,7 @@ def draw(folder: Path, failed: Collection[str] = ()) -> Path:
 
 
 def _experiment_commands(folder: Path) -> list[str]:
-    """Return a command for each way in which the experiment was called."""
+    """Return a command for each recorded call of the experiment."""
     mark = read_mark(folder)
     values = {key.replace("_", "-"): value for key, value in mark["settings"].items()}
     changes = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
@@ -142,7 +140,7 @@ def _experiment_commands(folder: Path) -> list[str]:
 
 
 def _compare_commands(folder: Path, views: Mapping[str, RunView]) -> list[str]:
-    """Return the command that repeats a comparison, and else those of its runs."""
+    """Return the command that repeats a comparison, else the commands of its runs."""
     config = config_of(next(iter(views.values())).settings)
     if config is None or any(view.label == name for name, view in views.items()):
         return [view.commands[0] for view in views.values()]
@@ -160,9 +158,9 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def write_html(folders: Sequence[str | Path], output: str | Path) -> None:
-    """Write one page, an HTML file, of what folders of runs, comparisons and experiments hold so far.
+    """Write one HTML page of the runs, comparisons and experiments in folders.
 
-    A `ConfigError` says that a folder holds none of them, or the file cannot be written.
+    Raise a `ConfigError` if a folder holds none of them, or the file cannot be written.
     """
     pages = [single_page(path) if kind_of(path) == "run" else table_page(path) for path in map(Path, folders)]
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")

@@ -1,4 +1,4 @@
-"""Centralised references: what each minimises over samples of all domains in one place, and its training."""
+"""Centralised references: their losses over the samples of all domains in one place, and their training."""
 
 import time
 from abc import ABC, abstractmethod
@@ -43,7 +43,7 @@ Batch = tuple[Tensor, Tensor]
 class Step:
     """The samples of one step: a batch of each source, in the order of domains, and of the target's labelled.
 
-    `unlabelled` are twice as many of the target's other samples; `rng` is for what else is drawn.
+    `unlabelled` are twice as many of the target's other samples; `rng` is for further draws.
     """
 
     sources: Sequence[Batch]
@@ -53,16 +53,16 @@ class Step:
 
 
 class Reference(CommonOptions, ABC):
-    """What one reference minimises; the settings of a run see it as a strategy.
+    """The loss of a reference; a run's settings treat it as a strategy.
 
-    Of every strategy's options `warmup_rounds`, in which it trains on the sources' pooled samples alone,
-    `learning_rate_factor` and `outcomes` have their meanings.
+    The options `warmup_rounds`, in which it trains only on the sources' pooled samples,
+    `learning_rate_factor` and `outcomes` have the same meaning as for strategies.
 
     Raises
     ------
     ConfigError
-        For `average`, `max_update_norm` and `source_mean`, since there are no models of clients; for
-        `evaluate_every`, since each round is evaluated.
+        For `average`, `max_update_norm` and `source_mean`, because there are no clients' models, and for
+        `evaluate_every`, because each round is evaluated.
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
@@ -97,7 +97,7 @@ class Reference(CommonOptions, ABC):
         return self.share is not None
 
     def settings(self) -> Record:
-        """Return what defines the reference, as JSON."""
+        """Return the definition of the reference, as JSON values."""
         return {
             "warmup-rounds": self.warmup_rounds,
             "learning-rate-factor": self.learning_rate_factor,
@@ -115,10 +115,10 @@ class Reference(CommonOptions, ABC):
         return known if self.uses_target else {**known, "target": 0}
 
     def prepare(self, model: nn.Module, x: Tensor) -> None:
-        """Change the network before the first round, where the reference has one of its own."""
+        """Change the network before the first round, if the reference needs another."""
 
     def warmup_losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
-        """Yield the sources' mean loss alone, in the rounds before the reference begins."""
+        """Yield only the sources' mean loss, in the warm-up rounds."""
         yield source_loss(model, step)
 
     @abstractmethod
@@ -127,7 +127,7 @@ class Reference(CommonOptions, ABC):
 
 
 def outputs_of(model: nn.Module, batches: Sequence[Batch]) -> list[Tensor]:
-    """Return the model's outputs for each batch; they go through it together, so BatchNorm sees them all."""
+    """Return the model's outputs for each batch, computed together: BatchNorm sees all batches."""
     return list(torch.split(model(torch.cat([x for x, _ in batches])), [len(y) for _, y in batches]))
 
 
@@ -154,9 +154,9 @@ def run_central(
 ) -> tuple[list[Record], dict[str, Any]]:
     """Train a centralised reference; return the record of each round, and the reported model's arrays.
 
-    The sources' settings of training hold for all domains. Records and checkpoints are written to `folder`,
-    from which it resumes; `validation` has the figures of cross-validation by round. A `ConfigError` says
-    that a source is too small, or the folder holds more rounds; a `RunError`, that the model is not finite.
+    The sources' training settings apply to all domains. Records and checkpoints are written to `folder`, and
+    resumed from it; `validation` holds the figures of cross-validation by round. Raise a `ConfigError` if a
+    source is too small, or the folder holds more rounds, and a `RunError` if the model is not finite.
     """
     reference = cast(Reference, config.entry.build(**config.strategy_options()))
     trainer = Trainer(config, reference, None if folder is None else folder.path, validation or {})
@@ -239,7 +239,7 @@ class Trainer:
         return record
 
     def checkpoint(self, number: int) -> Checkpoint:
-        """Return what the run needs to go on after a round."""
+        """Return the state from which the run continues after a round."""
         states = self.optimizer.state_dict()["state"]
         tensors = {
             f"{i}.{name}": value.cpu().numpy()
@@ -250,7 +250,7 @@ class Trainer:
         return Checkpoint(number, self.reported, {TRAINED: self.target.layers(), OPTIMIZER: tensors})
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint; that of a run that has not begun holds only the first model."""
+        """Continue from a checkpoint, which holds only a model if the run has not begun."""
         self.reported = checkpoint.model
         self.target.load(checkpoint.state.get(TRAINED, checkpoint.model))
         states: dict[int, dict[str, torch.Tensor]] = {}

@@ -1,4 +1,4 @@
-"""What a run takes, told before it trains, and what a round costs, told after the first."""
+"""Running one configuration: its overview, its runner, its cross-validation and its result."""
 
 import resource
 import sys
@@ -44,7 +44,7 @@ MOST_SHOWN = 12
 
 
 def overview(config: RunConfig, data: FederatedDataset, model: "nn.Module") -> list[str]:
-    """Return lines that say what a run takes: domains, target, labels, classes and network."""
+    """Return the overview of a run: domains, target, labels, classes and network."""
     moving = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     parameters = f"{moving:,} parameters"
     if config.trained.what != "all":
@@ -91,7 +91,7 @@ def _domains(config: RunConfig, data: FederatedDataset) -> list[str]:
 
 
 def cost_of_round(record: Record, rounds: int) -> str:
-    """Return a line that says what a round has cost, and what all may take."""
+    """Return a line with the cost of a round, and an estimate for all rounds."""
     seconds = sum(record.get("seconds", {}).values())
     unit = 1 if sys.platform == "darwin" else 1024
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
@@ -247,10 +247,10 @@ def fold_configs(config: RunConfig) -> list[RunConfig]:
 
 
 def cross_validate(request: RunRequest, engine: str) -> dict[int, float]:
-    """Run each fold, and return the mean of their figures by round, which choose a round of the whole run.
+    """Run each fold, and return the mean of their figures by round, which choose the final run's round.
 
-    The folds' records and checkpoints are in ``validation/fold-1`` and so on, and `request.on_round` gets
-    their records with their ``fold``.
+    The folds' records and checkpoints are in ``validation/fold-1`` and so on; `request.on_round` is called
+    with their records, which have a ``fold``.
     """
     if engine == "deploy":
         remedy = "give a share such as 0.2, or a fold such as fold:1/5"
@@ -266,7 +266,7 @@ def cross_validate(request: RunRequest, engine: str) -> dict[int, float]:
 
 
 def mean_by_round(histories: Sequence[Sequence[Mapping[str, object]]]) -> dict[int, float]:
-    """Return the mean figure of each round that all folds have judged.
+    """Return the mean figure of each round that all folds have evaluated.
 
     Examples
     --------
@@ -290,9 +290,9 @@ def _with_fold(on_round: Callable[[Record], None], number: int) -> Callable[[Rec
 class RunResult:
     """The result of a run: the record of each round, as in ``rounds.jsonl``, and the rest.
 
-    `summary` has ``last5`` and ``best`` of the headline, and more, as in ``summary.json``. `model` is the
-    last global model, by the names of its state dictionary; a deployed run's, which is on the server, is
-    empty. `path` is the run's folder, if any.
+    `summary` is the content of ``summary.json``, with ``last5`` and ``best`` of the headline. `model` is the
+    last global model, by the names of its state dictionary; empty for a deployed run, whose model is on the
+    server. `path` is the run's folder, if any.
     """
 
     config: RunConfig
@@ -349,15 +349,15 @@ def run(
     on_round : callable, optional
         Called with each round's record.
     track : sequence of str
-        Trackers that show the rounds: ``"mlflow"``, ``"wandb"``, ``"tensorboard"``. One that fails is off,
-        with a warning; the run goes on.
+        Trackers of the rounds: ``"mlflow"``, ``"wandb"``, ``"tensorboard"``. A failing tracker is switched
+        off with a warning.
     **settings
         The fields of `RunConfig`.
 
     Raises
     ------
     ConfigError
-        If a setting is invalid; nothing has been trained.
+        If a setting is invalid; raised before training.
     RunError
         If the run cannot continue.
 
@@ -396,11 +396,11 @@ def run_config(
     track_in: Path | None = None,
     attack: Attack | None = None,
 ) -> RunResult:
-    """Run a configuration, as `run` does; an interrupt (Ctrl-C) leaves the summary of the rounds so far.
+    """Run a configuration, like `run`; Ctrl-C leaves the summary of the rounds so far.
 
-    `on_ready` is called before training with lines that say what the run takes; of a deployment, whose
-    server has no data, at its end with a line that says where its model is. `track_in` is the folder of the
-    trackers' local stores, by default the run's, and `attack` what some sources do, in a simulated run.
+    `on_ready` is called before training with the lines of the overview; for a deployment, whose server has no
+    data, at the end with the place of its model. `track_in` is the folder of the trackers' local stores, by
+    default the run's. `attack` applies to simulated runs.
     """
     if engine not in RUNNERS:
         raise unknown("engine", engine, RUNNERS)

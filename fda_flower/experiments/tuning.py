@@ -1,4 +1,4 @@
-"""The search of settings by labels held out: its spaces, its trials, and what is written of them."""
+"""The search of settings by labels held out: its spaces, its trials and its files."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Summaries, tables and figures of runs, made from their records."""
+"""Summaries, tables and figures of runs, from their records."""
 
 from typing import TYPE_CHECKING
 

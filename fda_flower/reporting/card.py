@@ -1,4 +1,4 @@
-"""A model card: one page on a run's model for those who did not train it."""
+"""The model card of a run, for readers who did not train the model."""
 
 import json
 import shlex
@@ -27,12 +27,12 @@ FEW_TESTS = 100
 
 @dataclass(frozen=True)
 class Model:
-    """What a card needs to know of a model, where it is not in the run's records.
+    """A card's facts that are not in the run's records.
 
     Attributes
     ----------
     description : Mapping
-        The content of ``model.json``, empty where another node keeps the model.
+        The content of ``model.json``; empty if another node holds the model.
     verified : str
         The hash of the last round's record; see `fda_flower.records.verification.verify`.
     conclusion : Sequence of str
@@ -40,7 +40,7 @@ class Model:
     sent : Sequence of Mapping
         Lines of the logs of sites (`fda_flower.site.log.SentLog`).
     path : str
-        The folder of the run, as commands name it.
+        The run's folder, for commands.
     """
 
     description: Mapping[str, Any] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Model:
 
 
 def card(view: RunView, model: Model) -> str:
-    """Return the card in Markdown, with the header in YAML that the Hugging Face hub reads."""
+    """Return the card in Markdown, with a YAML header for the Hugging Face hub."""
     again: list[Part] = [Heading("Repeat it"), f"```bash\n{_command(view)}\n```"] if view.commands else []
     parts: list[Part] = [Heading(_title(view), 1), *card_parts(view, model), *again]
     return f"{_header(view, model)}\n{markdown(parts)}"
@@ -74,7 +74,7 @@ def card_parts(view: RunView, model: Model) -> list[Part]:
 
 
 def _command(view: RunView) -> str:
-    """Return the command that repeats the run, without the names of folders of the machine."""
+    """Return the command that repeats the run, without folder names of this machine."""
     words = shlex.split(view.commands[0])
     folder = str(view.settings.get("data_dir"))
     return shlex.join("DIR" if word == folder else word for word in words)

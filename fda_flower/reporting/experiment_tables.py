@@ -1,4 +1,4 @@
-"""The tables of an experiment, with measured and published values, and of a comparison, one column."""
+"""The tables of experiments, with measured and published values, and of comparisons, with one column."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,9 +37,9 @@ HEADER = (
 
 
 def report(results: Results) -> list[Part]:
-    """Return, for each group, a table of ``last5`` beside the paper's values, and one of ``best``.
+    """Return, for each group, a table of ``last5`` with the paper's values, and one of ``best``.
 
-    The best mean of each column is marked; the text says what a cut-down run left out.
+    The best mean of each column is marked; the text lists what a cut-down run left out.
     """
     counts = sorted({len(results.scores(place, "last5")) for place in results.places} - {0})
     usual = max(counts, default=0)
@@ -72,8 +72,8 @@ def report(results: Results) -> list[Part]:
 def numbers(results: Results) -> Table:
     """Return one line for each place, with unrounded numbers; unknown ones are empty.
 
-    The columns of the averaged model and of the round that labels held out have chosen are there if any run
-    has them, and the column ``centralised`` if any row is a centralised reference.
+    Columns of the averaged model and of the chosen round exist if any run has them, and the column
+    ``centralised`` if any row is a centralised reference.
     """
     shown = _by_key(results)
     more = [key for key in ("last5 average", "selected") if key in shown]
@@ -95,8 +95,8 @@ def numbers(results: Results) -> Table:
 def comparison_table(results: Results) -> Table:
     """Return the table of a comparison; the best mean of each column is marked.
 
-    Where classes are uneven it has the means of further figures over the last 5 rounds; with a row of Target
-    Only, what each method has more than it by seed, on labels held out if all runs held some out.
+    With uneven classes it has the means of further figures over the last 5 rounds; with a row of Target Only,
+    each method's lead over it by seed, on labels held out if all runs have some.
     """
     headline = results.cells[0].metric
     metric, constant = METRICS[headline], results.baseline("", "")
@@ -124,7 +124,7 @@ def comparison_table(results: Results) -> Table:
 
 
 def _fair(results: Results) -> list[tuple[str, Metric, list[tuple[float, ...]], tuple[float, ...]]]:
-    """Return name, metric, values by place and values of the baseline, of what is fair to rare classes."""
+    """Return the figures that are fair to rare classes: name, metric, values by place, the baseline's."""
     histories = {place: [cell.history for cell in results.at(place)] for place in results.places}
     known = [each for found in histories.values() for each in found if baseline_of(each)]
     if results.cells[0].metric != ACCURACY or not any(map(is_uneven, map(baseline_of, known))):
@@ -145,7 +145,7 @@ def _known(values: Iterable[float | None]) -> tuple[float, ...]:
 
 
 def _gains(results: Results) -> tuple[str, dict[str, list[float]]]:
-    """Return what the column is called, and by row what it has more than Target Only, by seed."""
+    """Return the column's name and, by row, the leads over Target Only by seed."""
     alone = {cell.seed: cell for cell in results.at(("", TARGET_ONLY, ""))}
     rows = [row for row in results.rows if row != TARGET_ONLY]
     judged = all(cell.validation is not None for cell in results.cells)
@@ -162,7 +162,7 @@ def _gains(results: Results) -> tuple[str, dict[str, list[float]]]:
 
 
 def caption(results: Results) -> str:
-    """Return what it shows, and how far its best figure may be off for the size of the test set."""
+    """Return the caption of a comparison: its contents, and the sampling error of its best figure."""
     name = results.cells[0].metric
     text = f"{METRICS[name].axis}: mean (std) over seeds."
     samples = max(samples_of(cell.history) for cell in results.cells)
@@ -176,7 +176,7 @@ def comparison(results: Results) -> list[Part]:
 
 
 def comparison_numbers(results: Results) -> Table:
-    """Return the same with unrounded numbers, each in its own column."""
+    """Return the table of a comparison with unrounded numbers, each in its own column."""
     shown = _by_key(results)
     lines = [
         [place[1], *(number for v in values for number in mean_and_std(v)), len(values[0]), most]
@@ -186,7 +186,7 @@ def comparison_numbers(results: Results) -> Table:
 
 
 def _by_key(results: Results) -> dict[str, list[tuple[float, ...]]]:
-    """Return each place's scores by what they are; those that few runs have only if there are any."""
+    """Return each place's scores by kind, without kinds that no run has."""
     shown = {key: [results.scores(p, key) for p in results.places] for key in ("last5", "best", "selected")}
     shown["last5 average"] = [results.scores(place, "last5", AVERAGED) for place in results.places]
     return {name: values for name, values in shown.items() if name in ("last5", "best") or any(values)}
@@ -237,7 +237,7 @@ def _scores(results: Results, group: str, key: str) -> Mapping[tuple[str, str], 
 
 
 def _paper(results: Results, group: str) -> Mapping[tuple[str, str], float]:
-    """Return the paper's values; where it prints no average, that of its columns."""
+    """Return the paper's values, with the average of its columns if it prints none."""
     values = {(row, column): value for (where, row, column), value in results.paper.items() if where == group}
     for row in results.rows:
         columns = [values[row, column] for column in results.columns if (row, column) in values]
@@ -270,7 +270,7 @@ def _table(
 
 
 def _baseline(results: Results, group: str, columns: Sequence[str]) -> list[list[str | Cell]]:
-    """Return a row with what a model has that knows nothing of a sample, if any column knows it."""
+    """Return a row of the baseline, if any column has one."""
     found = {c: results.baseline(group, c) for c in columns}
     if not any(found.values()):
         return []
@@ -308,7 +308,7 @@ def _legend(results: Results, counts: Sequence[int]) -> str:
 
 
 def _test_sets(results: Results) -> str:
-    """Say how many test samples there are, and how far a figure may be off for it."""
+    """Describe the number of test samples and the sampling error."""
     counts = [(samples, cell) for cell in results.cells if (samples := samples_of(cell.history))]
     if not counts:
         return ""
@@ -325,7 +325,7 @@ def _width(value: float | None, samples: int, metric: str) -> float:
 
 
 def _describe(counts: Sequence[int]) -> str:
-    """Describe how many seeds the cells have."""
+    """Describe the numbers of seeds in cells."""
     if len(counts) < 2:
         return _number(counts[0], "seed") if counts else "Nothing measured yet"
     return f"{counts[0]} to {_number(counts[-1], 'seed')} ({counts[-1]} where a cell does not say)"

@@ -1,4 +1,4 @@
-"""How figures look: sizes for print, panels and legends, and curves and dots that can be told apart."""
+"""The look of figures: print sizes, panels and legends, and distinct curves and dots."""
 
 import io
 import math
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fda_flower.files import write_atomically
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a7a7a")
-"""Okabe and Ito's palette for all kinds of colour vision; its black is a grey that a dark page shows too."""
+"""Okabe and Ito's palette for all kinds of colour vision, with a grey for black, visible on dark pages."""
 MARKERS = {
     **{"o": "circle", "s": "square", "D": "diamond", "^": "triangle-up", "v": "triangle-down", "P": "cross"},
     **{"*": "star", "X": "x", "<": "triangle-left", ">": "triangle-right", "h": "hexagon"},
@@ -41,14 +41,14 @@ class Style:
 def style(number: int) -> Style:
     """Return the look of a curve by its number; the first 77 differ in colour or marker, and most in both.
 
-    The numbers of colours, markers and dashes share no divisor but 1, so that neighbours differ in all three.
+    The numbers of colours, markers and dashes are coprime, so neighbours differ in all three.
     """
     colors, markers, dashes = COLORS, [*MARKERS], [*DASHES]
     return Style(colors[number % len(colors)], markers[number % len(markers)], dashes[number % len(dashes)])
 
 
 def styles_of(labels: Sequence[str]) -> dict[str, Style]:
-    """Return a style for each label, by its place."""
+    """Return a style for each label, by its position."""
     return {label: style(i) for i, label in enumerate(labels)}
 
 
@@ -63,7 +63,7 @@ COLUMN, PAGE = 3.5, 7.0
 LETTER, TEXT_LINE = 0.062, 0.18
 """Approximate width of a letter and height of a line of text, in inches."""
 FEW, MANY = 6, 12
-"""The most curves that have bands, and the most sources that are told apart."""
+"""The most curves with bands, and the most sources with curves of their own."""
 
 
 def panels(
@@ -112,7 +112,7 @@ def add_about(figure: Figure, about: str) -> None:
 
 
 def set_categories(axis: Axes, labels: Sequence[str]) -> None:
-    """Put labels along the x axis, slanted where they would run into each other."""
+    """Put labels along the x axis, slanted if they would overlap."""
     width = axis.get_figure().get_figwidth() / axis.get_subplotspec().get_gridspec().ncols  # type: ignore[union-attr]
     slanted = (max(map(len, labels)) + 1) * len(labels) * LETTER > 0.8 * width
     how: Any = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
@@ -139,7 +139,7 @@ def add_legend(
 
 
 def blank(message: str) -> Figure:
-    """Return a figure that says why there is nothing to see."""
+    """Return a figure with only a message."""
     figure = Figure(figsize=(COLUMN, COLUMN / 3))
     figure.text(0.5, 0.5, message, ha="center", va="center", fontsize=SIZE)
     return figure
@@ -155,7 +155,7 @@ Series = Sequence[Sequence[float]]
 
 
 def by_round(values: Series) -> NDArray[np.float64]:
-    """Return the values of each seed by round as a table; NaN where a seed has no more rounds."""
+    """Return a table of values by seed and round, padded with NaN."""
     table = np.full((len(values), max(map(len, values), default=0)), np.nan)
     for row, series in zip(table, values, strict=True):
         row[: len(series)] = series
@@ -168,9 +168,9 @@ def deviation(values: Sequence[float]) -> float:
 
 
 def mean_and_deviation(values: Series) -> tuple[list[int], list[float], list[float]]:
-    """Return the rounds that any seed knows, the mean in each, and the sample standard deviation.
+    """Return the rounds known to any seed, with the mean and the sample standard deviation of each.
 
-    The deviation is 0 where fewer than two seeds know the value.
+    The deviation is 0 if fewer than two seeds know the value.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def draw_curves(axis: Axes, curves: Mapping[str, Series], styles: Mapping[str, S
 
 
 def draw_sources(axis: Axes, sources: Mapping[str, Series], styles: Mapping[str, Style]) -> None:
-    """Draw a value of each source; of more than `MANY` sources their mean by round, and their range."""
+    """Draw a curve for each source or, for more than `MANY` sources, their mean and range by round."""
     if len(sources) <= MANY:
         draw_curves(axis, sources, styles)
         return
@@ -234,7 +234,7 @@ def draw_sources(axis: Axes, sources: Mapping[str, Series], styles: Mapping[str,
 
 
 def with_gaps(rounds: Sequence[int], values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return a line that is broken where much more rounds are unknown than usual."""
+    """Return a line with gaps at unusually long stretches of unknown rounds."""
     steps = [after - before for before, after in pairwise(rounds)]
     usual = statistics.median_low(steps or [1])
     points: list[tuple[float, float]] = []
@@ -261,13 +261,13 @@ def draw_dots(axis: Axes, values: Mapping[str, Sequence[float]], styles: Mapping
 
 
 BASELINE: Any = {"color": "0.35", "linestyle": "--", "linewidth": 0.9, "zorder": 1}
-"""The look of the line of a model that knows nothing of a sample."""
+"""The look of a baseline's line."""
 Line = tuple[float, str]
 """A value and its label."""
 
 
 def draw_baseline(axis: Axes, line: Line | None, upright: bool = False, key: bool = False) -> None:
-    """Draw a dashed line at a value, if there is one; with `key` the panel itself says its label."""
+    """Draw a dashed line at a value, if there is one; with `key`, label it in the panel."""
     if line is None:
         return
     value, label = line

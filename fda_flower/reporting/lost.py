@@ -1,4 +1,4 @@
-"""What each column of an experiment costs a row against the first column, such as an attack against none."""
+"""The loss of each row in each column against the first column, for example under an attack."""
 
 import matplotlib
 import numpy as np
@@ -27,7 +27,7 @@ def lost(results: Results, place: Place) -> tuple[float, ...]:
 
 
 def report(results: Results) -> list[Part]:
-    """Return a table for each group: the first column's figure, then what each other one costs."""
+    """Return a table for each group: the first column's figure, then the loss in each other column."""
     clean = results.columns[0]
     parts: list[Part] = [
         Heading(f"Lost against {clean}"),

@@ -1,6 +1,6 @@
-"""Regret: how far a method is ahead of, or behind, the best other one in each cell of a board.
+"""Regret: a method's lead over, or gap to, the best other method in each cell of a board.
 
-A board is an experiment whose cells, a group and a column each, differ much in difficulty.
+A board is an experiment whose cells, each a group and a column, differ much in difficulty.
 """
 
 import math
@@ -34,9 +34,9 @@ ROUNDING = 1e-9
 class CellRegret:
     """The regret of a row in a cell, in points, over the seeds that the row and all other rivals have.
 
-    `rival` is the best other rival by its mean over these seeds. By seed, `scores` are the row's ``last5``,
-    and `leads` say how far it is ahead of `rival`. `paired_error` is the standard error of the regret over
-    test samples, if all runs recorded their outcomes.
+    `rival` is the best other rival by its mean over these seeds. `scores` holds the row's ``last5`` by seed,
+    `leads` its differences from `rival`. `paired_error` is the standard error of the regret over test
+    samples, if all runs recorded their outcomes.
     """
 
     cell: BoardCell
@@ -58,10 +58,10 @@ class CellRegret:
 
 @dataclass(frozen=True)
 class RowRegret:
-    """The regret of a row over cells that have the same measure, in points.
+    """The regret of a row over cells with the same measure, in points.
 
-    `cells` are those in which the row and all other rivals have runs. `epochs` are the fewest and most of a
-    run by role, if they are known.
+    `cells` are the cells in which the row and all other rivals have runs. `epochs` holds the fewest and most
+    epochs of a run by role, if known.
     """
 
     row: str
@@ -103,7 +103,7 @@ class Board:
 
     @cached_property
     def tasks(self) -> dict[str, list[BoardCell]]:
-        """The cells by what is measured there, such as ``"Accuracy"`` or ``"R²"``."""
+        """The cells by their measure, such as ``"Accuracy"`` or ``"R²"``."""
         cells: dict[str, list[BoardCell]] = {_heading(metric): [] for metric in METRICS.values()}
         for cell in product(self.results.groups, self.results.columns):
             cells[_heading(self.results.metric(*cell))].append(cell)
@@ -127,7 +127,7 @@ class Board:
         return results.rivals or [row for row in results.rows if row not in results.centralised]
 
     def best_single(self, task: str) -> RowRegret | None:
-        """Return the row with the best mean regret of those with most cells, without marked rows."""
+        """Return the unmarked row with the best mean regret, among the rows with most cells."""
         marked = {*self.results.ensembles, *self.results.centralised}
         single = [row for row in self.rows[task] if row.cells and row.row not in marked]
         most = max((len(row.cells) for row in single), default=0)
@@ -305,7 +305,7 @@ LINEAR = 2 * NEAR
 """Regrets up to this size are drawn linearly, larger ones logarithmically, in points."""
 TICKS = (-50, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20, 50)
 FEW_TICKS, WIDE = (-200, -50, -10, -2, 0, 2, 10, 50, 200), 100
-"""The ticks of regrets of `WIDE` points or more, which would not have room for all."""
+"""The ticks of regrets of `WIDE` points or more."""
 LINE = 0.21
 """Height of a method, in inches."""
 LETTERS = 26

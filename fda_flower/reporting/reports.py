@@ -1,4 +1,4 @@
-"""What an experiment's file may ask for by name: a kind of report, and figures."""
+"""The kinds of report and the figures that an experiment's file can name."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from fda_flower.reporting.tables import Heading, Part, Table, markdown
 
 @dataclass(frozen=True)
 class Report:
-    """A kind of report: what returns the text's parts, and tables of numbers by the ending of their file."""
+    """A kind of report: the functions of its text and, by the suffix of their file, of its numbers."""
 
     sections: Sequence[Callable[[Results], list[Part]]]
     tables: Mapping[str, Callable[[Results], Table]]

@@ -1,4 +1,4 @@
-"""The results of runs, as tables, figures and pages take them; which test samples each got right."""
+"""The results of runs for tables, figures and pages, and the test samples that each run gets right."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,10 +27,10 @@ Outcomes = NDArray[np.float64]
 
 
 def mean_outcomes(history: Sequence[Record], ending: str = "") -> Outcomes | None:
-    """Return the outcomes over those of the last 5 rounds that recorded them; None if none did.
+    """Return the mean outcomes of the last 5 rounds, as far as recorded; None if there are none.
 
-    A round's ``outcomes`` are the packed bits of its ``test-examples`` samples in hexadecimal digits. Warm-up
-    rounds do not count. `ending` ends both names: ``-average`` for the averaged model.
+    A round's ``outcomes`` are the bits of its ``test-examples`` samples as hexadecimal digits. Warm-up rounds
+    do not count. `ending` is appended to both names: ``-average`` for the averaged model.
     """
     last = [record for record in history if not record.get("warmup")][-LAST:]
     rounds = [
@@ -44,8 +44,8 @@ def mean_outcomes(history: Sequence[Record], ending: str = "") -> Outcomes | Non
 def paired_error(first: Outcomes | None, second: Outcomes | None) -> float | None:
     """Return the standard error of the difference of two accuracies over test samples, in points.
 
-    The difference is taken on each sample, so that its difficulty cancels. None unless there are outcomes of
-    the same number of samples, at least two.
+    Differences are taken per sample, which cancels its difficulty. None unless both have outcomes of the same
+    samples, at least two.
     """
     if first is None or second is None or len(first) != len(second) or len(first) < 2:
         return None
@@ -55,9 +55,9 @@ def paired_error(first: Outcomes | None, second: Outcomes | None) -> float | Non
 def about(
     data: Sequence[str | None], seeds: Sequence[int], spread: bool = True, everywhere: bool = True
 ) -> str:
-    """Return a figure's sub-title: the data, the seeds, and what is shown of several.
+    """Return a figure's sub-title: data, seeds and the statistic over seeds.
 
-    `spread` says whether the standard deviation is shown, `everywhere` whether each cell has all seeds.
+    `spread` is true if the standard deviation is shown, `everywhere` if each cell has all seeds.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def about(
 
 
 def named_baseline(name: str, sizes: Sequence[int]) -> str:
-    """Return the label of the line of a model that knows nothing of a sample.
+    """Return the label of a baseline's line, with its number of test samples.
 
     Examples
     --------
@@ -103,9 +103,9 @@ ENSEMBLE, CENTRALISED = "†", "‡"
 class CellResult:
     """One run of an experiment: its place in the table, its seed, and the record of each round.
 
-    `parameters` is the number of the model's; `epochs` are those that a source and the target trained, by
-    role, if known. `metric` is the figure that the run is judged by, a name of `fda_flower.metrics.METRICS`,
-    and `ending` how its field of a round's record ends: ``-average`` for the averaged model.
+    `parameters` is the model's number of parameters; `epochs` are the trained epochs by role, if known.
+    `metric` is the headline, a name of `fda_flower.metrics.METRICS`, and `ending` the suffix of its field in
+    a record: ``-average`` for the averaged model.
     """
 
     place: Place
@@ -119,20 +119,20 @@ class CellResult:
     def score(self, key: str, ending: str | None = None) -> float:
         """Return ``last5``, ``best`` or ``selected`` of the headline, in the unit of tables; NaN without one.
 
-        `ending` is that of the field. Default: the run's own.
+        `ending` is the field's suffix, by default the run's.
         """
         value = scores(self.history, self.metric, self.ending if ending is None else ending).get(key)
         return np.nan if value is None else value
 
     @property
     def validation(self) -> float | None:
-        """The figure on labels held out in the round that they have chosen, in the unit of tables, if any."""
+        """The validation figure of the chosen round, in the unit of tables, if any."""
         chosen = chosen_round(self.history)
         return None if chosen is None else METRICS[self.metric].scaled(self.history[chosen - 1][VALIDATION])
 
     @property
     def points(self) -> float:
-        """``last5`` in hundredths, the more the better, to compare runs; NaN without an evaluation."""
+        """``last5`` in hundredths, higher is better, to compare runs; NaN without an evaluation."""
         shown = METRICS[self.metric]
         return (1 if shown.higher_is_better else -1) * 100 / shown.scaled(1) * self.score("last5")
 
@@ -143,18 +143,18 @@ class CellResult:
 
     @property
     def outcomes(self) -> Outcomes | None:
-        """Which test samples the headline's model gets right; None where the headline is another figure."""
+        """The outcomes of the headline's model; None if the headline is not the accuracy."""
         return mean_outcomes(self.history, self.ending) if self.metric == ACCURACY else None
 
 
 @dataclass(frozen=True)
 class RunView:
-    """A run as tables and pages take it from its folder: its method, its seed, and the records so far.
+    """A run, read from its folder: its method, its seed, and its records so far.
 
-    `notes` are versions, the device and what else its ``config.json`` says besides the `settings`, `run` is
-    what makes two runs the same, and `summary` the content of ``summary.json``, empty without one. `rounds`
-    are those asked for, warm-up rounds included; 0 if unknown. `commands` repeat it. The headline is
-    `metric`, a name of `fda_flower.metrics.METRICS`.
+    `notes` holds versions, the device and the other entries of ``config.json`` besides the `settings`; `run`
+    identifies the run; `summary` is the content of ``summary.json``, or empty. `rounds` is the number
+    requested, including warm-up rounds; 0 if unknown. `commands` repeat the run. `metric` is the headline, a
+    name of `fda_flower.metrics.METRICS`.
     """
 
     label: str
@@ -171,7 +171,7 @@ class RunView:
 
     @property
     def whole(self) -> bool:
-        """Whether its summary is of its end, or of a refusal; not of an interrupt, or of rounds before."""
+        """Whether the run has ended or was refused, by its summary."""
         ended = PARAMETERS in self.summary and self.summary["rounds"] == len(self.history)
         return ended or REFUSED in self.summary
 
@@ -182,7 +182,7 @@ class RunView:
 
     @property
     def state(self) -> str:
-        """How far the run is."""
+        """The run's progress, as text."""
         of = f" of {self.rounds}" if self.rounds else ""
         last = headline(self.history[-1], self.metric) if self.history else "no round is done yet"
         return f"{'Done' if self.done else 'Not done'}: {len(self.history)}{of} rounds; {last}."
@@ -195,14 +195,14 @@ class Results:
     Attributes
     ----------
     name, title, source, note : str
-        Name of the experiment's file, and of the files written; its title; the paper's table, and how the
-        experiment differs from it.
+        Name of the experiment's file and of its outputs; its title; the paper's table; the differences from
+        the paper.
     axis, group_axis : str
-        What the columns and the groups stand for; empty if there are no groups.
+        The quantity of the columns, and of the groups, if any.
     groups, rows, columns, cells
         Labels in order, and the runs.
     rounds : int
-        Rounds asked for, besides the warm-up rounds.
+        Requested rounds, without warm-up rounds.
     values : mapping of str to float
         Positions of columns on a figure's axis, if they have any.
     paper, refused : mapping of Place
@@ -260,7 +260,7 @@ class Results:
         return [place for place in product(self.groups, self.columns) if place in run]
 
     def titles(self, places: Iterable[Sequence[str]]) -> list[str]:
-        """Return each place's title, a line each: group and column, after their axes, then the rest."""
+        """Return each place's title: lines for group and column with their axes, then the rest."""
         axes = [axis.split(" (")[0] for axis in (self.group_axis, self.axis)]
         return [
             "\n".join(
@@ -277,7 +277,7 @@ class Results:
 
     @property
     def shown(self) -> list[Metric]:
-        """The figures that occur, each once."""
+        """The distinct figures."""
         return list(dict.fromkeys(self.metric(g, c) for g, c in product(self.groups, self.columns)))
 
     @property
@@ -292,7 +292,7 @@ class Results:
 
     @property
     def marks(self) -> str:
-        """What the marks mean that occur, a sentence each."""
+        """The explanation of each mark in use."""
         what = "a reference that is no federated method: centralised, pooled sources"
         ensembles = [f"{ENSEMBLE} marks an ensemble of several models."] if self.ensembles else []
         return " ".join([*ensembles, *([f"{CENTRALISED} marks {what}."] if self.centralised else [])])
@@ -309,9 +309,9 @@ class Results:
         return self._at.get(place, [])
 
     def baseline(self, group: str, column: str) -> tuple[float, ...]:
-        """Return the headline of a model that knows nothing of a sample, by seed, in the unit of tables.
+        """Return the baseline's headline by seed, in the unit of tables; it is the same for each row.
 
-        It is of the test set, and the same for each row; see `fda_flower.reporting.summary.baseline_of`.
+        See `fda_flower.reporting.summary.baseline_of`.
         """
         found: dict[int, float] = {}
         for cell in (cell for row in self.rows for cell in self.at((group, row, column))):
@@ -320,7 +320,7 @@ class Results:
         return tuple(found[seed] for seed in sorted(found))
 
     def line(self, group: str, column: str) -> tuple[float, str] | None:
-        """Return the mean of `baseline` and its name with the number of test samples; None if unknown."""
+        """Return the mean of `baseline`, and its label; None if unknown."""
         values = self.baseline(group, column)
         cells = (cell for row in self.rows for cell in self.at((group, row, column)))
         sizes = [size for cell in cells if (size := samples_of(cell.history))]
@@ -328,10 +328,10 @@ class Results:
         return (float(np.mean(values)), named_baseline(name, sizes)) if values else None
 
     def scores(self, place: Place, key: str, ending: str | None = None) -> tuple[float, ...]:
-        """Return a score of the seeds that have it; see `CellResult.score`."""
+        """Return a score of all seeds that have it; see `CellResult.score`."""
         return tuple(score for cell in self.at(place) if not np.isnan(score := cell.score(key, ending)))
 
     def points(self, place: Place) -> dict[int, float]:
-        """Return ``last5`` in points by seed, of the seeds that have it; see `CellResult.points`."""
+        """Return ``last5`` in points of all seeds that have it; see `CellResult.points`."""
         found = {cell.seed: cell.points for cell in self.at(place)}
         return {seed: points for seed, points in found.items() if not np.isnan(points)}

@@ -1,4 +1,4 @@
-"""What the others bring to each site, of a run in which every site is a target: a table and a figure."""
+"""The gain that each site has from the others, in a run where every site is a target."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from fda_flower.reporting.figures import PAGE, PRINT, SIZE, TEXT_LINE, add_about
 from fda_flower.reporting.tables import Table
 
 Sites = Mapping[str, Mapping[str, Any]]
-"""By domain, as the record of a round has them; see `fda_flower.strategies.RidgeEverySite`."""
+"""A record's sites by domain; see `fda_flower.strategies.RidgeEverySite`."""
 
 HELD_OUT = "held-out"
 MARK = "*"
@@ -48,7 +48,7 @@ def sites_table(history: Sequence[Record]) -> Table:
 
 
 def sites_note(history: Sequence[Record]) -> str:
-    """Return what the table's columns and marks mean."""
+    """Return the explanation of the table's columns and marks."""
     sites = sites_in(history).values()
     note = "a is how much of the others' layer is left in the site's own."
     if any(site.get("judged-by") == HELD_OUT for site in sites):

@@ -34,9 +34,9 @@ PARAMETERS, REFUSED = "parameters", "refused"
 
 
 def scores(history: Sequence[Record], metric: str = ACCURACY, ending: str = "") -> dict[str, float | None]:
-    """Return ``last5`` and ``best`` of a figure, in the unit of tables; None where it is not known.
+    """Return ``last5`` and ``best`` of a figure, in the unit of tables; None if unknown.
 
-    Where samples held out have chosen a round, its figure is ``selected``. Warm-up rounds count for neither.
+    If validation has chosen a round, its figure is ``selected``. Warm-up rounds do not count.
     """
     values = np.array(curve([record for record in history if not record.get("warmup")], metric, ending))
     tail = values[-LAST:]
@@ -52,16 +52,17 @@ def scores(history: Sequence[Record], metric: str = ACCURACY, ending: str = "") 
 
 
 def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, Any]:
-    """Return the numbers that summarise a run, by the records of its rounds.
+    """Return the summary of a run's records.
 
-    These are ``metric``, the headline, a name of `fda_flower.metrics.METRICS`; ``last5``, its mean over the
-    last 5 rounds, and ``best``, the figure of the best round on the test set, which is optimistic, in percent
-    or the figure's own unit; what `last_evaluation` returns; ``sizes``, the number of samples of each kind by
-    domain; ``rounds``, ``held-rounds``, ``dropped`` replies and ``seconds`` in total. Where they exist,
-    ``average`` holds ``last5`` and ``best`` of the averaged model, ``mixture`` and ``sites`` are from the
-    last record with them, ``privacy`` is the largest ``ε`` of each domain, and of a round that samples held
-    out have chosen there are its figure ``selected`` on the test set, its number ``selected-round`` and its
-    figure ``validation``.
+    It has ``metric``, the headline, a name of `fda_flower.metrics.METRICS`; ``last5``, its mean over the last
+    5 rounds, and ``best``, its best round on the test set, which is optimistic, in percent or the figure's
+    unit; the entries of `last_evaluation`; ``sizes``, the numbers of samples by domain; and the totals
+    ``rounds``, ``held-rounds``, ``dropped`` and ``seconds``.
+
+    If they exist, ``average`` holds ``last5`` and ``best`` of the averaged model, ``mixture`` and ``sites``
+    are from the last record with them, and ``privacy`` is the largest ``ε`` of each domain. If validation has
+    chosen a round, ``selected-round`` is its number, ``selected`` its figure on the test set, and
+    ``validation`` its figure on the labels held out.
     """
     average = scores(history, metric, AVERAGE)
     summary: dict[str, Any] = {"metric": metric, **scores(history, metric)}
@@ -84,7 +85,7 @@ def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, An
 
 
 def largest_epsilons(history: Sequence[Record]) -> dict[str, Record]:
-    """Return for each domain that adds noise the record of its privacy with the largest ``ε``."""
+    """Return each noisy domain's privacy record with the largest ``ε``."""
     found: dict[str, Record] = {}
     for record in history:
         for domain, told in record.get("privacy", {}).items():
@@ -94,12 +95,11 @@ def largest_epsilons(history: Sequence[Record]) -> dict[str, Record]:
 
 
 def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, Any]:
-    """Return what the last records with an evaluation say of the target; what is unknown is left out.
+    """Return the target's last evaluation; unknown entries are left out.
 
-    ``figures`` are the last round's by name, as in the record. ``interval`` is the 95% interval of ``last5``
-    that follows from the number of ``test-samples``, in the unit of tables (`fda_flower.metrics.interval`).
-    ``confusion`` and ``classes`` are the confusion matrix and the figures of each class, and ``baseline``
-    those of a model that knows nothing of a sample; see `baseline_of`.
+    ``figures`` are the last round's, as in the record. ``interval`` is the 95% interval of ``last5`` for the
+    number of ``test-samples``, in the unit of tables (`fda_flower.metrics.interval`). ``confusion`` and
+    ``classes`` are the confusion matrix and each class's figures; for ``baseline`` see `baseline_of`.
     """
     last = _last_evaluated(history)
     samples = samples_of(history)
@@ -123,23 +123,22 @@ def _last_evaluated(history: Sequence[Record]) -> Record:
 
 
 def baseline_of(history: Sequence[Record]) -> dict[str, Any]:
-    """Return the figures, on the target's test set, of a model that knows nothing of a sample.
+    """Return the figures of the baseline on the target's test set; empty if unknown.
 
-    Of classes it names the most frequent one (``class``), of numbers it predicts the mean, as the run has
-    recorded in its last round. Empty where that is not known.
+    The baseline ignores its input: it predicts the most frequent class (``class``) or the mean of the labels.
     """
     last = _last_evaluated(history)
     return dict(last.get(MEAN_OF_LABELS) or last.get("confusion", {}).get(MOST_FREQUENT, {}))
 
 
 def baseline_in(history: Sequence[Record], metric: str = ACCURACY) -> float | None:
-    """Return a figure of that model, in the unit of tables; None where it is not known."""
+    """Return a figure of the baseline, in the unit of tables; None if unknown."""
     value = baseline_of(history).get(metric)
     return None if value is None else METRICS[metric].scaled(value)
 
 
 def name_of_baseline(metric: str) -> str:
-    """Return what that model does, as the label of a row and a line.
+    """Return the baseline's label.
 
     Examples
     --------
@@ -150,15 +149,15 @@ def name_of_baseline(metric: str) -> str:
 
 
 UNEVEN = 1.25
-"""By how much the most frequent class exceeds an even share where more than the accuracy is shown."""
+"""The excess of the most frequent class over an even share from which accuracy alone misleads."""
 FAIR = ("balanced-accuracy", "auroc")
-"""Figures that say more where classes are uneven."""
+"""Figures to show with uneven classes."""
 
 
 def is_uneven(baseline: Mapping[str, Any]) -> bool:
-    """Return whether accuracy alone misleads, by what `baseline_of` returns.
+    """Return whether classes are so uneven that accuracy alone misleads, by the result of `baseline_of`.
 
-    Its balanced accuracy is one over the number of classes.
+    The baseline's balanced accuracy is one over the number of classes.
 
     Examples
     --------
@@ -169,7 +168,7 @@ def is_uneven(baseline: Mapping[str, Any]) -> bool:
 
 
 def is_better(summary: Mapping[str, Any]) -> bool:
-    """Return whether a run's ``last5`` is better than a model that knows nothing; True if that is unknown.
+    """Return whether a run's ``last5`` is better than the baseline; True if unknown.
 
     Examples
     --------
@@ -185,7 +184,7 @@ def is_better(summary: Mapping[str, Any]) -> bool:
 
 
 def judge(summary: Mapping[str, Any]) -> list[str]:
-    """Return in words how a run compares with a model that knows nothing of a sample; nothing if unknown.
+    """Return sentences that compare a run with the baseline; none if it is unknown.
 
     Examples
     --------
@@ -216,14 +215,14 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
 
 
 def samples_of(history: Sequence[Record]) -> int:
-    """Return the number of test samples of the last evaluation; 0 if it is not known."""
+    """Return the number of test samples of the last evaluation; 0 if unknown."""
     return next((int(r[TEST_EXAMPLES]) for r in reversed(history) if r.get(TEST_EXAMPLES)), 0)
 
 
 def sampling_interval(
     value: float | None, samples: int, metric: str = ACCURACY
 ) -> tuple[float, float] | None:
-    """Return the 95% interval of a figure of so many test samples, both in the unit of tables."""
+    """Return the 95% interval of a figure for a number of test samples, in the unit of tables."""
     if value is None:
         return None
     shown = METRICS[metric]
@@ -232,7 +231,7 @@ def sampling_interval(
 
 
 def describe_interval(value: float | None, samples: int, metric: str = ACCURACY) -> str:
-    """Return half the width of the interval and the number of samples, or that alone; empty if it is unknown.
+    """Describe half the interval's width and the number of samples, as far as known.
 
     Examples
     --------
@@ -262,7 +261,7 @@ def summarise_run(
 
 
 def _labels(config: RunConfig, history: Sequence[Record]) -> int:
-    """Return how many labelled samples the target has, as far as the records say."""
+    """Return the target's number of labelled samples, if recorded."""
     for record in reversed(history):
         if "examples" in (record.get("target") or {}):
             return int(record["target"]["examples"])

@@ -1,4 +1,4 @@
-"""Tables as data, and how they are written."""
+"""Tables as data, and their formats."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from fda_flower.reporting.summary import ACCURACY
 
 @dataclass(frozen=True)
 class Cell:
-    """The text of a cell that is the best of its column, or has a second line."""
+    """A cell's text, marked as the best of its column or with a second line."""
 
     text: str
     best: bool = False
@@ -37,9 +37,9 @@ class Heading:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: labels in the first column, in the others text or numbers; None is unknown.
+    """A table: labels in the first column, text or numbers in the others; None is unknown.
 
-    `folded` says whether a page shows the title alone until it is clicked.
+    A page shows only the title of a `folded` table until it is clicked.
     """
 
     header: Sequence[str]
@@ -60,7 +60,7 @@ class Table:
         return buffer.getvalue()
 
     def records(self) -> list[dict[str, object]]:
-        """Return each row by the names of the columns."""
+        """Return each row as a dictionary by column."""
         return [dict(zip(self.header, row, strict=True)) for row in self.rows]
 
 
@@ -74,7 +74,7 @@ def markdown(parts: Iterable[Part]) -> str:
 
 
 def mean_std(values: Sequence[float], decimals: int = 1) -> str:
-    """Return ``"77.3 (1.2)"``, with the sample standard deviation, which is left out for one value.
+    """Return ``"77.3 (1.2)"``: the mean and, for several values, the sample standard deviation.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def mean_std(values: Sequence[float], decimals: int = 1) -> str:
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[object, object]:
-    """Return the mean and the standard deviation, unrounded; None for what is unknown."""
+    """Return the unrounded mean and standard deviation; None if unknown."""
     return np.mean(values) if values else None, np.std(values, ddof=1) if len(values) > 1 else None
 
 
@@ -98,5 +98,5 @@ def top(column: Iterable[Sequence[float]], metric: Metric = METRICS[ACCURACY]) -
 
 
 def marked(text: str, values: Sequence[float], best: float, below: str = "") -> Cell:
-    """Return a cell that is marked if the mean of its values is the column's best."""
+    """Return a cell, marked if its mean is the column's best."""
     return Cell(text, bool(values and np.mean(values) == best), below)
