@@ -2,6 +2,7 @@
 
 from fda_flower.aggregation.adaptive import AdaptiveResult, AdaptiveRule, Evidence, JointRule
 from fda_flower.aggregation.batches import ENCODINGS, BatchUpdates, CountSketch, Encoding
+from fda_flower.aggregation.columns import Columns, move
 from fda_flower.aggregation.estimation import (
     BetaRule,
     Estimates,
@@ -107,6 +108,7 @@ __all__ = [
     "ClassGaussians",
     "ClassMixtures",
     "Coefficients",
+    "Columns",
     "CountSketch",
     "Encoding",
     "Estimates",
@@ -176,6 +178,7 @@ __all__ = [
     "matching_weights",
     "mean_update",
     "mixed_scores",
+    "move",
     "neighbour_probabilities",
     "paths_of",
     "personal_model",

@@ -179,7 +179,7 @@ class Sums:
     def of(cls, rows: NDArray[np.floating], targets: Array) -> "Sums":
         """Return the sums over rows, shape ``(n, d)``, and their ``Y``, shape ``(n, C)``."""
         x = np.asarray(rows, np.float64)
-        return cls(_packed(x.T @ x), x.T @ targets, (targets**2).sum(axis=0))
+        return cls(pack(x.T @ x), x.T @ targets, (targets**2).sum(axis=0))
 
     @classmethod
     def of_patients(cls, rows: NDArray[np.floating], targets: Array, groups: NDArray[Any] | None) -> "Sums":
@@ -389,7 +389,7 @@ def _deviation_in(arrays: Layers) -> float:
 INDEFINITE = "the sums of squares are not positive definite, so that no rows have them"
 
 
-def _packed(whole: Array) -> Array:
+def pack(whole: Array) -> Array:
     """Return the upper triangle, row by row."""
     return np.concatenate([row[i:] for i, row in enumerate(whole)])
 

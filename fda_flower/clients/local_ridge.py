@@ -1,7 +1,7 @@
 """The computations of Ridge's clients on rows and labels, and their replies, with NumPy only."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
     LEAST_LABELS,
+    Columns,
     Layers,
     Paths,
     RidgeFit,
@@ -18,6 +19,7 @@ from fda_flower.aggregation import (
     change_of_patient,
     fit_ridge,
     fit_temperature,
+    move,
     to_targets,
     with_head,
 )
@@ -74,6 +76,11 @@ class TargetHead:
     alone: Array | None = None
     held_out: Mapping[str, Array] = field(default_factory=dict)
 
+    def moved(self, matrix: Array) -> "TargetHead":
+        """Return the head for rows ``x``, if this one is for rows ``x T``."""
+        alone = None if self.alone is None else matrix @ self.alone
+        return replace(self, head=matrix @ self.head, alone=alone)
+
     def in_model(self, model: Layers) -> dict[str, NDArray[Any]]:
         """Return a model whose linear layer is this head."""
         return placed(model, self.head)
@@ -113,7 +120,14 @@ def fit_target(rows: NDArray[Any], labels: NDArray[Any], sent: Layers, paths: Pa
     return TargetHead(heads[0], metrics, heads[1], held_out)
 
 
-def fit_site(rows: NDArray[Any], labels: NDArray[Any], total: Sums, own: Sums, paths: Paths) -> TargetHead:
+def fit_site(
+    rows: NDArray[Any],
+    labels: NDArray[Any],
+    total: Sums,
+    own: Sums,
+    paths: Paths,
+    columns: tuple[Columns, Columns] | None = None,
+) -> TargetHead:
     """Fit a site's head, if every site is a target, from the total of all sites minus its own sums.
 
     With too few labels for leave-one-out, it is the others' head.
@@ -124,15 +138,27 @@ def fit_site(rows: NDArray[Any], labels: NDArray[Any], total: Sums, own: Sums, p
         As in `fit_target`.
     total, own : Sums
         Sums of all sites, and those this site has sent.
+    columns : tuple of Columns, optional
+        This site's own, which `rows` and `own` have, and those that `total` has. The head is fitted in those
+        of the other sites.
 
     Raises
     ------
     ValueError
         If `total` includes no other site, or the difference cannot come from rows.
     """
-    others, scaled = total - own, labels.dtype.kind == "f"
+    others = total - (move(own, columns[0].into(columns[1])) if columns else own)
     if others.rows < 1:
         raise ValueError("the sums of all sites have no row of another site")
+    if columns:
+        rest = Columns.pooled([(columns[1], others)])
+        matrix = columns[0].into(rest)
+        return _fit_to(rows @ matrix, labels, move(others, columns[1].into(rest)), paths).moved(matrix)
+    return _fit_to(rows, labels, others, paths)
+
+
+def _fit_to(rows: NDArray[Any], labels: NDArray[Any], others: Sums, paths: Paths) -> TargetHead:
+    scaled = labels.dtype.kind == "f"
     if len(rows) < LEAST_LABELS:
         return TargetHead(others.head(scaled), {SHARE: 1.0})
     return fit_target(rows, labels, others.start("pooled" in paths_of(paths), scaled), paths)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import Layers, Sums, shape_of_head
+from fda_flower.aggregation import Columns, Layers, Sums, shape_of_head
 from fda_flower.clients.client import Settings, SourceClient, TargetClient
 from fda_flower.clients.local_ridge import (
     ALONE,
@@ -29,6 +29,7 @@ from fda_flower.clients.local_ridge import (
     source_records,
 )
 from fda_flower.clients.on_features import OnFeatures
+from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import invalid
 from fda_flower.prediction.predictors import Single
 from fda_flower.wire import protocol
@@ -47,6 +48,20 @@ class OnRows(OnFeatures):
     def samples(self, model: Layers, config: Settings) -> Samples:
         """Return `rows`, and the patient of each, if there are groups."""
         return *self.rows(model, config), self.groups()
+
+    def columns(self, rows: Array) -> Columns | None:
+        """Return the columns that this site has standardised, if rows are a table's columns and a 1."""
+        preparation = self.domain.preparation
+        if not isinstance(preparation, TablePreparation) or rows.shape[1] != len(preparation.mean) + 1:
+            return None
+        found = Columns(np.array(preparation.mean), np.array(preparation.deviation))
+        same = np.array_equal(rows[:, :-1], self.domain.train.x.cpu().numpy())
+        return found if same else None
+
+    def both_columns(self, rows: Array, sent: Layers) -> tuple[Columns, Columns] | None:
+        """Return `columns` and those that the server has sent, if there are both."""
+        own, common = self.columns(rows), Columns.from_arrays(sent, rows.shape[1] - 1)
+        return None if own is None or common is None else (own, common)
 
     def outputs(self, model: Layers) -> int | None:
         """Return the number of classes; None for a regression."""
@@ -67,6 +82,9 @@ class RidgeSource(OnRows, SourceClient):
         model = self.received(request)
         samples = partial(self.samples, model, request.config)
         records = source_records(request, self.own_state, samples, self.outputs(model))
+        standardised = SUMS in records and self.domain.standardised
+        if standardised and (columns := self.columns(samples()[0])):
+            records = {**records, SUMS: {**records[SUMS], **columns.to_arrays()}}
         if self.domain.standardised:  # one more patient changes all rows
             records = {
                 name: {key: array for key, array in record.items() if key != protocol.CHANGE}
@@ -98,7 +116,8 @@ class RidgeSite(RidgeSource):
         own = open_sums(rows, labels, self.outputs(model)).rounded()
         outputs, features = shape_of_head(model)
         sent = to_layers(request.records[TOTAL])  # type: ignore[arg-type]
-        fitted = fit_site(rows, labels, Sums.from_arrays(sent, features + 1, outputs), own, config[PATHS])
+        total, columns = Sums.from_arrays(sent, features + 1, outputs), self.both_columns(rows, sent)
+        fitted = fit_site(rows, labels, total, own, config[PATHS], columns)
         whole = Single(fitted.in_model(model))
         self.announce(whole, config)
         told = self._figures(model, whole, fitted, labels, config) if config[REPORT] == "full" else {}
@@ -134,5 +153,9 @@ class RidgeTarget(OnRows, TargetClient):
         model = self.received(request)
         rows, labels = self.rows(model, request.config)
         sent = to_layers(request.records[SOURCES])  # type: ignore[arg-type]
-        fitted = fit_target(rows, labels, sent, request.config[PATHS])
+        if (columns := self.both_columns(rows, sent)) is None:
+            fitted = fit_target(rows, labels, sent, request.config[PATHS])
+        else:
+            matrix = columns[0].into(columns[1])
+            fitted = fit_target(rows @ matrix, labels, sent, request.config[PATHS]).moved(matrix)
         return TrainReply(fitted.in_model(model), len(rows), fitted.metrics)

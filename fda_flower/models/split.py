@@ -94,9 +94,11 @@ def _without(network: nn.Module, head: nn.Module) -> nn.Module:
 
 
 def _linear(network: nn.Module, head: nn.Module, shape: tuple[int, ...]) -> Split:
-    """Replace a head by a linear layer on features of unit length or, without a body, on the samples."""
+    """Replace a head by a linear layer on features or pixels of unit length, or on a table's columns."""
     with torch.no_grad():
         classes, bare = network(torch.zeros(1, *shape)).shape[1], not has_body(network)
+        if bare and len(shape) == 1:  # a table's columns differ in their units: a row has no length
+            return Split(None, nn.Sequential(OrderedDict(head=nn.Linear(shape[0], classes))))
         body = _without(network, head)
         front = None if bare else Features(body, shape).eval()
         found = (front or body)(_agreed(shape)).flatten(1)

@@ -1,6 +1,7 @@
 """Ridge: in one round, a linear head in closed form from sums of the sources and the target's own rows."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -10,10 +11,12 @@ from flwr.app import ArrayRecord
 from fda_flower.aggregation import (
     HEADS,
     LEAST_LABELS,
+    Columns,
     Layers,
     Paths,
     Sums,
     head_in,
+    move,
     paths_of,
     shape_of_head,
     with_head,
@@ -184,6 +187,7 @@ class Ridge(OnFeatures):
         outputs, features = shape_of_head(round.model)
         form = (features + 1, outputs)
         noise = not scaled and self.paths != "pooled"
+        sources, columns = in_common_columns(sources, form)
         add_up = self._secure_total if self.secure else partial(self._total, noise=noise)
         total = add_up(round, sources, form)
         paths: Paths = "shrunk" if self.paths == "both" and total.deviation else self.paths
@@ -191,7 +195,8 @@ class Ridge(OnFeatures):
         for domain in self._named(round):
             own = _ready(read_sums(sources, form, domain, noise), form)
             sent[f"{SOLUTION}.{domain}"] = (own.scaled(*total.scale) if scaled else own).solution()
-        return paths, {name: array.astype(np.float32) for name, array in sent.items()}
+        told = columns.to_arrays() if columns else {}
+        return paths, {**{name: array.astype(np.float32) for name, array in sent.items()}, **told}
 
     def _total(self, round: Round, sources: Sources, form: Form, noise: bool) -> Sums:
         """Return the total of the sources' sums."""
@@ -260,6 +265,31 @@ class Ridge(OnFeatures):
 def head_names(paths: Paths) -> list[str]:
     """Return the names of the averaged heads in order."""
     return [f"{path}-{strength:g}" for path, strength in HEADS[paths]]
+
+
+def in_common_columns(sources: Sources, form: Form) -> tuple[Sources, Columns | None]:
+    """Return replies whose sums are over rows that the mean and deviation of all sources standardise.
+
+    Replies stay as they are if a source does not tell its columns' own. Those that cannot be read stay, too.
+    """
+    read = dict[str, tuple[Columns, Sums]]()
+    for domain in sorted(sources):
+        arrays = sources[domain].extra.get(SUMS, {})
+        try:
+            columns, sums = Columns.from_arrays(arrays, form[0] - 1), Sums.from_arrays(arrays, *form)
+        except ValueError:
+            continue
+        if columns is None:
+            return sources, None
+        read[domain] = columns, sums
+    if not read:
+        return sources, None
+    common = Columns.pooled(read.values())
+    moved = dict(sources)
+    for domain, (own, sums) in read.items():
+        arrays = move(sums, own.into(common)).to_arrays(np.float64)
+        moved[domain] = replace(moved[domain], extra={**moved[domain].extra, SUMS: arrays})
+    return moved, common
 
 
 def read_sums(sources: Sources, form: Form, domain: str, noise: bool = False) -> Sums:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.common import log
 
-from fda_flower.aggregation import Sums, shape_of_head, with_head
+from fda_flower.aggregation import Columns, Sums, shape_of_head, with_head
 from fda_flower.errors import invalid
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.records.record import TEST_EXAMPLES, Record
@@ -21,7 +21,7 @@ from fda_flower.strategies.base import (
     TrainRequest,
 )
 from fda_flower.strategies.replies import EVALUATED
-from fda_flower.strategies.ridge import PATHS, SHARE, Ridge, read_sums
+from fda_flower.strategies.ridge import PATHS, SHARE, Ridge, in_common_columns, read_sums
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import to_record
 
@@ -82,7 +82,8 @@ class RidgeEverySite(Ridge):
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Add the sums up, and let each included site fit its head."""
         outputs, features = shape_of_head(round.model)
-        read = partial(read_sums, sources, form := (features + 1, outputs))
+        sources, columns = in_common_columns(sources, form := (features + 1, outputs))
+        read = partial(read_sums, sources, form)
         most = len(sources)
         # Check each alone, so that the others' sums are valid whichever site subtracts its own.
         domains = self.usable(round, list(sources), lambda domain: read(domain).check_definite(most))
@@ -93,11 +94,14 @@ class RidgeEverySite(Ridge):
                 "Round %d: of two sites each can tell the other's sums: let more take part",
                 round.number,
             )
-        nodes = {node: self._request(round, total) for node in round.sources if node.domain in domains}
+        request = self._request(round, total, columns)
+        nodes = {node: request for node in round.sources if node.domain in domains}
         _, replied = round.exchange(nodes)
         regression = any(node.info.get(protocol.REGRESSION) for node in nodes)
         self._note_sites(round, replied, "r2" if regression else "accuracy")
         head = total.head(scaled=regression)
+        if columns:  # for a site whose columns have the mean and deviation of all
+            head[:-1] /= np.sqrt(features)
         return Aggregated(with_head(round.model, head[:-1].T, head[-1]))
 
     def _note_sites(self, round: Round, replied: Sources, metric: str) -> None:
@@ -112,11 +116,12 @@ class RidgeEverySite(Ridge):
         round.record[SITES] = sites
         round.record |= headline(sites, {domain: entries[domain] for domain in sites}, metric)
 
-    def _request(self, round: Round, total: Sums) -> TrainRequest:
+    def _request(self, round: Round, total: Sums, columns: Columns | None) -> TrainRequest:
         measured = {name: name for name in (ALONE, TOGETHER, LOW, HIGH, SHARE)}
+        arrays = total.to_arrays(np.float64) | (columns.to_arrays() if columns else {})
         return TrainRequest(round.arrays, round.config).adding(
             config={PATHS: self.paths, REPORT: self.report},
-            records={TOTAL: to_record(total.to_arrays(np.float64))},
+            records={TOTAL: to_record(arrays)},
             requires={KEPT: OF_SITE},
             measures={**measured, **EVALUATED},
         )

@@ -108,3 +108,36 @@ def test_numbers_and_tables(tmp_path):
     assert np.isfinite(run(**settings).figures()).all()
     with pytest.raises(ConfigError, match="standardises its columns", check=names("dp-unit", "patient")):
         run(**settings, dp_unit="patient", dp_noise=1.0, dp_allow="arrays,*")
+
+
+@pytest.mark.parametrize("options", [{}, {"per_source": True}, {"paths": "sources"}], ids=str)
+def test_a_tables_columns_are_standardised_by_all_sources(options, tmp_path):
+    for seed, domain in enumerate("abc"):
+        write_table(tmp_path / f"{domain}.csv", seed, rows=60)
+    settings: dict[str, Any] = {"dataset": "table", "dataset_options": {"domains": "a,b,c"}, "target": "c"}
+    settings |= {"data_dir": str(tmp_path), "target_samples": 12, "device": "cpu"}
+    result = run(**settings, method="ridge", method_options=options)
+
+    def values(domain, samples):
+        preparation = domain.preparation
+        return samples.x.double().numpy() * np.array(preparation.deviation) + np.array(preparation.mean)
+
+    data = all_data(RunConfig(method="ridge", **settings))
+    target, sources = data.domains["c"], [data.domains[name] for name in "ab"]
+    stacked = np.concatenate([values(each, each.train) for each in sources])
+    mean, deviation = stacked.mean(axis=0), stacked.std(axis=0) * stacked.shape[1] ** 0.5
+
+    def rows(domain, samples):
+        found = (values(domain, samples) - mean) / deviation
+        return np.hstack([found, np.ones((len(found), 1))])
+
+    sums = [Sums.of(rows(d, d.train), to_targets(d.train.y.numpy(), data.classes)) for d in sources]
+    total = sums[0] + sums[1]
+    others = [each.solution() for each in sums] if "per_source" in options else []
+    own, y = rows(target, target.train), to_targets(target.train.y.numpy(), data.classes)
+    fit = fit_ridge(own, y, total.solution(), total.whole, others, options.get("paths", "both"))
+    weight, bias = (np.float64(result.model[f"head.{name}"]) for name in ("weight", "bias"))
+    outputs = target.test.x.double().numpy() @ weight.T + bias
+    sigma = result.history[0]["ridge"]["temperature"]
+    expected = sigma * (rows(target, target.test) @ fit.head)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
