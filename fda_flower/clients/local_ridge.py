@@ -284,9 +284,7 @@ def _to_mask(sums: Sums) -> Array:
     """Return the numbers to mask; raise a `ConfigError` if labels are too small for fixed point."""
     smallest = float(sums.squares.min(initial=1.0, where=sums.squares > 0))
     if smallest < SMALLEST:
-        why = (
-            f"the squares of its labels sum to {smallest:g}, and with masks they must to {SMALLEST:g} or more"
-        )
+        why = f"the squares of its labels sum to {smallest:g}, but masked sums need at least {SMALLEST:g}"
         raise ConfigError(why, thing="labels", value=smallest, remedy="give labels in a smaller unit")
     return sums.vector
 

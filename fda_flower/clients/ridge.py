@@ -107,7 +107,7 @@ class RidgeSite(RidgeSource):
         Raises a `ConfigError` if the site protects its patients: the sums it subtracts have no noise.
         """
         if request.config.get(protocol.OF_PATIENTS):
-            why = "but where every site is a target, it would take its open sums off those with noise"
+            why = "but if every site is a target, it would subtract its open sums from noisy ones"
             raise invalid("dp-unit", "patient", "name one target", why)
         if TOTAL not in request.records:
             return super().local_train(request)

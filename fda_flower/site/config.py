@@ -95,7 +95,9 @@ class PrivacySettings:
             remedy = "give dp-noise, such as 1.08, whose ε is 4"
             raise invalid("dp-unit", self.dp_unit, remedy, "but dp-noise is 0, which protects nobody")
         if self.dp_clip is not None:
-            raise invalid("dp-clip", self.dp_clip, "leave it out", f"{why}, whose rows have a norm as it is")
+            raise invalid(
+                "dp-clip", self.dp_clip, "leave it out", f"{why}, whose rows already have a bounded norm"
+            )
         if self.dp_buffers != LOCAL:
             raise invalid("dp-buffers", self.dp_buffers, "leave it out", f"{why}, and no statistics are sent")
 

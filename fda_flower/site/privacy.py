@@ -159,7 +159,7 @@ def model_without_data(exchange: Exchange, arrays: Arrays) -> Arrays:
         return arrays
     if not exchange.settings.allows_model:
         raise PrivacyError(
-            "it holds a trained model, which has no noise that protects a patient: choose ridge, which sends "
+            "it holds a trained model without noise that protects a patient: choose ridge, which sends "
             f"sums, or name '{protocol.ARRAYS}' in the site's dp-allow, and the model leaves without noise"
         )
     exchange.uncovered.append(protocol.ARRAYS)
@@ -217,7 +217,7 @@ def protect_training(content: RecordDict, exchange: Exchange) -> list[str]:
     if unknown := sorted(set(content) - known):
         of = " to one patient" if exchange.settings.of_patients else ""
         raise PrivacyError(
-            f"its record '{unknown[0]}' has no known sensitivity{of}: choose a method that does without it"
+            f"its record '{unknown[0]}' has no known sensitivity{of}: choose a method that does not need it"
         )
     uncovered = [name for name in details if name in content]
     uncovered += _protect_metrics(content, exchange.settings)
@@ -265,7 +265,7 @@ def _protect_metrics(content: RecordDict, settings: PrivacySettings) -> list[str
         elif name != protocol.TRAIN_LOSS:
             raise PrivacyError(
                 f"its metric '{name}' follows from the site's data: name it in the site's dp-allow, and it "
-                "leaves without noise, or choose a method that does without it"
+                "leaves without noise, or choose a method that does not need it"
             )
     content[protocol.METRICS] = MetricRecord(kept)
     return sorted(uncovered)

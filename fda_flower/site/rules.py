@@ -82,7 +82,7 @@ RESERVED = ("allow-", "min-", "max-")
 
 @dataclass(frozen=True)
 class Rules:
-    """What a site allows; by default everything.
+    """The rules of a site; by default everything is allowed.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class Rules:
         wanted = wanted_level(asked)
         if not self._allows(wanted):
             return (
-                f"the site allows '{self.allow_batch_updates}' of each batch, the run asks for '{wanted}': "
+                f"the site allows '{self.allow_batch_updates}' of each batch, not the requested '{wanted}': "
                 "choose another encoding, aggregate_on=target, a fixed beta, or another method"
             )
         return _check_sketch(asked) if wanted == self.allow_batch_updates == "sketch" else None
@@ -205,8 +205,8 @@ class Rules:
         if told is None or float(str(told)) >= self.min_samples:
             return None
         return (
-            f"the site's model would be trained on {told!s} labelled samples, the site wants at least "
-            f"{self.min_samples}: have the run take more of its samples, or hold out fewer"
+            f"the site's model would be trained on {told!s} labelled samples, but the site requires at least "
+            f"{self.min_samples}: let the run use more of its samples, or hold out fewer"
         )
 
     def _allows(self, level: str) -> bool:

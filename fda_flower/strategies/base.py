@@ -219,7 +219,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
             new = self._new_model(round, updates)
         except BadReplyError as error:
             record["held"] = str(error)
-            log(WARNING, "Round %d: the model stays as it is: %s", server_round, error)
+            log(WARNING, "Round %d: the model is unchanged: %s", server_round, error)
             round.check_budgets()
         self.roster.leave_out(round.silent, round.requests, LEFT_OUT * self._timeout)
         self.progress.note(record["held"])

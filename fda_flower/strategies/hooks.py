@@ -158,7 +158,7 @@ class MethodHooks(ABC):
     evaluate_every: int
     num_rounds: int = 0
     needs: tuple[str, ...] = ()
-    """What the method needs with these options, in addition to its defaults; names of `runs.needs.NEEDS`."""
+    """Requirements with these options, in addition to the class's own; names of `runs.needs.NEEDS`."""
     has_target: ClassVar[bool] = True
     """Whether one node is the target; otherwise all are sources, whatever role they report."""
     trains: frozenset[str] = frozenset({"source", "target"})
@@ -230,7 +230,7 @@ class MethodHooks(ABC):
         asked: dict[str, Any] = {**self.evaluate_config(round), protocol.EVALUATE_TRAINED: True}
         headline = f"{protocol.EVAL}{'r2' if node.info.get(protocol.REGRESSION) else 'accuracy'}"
         remedy = (
-            "the target has to evaluate what it has trained, where the train message's config has "
+            "the target must evaluate its trained model if the train message's config has "
             f"'{protocol.EVALUATE_TRAINED}'"
         )
         return request.adding(

@@ -46,8 +46,8 @@ class LocalPart(FedAvg):
         for entry in entries:
             if entry is not None and entry[LOCAL_PART] < self._last_round(entry["domain"]):
                 number = int(entry[LOCAL_PART])
-                began = f"that of round {number}" if number else "that of the server's model"
-                entry["fallback"] = f"it had lost the part of the model that it keeps, and began with {began}"
+                began = f"its part of round {number}" if number else "the server's part"
+                entry["fallback"] = f"it lost its own part of the model, and started from {began}"
                 log(WARNING, "Round %d: %s: %s", round.number, entry["domain"], entry["fallback"])
         return super().aggregate(round, target, sources)
 

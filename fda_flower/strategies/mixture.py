@@ -147,7 +147,7 @@ class Mixture(SourceOnly):
             if self.student and found["members"] and TEACHER not in found:
                 log(
                     WARNING,
-                    "Round %d: the target's client knows no student, and used the mixture",
+                    "Round %d: the target's client does not support a student and used the mixture",
                     server_round,
                 )
             record["mixture"] = {**found, "cost": self._cost(self.round.arrays, server_round)}

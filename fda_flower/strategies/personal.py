@@ -40,7 +40,7 @@ class OwnModel(DomainAdaptationStrategy):
         result = super().aggregate_train(server_round, replies)
         entry = self.record["target"] or {}
         if entry.pop(FRESH_START, 0) and any(record["target"] for record in self.history):
-            entry["fallback"] = f"it had no model of its own, and began from {self.starts_from}"
+            entry["fallback"] = f"it lost its own model, and started from {self.starts_from}"
         return result
 
 

@@ -164,12 +164,12 @@ def read_update(
     _check_model(after, model)
     examples = read_examples(content)
     if examples > (most := _told_examples(node)):
-        raise BadReplyError(f"num-examples is {examples}, and the node has told of {most}")
+        raise BadReplyError(f"num-examples is {examples}, but the node reported {most}")
     told = (protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE)
     steps, rate, batch_size = (read_number(content, name, 0) for name in told)
     for name, number in zip(told, (steps, rate, batch_size), strict=True):
         if number < 0:
-            raise BadReplyError(f"{name} is {number:g}, it must not be negative")
+            raise BadReplyError(f"{name} is {number:g}, but must not be negative")
     if schedule is not None and not node.is_target:
         _check_schedule(schedule, request.config, examples, steps, rate)
     with np.errstate(over="ignore"):
@@ -315,12 +315,12 @@ def _check_schedule(schedule: Any, config: protocol.Config, examples: int, steps
 
     most_rate = schedule.learning_rate * asked(protocol.LEARNING_RATE_FACTOR, 1)
     if rate > most_rate and not math.isclose(rate, most_rate):
-        raise BadReplyError(f"learning-rate is {rate:g}, it was asked to train with {most_rate:g}")
+        raise BadReplyError(f"learning-rate is {rate:g}, but {most_rate:g} was requested")
     epochs = asked(protocol.EPOCHS, schedule.epochs) + asked(protocol.HEAD_EPOCHS, 0)
     most_steps = epochs * math.ceil(examples / schedule.batch_size)
     if steps > most_steps:
         raise BadReplyError(
-            f"num-steps is {steps:g}, with {examples} examples it was asked for {most_steps:g}"
+            f"num-steps is {steps:g}, but {most_steps:g} were requested for {examples} examples"
         )
 
 
@@ -369,7 +369,7 @@ def _check_model(arrays: Layers, model: Layers) -> None:
     if missing := [name for name in model if name not in arrays]:
         raise BadReplyError(f"its arrays lack '{missing[0]}' ({len(missing)} of {len(model)} missing)")
     if extra := [name for name in arrays if name not in model]:
-        raise BadReplyError(f"its arrays hold '{extra[0]}', which the model has not")
+        raise BadReplyError(f"the reply contains an array '{extra[0]}' that the model does not have")
     for name, array in arrays.items():
         like = model[name]
         if array.shape != like.shape:

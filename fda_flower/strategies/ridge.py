@@ -115,7 +115,7 @@ class Ridge(OnFeatures):
         if self.secure:
             return "but with secure sites mask their sums, to which no noise is added"
         if self.paths == "pooled":
-            return "but the paths 'pooled' take the sources' sums as they are, without regard to noise"
+            return "but the paths 'pooled' use the sources' sums directly and ignore noise"
         return None
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
@@ -129,7 +129,7 @@ class Ridge(OnFeatures):
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Raise a `ConfigError` if the target has too few labels to leave one out."""
         if role == "target" and samples < LEAST_LABELS:
-            why = f"{who} has {samples} labelled samples, each of which is left out in turn"
+            why = f"{who} has {samples} labelled samples, too few to leave one out"
             raise ConfigError(why, thing=who, value=samples, remedy=f"give at least {LEAST_LABELS}")
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
@@ -215,7 +215,7 @@ class Ridge(OnFeatures):
         words, updates = SecureSum(round, size, OF_SOURCE, self.min_sources).total(sources)
         total, rows = Sums.from_vector(decode(words), *form), sum(each.examples for each in updates.values())
         if total.rows != rows:
-            raise ValueError(f"the sums are of {total.rows:g} rows, the sources tell of {rows} examples")
+            raise ValueError(f"the sums are of {total.rows:g} rows, but the sources report {rows} examples")
         return _ready(total, form)
 
     def usable(self, round: Round, domains: list[str], check: Callable[[str], object]) -> list[str]:
@@ -303,7 +303,7 @@ def read_sums(sources: Sources, form: Form, domain: str, noise: bool = False) ->
         raise ValueError("its sums have noise, which takes classes, one target, and paths but 'pooled'")
     # Sums that protect patients count patients instead of rows.
     if sums.rows > update.examples if sums.deviation else sums.rows != np.float32(update.examples):
-        raise ValueError(f"its sums are of {sums.rows:g} rows, it tells of {update.examples} examples")
+        raise ValueError(f"its sums are of {sums.rows:g} rows, but it reports {update.examples} examples")
     return sums
 
 

@@ -65,16 +65,16 @@ class RidgeEverySite(Ridge):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.per_source:
-            why = "but where every site is a target, none sees the head of another one"
+            why = "but if every site is a target, none sees another's head"
             raise invalid("per_source", True, "leave it out", why)
         if self.secure:
-            why = "but where every site is a target, sites do not mask their sums"
+            why = "but if every site is a target, sites do not mask their sums"
             raise invalid("secure", True, "leave it out, or name one target", why)
 
     @property
     def without_patients(self) -> str | None:
         """Why noise cannot protect each patient: a site would subtract its sums without the noise."""
-        return "but where every site is a target, each would take open sums off those with noise"
+        return "but if every site is a target, each would subtract open sums from noisy ones"
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Do nothing: a site with a single label uses the others' head."""
@@ -91,7 +91,7 @@ class RidgeEverySite(Ridge):
         if len(domains) == 2:
             log(
                 WARNING,
-                "Round %d: of two sites each can tell the other's sums: let more take part",
+                "Round %d: with two sites each can compute the other's sums: add more sites",
                 round.number,
             )
         request = self._request(round, total, columns)

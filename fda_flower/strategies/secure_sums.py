@@ -126,13 +126,13 @@ def _check_keys(told: Mapping[bytes, int], _name: str, entries: Bytes) -> None:
     for name in (SHARING, MASKING):
         check_public(entries.get(name, b""))
         if told[entries[name]] > 1:
-            raise ValueError(f"its public key '{name}' is not its own, another one is the same")
+            raise ValueError(f"its public key '{name}' equals another source's")
 
 
 def _check_shares(names: set[str], name: str, entries: Bytes) -> None:
     expected = {DIGEST, *(f"{TO}{other}" for other in names if other != name)}
     if entries.keys() != expected or max(map(len, entries.values())) > LONGEST:
-        raise ValueError("its shares are not one for each of the others")
+        raise ValueError("its shares are not exactly one for each other source")
 
 
 def _check_revealed(names: set[str], _name: str, entries: Bytes) -> None:

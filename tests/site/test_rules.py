@@ -369,7 +369,7 @@ def test_each_message_of_a_run_that_is_not_allowed_is_refused_before_data_are_re
 def test_a_train_message_is_refused_before_data_are_read(no_data):
     """A server that asks for more than it told; a run whose method only its configuration tells."""
     reply = ask(make_client_app(CONFIG), nodes({"allow-batch-updates": "norms"})[2], "train", **ASKS_SKETCH)
-    assert "the site allows 'norms' of each batch, the run asks for 'sketch'" in reply.error.reason
+    assert "the site allows 'norms' of each batch, not the requested 'sketch'" in reply.error.reason
     node = {"domain": "target", "allow-methods": "fedavg"}
     reply = ask(make_client_app(), node, "train", CONFIG.to_flower())
     assert "not 'fedgp-auto'" in reply.error.reason
@@ -550,7 +550,7 @@ def test_refusals_and_errors_are_noted_too(tmp_path):
         ask(app, node, "train", fails=True)
     query, train, error = read_log(tmp_path)
     for line in (query, train):
-        assert "trained on 5 labelled samples, the site wants at least 6" in line["refused"]
+        assert "trained on 5 labelled samples, but the site requires at least 6" in line["refused"]
     assert error["failed"] == "OSError('the disk is full')"
     assert (train["records"], error["bytes"]) == ({}, 0)
 

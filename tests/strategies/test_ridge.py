@@ -271,7 +271,7 @@ def test_a_source_that_is_lost_is_not_in_the_sum():
     [
         ({"a": broken("a"), "b": broken("b")}, {}, "1 of 3 sources have usable 'masked'"),
         ({"b": broken("b")}, {"min_sources": 3}, "masked sums need 3"),
-        ({"b": Site("b", examples=99)}, {}, "tell of"),
+        ({"b": Site("b", examples=99)}, {}, "sources report"),
     ],
 )
 def test_a_round_with_masks_is_held_without_enough_sources_or_with_rows_that_cannot_be(sites, options, says):
