@@ -320,7 +320,7 @@ def _check_schedule(schedule: Any, config: protocol.Config, examples: int, steps
     most_steps = epochs * math.ceil(examples / schedule.batch_size)
     if steps > most_steps:
         raise BadReplyError(
-            f"num-steps is {steps:g}, but {most_steps:g} were requested for {examples} examples"
+            f"num-steps is {steps:g}, but for {examples} examples {most_steps:g} were requested"
         )
 
 

@@ -280,7 +280,7 @@ class Round:
             with readable():
                 _, self.held_out[node] = split_held_out(read_metrics(reply))
         except BadReplyError as error:
-            log(WARNING, "Round %d: %s did not evaluate the model: %s", self.number, node.domain, error)
+            log(WARNING, "Round %d: %s did not validate the model: %s", self.number, node.domain, error)
             self._note(node, error)
 
     def _note(self, node: Node, error: BadReplyError) -> None:

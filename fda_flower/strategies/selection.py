@@ -69,7 +69,7 @@ class Selection:
             return
         elif len(values) < len(figures):
             missing = len(figures) - len(values)
-            log(WARNING, "Round %d: %d sources did not evaluate the model", round.number, missing)
+            log(WARNING, "Round %d: %d sources did not validate the model", round.number, missing)
             return
         higher, value = METRICS[name].higher_is_better, float(np.mean(values))
         record |= choose(history, round.number, value, by=by, higher_is_better=higher)

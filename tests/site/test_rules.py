@@ -125,7 +125,7 @@ def test_each_level_allows_those_before_it_and_no_others(allowed, wanted, name, 
 def test_the_role_query_asks_each_role_for_its_own():
     norms = rule("allow-batch-updates", "norms")
     asks = {"target": "sketch"}
-    assert "asks for 'sketch'" in str(norms.refuses_message(asked("query.role", "target", asks=asks)))
+    assert "requested 'sketch'" in str(norms.refuses_message(asked("query.role", "target", asks=asks)))
     assert norms.refuses_message(asked("query.role", "source", asks=asks)) is None
     assert norms.refuses_message(asked("query.role", None, asks=asks)) is None, (
         "its first train message tells"
@@ -242,10 +242,10 @@ def test_a_server_chooses_neither_a_long_sketch_nor_its_map(settings, refused, t
 def test_a_second_record_of_settings_hides_nothing(tmp_path):
     """A client reads one of them; an encoding that is unknown counts as full."""
     sketch, norms = rule("allow-batch-updates", "sketch"), rule("allow-batch-updates", "norms")
-    assert "asks for 'full'" in str(sketch.refuses_message(asked(config={"gradients": "raw"})))
+    assert "requested 'full'" in str(sketch.refuses_message(asked(config={"gradients": "raw"})))
     config = {"batch-updates": "sketch", **SKETCH}
     assert "of size None" in str(sketch.refuses_message(asked(config=config, other=SKETCH, folder=tmp_path)))
-    assert "asks for 'sketch'" in str(
+    assert "requested 'sketch'" in str(
         norms.refuses_message(asked(config=config, other={"batch-updates": "norms"}))
     )
 

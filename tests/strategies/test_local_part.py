@@ -55,7 +55,7 @@ def test_a_client_that_lost_its_part_is_recorded_but_not_one_in_its_first_round(
         if "fallback" in entry
     ]
     assert found == [(3, "b"), (4, "t")]
-    assert "that of the server's model" in strategy.history[3]["target"]["fallback"]
+    assert "the server's part" in strategy.history[3]["target"]["fallback"]
     assert [record["target"]["local-part"] for record in strategy.history] == [0, 1, 2, 0, 4]
 
 
@@ -63,7 +63,7 @@ def test_a_client_that_lost_its_part_is_recorded_but_not_one_in_its_first_round(
 def test_an_older_part_is_recorded_with_its_round_and_one_lost_before_a_resume_too(kind, tmp_path):
     _, strategy, _ = start(kind, [keeps(), keeps("target", "t", older=1)], 3)
     assert "fallback" not in strategy.history[1]["target"]
-    assert "that of round 1" in strategy.history[2]["target"]["fallback"]
+    assert "its part of round 1" in strategy.history[2]["target"]["fallback"]
     nodes = [keeps(lost=(3,)), TARGET]
     start(kind, nodes, 2, output=RunFolder(tmp_path))
     _, strategy, _ = start(kind, nodes, 4, output=RunFolder(tmp_path, resume=True))
