@@ -108,7 +108,7 @@ def test_a_method_that_needs_a_body_to_train_says_so(method):
     ("where", "named"),
     [
         ("target", "'source-1' and 'target' do not have the same frozen weights"),
-        ("", "frozen weights of the network 'frozen_net:net' are others at the nodes than here"),
+        ("", "frozen weights of the network 'frozen_net:net' differ between nodes and server"),
     ],
     ids=["one site", "all sites"],
 )
