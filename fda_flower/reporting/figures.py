@@ -19,8 +19,14 @@ from numpy.typing import NDArray
 
 from fda_flower.files import write_atomically
 
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a7a7a")
-"""Okabe and Ito's palette for all kinds of colour vision, with a grey for black, visible on dark pages."""
+COLORS = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a7a7a"),
+    *("#7b61c9", "#a6761d", "#c2185b", "#8fae1b", "#00a6a6", "#f28e8e"),
+)
+"""Okabe and Ito's palette for all kinds of colour vision, with a grey for black, visible on dark pages.
+
+Six more colours follow, for pictures with 8 to 13 curves.
+"""
 MARKERS = {
     **{"o": "circle", "s": "square", "D": "diamond", "^": "triangle-up", "v": "triangle-down", "P": "cross"},
     **{"*": "star", "X": "x", "<": "triangle-left", ">": "triangle-right", "h": "hexagon"},
@@ -39,9 +45,10 @@ class Style:
 
 
 def style(number: int) -> Style:
-    """Return the look of a curve by its number; the first 77 differ in colour or marker, and most in both.
+    """Return the look of a curve by its number.
 
-    The numbers of colours, markers and dashes are coprime, so neighbours differ in all three.
+    The first 13 differ in colour, and the first 143 in colour or marker. The numbers of colours, markers and
+    dashes are coprime, so neighbours differ in all three.
     """
     colors, markers, dashes = COLORS, [*MARKERS], [*DASHES]
     return Style(colors[number % len(colors)], markers[number % len(markers)], dashes[number % len(dashes)])
@@ -92,7 +99,7 @@ def panels(
     for spare in every[len(titles) :]:
         spare.remove()
     for i, (axis, title) in enumerate(zip(axes, titles, strict=True)):
-        axis.set_title(wrapped(title, 0.9 * width / per_line))
+        axis.set_title(wrapped(title, 0.75 * width / per_line))
         lowest = i + per_line >= len(titles)
         axis.tick_params(labelsize=SIZE, labelbottom=lowest)
         if lowest:

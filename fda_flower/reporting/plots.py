@@ -230,7 +230,7 @@ def _plot_categories(
     per_line = len(columns) if len(columns) <= 4 else 4 if len(columns) % 3 else 3
     how: Any = {"about": results.about(), "per_line": per_line, "height": 0.5 + 0.15 * len(rows)}
     figure, axes = panels(results.titles(places), results.value_label, wide=True, **how)
-    styles = styles_of(results.rows)
+    styles = dict.fromkeys(results.rows, style(0))  # names are beside the dots: colours would say nothing
     keys = []
     for axis, (group, column) in zip(axes, places, strict=True):
         draw_dots(axis, {row: results.scores((group, row, column), "last5") for row in rows}, styles)

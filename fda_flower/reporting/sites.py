@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.records.record import Record
-from fda_flower.reporting.figures import PAGE, PRINT, SIZE, TEXT_LINE, add_about, add_legend, style
+from fda_flower.reporting.figures import PAGE, PRINT, SIZE, TEXT_LINE, add_about, add_legend, blank, style
 from fda_flower.reporting.tables import Table
 
 Sites = Mapping[str, Mapping[str, Any]]
@@ -68,6 +68,8 @@ def plot_sites(history: Sequence[Record], about: str = "") -> Figure:
     """Plot two dots a site, without and with the others, the largest gain first; see `sites_table`."""
     metric = metric_of(history)
     sites = {name: site for name, site in sites_in(history).items() if "with-others" in site}
+    if not sites:
+        return blank("No site has told a figure.")
     names = sorted(sites, key=lambda name: -sites[name].get("gain", -np.inf))
     figure = Figure(figsize=(PAGE, 0.6 + 2 * TEXT_LINE * max(len(sites), 2)), layout="constrained")
     axis = figure.subplots()

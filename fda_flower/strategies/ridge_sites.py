@@ -137,7 +137,7 @@ class RidgeEverySite(Ridge):
         unit = " points" if metric.percent else f" of {metric.title}"
         return [
             f"The others bring {mean:+.{metric.decimals}f}{unit} to a site, the mean of {len(sites)}; "
-            f"for {sure} the interval of the gain lies above 0"
+            f"the gain's 95% interval is above 0 at {sure or 'none'} of them"
         ]
 
 

@@ -9,7 +9,15 @@ import pytest
 from naming import names
 
 from fda_flower.errors import ConfigError
-from fda_flower.reporting import FIGURES, CellResult, check_figures, plot_runs, save_figure, save_figures
+from fda_flower.reporting import (
+    FIGURES,
+    CellResult,
+    check_figures,
+    plot_runs,
+    plot_sites,
+    save_figure,
+    save_figures,
+)
 from fda_flower.reporting.figures import COLORS, style
 from fda_flower.reporting.plots import predict, rule_of
 
@@ -107,8 +115,9 @@ def heights_of(axis):
 
 
 def test_curves_differ_in_colour_or_marker_and_neighbours_in_all():
-    looks = [style(i) for i in range(77)]
-    assert len({(look.color, look.marker) for look in looks}) == 77
+    looks = [style(i) for i in range(143)]
+    assert len({look.color for look in looks[:13]}) == 13
+    assert len({(look.color, look.marker) for look in looks}) == 143
     for one, other in itertools.pairwise(looks):
         assert not set(vars(one).values()) & set(vars(other).values())
 
@@ -326,9 +335,16 @@ def test_each_group_with_a_run_has_panels(results, values, shown):
 
 
 def test_a_row_keeps_its_look_where_others_are_missing(results):
-    made = results({("", "C", "0.2"): (1.0,)}, rows=tuple("ABCD"), columns=["0.2"])
+    scores = {("", "C", column): (1.0,) for column in ("0.2", "0.4")}
+    made = results(scores, rows=tuple("ABCD"), values={"0.2": 0.2, "0.4": 0.4})
     (axis,) = FIGURES["columns"](made).axes
     assert dots_of(axis) == {"C": (style(2).color, style(2).marker)}
+
+
+def test_rows_that_the_axis_names_have_one_look(results):
+    made = results({("", row, "0.2"): (1.0,) for row in "ABCD"}, rows=tuple("ABCD"), columns=["0.2"])
+    (axis,) = FIGURES["columns"](made).axes
+    assert set(dots_of(axis).values()) == {(style(0).color, style(0).marker)}
 
 
 def test_fifteen_rows_of_categories_do_not_overlap(results):
@@ -537,3 +553,11 @@ def test_the_pictures_of_runs_say_how_many_test_samples_the_line_is_of(results, 
         axis = plot_runs(runs).subfigs[0].axes[0]
         (key,) = [text.get_text() for text in axis.get_legend().get_texts()]
         assert key == "most frequent class, 40 test samples"
+
+
+# Sites
+
+
+def test_sites_that_tell_nothing_have_a_figure_that_says_so():
+    figure = plot_sites([{"sites": {"a": {"labels": 3}}}])
+    assert (figure.axes, [text.get_text() for text in figure.texts]) == ([], ["No site has told a figure."])
