@@ -187,6 +187,13 @@ def test_pages_from_outside_lie_at_their_paths_with_links_that_work(site):
     assert not list(site.rglob("*.py"))
 
 
+def test_the_pictures_of_results_are_those_that_pages_show():
+    folder = ROOT / "experiments" / "RESULTS"
+    pages = "".join(page.read_text(encoding="utf-8") for page in folder.glob("*.md"))
+    shown = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", pages)
+    assert sorted(set(shown)) == sorted(path.name for path in folder.glob("*.png"))
+
+
 @pytest.mark.slow
 def test_the_figures_are_drawn_and_shown(tmp_path):
     done = subprocess.run(
