@@ -154,7 +154,9 @@ def blank(message: str) -> Figure:
 
 def wrapped(text: str, width: float) -> str:
     """Return a text whose lines are about `width` inches at most."""
-    return "\n".join(textwrap.fill(line, max(1, int(width / LETTER))) for line in text.splitlines())
+    return "\n".join(
+        textwrap.fill(line, max(1, int(width / LETTER)), break_long_words=False) for line in text.splitlines()
+    )
 
 
 Series = Sequence[Sequence[float]]
