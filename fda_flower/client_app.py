@@ -76,9 +76,11 @@ def make_client_app(
         if not run.privacy.on and site.privacy is None:
             return None
         run, name = at_node(run, site)
-        if not is_simulated(context):
-            return PrivateSite.of(context, name, run.privacy)
-        return PrivateSite.of(context, name, run.privacy, run.seed, simulation_folder(context, folder))
+        simulation: tuple[Any, ...] = ()
+        if is_simulated(context):
+            simulation = run.seed, simulation_folder(context, folder)
+        found = PrivateSite.of(context, name, run.privacy, *simulation)
+        return None if found is None else replace(found, rounds=run.all_rounds)
 
     def client_fn(context: Context) -> NumPyClient:
         run, name = at_node(run_of(context), SiteConfig.of(context))

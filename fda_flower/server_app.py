@@ -22,7 +22,7 @@ from fda_flower.reporting.summary import summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
 from fda_flower.runs.model_folder import DATA, write_global_model
-from fda_flower.runs.needs import Facts, check_needs
+from fda_flower.runs.needs import NEEDS, Facts, check_needs
 from fda_flower.runs.network import all_data, digest_of_frozen, front_of, make_model
 from fda_flower.strategies import RunFolder
 from fda_flower.strategies.roster import Node
@@ -120,6 +120,9 @@ def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None, on
     sources = len(data.source_names)
     facts = Facts(model, config.model, sources, unlabelled, config.regression, on_features)
     check_needs(config.method, config.needs, facts)
+    if config.privacy.of_patients and not NEEDS["frozen body"].is_met(facts):
+        why = "but its noise is on the gradients of one linear layer, and the network trains something else"
+        raise invalid("dp-unit", config.dp_unit, "choose --train head, or the model logistic", why)
 
 
 def _form_of_data(nodes: Iterable[Node]) -> dict[str, Any]:

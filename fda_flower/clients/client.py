@@ -19,6 +19,7 @@ from fda_flower.aggregation import Layers
 from fda_flower.clients.exchange import Exchange, frozen_digest
 from fda_flower.clients.gradients import batch_gradients, own_statistics
 from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.patient_steps import train_patients
 from fda_flower.clients.recorder import make_recorder
 from fda_flower.clients.training import (
     LocalTraining,
@@ -31,11 +32,13 @@ from fda_flower.clients.training import (
 )
 from fda_flower.datasets import Domain, Samples
 from fda_flower.datasets.own_data import few_tests, label_problems
+from fda_flower.errors import invalid
 from fda_flower.files import derive_seed
 from fda_flower.metrics import confusion
 from fda_flower.models.parts import Part
 from fda_flower.prediction.passes import Passes, load_layers, predict
 from fda_flower.prediction.predictors import Predictor, Single
+from fda_flower.site.patients import STEPS, PatientPrivacy, steps_record
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import freeze
 from fda_flower.wire.numpy_client import NumPyFace
@@ -139,7 +142,8 @@ class DomainClient(NumPyFace):
         config : Mapping
             ``server-round``; ``rate-factor``, ``epochs`` and ``proximal`` (see `training_in`); ``tune``,
             to train only the ``head`` or the ``body``; and requests: ``loss-at-start`` and ``gradients`` of
-            `model`, ``evaluate-trained``, ``guidance``, the target's ``batch-updates``.
+            `model`, ``evaluate-trained``, ``guidance``, the target's ``batch-updates``. At a site that
+            protects each patient its mod adds how; see `train_patients`.
         objective : callable, optional
             The objective to minimise; see `train`.
         on_step : callable, optional
@@ -148,26 +152,32 @@ class DomainClient(NumPyFace):
         Returns
         -------
         TrainReply
-            The trained model, ``num-steps``, ``learning-rate``, ``batch-size``, ``train-loss``. On request:
+            The trained model, ``num-steps``, ``learning-rate``, ``batch-size``, ``train-loss``; where steps
+            have noise, the record ``private-steps`` in place of the loss. On request:
             ``loss-at-start``, the mean loss of `model` on the training samples; ``eval-num-examples``
             and the `figures` of the trained model on the test set, as ``eval-accuracy``; the records
             ``outcomes``, ``confusion``, ``gradients``, ``batch-updates``; and ``guidance``, the parameters
             after training as long again.
         """
         self.load(model)
+        privacy = self.privacy(config)
         loss_at_start, gradients = self.loss_at_start(config), self.gradients(config)
         training = self.training_in(config)
         recorder = make_recorder(self.parameters(), config) if self.role == "target" else None
         on_step = on_step if recorder is None else recorder.step
-        steps, loss = self.train_on("train", config, objective, config.get(protocol.TUNE, "all"), on_step)
+        records: dict[str, Layers] = {protocol.GRADIENTS: gradients} if gradients else {}
+        told = dict(loss_at_start)
+        if privacy is None:
+            part = config.get(protocol.TUNE, "all")
+            steps, told[protocol.TRAIN_LOSS] = self.train_on("train", config, objective, part, on_step)
+        else:
+            steps, records[STEPS] = self._train_patients(privacy, config, objective, on_step)
         metrics = {
             protocol.NUM_STEPS: steps,
             protocol.LEARNING_RATE: training.learning_rate,
             protocol.BATCH_SIZE: training.batch_size,
-            protocol.TRAIN_LOSS: loss,
-            **loss_at_start,
+            **told,
         }
-        records: dict[str, Layers] = {protocol.GRADIENTS: gradients} if gradients else {}
         if recorder is not None:
             records[protocol.BATCH_UPDATES] = recorder.arrays()
         trained = freeze(self.layers())
@@ -211,6 +221,34 @@ class DomainClient(NumPyFace):
         samples, training = self.domain.train, self.training_in(config)
         with self.drawing(phase, config) as generator:
             return train(self.model, samples, training, generator, objective, part, on_step)
+
+    def privacy(self, config: Settings) -> PatientPrivacy | None:
+        """Return how a training protects each patient; None if its site does not ask for that.
+
+        A target whose site lets its model leave without noise trains without.
+        """
+        found = PatientPrivacy.of(config)
+        return None if found is not None and found.open_model and self.role == "target" else found
+
+    def _train_patients(
+        self,
+        privacy: PatientPrivacy,
+        config: Settings,
+        objective: Objective | None,
+        on_step: Callable[[], None] | None,
+    ) -> tuple[int, Layers]:
+        """Train as a site asks that protects each patient; return the number of steps, and their record."""
+        what = "patient"
+        if objective is not None:
+            why = "but the method trains by a loss of its own, whose gradients have no noise for a patient"
+            raise invalid("dp-unit", what, "choose a method that trains by the plain loss", why)
+        if self.domain.standardised:
+            why = f"but '{self.domain.name}' standardises its columns by the mean of all patients"
+            raise invalid("dp-unit", what, "choose images, or a column of text alone", why)
+        with self.drawing("train", config) as generator:
+            training = self.training_in(config)
+            steps = train_patients(self.model, self.domain.train, training, generator, privacy, on_step)
+        return steps[2], steps_record(*steps)
 
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate as the request asks; clients that predict with more than a network override this."""

@@ -24,7 +24,7 @@ from fda_flower.models import (
 )
 from fda_flower.models.devices import check_device, check_precision
 from fda_flower.models.own import may_import
-from fda_flower.names import known_name, read_options, split_options
+from fda_flower.names import known_name, read_options, require, split_options
 from fda_flower.runs.methods import METHODS, Method, find_method, method_names, of_every_site
 from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings, as_flower
 from fda_flower.site.config import PrivacySettings
@@ -175,10 +175,17 @@ class RunConfig(RunSettings):
             raise invalid("validation", self.validation, "hold out a share, such as 0.2", why)
 
     def _check_patients(self) -> None:
-        if self.entry.centralised or not self.entry.strategy_class.of_patients:
+        has_noise = None if self.entry.centralised else self.entry.strategy_class.of_patients
+        if has_noise is None:
             able = [name for name, each in METHODS.items() if each.strategy_class.of_patients]
             why = f"but what '{self.method}' sends has no noise that protects a patient"
-            raise invalid("dp-unit", self.dp_unit, f"choose the method {' or '.join(able)}", why)
+            raise invalid("dp-unit", self.dp_unit, f"choose one of {', '.join(able)}", why)
+        if has_noise == "steps":
+            self._check_steps()
+            return
+        if self.dp_clip is not None:
+            why = f"but dp-unit is patient, and the rows of '{self.method}' have a norm as it is"
+            raise invalid("dp-clip", self.dp_clip, "leave it out", why)
         if self.regression:
             why = f"but '{self.dataset}' is a regression, whose labels have no limit that noise could follow"
             raise invalid("dp-unit", self.dp_unit, "choose a data set with classes", why)
@@ -186,6 +193,16 @@ class RunConfig(RunSettings):
             why = "but with dp-unit patient the target sends the head that it has fitted without noise"
             remedy = "if it accepts that, give dp-allow 'arrays,*'; the sources' sums have noise all the same"
             raise invalid("dp-allow", self.dp_allow, remedy, why)
+
+    def _check_steps(self) -> None:
+        """Check a run whose clients' steps have noise for each patient."""
+        require("opacus")
+        if self.class_weights != "none":
+            why = "but with dp-unit patient: they follow from the labels of all patients"
+            raise invalid("class-weights", self.class_weights, "leave it out", why)
+        if self.trained.what not in ("head", "linear", "all"):
+            why = "but its noise is on the gradients of one linear layer, and more is trained"
+            raise invalid("dp-unit", self.dp_unit, "choose --train head", why)
 
     def _check_method(self) -> None:
         from fda_flower.strategies.hooks import COMMON
@@ -353,6 +370,8 @@ class RunConfig(RunSettings):
             values[name] = most(values[name]) or values[name]
         values["source_mean"] = self.source_mean or self.entry.strategy_class.source_mean
         found = {each.name: values[each.name] for each in SETTINGS if each.defines_run}
+        if self.privacy.chooses_noise:
+            found |= {name: values[name] for name in ("max_epsilon", "rounds")}
         return found | ({} if self.validation is None else {"metric": self.headline})
 
     def to_flower(self) -> dict[str, Any]:

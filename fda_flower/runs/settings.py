@@ -288,9 +288,15 @@ class RunSettings:
         "site", "What noise protects: site (all of a client's data together) or patient (each of them)."
     )
     dp_clip: float | None = _privacy(
-        None, "Clipping bound (L2 norm) on everything that a client releases of its data.", shown="none"
+        None,
+        "Clipping bound (L2 norm) on all that a client releases of its data, or on a patient's gradient.",
+        shown="none; 1 where a patient's gradients have noise",
     )
-    dp_noise: float = _privacy(0.0, "Noise multiplier: the noise on it, divided by its sensitivity.")
+    dp_noise: float = _privacy(
+        0.0,
+        "Noise multiplier: the noise on it, divided by its sensitivity.",
+        shown="0; with dp-unit patient it follows from max-epsilon",
+    )
     dp_delta: float = _privacy(1e-5, "δ of each client's guarantee (ε, δ).")
     max_epsilon: float | None = _privacy(
         None,

@@ -19,6 +19,10 @@ LOCAL, NOISE = "local", "noise"
 SITE, PATIENT = "site", "patient"
 """Units of privacy: all data of a site together, or each patient's."""
 
+CLIP = 1.0
+"""The limit for the norm of a patient's gradient. Features have numbers of about 1, so that nearly every
+gradient is longer, and all patients count alike; Adam's steps do not depend on the limit."""
+
 NONE, FIGURES, FULL = "none", "figures", "full"
 """Contents of a reply to an evaluation."""
 
@@ -32,9 +36,11 @@ class PrivacySettings:
     dp_unit : {"site", "patient"}
         The unit of protection: all of the site's data together, or each patient.
     dp_clip : float, optional
-        ``C``, the limit on the norm of an update.
+        ``C``, the limit on the norm of an update; with the unit ``patient`` on that of a patient's gradient,
+        by default `CLIP`.
     dp_noise : float
-        ``z``, the noise multiplier: the noise's standard deviation over the sensitivity.
+        ``z``, the noise multiplier: the noise's standard deviation over the sensitivity. With the unit
+        ``patient`` it may be 0, and then follows from `max_epsilon`.
     dp_delta : float
         ``δ`` of the guarantee.
     max_epsilon : float, optional
@@ -78,7 +84,7 @@ class PrivacySettings:
         check_choice("dp-unit", self.dp_unit, (SITE, PATIENT))
         check_choice("dp-buffers", self.dp_buffers, (LOCAL, NOISE))
         check_choice("dp-report", self.dp_report, (NONE, FIGURES, FULL))
-        if self.max_epsilon is not None and self.dp_noise == 0:
+        if self.max_epsilon is not None and self.dp_noise == 0 and not self.of_patients:
             why = "but dp-noise is 0, which has no finite ε"
             raise invalid("max-epsilon", self.max_epsilon, "give dp-noise, such as 1.0", why)
         if self.of_patients:
@@ -92,12 +98,8 @@ class PrivacySettings:
     def _check_patients(self) -> None:
         why = "but dp-unit is patient"
         if not self.private:
-            remedy = "give dp-noise, such as 1.08, whose ε is 4"
+            remedy = "give max-epsilon, such as 4, or dp-noise"
             raise invalid("dp-unit", self.dp_unit, remedy, "but dp-noise is 0, which protects nobody")
-        if self.dp_clip is not None:
-            raise invalid(
-                "dp-clip", self.dp_clip, "leave it out", f"{why}, whose rows already have a bounded norm"
-            )
         if self.dp_buffers != LOCAL:
             raise invalid("dp-buffers", self.dp_buffers, "leave it out", f"{why}, and no statistics are sent")
 
@@ -114,7 +116,12 @@ class PrivacySettings:
     @property
     def private(self) -> bool:
         """Whether replies get noise and thus have a finite ``ε``."""
-        return self.dp_noise > 0
+        return self.dp_noise > 0 or self.chooses_noise
+
+    @property
+    def chooses_noise(self) -> bool:
+        """Whether the noise follows from the budget."""
+        return self.of_patients and self.dp_noise == 0 and self.max_epsilon is not None
 
     def allows(self, metric: str) -> bool:
         """Return whether the site lets a metric leave without noise."""

@@ -224,7 +224,7 @@ RECORD = "privacy"
 class Entry:
     """A reply's releases and their multiplier; `request` is the digest of the request.
 
-    `unit` is the protected unit, ``site`` or ``patient``.
+    `unit` is the protected unit, ``site`` or ``patient``; `rate` is the share of patients it draws.
     """
 
     round: int
@@ -232,6 +232,7 @@ class Entry:
     noise: float
     releases: int
     unit: str = SITE
+    rate: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -328,12 +329,18 @@ def _read(text: str) -> list[Entry]:
     """Return the entries of a ledger; raise a `ValueError` or another exception if it is damaged."""
     found: list[dict[str, Any]] = json.loads(text)["released"]
     entries = [
-        Entry(e["round"], str(e["request"]), e["noise"], e["releases"], e.get("unit", SITE)) for e in found
+        Entry(
+            *(e["round"], str(e["request"]), e["noise"], e["releases"]),
+            e.get("unit", SITE),
+            e.get("rate", 1.0),
+        )
+        for e in found
     ]
     for entry in entries:
         counts = type(entry.round) is int and type(entry.releases) is int and entry.releases >= 0
         noise = type(entry.noise) in (int, float) and 0 < entry.noise < math.inf
-        if not (counts and noise and entry.unit in (SITE, PATIENT)):
+        rate = type(entry.rate) in (int, float) and 0 < entry.rate <= 1
+        if not (counts and noise and rate and entry.unit in (SITE, PATIENT)):
             raise ValueError(f"it has the entry {entry}")
     return entries
 
@@ -348,4 +355,6 @@ def _epsilon(entries: list[Entry], delta: float, unit: str) -> float:
             "its dp-unit is site, but it has sent releases that protect each patient alone, and have no "
             "finite ε for the site: let dp-unit be patient"
         )
-    return epsilon(((entry.noise, entry.releases) for entry in entries), delta)
+    from fda_flower.site.accountant import epsilon_of_steps
+
+    return epsilon_of_steps(((entry.noise, entry.rate, entry.releases) for entry in entries), delta)

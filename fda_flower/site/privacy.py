@@ -17,7 +17,8 @@ from fda_flower.aggregation import CountSketch, Layers, Sums, find_buffers
 from fda_flower.errors import ConfigError
 from fda_flower.files import checksum, derive_seed
 from fda_flower.metrics import METRICS
-from fda_flower.site.config import FULL, NOISE, NONE, PATIENT, SITE, PrivacySettings, SiteConfig
+from fda_flower.site.accountant import Steps, noise_of_steps
+from fda_flower.site.config import CLIP, FULL, NOISE, NONE, PATIENT, SITE, PrivacySettings, SiteConfig
 from fda_flower.site.noise import (
     FILE,
     BudgetError,
@@ -29,6 +30,7 @@ from fda_flower.site.noise import (
     factor_to,
     norm_of,
 )
+from fda_flower.site.patients import STEPS, PatientPrivacy, read_steps
 from fda_flower.wire import protocol
 from fda_flower.wire.internals import error_reply
 from fda_flower.wire.protocol import to_layers, to_record
@@ -55,7 +57,7 @@ class Exchange:
     """One train message's model and settings, and the releases in its reply.
 
     `update` is the parameters' change as sent, with its noise; `uncovered` names records that leave without
-    noise.
+    noise; `steps` are those of a training with noise for each patient.
     """
 
     settings: PrivacySettings
@@ -64,6 +66,7 @@ class Exchange:
     config: Mapping[str, Any]
     update: Arrays = field(default_factory=dict)
     uncovered: list[str] = field(default_factory=list)
+    steps: Steps | None = None
 
     def moved(self, arrays: Layers) -> Arrays:
         """Release the change of some of the model's arrays; return these arrays with noise."""
@@ -152,17 +155,32 @@ def gradients(exchange: Exchange, arrays: Arrays) -> Arrays:
     }
 
 
-def model_without_data(exchange: Exchange, arrays: Arrays) -> Arrays:
-    """Return the message's own model; any other model leaves only if the site allows it."""
+def patients_model(exchange: Exchange, arrays: Arrays) -> Arrays:
+    """Return the message's own model or one trained with noise; another needs the site's permission."""
+    if exchange.steps is not None:
+        return arrays
     same = _forms(arrays) == _forms(exchange.model)
     if same and all(np.array_equal(array, exchange.model[name]) for name, array in arrays.items()):
         return arrays
     if not exchange.settings.allows_model:
         raise PrivacyError(
-            "it holds a trained model without noise that protects a patient: choose ridge, which sends "
-            f"sums, or name '{protocol.ARRAYS}' in the site's dp-allow, and the model leaves without noise"
+            "it holds a trained model without noise for each patient: choose a method whose training adds "
+            f"it, such as fedavg, or name '{protocol.ARRAYS}' in the site's dp-allow, and the model leaves "
+            "without noise"
         )
     exchange.uncovered.append(protocol.ARRAYS)
+    return arrays
+
+
+def patients_updates(exchange: Exchange, arrays: Arrays) -> Arrays:
+    """Return batch updates as they are: steps with noise cover them, and others leave where allowed."""
+    if exchange.steps is None:
+        if not (exchange.settings.allows_model and exchange.settings.allows(protocol.BATCH_UPDATES)):
+            raise PrivacyError(
+                f"its '{protocol.BATCH_UPDATES}' are of a training without noise: name '{protocol.ARRAYS}' "
+                f"and '{protocol.BATCH_UPDATES}' in the site's dp-allow, and they leave without noise"
+            )
+        exchange.uncovered.append(protocol.BATCH_UPDATES)
     return arrays
 
 
@@ -188,7 +206,11 @@ RECORDS: Mapping[str, Records] = {
         protocol.BATCH_UPDATES: (batch_updates, 1),
         protocol.GRADIENTS: (gradients, 2),
     },
-    PATIENT: {protocol.ARRAYS: (model_without_data, 0), protocol.SUMS: (sums, 1)},
+    PATIENT: {
+        protocol.ARRAYS: (patients_model, 0),
+        protocol.BATCH_UPDATES: (patients_updates, 0),
+        protocol.SUMS: (sums, 1),
+    },
 }
 """By unit of privacy: the function that releases each record of arrays, the model first, and its releases."""
 
@@ -316,12 +338,38 @@ class PrivateSite:
         Its past releases.
     seed : int, optional
         Seed of a simulation's noise. Default: the operating system's randomness.
+    rounds : int, optional
+        The run's rounds, over which chosen noise spends the budget. Default: unknown.
     """
 
     domain: str
     settings: PrivacySettings
     ledger: Ledger = field(default_factory=lambda: Ledger(None, RecordDict()))
     seed: int | None = None
+    rounds: int | None = None
+
+    @property
+    def noise(self) -> float:
+        """The noise multiplier of a single release."""
+        settings = self.settings
+        if settings.chooses_noise:
+            return noise_of_steps(float(settings.max_epsilon or 0), settings.dp_delta, 1.0, 1)
+        return settings.dp_noise
+
+    def of_patients(self, request: str) -> PatientPrivacy:
+        """Return what the site says to its client, if it protects each patient."""
+        settings, seed = self.settings, -1
+        if self.seed is not None:
+            seed = derive_seed(self.seed, "patients", self.domain, request)
+        return PatientPrivacy(
+            CLIP if settings.dp_clip is None else settings.dp_clip,
+            settings.dp_noise,
+            settings.dp_delta,
+            float(settings.max_epsilon or 0) if settings.chooses_noise else 0.0,
+            self.rounds or 0,
+            settings.allows_model,
+            seed,
+        )
 
     def randomness(self, request: str) -> Randomness:
         """Return the source of noise for the reply to a request."""
@@ -384,9 +432,9 @@ class DifferentialPrivacy:
     The unit of privacy is the site: all of its data together. In a train reply, the update of the parameters,
     batch updates and gradients are released by the Gaussian mechanism, each with its own sensitivity.
     Counters and settings leave unchanged; the training loss does not leave. With the unit ``patient`` only
-    Ridge's sums are released. A reply that holds anything else, or that would exceed the site's budget,
-    becomes an error. Replies to an evaluation hold what the site's settings allow, without noise. Role
-    queries pass unchanged.
+    Ridge's sums are released, and models trained by steps with noise. A reply that holds anything else, or
+    that would exceed the site's budget, becomes an error. Replies to an evaluation hold what the site's
+    settings allow, without noise. Role queries pass unchanged.
 
     Parameters
     ----------
@@ -431,21 +479,34 @@ def _train(site: PrivateSite, message: Message, context: Context, call_next: Cli
     config = dict(protocol.settings_in(content, protocol.CONFIG))
     request = _digest(model, config)
     number = int(str(config.get(protocol.SERVER_ROUND, 0)))
-    entry = Entry(number, request, settings.dp_noise, planned(settings, model, config), settings.dp_unit)
+    entry = Entry(number, request, site.noise, planned(settings, model, config), settings.dp_unit)
     if settings.of_patients:
-        content[protocol.CONFIG] = ConfigRecord({**config, protocol.OF_PATIENTS: True})
+        content[protocol.CONFIG] = ConfigRecord({**config, **site.of_patients(request).settings()})
     if settings.private:
         _check_budget(site, entry)
     reply = call_next(message, context)
     if reply.has_error():
         return reply
-    mechanism = Mechanism(settings.dp_clip or 0.0, settings.dp_noise, site.randomness(request))
-    uncovered = protect_training(reply.content, Exchange(settings, mechanism, model, config))
+    mechanism = Mechanism(settings.dp_clip or 0.0, site.noise, site.randomness(request))
+    exchange = Exchange(settings, mechanism, model, config, steps=_take_steps(reply.content, settings))
+    uncovered = protect_training(reply.content, exchange)
     if settings.private:
         done = replace(entry, releases=mechanism.releases)
+        if exchange.steps is not None:
+            if mechanism.releases:
+                raise PrivacyError(f"it holds '{protocol.SUMS}' with a trained model")
+            noise, rate, steps = exchange.steps
+            done = replace(entry, noise=noise, rate=rate, releases=steps)
         site.ledger.spend(done, settings.dp_delta, settings.max_epsilon, again=site.seed is not None)
     _tell(reply.content, site, uncovered)
     return reply
+
+
+def _take_steps(content: RecordDict, settings: PrivacySettings) -> Steps | None:
+    """Take out of a reply the steps that had noise for each patient, which stay at the site."""
+    if not settings.of_patients or STEPS not in content.array_records:
+        return None
+    return read_steps(to_layers(content.pop(STEPS)))
 
 
 def _evaluate(site: PrivateSite, message: Message, context: Context, call_next: ClientAppCallable) -> Message:

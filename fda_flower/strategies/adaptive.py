@@ -105,6 +105,8 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         `fda_flower.clients.aggregate_on_target`; `fda_flower.clients.serve` includes it.
     """
 
+    of_patients = "steps"
+
     beta: Beta = 0.5
     auto: bool = False
     batch_update_encoding: Encoding = "norms"
@@ -135,6 +137,13 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         roles = {"source", "target"} if self._at_start else {"target"}
         stays = {"target"} if self.asks_again else set()
         self.roster.asks = dict.fromkeys(sorted(roles - stays), self._encoding) if self.auto else {}
+
+    @property
+    def without_patients(self) -> str | None:
+        """Why noise cannot protect each patient: gradients at the start have none."""
+        return (
+            "but with estimate_at=start sites send gradients that have no noise" if self._at_start else None
+        )
 
     @property
     def asks_again(self) -> bool:  # type: ignore[override]

@@ -30,6 +30,8 @@ class FedAvg(DomainAdaptationStrategy):
         Weights of the mean. By examples, as in McMahan et al., a target with few labels hardly counts.
     """
 
+    of_patients = "steps"
+
     weights: SourceWeights = "examples"
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
@@ -49,6 +51,7 @@ class SourceOnly(DomainAdaptationStrategy):
 
     trains = frozenset({"source"})
     averages_sources = True
+    of_patients = "steps"
 
     source_weights: SourceWeights = "examples"
 

@@ -38,6 +38,8 @@ class FedOMG(DomainAdaptationStrategy):
         ``α``, the weights of the mean.
     """
 
+    of_patients = "steps"
+
     kappa: NotNegative = 0.5
     server_rate: Positive = 1.0
     clients: Literal["sources", "all"] = "sources"

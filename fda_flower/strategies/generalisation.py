@@ -35,6 +35,8 @@ class PenalisedSources(SourceOnly):
         uses 500. Each round starts with a new optimizer, also when λ rises.
     """
 
+    of_patients = None  # its losses have no noise
+
     lam: NotNegative = 1.0
     anneal_steps: Natural = 500
 
@@ -179,6 +181,7 @@ class GroupDRO(SourceOnly):
     """
 
     averages_sources = False
+    of_patients = None  # it takes the training losses
 
     step_size: NotNegative = 0.01
     source_weights: SourceWeights = field(default="uniform", init=False)

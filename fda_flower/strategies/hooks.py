@@ -171,8 +171,8 @@ class MethodHooks(ABC):
     """Whether the target evaluates with a model, or part of one, that it keeps."""
     refused_buffers: ClassVar[Mapping[str, str]] = {}
     """Reasons to refuse values of `buffers`; ``"target"`` is always refused if the target does not train."""
-    of_patients: ClassVar[bool] = False
-    """Whether noise can protect each patient of a source, because one patient's influence is bounded."""
+    of_patients: ClassVar[Literal["sums", "steps"] | None] = None
+    """What of a source can have noise that protects each patient: its sums, or the steps of its training."""
     averages_sources: ClassVar[bool] = False
     """Whether `source_mean` also applies after the warm-up."""
     asks_again: bool = False

@@ -28,6 +28,7 @@ class LocalPart(FedAvg):
     """
 
     evaluates_own = True
+    of_patients = None
 
     part: ClassVar[str]
     """The part, by its name in `fda_flower.clients.exchange.PARTS`, or a pattern."""

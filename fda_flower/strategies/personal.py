@@ -30,6 +30,7 @@ class OwnModel(DomainAdaptationStrategy):
     If it had one before, the target's ``fallback`` in the round's record reports the loss.
     """
 
+    of_patients = None  # its metrics follow from the data
     starts_from: ClassVar[str] = "the global one"
     """The model from which a target without its own starts."""
 

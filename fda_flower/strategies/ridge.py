@@ -93,7 +93,7 @@ class Ridge(OnFeatures):
 
     trains = frozenset({"source"})
     asks_again = True
-    of_patients = True
+    of_patients = "sums"
     refused_buffers: ClassVar = {"target": "the model has no statistics"}
 
     paths: Paths = "both"

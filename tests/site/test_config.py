@@ -7,6 +7,7 @@ from naming import names
 
 from fda_flower import RunConfig
 from fda_flower.errors import ConfigError
+from fda_flower.names import missing_extra
 from fda_flower.site import PrivacySettings, SiteConfig
 
 
@@ -25,7 +26,6 @@ from fda_flower.site import PrivacySettings, SiteConfig
         ({"dp_allow": "penalty"}, "dp-allow", "penalty"),
         ({"dp_unit": "row", "dp_noise": 1.0}, "dp-unit", "row"),
         ({"dp_unit": "patient"}, "dp-unit", "patient"),
-        ({"dp_unit": "patient", "dp_noise": 1.0, "dp_clip": 1.0}, "dp-clip", 1.0),
         ({"dp_unit": "patient", "dp_noise": 1.0, "dp_buffers": "noise"}, "dp-buffers", "noise"),
     ],
 )
@@ -61,8 +61,8 @@ def test_metrics_are_allowed_by_name_or_pattern():
 
 def test_a_run_that_protects_patients_has_a_method_that_can_and_a_target_that_accepts_it():
     patients: dict[str, Any] = {"dp_unit": "patient", "dp_noise": 1.0}
-    for method in ("fedavg", "target-only", "oracle"):
-        with pytest.raises(ConfigError, match="choose the method ridge", check=names("dp-unit", "patient")):
+    for method in ("target-only", "oracle", "feddwa", "ditto", "irm", "vrex", "groupdro", "kd3a", "fedbn"):
+        with pytest.raises(ConfigError, match=r"choose one of .*fedavg", check=names("dp-unit", "patient")):
             RunConfig(method=method, **patients)
     for allowed in ("", "*"):
         with pytest.raises(ConfigError, check=names("dp-allow", allowed)):
@@ -78,6 +78,31 @@ def test_a_run_that_protects_patients_has_a_method_that_can_and_a_target_that_ac
     for settings in without:
         with pytest.raises(ConfigError, check=names("dp-unit", "patient")):
             RunConfig(**accepting, **settings)
+    with pytest.raises(ConfigError, check=names("dp-clip", 1.0)):
+        RunConfig(**accepting, dp_clip=1.0)
+
+
+def test_a_run_whose_steps_protect_patients_trains_one_linear_layer_by_the_plain_loss():
+    pytest.importorskip("opacus")
+    private: dict[str, Any] = {"method": "fedgp-auto", "dp_unit": "patient", "max_epsilon": 4.0}
+    for settings, thing, value in (
+        ({"train": "last", "model": "lenet"}, "dp-unit", "patient"),
+        ({"train": "adapters:4", "model": "lenet"}, "dp-unit", "patient"),
+        ({"method_options": "estimate_at=start"}, "dp-unit", "patient"),
+        ({"class_weights": "balanced"}, "class-weights", "balanced"),
+    ):
+        with pytest.raises(ConfigError, check=names(thing, value)):
+            RunConfig(**private, **settings)
+    run = RunConfig(**private, dp_clip=0.5)
+    assert run.privacy.chooses_noise
+    assert run.fingerprint() != RunConfig(**{**private, "max_epsilon": 2.0}, dp_clip=0.5).fingerprint()
+
+
+def test_a_run_whose_steps_protect_patients_needs_opacus_before_it_trains(monkeypatch):
+    monkeypatch.setattr("fda_flower.names.find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError) as caught:
+        RunConfig(method="fedavg", dp_unit="patient", max_epsilon=4.0)
+    assert "fda-flower[patients]" in (missing_extra(caught.value) or "")
 
 
 def test_a_run_has_them_as_settings():

@@ -35,6 +35,7 @@ from fda_flower.site import (
     PrivacySettings,
     PrivateSite,
     epsilon,
+    epsilon_of_steps,
 )
 from fda_flower.site.noise import Entry, gaussian
 from fda_flower.site.privacy import (
@@ -309,6 +310,94 @@ def test_a_run_of_ridge_protects_each_patient_of_the_sources(tmp_path):
     again, plain = run(**settings, **patients), run(**settings)
     assert bits(noisy.model) == bits(again.model)
     assert bits(noisy.model) != bits(plain.model)
+
+
+# a patient, by steps
+
+
+STEPS_OF_PATIENTS: dict[str, Any] = {**SMALL, "dp_unit": "patient", "max_epsilon": 4.0, "batch_size": 64}
+
+
+def test_noise_is_chosen_so_that_a_run_spends_each_sites_budget_and_no_more(tmp_path):
+    pytest.importorskip("opacus")
+    result = run(**STEPS_OF_PATIENTS, method="fedavg", output=tmp_path / "a")
+    first, last = (record["privacy"] for record in result.history)
+    for domain in ("source-1", "source-2", "target"):
+        assert first[domain]["epsilon"] < 4
+        assert 3.98 < last[domain]["epsilon"] <= 4
+        assert last[domain]["unit"] == "patient"
+    assert "uncovered" not in last["source-1"]
+    assert last["target"]["uncovered"] == ["evaluation"]
+    # The ledger has all steps; they cost what the accountant says.
+    ledger = json.loads((tmp_path / "a" / "clients" / "source-1" / "privacy.json").read_text())["released"]
+    steps = [(each["noise"], each["rate"], each["releases"]) for each in ledger]
+    samples = result.history[0]["sources"]["source-1"]["examples"]
+    assert steps == [(steps[0][0], 64 / samples, -(-samples // 64))] * 2
+    assert last["source-1"]["epsilon"] == epsilon_of_steps(steps, DELTA)
+
+
+@pytest.mark.parametrize("method", ["fedavg-ft", "fedgp-auto", "mixture", "fedomg", "fedprox"])
+@pytest.mark.parametrize("open_target", [False, True])
+def test_methods_work_with_steps_that_protect_patients(method, open_target):
+    pytest.importorskip("opacus")
+    allow = {"dp_allow": "arrays,*"} if open_target else {}
+    result = run(**STEPS_OF_PATIENTS, **allow, method=method)
+    for record in result.history:
+        assert (record["held"], record["dropped"]) == (None, [])
+        assert all("uncovered" not in record["privacy"][source] for source in ("source-1", "source-2"))
+    target = result.history[-1]["privacy"]["target"]
+    trains = method not in ("mixture", "fedomg")
+    assert (target["epsilon"] > 0) == (trains and not open_target)
+    assert ({"arrays"} <= {*target["uncovered"]}) == (trains and open_target)
+    assert ({"batch-updates"} <= {*target["uncovered"]}) == (method == "fedgp-auto" and open_target)
+
+
+@pytest.mark.parametrize(
+    "engine", [{"workers": 2}, pytest.param({"engine": "ray"}, marks=pytest.mark.slow)], ids=str
+)
+def test_steps_have_the_same_bits_with_the_same_seed_in_every_engine(engine):
+    pytest.importorskip("opacus")
+    one, another = (run(**STEPS_OF_PATIENTS, **more, method="fedda-auto") for more in ({}, engine))
+    assert bits(one.model) == bits(another.model)
+    assert spent(one.history, "target") == spent(another.history, "target")
+    other = run(**{**STEPS_OF_PATIENTS, "seed": 1}, method="fedda-auto")
+    assert bits(one.model) != bits(other.model)
+
+
+def test_a_site_ends_a_run_whose_noise_is_too_small_for_its_budget(tmp_path):
+    pytest.importorskip("opacus")
+    settings = {**STEPS_OF_PATIENTS, "method": "fedavg", "dp_noise": 1.5, "output": tmp_path / "a"}
+    plain = run(**{**settings, "max_epsilon": None, "output": None})
+    budget = max(each["epsilon"] for each in plain.history[0]["privacy"].values()) + 0.01
+    with pytest.raises(RunError, match="round 2"):
+        run(**{**settings, "max_epsilon": budget})
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+def test_networks_that_train_more_than_a_head_cannot_protect_patients(model):
+    pytest.importorskip("opacus")
+    with pytest.raises(ConfigError, check=names("dp-unit", "patient")):
+        run(**{**STEPS_OF_PATIENTS, "model": model}, method="fedavg")
+
+
+def test_a_server_cannot_say_how_a_site_protects_its_patients(in_a_run, tmp_path):
+    pytest.importorskip("opacus")
+    lies = {f"of-patients-{name}": 1e-9 for name in ("noise", "clip")} | {"of-patients-seed": 7}
+    node = {"domain": "source-1", "role": "source", "state-dir": str(tmp_path)}
+    node |= {"dp-unit": "patient", "dp-noise": 2.0}
+    config = RunConfig(**SMALL)
+
+    def answer():
+        asked = ConfigRecord({"server-round": 1, **lies})
+        message = asking(arrays=to_record(FIRST_MODEL), config=asked)
+        return make_client_app()(message, context(node, config.to_flower())).content
+
+    replies = [answer() for _ in range(2)]
+    assert not np.array_equal(*(update_in(reply) for reply in replies)), "the seed is not the server's"
+    (first, second) = json.loads((tmp_path / "source-1-privacy.json").read_text())["released"]
+    assert first["noise"] == second["noise"] == 2.0
+    assert "private-steps" not in replies[0]
+    assert "train-loss" not in replies[0]["metrics"]
 
 
 # a site's node

@@ -1,0 +1,216 @@
+"""DP-SGD on a linear head: steps whose noise protects each patient of a site."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fda_flower.clients.local_training import LocalTraining
+from fda_flower.clients.training import OPTIMIZERS
+from fda_flower.datasets import Samples
+from fda_flower.errors import invalid
+from fda_flower.models.parts import features_of, frozen_names, has_body, head_of
+from fda_flower.site.accountant import Steps
+from fda_flower.site.noise import Randomness, gaussian
+from fda_flower.site.patients import PatientPrivacy
+
+PASS = 256
+"""Samples whose features are made at once."""
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How the steps of a round draw patients.
+
+    Attributes
+    ----------
+    rate : float
+        ``q``, the probability of each patient in each step.
+    steps : int
+        The steps of a round: as many as pass the patients once, by `LocalTraining.epochs`.
+    patients : int
+        Their number; ``q`` times it is how many a step draws on average.
+    """
+
+    rate: float
+    steps: int
+    patients: int
+
+    @classmethod
+    def of(cls, patients: int, training: LocalTraining) -> "Draw":
+        """Return the draw of a training; a site smaller than a batch has all patients in every step.
+
+        Examples
+        --------
+        >>> Draw.of(10, LocalTraining(0.001, 4)), Draw.of(3, LocalTraining(0.001, 4)).rate
+        (Draw(rate=0.4, steps=3, patients=10), 1.0)
+        """
+        return cls(
+            min(training.batch_size / patients, 1.0),
+            training.epochs * -(-patients // training.batch_size),
+            patients,
+        )
+
+
+def clipped_sum(
+    features: Tensor, residuals: Tensor, shares: Tensor, clip: float, bias: bool = True
+) -> Tensor:
+    """Return ``Σ_i s_i min(1, C/‖g_i‖) g_i`` of the gradients ``g_i = r_i ⊗ (φ_i, 1)`` of a linear layer.
+
+    The norm of an outer product is the product of the norms, ``‖r_i‖ √(‖φ_i‖² + 1)``, so that no gradient of
+    a single sample is made (Goodfellow, "Efficient per-example gradient computations", 2015).
+
+    Parameters
+    ----------
+    features, residuals : Tensor
+        ``φ``, float64 of shape ``(n, d)``, and ``r``, the gradient of each sample's loss by its outputs,
+        ``(n, C)``.
+    shares : Tensor
+        ``s``, shape ``(n,)``.
+    clip : float
+        ``C``.
+    bias : bool
+        Whether the layer has one.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(C, d + 1)``, the bias last; without one ``(C, d)``.
+    """
+    rows = torch.cat([features, features.new_ones(len(features), 1)], dim=1) if bias else features
+    norms = residuals.norm(dim=1) * rows.norm(dim=1)
+    factors = shares * clip / norms.clamp_min(clip)
+    return (factors[:, None] * residuals).T @ rows
+
+
+def residuals_of(outputs: Tensor, y: Tensor) -> Tensor:
+    """Return the gradient by its outputs of each sample's loss: cross entropy, or the mean squared error."""
+    if y.is_floating_point():
+        return 2 * (outputs - y) / y.shape[1]
+    residuals = outputs.softmax(dim=1)
+    residuals[torch.arange(len(y)), y] -= 1
+    return residuals
+
+
+def _finite(values: Tensor) -> Tensor:
+    """Return numbers with 0 for any that is not finite, which would show through all noise."""
+    return torch.where(values.isfinite(), values, 0.0)
+
+
+def linear_head(model: nn.Module) -> nn.Linear:
+    """Return the one linear layer that a network trains; a `ConfigError` if it trains anything else."""
+    head = head_of(model)
+    # A subclass may normalise its inputs.
+    if (
+        type(head) is not nn.Linear
+        or has_body(model, trained=True)
+        or set(head.parameters()) & _frozen(model)
+    ):
+        why = "but its noise is on the gradients of one linear layer, and the network trains something else"
+        raise invalid("dp-unit", "patient", "choose --train head, or the model logistic", why)
+    return head
+
+
+def _frozen(model: nn.Module) -> set[nn.Parameter]:
+    parameters, names = dict(model.named_parameters(remove_duplicate=False)), frozen_names(model)
+    return {parameters[name] for name in names if name in parameters}
+
+
+def train_patients(
+    model: nn.Module,
+    samples: Samples,
+    training: LocalTraining,
+    generator: torch.Generator,
+    privacy: PatientPrivacy,
+    on_step: Callable[[], None] | None = None,
+) -> Steps:
+    """Train a network's linear head in place by DP-SGD (Abadi et al., CCS 2016), and return the steps.
+
+    Each step draws every patient by itself with the probability ``q``, adds up the gradients of those drawn,
+    each clipped to ``C``, adds noise of the deviation ``z C`` to each number, and divides by the expected
+    number of patients; the optimizer does the rest. A patient with k rows has each clipped, and weighted by
+    1/k, so that it changes the sum by at most ``C``, too.
+
+    Parameters
+    ----------
+    model : Module
+        The network, whose body is frozen.
+    samples : Samples
+        What to train on.
+    training : LocalTraining
+        Rates and sizes; the batch size is how many patients a step draws on average.
+    generator : torch.Generator
+        Decides the noise of the samples, not that of the steps, nor who is drawn.
+    privacy : PatientPrivacy
+        Clip and noise.
+    on_step : callable, optional
+        Called after each step.
+
+    Raises
+    ------
+    ConfigError
+        If the network trains more than one linear layer, classes are weighted by their number, or the noise
+        cannot be chosen.
+    """
+    head = linear_head(model)
+    if training.class_weights != "none":
+        why = "but with dp-unit patient: they follow from the labels of all patients"
+        raise invalid("class-weights", training.class_weights, "leave it out", why)
+    features, y = _features(model.eval(), samples, generator)
+    owner, shares = _patients(samples)
+    draw = Draw.of(int(owner.max()) + 1, training)
+    noise, random = privacy.noise_for(draw.rate, draw.steps), privacy.randomness()
+    optimizer = OPTIMIZERS[training.optimizer](head.parameters(), lr=training.learning_rate)
+    anchor = [p.detach().clone() for p in head.parameters()]
+    for _ in range(draw.steps):
+        drawn = torch.from_numpy(np.flatnonzero((_uniform(draw.patients, random) < draw.rate)[owner])).to(
+            y.device
+        )
+        batch = _finite(features[drawn].double())
+        with torch.no_grad():
+            residuals = _finite(residuals_of(_outputs(head, batch), y[drawn]))
+        total = clipped_sum(batch, residuals, shares[drawn], privacy.clip, head.bias is not None)
+        added = torch.from_numpy(noise * privacy.clip * gaussian(total.numel(), random)).view(total.shape)
+        mean = (total + added.to(total)) / (draw.rate * draw.patients)
+        for parameter, gradient, point in zip(head.parameters(), _parts(mean, head), anchor, strict=True):
+            parameter.grad = gradient.to(parameter) + training.proximal * (parameter.detach() - point)
+        optimizer.step()
+        if on_step is not None:
+            on_step()
+    return noise, draw.rate, draw.steps
+
+
+def _outputs(head: nn.Linear, features: Tensor) -> Tensor:
+    outputs = features @ head.weight.double().T
+    return outputs if head.bias is None else outputs + head.bias.double()
+
+
+def _parts(gradient: Tensor, head: nn.Linear) -> list[Tensor]:
+    """Return a gradient as those of the layer's parameters, in their order."""
+    return [gradient] if head.bias is None else [gradient[:, :-1].contiguous(), gradient[:, -1].contiguous()]
+
+
+def _features(model: nn.Module, samples: Samples, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    with torch.no_grad(), features_of(model) as found:
+        labels = [y for x, y in samples.batches(PASS, generator) if model(x) is not None]
+    return torch.cat(found), torch.cat(labels)
+
+
+def _patients(samples: Samples) -> tuple[NDArray[np.intp], Tensor]:
+    """Return the number of each sample's patient, from 0, and its share of the patient's samples, float64."""
+    y: Any = samples.y
+    if samples.groups is None:
+        return np.arange(len(samples)), torch.ones(len(samples), dtype=torch.float64, device=y.device)
+    _, owner, counts = np.unique(samples.groups.cpu().numpy(), return_inverse=True, return_counts=True)
+    return owner, torch.from_numpy(1 / counts[owner]).to(y.device)
+
+
+def _uniform(count: int, random: Randomness) -> Array:
+    """Return numbers in [0, 1), of 53 bits: nobody but the site may know who is drawn."""
+    return (np.frombuffer(random(8 * count), np.uint64) >> np.uint64(11)) * 2.0**-53
