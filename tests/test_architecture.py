@@ -78,8 +78,9 @@ FLOORS = (
     {"runs", "legacy"},
     {"clients", "strategies"},
     {"prediction", "records", "engines", "site"},
-    {"datasets", "models", "wire"},
-    {"aggregation", "metrics", "names", "text"},
+    {"datasets"},
+    {"models", "wire"},
+    {"aggregation", "metrics", "names"},
     {"files"},
     {"errors"},
 )

@@ -101,9 +101,9 @@ def export(
     trust: Trust = False,
 ) -> None:
     """Write a run's model for other programs."""
+    from fda_flower.models.tokens import LENGTH, NUMBERS, PACKAGE
     from fda_flower.prediction.model import FORMATS
     from fda_flower.prediction.model import export as write
-    from fda_flower.text import LENGTH, NUMBERS, PACKAGE
 
     path = output or Path(f"model{FORMATS[format][0] if format in FORMATS else ''}")
     _check_output(path)

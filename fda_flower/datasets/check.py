@@ -11,8 +11,8 @@ from fda_flower.datasets.own_data import network_for_images, visible
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.table_reading import Problem, Problems, places, tables_in
 from fda_flower.errors import ConfigError
+from fda_flower.models.tokens import longer, told
 from fda_flower.names import split_names
-from fda_flower.text import longer, told
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.errors import ConfigError, invalid
-from fda_flower.text import NAME
+from fda_flower.models.tokens import NAME
 
 LISTED = 10
 """The most classes that a message lists."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fda_flower.datasets.own_data import unusable
 from fda_flower.errors import ConfigError, unknown
-from fda_flower.text import tokens as tokens_of
+from fda_flower.models.tokens import tokens as tokens_of
 
 Column = Sequence[float] | Sequence[str] | Tensor | NDArray[Any]
 """A column of numbers (NaN if missing), of categories (empty if missing), or of texts."""
@@ -155,7 +155,7 @@ class TablePreparation(Preparation):
     baseline : tuple
         Columns, each with a category that has no feature.
     text : str
-        The column of texts, which become tokens (`fda_flower.text`); empty for none.
+        The column of texts, which become tokens (`fda_flower.models.tokens`); empty for none.
     label_mean, label_deviation : float
         In a regression, the network predicts ``(label - label_mean) / label_deviation``.
 
@@ -245,7 +245,7 @@ class TablePreparation(Preparation):
     def apply(self, raw: Mapping[str, Column]) -> Tensor:
         """Return the features of rows, float32, shape ``(n, features)``; `raw` may hold further columns.
 
-        The last `fda_flower.text.LENGTH` are a text's tokens.
+        The last `fda_flower.models.tokens.LENGTH` are a text's tokens.
         """
         if not self.text:
             return self._standardised(raw)

@@ -39,8 +39,8 @@ from fda_flower.datasets.table_reading import (
 )
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
+from fda_flower.models.tokens import longer
 from fda_flower.names import split_names
-from fda_flower.text import longer
 
 TEST_SHARE = 0.2
 FOLDS = round(1 / TEST_SHARE)

@@ -26,6 +26,7 @@ from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.references import run_central
 from fda_flower.files import versions
 from fda_flower.models.devices import find_device, is_numbered
+from fda_flower.models.tokens import told
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import VALIDATION, Record, curve
 from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
@@ -34,7 +35,6 @@ from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
 from fda_flower.runs.network import all_data
 from fda_flower.server_app import check_data, make_folder, run_server
-from fda_flower.text import told
 
 if TYPE_CHECKING:
     from torch import nn

@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 from fda_flower.models.own import unfit
 from fda_flower.models.pretrained import are_replaced
-from fda_flower.text import LENGTH, NAME, NUMBERS, folder
+from fda_flower.models.tokens import LENGTH, NAME, NUMBERS, folder
 
 SCALE = 16
 """The power of two nearest to the root of `NUMBERS`: it gives a unit vector a root mean square of 0.8."""
@@ -51,7 +51,7 @@ class TextNetwork(nn.Module):
 def minilm(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Build the sentence encoder all-MiniLM-L6-v2 with its weights, and a new head.
 
-    A row holds numbers, then the `LENGTH` tokens of a text (`fda_flower.text.tokens`). The encoder has 22
+    A row holds numbers, then the `LENGTH` tokens of a text (`fda_flower.models.tokens`). The encoder has 22
     million weights and 384 features.
 
     References

@@ -35,11 +35,11 @@ from fda_flower.models.own import is_reference
 from fda_flower.models.parts import replace_head
 from fda_flower.models.split import Split, split
 from fda_flower.models.text import SCALE
+from fda_flower.models.tokens import NUMBERS
 from fda_flower.prediction.features import FeatureStore, digest_of, features
 from fda_flower.prediction.files import About, read_body, read_model
 from fda_flower.prediction.passes import Drawing, Passes, load_layers, seeded
 from fda_flower.prediction.predictors import Predictor
-from fda_flower.text import NUMBERS
 
 
 def check_columns(

@@ -17,8 +17,8 @@ from PIL import Image
 from fda_flower import run
 from fda_flower.datasets import DataSpec, hugging_face, load_federation
 from fda_flower.errors import ConfigError
+from fda_flower.models.tokens import LENGTH
 from fda_flower.runs.config import RunConfig
-from fda_flower.text import LENGTH
 
 
 def images(count=60, seed=0):

@@ -14,7 +14,7 @@ from fda_flower.datasets.preparation import Preparation
 from fda_flower.datasets.table import OwnTables
 from fda_flower.datasets.table_reading import MOST_CATEGORIES, Problems, read_table
 from fda_flower.errors import ConfigError
-from fda_flower.text import LENGTH
+from fda_flower.models.tokens import LENGTH
 
 HEADER = "age,sex,label"
 WORDS = [["40", "f", "1"], ["50", "m", "0"], ["60", "f", "1"], ["70", "m", "0"], ["80", "f", "1"]] * 4

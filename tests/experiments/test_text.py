@@ -11,10 +11,10 @@ from whole_runs import check_same
 from fda_flower import RunConfig, load, run
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import BODY
+from fda_flower.models.tokens import LENGTH
 from fda_flower.prediction.model import export
 from fda_flower.prediction.new_samples import from_csv
 from fda_flower.runs import network
-from fda_flower.text import LENGTH
 
 NEW: dict[str, list[Any]] = {
     "note": ["The film was a joy.", "The day was awful.", "Great!"],

@@ -11,8 +11,8 @@ from fda_flower.errors import ConfigError
 from fda_flower.models import Train, build_architecture, build_model
 from fda_flower.models.split import split
 from fda_flower.models.text import SCALE
+from fda_flower.models.tokens import LENGTH, NUMBERS, tokens
 from fda_flower.prediction.features import FeatureStore, digest_of, features
-from fda_flower.text import LENGTH, NUMBERS, tokens
 
 TEXTS = ["Good.", "A longer text, of several words.", "word " * 400]
 

