@@ -235,7 +235,7 @@ class PoisonedSource(NumPyFace):
         self.domain, self.role = client.domain, client.role
 
     def layers(self) -> Layers:
-        """Return those of the client."""
+        """Return the client's parameters."""
         return self._client.layers()
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:

@@ -136,7 +136,7 @@ GRACE_SECONDS = 15.0
 """In which a process that is terminated summarises what it has done, and ends what it has started."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PRELOADED = ["fda_flower.experiments.run"]
-"""What every process needs, and takes seconds to import."""
+"""Modules that every process needs and that take seconds to import."""
 LONGEST = 4000
 """The most characters of a reason: a process that sends more than a pipe holds would never end."""
 Argument = TypeVar("Argument")

@@ -143,7 +143,7 @@ def mean_loss(outputs: Sequence[Tensor], batches: Sequence[Batch]) -> Tensor:
 
 
 TRAINED, OPTIMIZER = "trained", "optimizer"
-"""What a checkpoint holds beside the reported model: the model that is being trained, and its optimizer."""
+"""Entries of a checkpoint besides the reported model: the model in training, and its optimizer."""
 
 
 def run_central(

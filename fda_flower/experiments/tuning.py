@@ -443,7 +443,7 @@ def _result(study: "Study", spaces: Sequence[Space], metric: str) -> Tuning:
 
 
 HELD_OUT = {"validation": None, "select_by": "target", "patience": None}
-"""What the settings in `BEST` say of selection: the run that uses them trains on all labels."""
+"""The selection settings in `BEST`: the run that uses them trains on all labels."""
 
 
 def write_tuning(tuning: Tuning, folder: Path, config: RunConfig | None = None) -> list[Path]:

@@ -340,7 +340,7 @@ def plot_regret(results: Results) -> Figure:
 
 
 def _draw(axis: Axes, results: Results, rows: Sequence[RowRegret], cells: int) -> None:
-    """Draw the rows from top to bottom, and beside each in words its mean and worst."""
+    """Draw the rows from top to bottom, each with its mean and worst as text."""
     regrets = [np.array([cell.regret for cell in row.cells]) for row in rows]
     together, heights = np.concatenate(regrets), range(len(rows))
     axis.axvspan(-NEAR, NEAR, color="0.92", label=f"within {NEAR:g} point", linewidth=0)

@@ -22,7 +22,7 @@ from fda_flower.reporting.trackers.registry import TRACKERS
 def numbers(record: Record) -> dict[str, float]:
     """Return the finite numbers of a record by their paths, without the round's.
 
-    A number of a source is called ``KEY/SOURCE``, so that those of all sources stand side by side.
+    A number of a source is called ``KEY/SOURCE``, which groups all sources.
 
     Examples
     --------
