@@ -55,6 +55,7 @@ from fda_flower.aggregation.personal import (
     personal_model,
     vrex_weights,
 )
+from fda_flower.aggregation.private_sums import CentredSums, PrivateSums, change_of_patient, multipliers
 from fda_flower.aggregation.ridge import (
     HEADS,
     LEAST_LABELS,
@@ -62,7 +63,6 @@ from fda_flower.aggregation.ridge import (
     Paths,
     RidgeFit,
     Sums,
-    change_of_patient,
     fit_ridge,
     fit_shares,
     fit_temperature,
@@ -105,6 +105,7 @@ __all__ = [
     "Average",
     "BatchUpdates",
     "BetaRule",
+    "CentredSums",
     "ClassGaussians",
     "ClassMixtures",
     "Coefficients",
@@ -126,6 +127,7 @@ __all__ = [
     "Mixture",
     "MovingAverage",
     "Paths",
+    "PrivateSums",
     "RidgeFit",
     "SourceMean",
     "SourceWeights",
@@ -179,6 +181,7 @@ __all__ = [
     "mean_update",
     "mixed_scores",
     "move",
+    "multipliers",
     "neighbour_probabilities",
     "paths_of",
     "personal_model",

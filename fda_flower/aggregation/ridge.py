@@ -23,7 +23,6 @@ classifiers", ICML 2024 (Fed3R), for the sums of sources, which is the head ``c 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import hypot, sqrt
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -71,12 +70,6 @@ TEMPERATURES = np.geomspace(0.5, 60, 40)
 USUAL_TEMPERATURE = 8.0
 """Candidate values of ``σ``, and the value that few labels stay close to."""
 
-RIDGES_OF_NOISE = (1 / 16, 1 / 4, 1.0)
-"""``ρ`` of noisy sums, over the largest eigenvalue of their noise; see `Sums.solution`."""
-
-FARTHEST = 8.0
-"""Number of standard deviations that bounds all numbers of the noise, except with probability 1e-15."""
-
 BLOCK = 48
 """Block size in factorising and solving."""
 
@@ -111,42 +104,6 @@ def to_targets(labels: NDArray[np.integer], classes: int) -> Array:
     return np.asarray(np.eye(classes)[labels] - 1 / classes)
 
 
-def patient_weights(groups: NDArray[Any]) -> Array:
-    """Return ``1/k`` for each row, where ``k`` is the number of rows of its group; shape ``(n,)``.
-
-    Examples
-    --------
-    >>> patient_weights(np.array([7, 3, 7])).tolist()
-    [0.5, 1.0, 0.5]
-    """
-    _, places, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    return np.asarray(1 / counts[places])
-
-
-def within_unit(rows: NDArray[np.floating]) -> Array:
-    """Scale rows down whose features have a norm above 1; shape ``(n, d)``."""
-    x = np.array(rows, np.float64)
-    features = x[:, :-1]
-    features /= np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1)
-    x[:, -1] = 1
-    return x
-
-
-def change_of_patient(classes: int) -> float:
-    """Return ``Δ``, the most that one more patient changes the sums to which `Sums.noisy` adds noise.
-
-    With ``x = (φ, 1)`` and ``‖φ‖ ≤ 1``, ``‖xxᵀ‖² ≤ 4``, of which 1 is the change of ``n``, which gets no
-    noise; and ``‖xyᵀ‖² ≤ 2 ‖y‖² = 2 (1 − 1/C)``. A patient with ``k`` rows changes the sums by their mean,
-    since each has the weight ``1/k``.
-
-    Examples
-    --------
-    >>> change_of_patient(2)
-    2.0
-    """
-    return float(np.sqrt(3 + 2 * (1 - 1 / classes)))
-
-
 @dataclass(frozen=True)
 class Sums:
     """Sums over the rows of one or more sites. Sums add up, and a site's own can be subtracted again.
@@ -159,8 +116,6 @@ class Sums:
         ``M = XᵀY``, shape ``(d, C)``.
     squares : array
         The sum of the squares of each column of ``Y``, shape ``(C,)``.
-    deviation : float
-        Standard deviation of the noise in the sums; see `noisy`.
 
     Examples
     --------
@@ -173,50 +128,12 @@ class Sums:
     gram: Array
     products: Array
     squares: Array
-    deviation: float = 0.0
 
     @classmethod
     def of(cls, rows: NDArray[np.floating], targets: Array) -> "Sums":
         """Return the sums over rows, shape ``(n, d)``, and their ``Y``, shape ``(n, C)``."""
         x = np.asarray(rows, np.float64)
         return cls(pack(x.T @ x), x.T @ targets, (targets**2).sum(axis=0))
-
-    @classmethod
-    def of_patients(cls, rows: NDArray[np.floating], targets: Array, groups: NDArray[Any] | None) -> "Sums":
-        """Return sums that one patient changes by at most `change_of_patient`; ``n`` counts patients.
-
-        `groups` has the patient of each row, shape ``(n,)``; default: every row is a different patient.
-        """
-        weights = np.ones(len(rows)) if groups is None else patient_weights(groups)
-        scales = np.sqrt(weights)[:, None]
-        sums = cls.of(scales * within_unit(rows), scales * targets)
-        sums.gram[-1] = round(sums.gram[-1])
-        return sums
-
-    def noisy(self, normal: Array, deviation: float) -> "Sums":
-        """Return the sums of classes with noise on all but ``n``.
-
-        The noise is isotropic in the Frobenius norm of ``G``, so an off-diagonal entry, which occurs twice,
-        has the deviation over √2. Rows of ``M`` are shifted to sum 0, as those of ``Y`` do, and `squares`
-        follow from the noisy number of each class: neither looks at the data again.
-
-        Parameters
-        ----------
-        normal : array
-            Standard normal numbers, as many as in `gram` and `products`.
-        deviation : float
-            Their factor.
-        """
-        width, classes = self.products.shape
-        of_gram, of_products = np.split(deviation * normal, [len(self.gram)])
-        scales = np.full(len(self.gram), 0.5**0.5)
-        scales[_diagonal(width)] = 1
-        scales[-1] = 0
-        products = self.products + of_products.reshape(width, classes)
-        products -= products.mean(axis=1, keepdims=True)
-        numbers = np.clip(products[-1] + self.rows / classes, 0, self.rows)
-        squares = self.rows / classes**2 + numbers * (1 - 2 / classes)
-        return Sums(self.gram + scales * of_gram, products, squares, deviation)
 
     @classmethod
     def zero(cls, width: int, outputs: int) -> "Sums":
@@ -233,12 +150,11 @@ class Sums:
 
     def __add__(self, other: "Sums") -> "Sums":
         gram, products = self.gram + other.gram, self.products + other.products
-        return Sums(gram, products, self.squares + other.squares, hypot(self.deviation, other.deviation))
+        return Sums(gram, products, self.squares + other.squares)
 
     def __sub__(self, other: "Sums") -> "Sums":
         gram, products = self.gram - other.gram, self.products - other.products
-        left = sqrt(max(self.deviation**2 - other.deviation**2, 0.0))
-        return Sums(gram, products, self.squares - other.squares, left)
+        return Sums(gram, products, self.squares - other.squares)
 
     @property
     def rows(self) -> float:
@@ -264,8 +180,7 @@ class Sums:
     def to_arrays(self, dtype: type[np.floating] = np.float32) -> dict[str, NDArray[Any]]:
         """Return the sums by name, in float32 as they travel."""
         arrays = {"gram": self.gram, "products": self.products, "squares": self.squares}
-        noise = {"deviation": np.array(self.deviation)} if self.deviation else {}
-        return {name: array.astype(dtype) for name, array in {**arrays, **noise}.items()}
+        return {name: array.astype(dtype) for name, array in arrays.items()}
 
     def rounded(self) -> "Sums":
         """Return the sums as received: rounded to float32."""
@@ -297,23 +212,21 @@ class Sums:
             if not np.isfinite(found).all():
                 raise ValueError(f"'{name}' of its sums holds NaN or infinity")
         gram, products, squares = (np.asarray(arrays[name], np.float64) for name in shapes)
-        sums = cls(gram, products, squares, _deviation_in(arrays))
+        sums = cls(gram, products, squares)
         sums._check(width)
         return sums
 
     def _check(self, width: int) -> None:
         """Raise a `ValueError` if an inner product exceeds the product of its factors' norms."""
-        diagonal, noise = self.gram[_diagonal(width)], FARTHEST * self.deviation
-        allowed = 1.001 * diagonal.max() + noise
+        squares = self.gram[diagonal(width)]
+        allowed = 1.001 * squares.max()
         if not (self.rows > 0 and self.rows == round(self.rows)):
             raise ValueError(f"its sums are of {self.rows:g} rows")
-        if self.deviation > self.rows:
-            raise ValueError(f"its noise of {self.deviation:g} drowns the sums of {self.rows:g} rows")
-        if diagonal.min() < -noise or self.squares.min() < 0:
+        if squares.min() < 0 or self.squares.min() < 0:
             raise ValueError("its sums of squares are negative")
         if np.abs(self.gram).max() > allowed:
             raise ValueError("its sums of products are larger than those of squares")
-        if np.abs(self.products).max() > np.sqrt(allowed * 1.001 * self.squares.max()) + noise:
+        if np.abs(self.products).max() > np.sqrt(allowed * 1.001 * self.squares.max()):
             raise ValueError("its sums of products with labels are larger than those of squares")
 
     @property
@@ -361,29 +274,8 @@ class Sums:
         return factor
 
     def solution(self) -> Array:
-        """Return ``(G + I)⁻¹ M``, shape ``(d, C)``; raise a `ValueError` if no rows have this ``G``.
-
-        Noisy sums have three solutions, shape ``(3, d, C)``, since the share of noise in ``G`` is unknown:
-        eigenvalues of ``G`` below ``ρ`` are raised to ``ρ``, and the ridge is ``ρ`` instead of 1. The largest
-        ``ρ`` is the noise's own largest eigenvalue, ``√2 s √d`` (Wigner's semicircle), below which no
-        eigenvalue stands out; the others are `RIDGES_OF_NOISE` of it, and none is below 1.
-        """
-        if self.deviation:
-            values, vectors = np.linalg.eigh(self.whole)
-            largest = self.deviation * sqrt(2 * len(values))
-            ridges = np.maximum(largest * np.array(RIDGES_OF_NOISE), 1.0)[:, None, None]
-            raised = np.maximum(values[:, None], ridges) + ridges
-            return np.asarray(vectors @ (vectors.T @ self.products / raised))
+        """Return ``(G + I)⁻¹ M``, shape ``(d, C)``; raise a `ValueError` if no rows have this ``G``."""
         return solved(self._factor, self.products)
-
-
-def _deviation_in(arrays: Layers) -> float:
-    if "deviation" not in arrays:
-        return 0.0
-    found = arrays["deviation"]
-    if found.shape != () or found.dtype.kind != "f" or not 0 < found < np.inf:
-        raise ValueError(f"'deviation' of its sums is {found}, expected one number above 0")
-    return float(found)
 
 
 INDEFINITE = "the sums of squares are not positive definite, so that no rows have them"
@@ -394,7 +286,7 @@ def pack(whole: Array) -> Array:
     return np.concatenate([row[i:] for i, row in enumerate(whole)])
 
 
-def _diagonal(width: int) -> NDArray[np.intp]:
+def diagonal(width: int) -> NDArray[np.intp]:
     """Return the indices of the diagonal in the upper triangle."""
     i = np.arange(width)
     return i * width - i * (i - 1) // 2

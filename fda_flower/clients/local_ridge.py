@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from flwr.app import Message, RecordDict
+from flwr.app import ArrayRecord, Message, RecordDict
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
@@ -14,6 +14,7 @@ from fda_flower.aggregation import (
     Columns,
     Layers,
     Paths,
+    PrivateSums,
     RidgeFit,
     Sums,
     change_of_patient,
@@ -211,10 +212,12 @@ def open_sums(rows: NDArray[Any], labels: NDArray[Any], classes: int | None) -> 
 def source_sums(request: TrainRequest, samples: Samples, classes: int | None) -> dict[str, NDArray[Any]]:
     """Return a source's record of sums; if its site protects patients, with one patient's largest change."""
     rows, labels, groups = samples
-    if classes is None or not request.config.get(protocol.OF_PATIENTS):
+    given = request.records.get(protocol.MEAN_NOISE)
+    if classes is None or not isinstance(given, ArrayRecord):
         return open_sums(rows, labels, classes).to_arrays()
-    arrays = Sums.of_patients(rows, to_targets(labels, classes), groups).to_arrays(np.float64)
-    return {**arrays, protocol.CHANGE: np.array(change_of_patient(classes))}
+    noise = to_layers(given)["noise"]
+    sums = PrivateSums.of(rows, to_targets(labels, classes), groups, noise)
+    return {**sums.to_arrays(np.float64), protocol.CHANGE: np.array(change_of_patient(classes))}
 
 
 def ridge_reply(

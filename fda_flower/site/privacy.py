@@ -13,7 +13,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import CountSketch, Layers, Sums, find_buffers
+from fda_flower.aggregation import CountSketch, Layers, PrivateSums, find_buffers, multipliers, shape_of_head
 from fda_flower.errors import ConfigError
 from fda_flower.files import checksum, derive_seed
 from fda_flower.metrics import METRICS
@@ -28,6 +28,7 @@ from fda_flower.site.noise import (
     PrivacyError,
     Randomness,
     factor_to,
+    gaussian,
     norm_of,
 )
 from fda_flower.site.patients import STEPS, PatientPrivacy, read_steps
@@ -192,9 +193,19 @@ def sums(exchange: Exchange, arrays: Arrays) -> Arrays:
             "labels that are numbers, nor for a table's columns, which follow from the mean of all its rows"
         )
     width, outputs = arrays["products"].shape
-    found = Sums.from_arrays(arrays, width, outputs)
+    found = PrivateSums.from_arrays(arrays, width, outputs)
     normal = exchange.mechanism.normal(found.gram.size + found.products.size)
-    return dict(found.noisy(normal, exchange.mechanism.noise * float(arrays[protocol.CHANGE])).to_arrays())
+    deviation = multipliers(exchange.mechanism.noise)[1] * float(arrays[protocol.CHANGE])
+    return dict(found.noisy(normal, deviation).to_arrays())
+
+
+def noise_of_mean(model: Layers, mechanism: Mechanism) -> Arrays:
+    """Return the noise of the mean around which a site's sums are, and its deviation as the last number.
+
+    One patient more changes the sum over all by 1 at most. The release is counted with that of the sums.
+    """
+    deviation, (_, features) = multipliers(mechanism.noise)[0], shape_of_head(model)
+    return {"noise": np.append(deviation * gaussian(features, mechanism.draw), deviation)}
 
 
 Records = Mapping[str, tuple[Callable[[Exchange, Arrays], Arrays], int]]
@@ -480,14 +491,16 @@ def _train(site: PrivateSite, message: Message, context: Context, call_next: Cli
     request = _digest(model, config)
     number = int(str(config.get(protocol.SERVER_ROUND, 0)))
     entry = Entry(number, request, site.noise, planned(settings, model, config), settings.dp_unit)
+    mechanism = Mechanism(settings.dp_clip or 0.0, site.noise, site.randomness(request))
     if settings.of_patients:
         content[protocol.CONFIG] = ConfigRecord({**config, **site.of_patients(request).settings()})
+        if config.get(protocol.SUMS):
+            content[protocol.MEAN_NOISE] = to_record(noise_of_mean(model, mechanism))
     if settings.private:
         _check_budget(site, entry)
     reply = call_next(message, context)
     if reply.has_error():
         return reply
-    mechanism = Mechanism(settings.dp_clip or 0.0, site.noise, site.randomness(request))
     exchange = Exchange(settings, mechanism, model, config, steps=_take_steps(reply.content, settings))
     uncovered = protect_training(reply.content, exchange)
     if settings.private:

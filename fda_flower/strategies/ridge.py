@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -11,9 +11,11 @@ from flwr.app import ArrayRecord
 from fda_flower.aggregation import (
     HEADS,
     LEAST_LABELS,
+    CentredSums,
     Columns,
     Layers,
     Paths,
+    PrivateSums,
     Sums,
     head_in,
     move,
@@ -59,6 +61,9 @@ ENOUGH = 3
 
 Form = tuple[int, int]
 """``d``, the length of a row, and ``C``, the number of outputs."""
+
+Total = Sums | CentredSums
+"""The sum over all sources; around a centre if a source has added noise."""
 
 
 class Ridge(OnFeatures):
@@ -190,18 +195,27 @@ class Ridge(OnFeatures):
         sources, columns = in_common_columns(sources, form)
         add_up = self._secure_total if self.secure else partial(self._total, noise=noise)
         total = add_up(round, sources, form)
-        paths: Paths = "shrunk" if self.paths == "both" and total.deviation else self.paths
-        sent: dict[str, Any] = total.start("pooled" in paths_of(paths), scaled)
-        for domain in self._named(round):
-            own = _ready(read_sums(sources, form, domain, noise), form)
-            sent[f"{SOLUTION}.{domain}"] = (own.scaled(*total.scale) if scaled else own).solution()
+        if isinstance(total, CentredSums):
+            paths: Paths = "shrunk" if self.paths == "both" else self.paths
+            sent = {SOLUTION: total.solution()}
+            for domain in self._named(round):
+                own = read_sums(sources, form, domain, noise)
+                sent[f"{SOLUTION}.{domain}"] = CentredSums.total([own]).solution()
+        else:
+            paths, sent = self.paths, total.start("pooled" in paths_of(self.paths), scaled)
+            for domain in self._named(round):
+                single = _ready(read_open(sources, form, domain), form)
+                solved = single.scaled(*total.scale) if scaled else single
+                sent[f"{SOLUTION}.{domain}"] = solved.solution()
         told = columns.to_arrays() if columns else {}
         return paths, {**{name: array.astype(np.float32) for name, array in sent.items()}, **told}
 
-    def _total(self, round: Round, sources: Sources, form: Form, noise: bool) -> Sums:
+    def _total(self, round: Round, sources: Sources, form: Form, noise: bool) -> Total:
         """Return the total of the sources' sums."""
-        read = partial(read_sums, sources, form, noise=noise)
-        domains = self.usable(round, list(sources), read)
+        domains = self.usable(round, list(sources), partial(read_sums, sources, form, noise=noise))
+        if any(is_private(sources, domain) for domain in domains):
+            return CentredSums.total(read_sums(sources, form, domain, noise) for domain in domains)
+        read = partial(read_open, sources, form)
         try:
             return _ready(Sums.total(map(read, domains), *form), form)
         except ValueError:
@@ -292,25 +306,35 @@ def in_common_columns(sources: Sources, form: Form) -> tuple[Sources, Columns | 
     return moved, common
 
 
-def read_sums(sources: Sources, form: Form, domain: str, noise: bool = False) -> Sums:
-    """Return the sums in a source's reply; raise a `ValueError` if they are unusable.
+def is_private(sources: Sources, domain: str) -> bool:
+    """Whether the sums in a source's reply protect patients."""
+    return "centre" in sources[domain].extra[SUMS]
 
-    `noise` tells whether noise that protects patients is allowed.
-    """
+
+def read_open(sources: Sources, form: Form, domain: str) -> Sums:
+    """Return the sums without noise in a source's reply; raise a `ValueError` if they are unusable."""
+    if is_private(sources, domain):
+        raise ValueError("its sums have noise, which takes classes, one target, and paths but 'pooled'")
     update = sources[domain]
     sums = Sums.from_arrays(update.extra[SUMS], *form)
-    if sums.deviation and not noise:
-        raise ValueError("its sums have noise, which takes classes, one target, and paths but 'pooled'")
-    # Sums that protect patients count patients instead of rows.
-    if sums.rows > update.examples if sums.deviation else sums.rows != np.float32(update.examples):
+    if sums.rows != np.float32(update.examples):
         raise ValueError(f"its sums are of {sums.rows:g} rows, but it reports {update.examples} examples")
+    return sums
+
+
+def read_sums(sources: Sources, form: Form, domain: str, noise: bool) -> Sums | PrivateSums:
+    """Return the sums in a source's reply, with `noise` also those that protect patients."""
+    if not (noise and is_private(sources, domain)):
+        return read_open(sources, form, domain)
+    update = sources[domain]
+    sums = PrivateSums.from_arrays(update.extra[SUMS], *form)
+    if sums.rows > update.examples:  # patients, each with one row or more
+        raise ValueError(f"its sums are of {sums.rows:g} patients, but it reports {update.examples} examples")
     return sums
 
 
 def _ready(total: Sums, form: Form) -> Sums:
     """Return the sums in the form that server and target solve with; raise a `ValueError` if unusable."""
-    if total.deviation:
-        return total
     rounded = Sums.from_arrays(total.to_arrays(), *form)
     rounded.solution()
     return rounded

@@ -21,7 +21,7 @@ from fda_flower.strategies.base import (
     TrainRequest,
 )
 from fda_flower.strategies.replies import EVALUATED
-from fda_flower.strategies.ridge import PATHS, SHARE, Ridge, in_common_columns, read_sums
+from fda_flower.strategies.ridge import PATHS, SHARE, Ridge, in_common_columns, read_open
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import to_record
 
@@ -83,7 +83,7 @@ class RidgeEverySite(Ridge):
         """Add the sums up, and let each included site fit its head."""
         outputs, features = shape_of_head(round.model)
         sources, columns = in_common_columns(sources, form := (features + 1, outputs))
-        read = partial(read_sums, sources, form)
+        read = partial(read_open, sources, form)
         most = len(sources)
         # Check each alone, so that the others' sums are valid whichever site subtracts its own.
         domains = self.usable(round, list(sources), lambda domain: read(domain).check_definite(most))

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from fda_flower.aggregation import (
     STRENGTHS,
     Sums,
-    change_of_patient,
     fit_ridge,
     fit_shares,
     fit_temperature,
@@ -16,7 +15,6 @@ from fda_flower.aggregation import (
     to_targets,
 )
 from fda_flower.aggregation.ridge import (
-    RIDGES_OF_NOISE,
     SOURCE_WEIGHTS,
     TEMPERATURES,
     Path,
@@ -348,93 +346,6 @@ def test_the_upper_triangle_is_the_whole(rng, width, n):
     np.testing.assert_allclose(Sums.from_arrays(arrays, width + 1, 2).gram, sums.gram, rtol=1e-5, atol=1e-6)
 
 
-# Noise that protects a patient
-
-
-def stacked(sums):
-    """The sums as one vector, in which the norm of ``G`` is Frobenius'; without ``n``, which is told."""
-    whole = sums.whole.copy()
-    whole[-1, -1] = 0
-    return np.concatenate([whole.ravel(), sums.products.ravel()])
-
-
-@pytest.mark.parametrize("classes", [2, 3, 7])
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6))
-def test_a_patient_with_any_rows_changes_the_sums_by_the_sensitivity_at_most(seed, classes):
-    rng = np.random.default_rng(seed)
-    patients = rng.integers(0, 4, 12)
-    rows = rng.normal(size=(12, 5)) * rng.choice([0.1, 1, 30], (12, 1))
-    rows[patients == 0] = rows[0] if seed % 2 else rows[patients == 0]
-    targets = to_targets(rng.integers(0, classes, 12), classes)
-    others = patients != 0
-    whole = Sums.of_patients(rows, targets, patients)
-    without = Sums.of_patients(rows[others], targets[others], patients[others])
-    change = np.linalg.norm(stacked(whole) - stacked(without))
-    assert change <= change_of_patient(classes) * (1 + 1e-12)
-    assert whole.rows == len(set(patients.tolist()))
-
-
-def test_a_patient_can_change_the_sums_by_as_much():
-    rows, targets = to_rows(np.ones((5, 3))), to_targets(np.zeros(5, int), 3)
-    each, groups = np.arange(5), np.zeros(5, int)
-    for patients, rest in ((each, Sums.of(rows[1:], targets[1:])), (groups, Sums.zero(4, 3))):
-        change = stacked(Sums.of_patients(rows, targets, patients)) - stacked(rest)
-        assert np.linalg.norm(change) == pytest.approx(change_of_patient(3))
-
-
-def test_without_groups_the_sums_of_rows_of_unit_length_are_as_before():
-    rows, targets = SOURCES[0]
-    np.testing.assert_allclose(Sums.of_patients(rows, targets, None).gram, Sums.of(rows, targets).gram)
-
-
-def test_noise_has_its_deviation_in_every_direction_and_n_has_none():
-    sums = Sums.of(*SOURCES[0])
-    rng = np.random.default_rng(0)
-    size = sums.gram.size + sums.products.size
-    drawn = [sums.noisy(rng.standard_normal(size), 3.0) for _ in range(4000)]
-    grams = np.array([each.whole - sums.whole for each in drawn])
-    products = np.array([each.products - sums.products for each in drawn])
-    expected = np.full((6, 6), 3 / np.sqrt(2)) + np.eye(6) * (3 - 3 / np.sqrt(2))
-    expected[-1, -1] = 0
-    np.testing.assert_allclose(grams.std(axis=0), expected, rtol=0.06)
-    # The mean over classes, in which the sums of no rows differ, has no noise.
-    np.testing.assert_allclose(products.std(axis=0), 3 * np.sqrt(2 / 3), rtol=0.06)
-    assert np.abs(products.sum(axis=2)).max() < 1e-9
-    assert {each.rows for each in drawn} == {sums.rows}
-    assert {each.deviation for each in drawn} == {3.0}
-
-
-def test_squares_follow_from_the_noisy_numbers_of_the_classes():
-    sums = Sums.of(*SOURCES[1])
-    np.testing.assert_allclose(sums.noisy(np.zeros(39), 1.0).squares, sums.squares)
-    noisy = sums.noisy(np.ones(39), 1e4)
-    assert (noisy.squares >= 0).all()
-
-
-def test_deviations_of_independent_noise_add_in_squares_and_sums_can_be_taken_off():
-    first, second = (
-        Sums.of(*each).noisy(np.ones(39), s) for each, s in zip(SOURCES, (3.0, 4.0), strict=False)
-    )
-    both = first + second
-    assert both.deviation == 5
-    assert (both - second).deviation == pytest.approx(3)
-    arrays = both.to_arrays()
-    assert Sums.from_arrays(arrays, 6, 3).deviation == 5
-    assert "deviation" not in TOTAL.to_arrays()
-
-
-@pytest.mark.parametrize(("deviation", "least"), [(40.0, -np.inf), (0.001, 0.0)])
-def test_noisy_sums_have_solutions_with_the_ridges_that_their_noise_asks_for(deviation, least):
-    noisy = Sums.of(*SOURCES[0]).noisy(np.random.default_rng(0).standard_normal(39), deviation)
-    values, vectors = np.linalg.eigh(noisy.whole)
-    assert least < values.min() < 1
-    for share, found in zip(RIDGES_OF_NOISE, noisy.solution(), strict=True):
-        ridge = max(share * deviation * 12**0.5, 1)
-        precision = (vectors * (np.maximum(values, ridge) + ridge)) @ vectors.T
-        np.testing.assert_allclose(found, np.linalg.solve(precision, noisy.products))
-
-
 @pytest.mark.parametrize("paths", ["shrunk", "sources"])
 def test_from_several_solutions_there_are_heads_of_each_weighed_together(paths):
     solutions, others = np.stack([SOLUTION, SOLUTION / 9]), np.stack([SOLUTION, -SOLUTION])
@@ -447,10 +358,3 @@ def test_from_several_solutions_there_are_heads_of_each_weighed_together(paths):
             np.testing.assert_array_equal(head.weights, expected.weights)
     errors = np.array([np.square(head.residuals).mean() for head in fit.heads])
     np.testing.assert_allclose(fit.weights, (w := errors ** (-len(X) / 2)) / w.sum())
-
-
-@pytest.mark.parametrize("wrong", [np.nan, -1.0, np.inf, [1.0, 2.0], 1e6])
-def test_a_deviation_that_no_site_has_is_refused(wrong):
-    arrays = {**TOTAL.to_arrays(), "deviation": np.array(wrong, np.float32)}
-    with pytest.raises(ValueError, match=r"deviation|drowns"):
-        Sums.from_arrays(arrays, 6, 3)

@@ -16,8 +16,9 @@ from fda_flower.aggregation import (
     CountSketch,
     GradientForm,
     MeanGradient,
-    Sums,
+    PrivateSums,
     change_of_patient,
+    multipliers,
     to_targets,
 )
 from fda_flower.client_app import make_client_app
@@ -236,19 +237,33 @@ def sums_sent(settings, ledger=None, config=None, **answer):
     return DifferentialPrivacy(lambda context: site)(message, context(), app)
 
 
-def test_a_patients_sums_leave_with_noise_and_their_deviation(in_a_run):
+def test_a_patients_sums_leave_with_noise_and_their_deviation(in_a_run, monkeypatch):
+    made = PrivateSite.randomness
+    requests = []
+
+    def randomness(self, request):
+        requests.append(request)
+        return made(self, request)
+
+    monkeypatch.setattr(PrivateSite, "randomness", randomness)
     groups = np.array([1, 2, 3, 4, 5, 5])
     content = sums_sent(PATIENTS, groups=groups).content
+    assert "mean-noise" not in content
     sent = to_layers(content["sums"])
-    deviation = 2.0 * change_of_patient(3)
-    assert sent.keys() == {"gram", "products", "squares", "deviation"}
+    of_mean, of_sums = multipliers(2.0)
+    assert sent.keys() == {"gram", "products", "centre", "radius", "deviation"}
     assert {array.dtype.name for array in sent.values()} == {"float32"}
-    assert sent["deviation"] == pytest.approx(deviation)
-    exact = Sums.of_patients(ROWS_OF_PATIENTS, to_targets(np.array([0, 1, 2, 2, 0, 0]), 3), groups)
-    found = Sums.from_arrays(sent, 5, 3)
+    assert sent["deviation"] == pytest.approx(of_sums * change_of_patient(3))
+    draw = made(PrivateSite("a", PrivacySettings(**PATIENTS), seed=0), requests[0])
+    noise = np.append(of_mean * gaussian(4, draw), of_mean)
+    targets = to_targets(np.array([0, 1, 2, 2, 0, 0]), 3)
+    exact = PrivateSums.of(ROWS_OF_PATIENTS, targets, groups, noise)
+    found = PrivateSums.from_arrays(sent, 5, 3)
     assert found.rows == 5
-    off = np.concatenate([found.gram - exact.gram, (found.products - exact.products).ravel()])
-    assert 0.3 < off.std() / deviation < 1.2
+    np.testing.assert_allclose(found.centre, exact.centre, rtol=1e-6)
+    expected = exact.noisy(gaussian(30, draw), found.deviation)
+    np.testing.assert_allclose(found.gram, expected.gram, rtol=1e-5)
+    np.testing.assert_allclose(found.products, expected.products, rtol=1e-5)
     info = dict(content["info"])
     assert (info["epsilon"], info["of-patients"]) == (epsilon([(2.0, 1)], DELTA), True)
     assert "uncovered" not in info

@@ -6,7 +6,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from handmade import HandMade, bits, reply_of
 from naming import names
 
-from fda_flower.aggregation import Sums, to_rows, to_targets
+from fda_flower.aggregation import CentredSums, PrivateSums, Sums, to_rows, to_targets
 from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError
@@ -36,9 +36,9 @@ def sums_of(domain, regression=False):
 class Site:
     """Replies with sums, as they are or changed, or as a target with a head; keeps what it is sent."""
 
-    def __init__(self, domain, change=None, regression=False, told=TOLD, examples=None, **changed):
+    def __init__(self, domain, change=None, regression=False, told=TOLD, examples=None, sums=None, **changed):
         self.domain, self.change, self.told, self.examples = domain, change, told, examples
-        self.sums, self.changed = sums_of(domain, regression), changed
+        self.sums, self.changed = sums or sums_of(domain, regression), changed
         self.received: list = []
         self.masks = SecureSums(OwnState(RecordDict()))
 
@@ -115,16 +115,23 @@ def test_the_heads_of_single_sources_are_sent_if_they_are_asked_for():
     assert [entries[domain]["share"] for domain in "abc"] == [0.5, None, 0.125]
 
 
-def test_noisy_sums_have_several_solutions_without_the_path_that_takes_them_as_they_are():
-    sums = {domain: sums_of(domain).noisy(np.ones(30), 2.0) for domain in "abc"}
-    sites = {domain: Site(domain, **each.to_arrays()) for domain, each in sums.items()}
+def private_sums(domain):
+    rng = np.random.default_rng(ord(domain))
+    n = int(sums_of(domain).rows)
+    rows, targets = to_rows(rng.normal(size=(n, WIDTH - 1))), to_targets(rng.integers(0, 3, n), CLASSES)
+    return PrivateSums.of(rows, targets, None, np.zeros(WIDTH)).noisy(rng.standard_normal(30), 2.0)
+
+
+@pytest.mark.parametrize("noisy", ["abc", "b"])
+def test_noisy_sums_have_several_solutions_without_the_path_that_takes_them_as_they_are(noisy):
+    sums = {domain: private_sums(domain) if domain in noisy else sums_of(domain) for domain in "abc"}
+    sites = {domain: Site(domain, sums=each) for domain, each in sums.items()}
     found, _, strategy = start(sites=sites, per_source=True)
     sent = found["t"].sent()
     assert sent.keys() == {"solution", "solution.a", "solution.b", "solution.c"}
-    total = Sums.total(sums.values(), WIDTH, CLASSES)
-    assert sent["solution"].shape == (3, WIDTH, CLASSES)
-    np.testing.assert_allclose(sent["solution"], total.solution(), atol=1e-5)
-    np.testing.assert_allclose(sent["solution.b"], sums["b"].solution(), atol=1e-5)
+    assert {array.shape for array in sent.values()} == {(3, WIDTH, CLASSES)}
+    np.testing.assert_allclose(sent["solution"], CentredSums.total(sums.values()).solution(), atol=1e-5)
+    np.testing.assert_allclose(sent["solution.b"], CentredSums.total([sums["b"]]).solution(), atol=1e-5)
     assert found["t"].received[0]["config"]["paths"] == "shrunk"
     assert strategy.history[0]["ridge"]["paths"] == "shrunk"
     assert len(strategy.history[0]["ridge"]["weights"]) == 10
