@@ -118,6 +118,15 @@ def test_patients_are_drawn_one_by_one_with_the_rate():
     assert np.std(counts) == pytest.approx(18**0.5, abs=0.9)
 
 
+def test_a_step_does_not_tell_how_many_it_drew(monkeypatch):
+    monkeypatch.setattr(
+        "fda_flower.clients.patient_steps.clipped_sum", lambda *sums: torch.ones(3, 5, dtype=torch.float64)
+    )
+    start = flat(linear())
+    model, steps = trained(rows(40), training=replace(SGD, batch_size=10))
+    torch.testing.assert_close(start - flat(model), torch.full((15,), steps[2] * 0.1 / 10).double())
+
+
 def test_a_step_may_draw_nobody():
     model, steps = trained(rows(40), training=replace(SGD, batch_size=1), privacy=replace(EXACT, noise=1.0))
     assert steps[2] == 40
