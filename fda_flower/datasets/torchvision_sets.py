@@ -1,10 +1,17 @@
-"""MNIST, Fashion-MNIST, CIFAR-10 and scikit-learn's digits."""
+"""MNIST, Fashion-MNIST, CIFAR-10 and scikit-learn's digits.
 
+Only CIFAR-10 and downloads import torchvision, and nothing scikit-learn: each takes a second.
+"""
+
+import gzip
+import hashlib
+import math
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +24,7 @@ from fda_flower.datasets.own_data import unusable
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.files import cache_folder
+from fda_flower.names import require
 
 CLASSES = 10
 PIXELS = (32, 32, 3)
@@ -57,23 +65,71 @@ def _read_archives(dataset: Any, archives: Mapping[Path, str], inside: str = "")
         return read_parts(dataset, Path(scratch))
 
 
+IDX = {
+    "MNIST": {
+        "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+        "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+        "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+    },
+    "FashionMNIST": {
+        "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+        "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+        "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+    },
+}
+"""The archives of MNIST's format, training samples first, with their published md5."""
+
+
 def load_mnist_like(name: str, data_dir: Path | None, seed: int) -> Split:
     """Return MNIST or FashionMNIST with its own split into training and test samples; `seed` is not used.
 
     `data_dir` holds ``NAME/raw/`` with the four files, unpacked or as ``.gz``, and is only read. Default:
     ``~/.cache/fda-flower``, to which they are downloaded. A `ConfigError` names files that are missing or
     damaged.
-    """
-    from torchvision import datasets
 
-    dataset: Any = getattr(datasets, name)
-    if data_dir is None:
-        return read_parts(dataset, cache_folder(), download=True)
-    root, inside = data_dir.expanduser(), f"{name}/raw"
-    archives = {root / inside / file: md5 for file, md5 in dataset.resources}
-    if all(archive.with_suffix("").exists() for archive in archives):
-        return read_parts(dataset, root)
-    return _read_archives(dataset, archives, inside)
+    References
+    ----------
+    LeCun, Bottou, Bengio, Haffner, "Gradient-based learning applied to document recognition", 1998, and the
+    format on their page of MNIST. Xiao, Rasul, Vollgraf, "Fashion-MNIST", 2017.
+    """
+    raw = (data_dir.expanduser() if data_dir else cache_folder()) / name / "raw"
+    archives = [raw / file for file in IDX[name]]
+    unpacked = all(path.with_suffix("").exists() for path in archives)
+    if data_dir is None and not unpacked:
+        from torchvision import datasets
+
+        return read_parts(getattr(datasets, name), cache_folder(), download=True)
+    if unpacked:
+        arrays = [read_idx(path.with_suffix("")) for path in archives]
+    else:
+        arrays = [read_idx(path, md5) for path, md5 in zip(archives, IDX[name].values(), strict=True)]
+    parts = [_samples(arrays[first], arrays[first + 1]) for first in (0, 2)]
+    return Split(*parts, CLASSES)
+
+
+def read_idx(path: Path, md5: str | None = None) -> NDArray[np.uint8]:
+    """Return the bytes of a file of MNIST's format as an array, of an archive if there is an `md5`.
+
+    Two zero bytes, 8 for bytes, the number of axes, the length of each as 4 bytes, the highest first, and
+    the values. A `ConfigError` names the file if it is missing or damaged.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        remedy = "put it there, or leave out --data-dir (FDA_DATA_DIR) to download the data set"
+        raise unusable("data file", path, "is missing", remedy) from error
+    if md5 is not None:
+        if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
+            raise unusable("data file", path, f"is damaged (its md5 is not {md5})", "get it again")
+        content = gzip.decompress(content)
+    axes = content[3] if content[:3] == b"\0\0\x08" and len(content) > 3 else 0
+    begin = 4 * (1 + axes)
+    shape = [int.from_bytes(content[at : at + 4], "big") for at in range(4, begin, 4)]
+    if not axes or len(content) != begin + math.prod(shape):
+        raise unusable("data file", path, "is damaged (not of MNIST's format)", "get it again")
+    return np.frombuffer(bytearray(content), np.uint8, offset=begin).reshape(shape)
 
 
 load_mnist = partial(load_mnist_like, "MNIST")
@@ -137,7 +193,7 @@ def _samples(images: NDArray[np.uint8], labels: NDArray[np.int_]) -> Samples:
     """Return images of shape ``(n, height, width)`` or ``(n, height, width, channels)``, in [0, 1]."""
     x = torch.from_numpy(images)
     x = x[:, None] if x.ndim == 3 else x.permute(0, 3, 1, 2).contiguous()
-    return Samples(x.float() / 255, torch.from_numpy(labels.astype(np.int64)))
+    return Samples(x.float().div_(255), torch.from_numpy(labels.astype(np.int64)))
 
 
 TEST_SHARE = 0.25
@@ -146,16 +202,53 @@ TEST_SHARE = 0.25
 def load_digits_set(data_dir: Path | None, seed: int) -> Split:
     """Return the digits, three quarters for training and a quarter for testing, balanced by class.
 
+    They are those of scikit-learn's `load_digits` and `train_test_split`, to the bit, without importing it.
+
     References
     ----------
     Alpaydin, Kaynak, "Optical recognition of handwritten digits", UCI Machine Learning Repository, 1998.
     """
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
-    images, labels = load_digits(return_X_y=True)
-    x = torch.tensor(images.reshape(-1, 1, 8, 8) / 16, dtype=torch.float32)
-    samples = Samples(x, torch.tensor(labels, dtype=torch.int64))
-    how = {"test_size": TEST_SHARE, "stratify": labels, "random_state": seed % 2**32}
-    train, test = map(torch.from_numpy, train_test_split(np.arange(len(samples)), **how))
+    require("sklearn")
+    (package,) = find_spec("sklearn").submodule_search_locations  # type: ignore[union-attr, misc]
+    rows = gzip.decompress(Path(package, "datasets/data/digits.csv.gz").read_bytes()).split()
+    table = np.fromstring(b",".join(rows), sep=",").reshape(len(rows), 65)
+    x = torch.tensor(table[:, :-1].reshape(-1, 1, 8, 8) / 16, dtype=torch.float32)
+    labels = table[:, -1].astype(np.int64)
+    samples = Samples(x, torch.from_numpy(labels))
+    train, test = stratified(labels, math.ceil(TEST_SHARE * len(labels)), seed % 2**32)
     return Split(samples.take(train), samples.take(test), CLASSES)
+
+
+def stratified(labels: NDArray[np.int64], num_test: int, random: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the positions of training and test samples, at random; each class has its share of both.
+
+    They are those of scikit-learn's ``train_test_split(stratify=labels)``, which draws in this order.
+    """
+    generator = np.random.RandomState(random)
+    counts = np.bincount(labels)
+    kept = _shares(counts, len(labels) - num_test, generator)
+    tested = _shares(counts - kept, num_test, generator)
+    ends = np.cumsum(counts)
+    train, test = [], []
+    for members, k, t in zip(np.split(labels.argsort(kind="stable"), ends[:-1]), kept, tested, strict=True):
+        members = members[generator.permutation(len(members))]
+        train.append(members[:k])
+        test.append(members[k : k + t])
+    first, second = (torch.from_numpy(generator.permutation(np.concatenate(part))) for part in (train, test))
+    return first, second
+
+
+def _shares(counts: NDArray[np.int64], total: int, generator: np.random.RandomState) -> NDArray[np.int64]:
+    """Share out `total` places in proportion to counts: the largest remainders first, ties by lot."""
+    quotas = counts / counts.sum() * total
+    shares = np.floor(quotas)
+    remainders = quotas - shares
+    missing = int(total - shares.sum())
+    for remainder in np.unique(remainders)[::-1]:
+        if missing == 0:
+            break
+        tied = np.flatnonzero(remainders == remainder)
+        chosen = generator.choice(tied, min(len(tied), missing), replace=False)
+        shares[chosen] += 1
+        missing -= len(chosen)
+    return shares.astype(np.int64)

@@ -13,12 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from naming import names
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 from torchvision import datasets
 from torchvision.datasets import CIFAR10
 
 from fda_flower.datasets import DataSpec, load_federation
-from fda_flower.datasets.torchvision_sets import load_cifar10, load_fashion_mnist, load_mnist
+from fda_flower.datasets.torchvision_sets import (
+    IDX,
+    load_cifar10,
+    load_digits_set,
+    load_fashion_mnist,
+    load_mnist,
+    stratified,
+)
 from fda_flower.errors import ConfigError
 
 DATA_DIR = Path(os.environ.get("FDA_DATA_DIR", "no data"))
@@ -46,7 +57,7 @@ def archives(tmp_path, monkeypatch):
     """Four small archives in the data set's format, whose md5 torchvision is told."""
     raw = tmp_path / "MNIST" / "raw"
     raw.mkdir(parents=True)
-    resources = []
+    resources: dict[str, str] = {}
     for part, count in (("train", 30), ("t10k", 20)):
         labels = (np.arange(count) % 10).astype(np.uint8)
         pixels = images(count, count, 28, 28)
@@ -56,8 +67,8 @@ def archives(tmp_path, monkeypatch):
         ):
             path = raw / f"{part}-{kind}-ubyte.gz"
             path.write_bytes(gzip.compress(data))
-            resources.append((path.name, md5(path)))
-    monkeypatch.setattr(datasets.MNIST, "resources", resources)
+            resources[path.name] = md5(path)
+    monkeypatch.setitem(IDX, "MNIST", resources)
     monkeypatch.setattr(datasets.MNIST, "mirrors", [NOWHERE])
     return raw
 
@@ -72,15 +83,31 @@ def test_archives_are_read_and_left_as_they_are(archives, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_unpacked_files_are_read_too_and_a_damaged_one_names_the_folder(archives, tmp_path):
-    from_archives = load_mnist(tmp_path, 0)
+@pytest.fixture
+def unpacked(archives):
     for path in archives.glob("*.gz"):
         path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
         path.unlink()
-    assert torch.equal(load_mnist(tmp_path, 0).train.x, from_archives.train.x)
-    path = archives / "train-images-idx3-ubyte"
-    path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(ConfigError, check=names("MNIST", tmp_path, "get its files again")):
+    return archives
+
+
+@pytest.mark.parametrize("in_folder", [True, False])
+def test_unpacked_files_are_read_as_torchvision_reads_them(unpacked, tmp_path, in_folder, monkeypatch):
+    monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path))
+    split = load_mnist(tmp_path if in_folder else None, 0)
+    for part, train in ((split.train, True), (split.test, False)):
+        theirs = datasets.MNIST(tmp_path, train=train)
+        assert torch.equal(part.x, theirs.data[:, None] / 255)
+        assert torch.equal(part.y, theirs.targets)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda old: old[:-5], lambda old: b"\0\0\x09" + old[3:], lambda old: old[:3]]
+)
+def test_a_damaged_unpacked_file_is_named(unpacked, tmp_path, damage):
+    path = unpacked / "train-images-idx3-ubyte"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ConfigError, check=names("data file", path, "get it again")):
         load_mnist(tmp_path, 0)
 
 
@@ -102,6 +129,35 @@ def test_the_real_fashion_mnist():
     # The data set's published mean and deviation.
     assert float(split.train.x.mean()) == pytest.approx(0.2860, abs=1e-3)
     assert float(split.train.x.std()) == pytest.approx(0.3530, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["MNIST", "FashionMNIST"])
+def test_the_archives_are_those_of_torchvision(name):
+    assert list(IDX[name].items()) == getattr(datasets, name).resources
+
+
+# Digits
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**40 + 7])
+def test_the_digits_and_their_split_are_those_of_scikit_learn(seed):
+    images, labels = load_digits(return_X_y=True)
+    parts = train_test_split(images, labels, test_size=0.25, stratify=labels, random_state=seed % 2**32)
+    split = load_digits_set(None, seed)
+    for samples, x, y in ((split.train, parts[0], parts[2]), (split.test, parts[1], parts[3])):
+        assert np.array_equal(samples.x.numpy(), (x / 16).astype(np.float32).reshape(-1, 1, 8, 8))
+        assert np.array_equal(samples.y.numpy(), y)
+
+
+@given(st.lists(st.integers(2, 12), min_size=1, max_size=6), st.data())
+def test_a_stratified_split_is_scikit_learns_with_ties_too(counts, data):
+    labels = np.repeat(np.arange(len(counts)), counts)
+    labels = np.random.default_rng(sum(counts)).permutation(labels)
+    num_test = data.draw(st.integers(len(counts), len(labels) - len(counts)))
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    theirs = train_test_split(np.arange(len(labels)), test_size=num_test, stratify=labels, random_state=seed)
+    for ours, expected in zip(stratified(labels, num_test, seed), theirs, strict=True):
+        assert ours.tolist() == expected.tolist()
 
 
 # CIFAR-10
