@@ -191,11 +191,23 @@ def test_a_command_whose_extra_is_missing_says_what_to_install(
 
 
 @pytest.mark.slow
-def test_a_run_on_this_machine_does_without_the_extras_for_others(tmp_path: Path) -> None:
+def test_a_run_on_this_machine_loads_nothing_that_takes_long_and_that_it_does_not_need(
+    tmp_path: Path,
+) -> None:
     # Flower itself needs cryptography.
-    missing = ("ray", "psutil", "tomli_w", "tensorboard", "torchvision", "torch._dynamo")
-    done = called(["run", "--model", "mlp", "--rounds", "1", "--output", "out"], tmp_path, *missing)
-    assert done.returncode == 0, done.stderr
+    missing = {"ray", "psutil", "tomli_w", "tensorboard", "torchvision", "torch._dynamo"}
+    code = f"""
+import json, sys
+sys.modules |= dict.fromkeys({missing!r})
+sys.argv = "fda run --model mlp --rounds 1 --output out".split()
+from fda_flower.cli import main
+try:
+    main()
+finally:
+    print(json.dumps([name for name, module in sys.modules.items() if module]))
+"""
+    loaded = json.loads(succeeds(code, tmp_path).splitlines()[-1])
+    assert not {"sklearn", "scipy", "pandas", "pyarrow", "matplotlib", "torchvision"} & set(loaded)
     assert (tmp_path / "out" / "summary.json").exists()
 
 

@@ -93,7 +93,10 @@ def run(
     track: Track = [],  # noqa: B006
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's log.")] = False,
 ) -> None:
-    """Run one method on one data set; write its records, model and picture to a folder."""
+    """Run one method on one data set; write its records, model and picture to a folder.
+
+    A run of one round has no curve to draw.
+    """
     trackers = read_names(track)
     folder = output or _free_folder(settings, repeats=config is not None and not resume)
     if not resume:
@@ -110,7 +113,6 @@ def run(
         )
     )
     from fda_flower.experiments import run_config
-    from fda_flower.experiments.pages import draw
     from fda_flower.experiments.run import cost_of_round
     from fda_flower.names import require
     from fda_flower.reporting import sites_in, sites_note, sites_table
@@ -145,8 +147,12 @@ def run(
             on_ready=lambda lines: say("\n".join(lines)),
             track=trackers,
         )
-    draw(folder)
-    if sites_in(result.history):
+    sites = bool(sites_in(result.history))
+    if sites or len(result.history) > 1:
+        from fda_flower.experiments.pages import draw  # loads matplotlib
+
+        draw(folder)
+    if sites:
         show_table(sites_table(result.history))
         say(sites_note(result.history))
     about = {"folder": str(folder), "method": wanted.method, "seed": wanted.seed}

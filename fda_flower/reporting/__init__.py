@@ -6,10 +6,10 @@ from fda_flower.names import lazy_exports
 
 if TYPE_CHECKING:
     from fda_flower.reporting.figures import save_figure
-    from fda_flower.reporting.plots import plot_runs
+    from fda_flower.reporting.plots import plot_runs, plot_sites
     from fda_flower.reporting.reports import COMPARISON, FIGURES, REPORTS, check_figures, save_figures
     from fda_flower.reporting.results import CellResult, Results, about
-    from fda_flower.reporting.sites import plot_sites, sites_in, sites_note, sites_table
+    from fda_flower.reporting.sites import sites_in, sites_note, sites_table
     from fda_flower.reporting.summary import summarise, summarise_run, write_summary
     from fda_flower.reporting.tables import Table, markdown, mean_std
 else:

@@ -1,4 +1,4 @@
-"""The figures of runs, and of an experiment's columns, rounds, weights and best rules."""
+"""The figures of runs, of sites, and of an experiment's columns, rounds, weights and best rules."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +40,7 @@ from fda_flower.reporting.figures import (
     styles_of,
 )
 from fda_flower.reporting.results import CellResult, Results, named_baseline
+from fda_flower.reporting.sites import metric_of, sites_in
 from fda_flower.reporting.summary import ACCURACY, LAST, baseline_in, name_of_baseline, samples_of, scores
 from fda_flower.reporting.tables import mean_std
 from fda_flower.runs.methods import METHODS
@@ -373,3 +374,31 @@ def _mark_warmup(axis: Axes, histories: Sequence[Sequence[Record]]) -> None:
     """Mark the end of the warm-up rounds."""
     for end in {sum(bool(record.get("warmup")) for record in history) for history in histories} - {0}:
         axis.axvline(end + 0.5, color="0.3", linewidth=0.8, linestyle=":", label="end of warm-up rounds")
+
+
+@matplotlib.rc_context(PRINT)
+def plot_sites(history: Sequence[Record], about: str = "") -> Figure:
+    """Plot two dots a site, without and with the others, the largest gain first; see `sites_table`."""
+    metric = metric_of(history)
+    sites = {name: site for name, site in sites_in(history).items() if "with-others" in site}
+    if not sites:
+        return blank("No site has told a figure.")
+    names = sorted(sites, key=lambda name: -sites[name].get("gain", -np.inf))
+    figure = Figure(figsize=(PAGE, 0.6 + 2 * TEXT_LINE * max(len(sites), 2)), layout="constrained")
+    axis = figure.subplots()
+    for label, key, look in (("alone", "alone", style(1)), ("with the others", "with-others", style(0))):
+        told = [(i, sites[name][key]) for i, name in enumerate(names) if key in sites[name]]
+        values = [metric.scaled(value) for _, value in told]
+        axis.plot(values, [i for i, _ in told], look.marker, color=look.color, label=label, zorder=3)
+    for i, name in enumerate(names):
+        if "alone" in sites[name]:
+            ends = [metric.scaled(sites[name][key]) for key in ("alone", "with-others")]
+            axis.plot(ends, [i, i], color="0.7", linewidth=1)
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_xlabel(metric.axis.replace("Target test", "Each site's own"))
+    axis.tick_params(labelsize=SIZE)
+    axis.grid(alpha=0.3, linewidth=0.5)
+    add_legend(figure, [axis])
+    add_about(figure, about)
+    return figure

@@ -3,13 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib
-import numpy as np
-from matplotlib.figure import Figure
-
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.records.record import Record
-from fda_flower.reporting.figures import PAGE, PRINT, SIZE, TEXT_LINE, add_about, add_legend, blank, style
 from fda_flower.reporting.tables import Table
 
 Sites = Mapping[str, Mapping[str, Any]]
@@ -61,31 +56,3 @@ def sites_note(history: Sequence[Record]) -> str:
 
 def _shown(metric: Metric, value: float | None, sign: str = "") -> str:
     return "" if value is None else f"{metric.scaled(value):{sign}.{metric.decimals}f}"
-
-
-@matplotlib.rc_context(PRINT)
-def plot_sites(history: Sequence[Record], about: str = "") -> Figure:
-    """Plot two dots a site, without and with the others, the largest gain first; see `sites_table`."""
-    metric = metric_of(history)
-    sites = {name: site for name, site in sites_in(history).items() if "with-others" in site}
-    if not sites:
-        return blank("No site has told a figure.")
-    names = sorted(sites, key=lambda name: -sites[name].get("gain", -np.inf))
-    figure = Figure(figsize=(PAGE, 0.6 + 2 * TEXT_LINE * max(len(sites), 2)), layout="constrained")
-    axis = figure.subplots()
-    for label, key, look in (("alone", "alone", style(1)), ("with the others", "with-others", style(0))):
-        told = [(i, sites[name][key]) for i, name in enumerate(names) if key in sites[name]]
-        values = [metric.scaled(value) for _, value in told]
-        axis.plot(values, [i for i, _ in told], look.marker, color=look.color, label=label, zorder=3)
-    for i, name in enumerate(names):
-        if "alone" in sites[name]:
-            ends = [metric.scaled(sites[name][key]) for key in ("alone", "with-others")]
-            axis.plot(ends, [i, i], color="0.7", linewidth=1)
-    axis.set_yticks(range(len(names)), names)
-    axis.set_ylim(len(names) - 0.5, -0.5)
-    axis.set_xlabel(metric.axis.replace("Target test", "Each site's own"))
-    axis.tick_params(labelsize=SIZE)
-    axis.grid(alpha=0.3, linewidth=0.5)
-    add_legend(figure, [axis])
-    add_about(figure, about)
-    return figure

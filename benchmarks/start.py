@@ -1,0 +1,49 @@
+"""How long `fda run` takes from the command to its end, beside `import torch`.
+
+One round of the default run on scikit-learn's digits, and two, which also draw a picture, each in a new process,
+in turns with a process that only imports PyTorch. Least seconds.
+Asked: one round in at most 1.6 times `import torch`.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from common import quick_asked, seconds_of, show, show_machine, verdict
+
+LIMIT = 1.6
+RUN = "import sys; sys.argv = {words!r}; from fda_flower.cli import main; main()"
+
+
+def started(code: str, folder: Path) -> None:
+    """Run code in a new process."""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=folder)
+
+
+def ran(rounds: int) -> None:
+    """Run the command in an empty folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["fda", "run", "--rounds", str(rounds), "--output", "run"]
+        started(RUN.format(words=words), Path(folder))
+
+
+def main() -> None:
+    quick = quick_asked(__doc__)
+    show_machine()
+    functions: dict[str, Callable[[], object]] = {
+        "import torch": partial(started, "import torch", Path()),
+        "fda run --rounds 1": partial(ran, 1),
+        "fda run --rounds 2": partial(ran, 2),
+    }
+    seconds = seconds_of(functions, 1 if quick else 7)
+    least = seconds["import torch"]
+    rows = [[name, f"{value:.2f}", f"{value / least:.2f}"] for name, value in seconds.items()]
+    rows[1][2] = verdict(seconds["fda run --rounds 1"] / least, LIMIT)
+    show("From the command to its end", ["process", "seconds", "ratio to import torch"], rows)
+
+
+if __name__ == "__main__":
+    main()
