@@ -1,7 +1,7 @@
 """How long `fda run` takes from the command to its end, beside `import torch`.
 
-One round of the default run on scikit-learn's digits, and two, which also draw a picture, each in a new process,
-in turns with a process that only imports PyTorch. Least seconds.
+One round of the default run on scikit-learn's digits, and two, which also draw a picture, each in a new
+process, in turns with one that only imports PyTorch. Least seconds.
 Asked: one round in at most 1.6 times `import torch`.
 """
 

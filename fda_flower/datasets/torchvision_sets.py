@@ -105,8 +105,7 @@ def load_mnist_like(name: str, data_dir: Path | None, seed: int) -> Split:
         arrays = [read_idx(path.with_suffix("")) for path in archives]
     else:
         arrays = [read_idx(path, md5) for path, md5 in zip(archives, IDX[name].values(), strict=True)]
-    parts = [_samples(arrays[first], arrays[first + 1]) for first in (0, 2)]
-    return Split(*parts, CLASSES)
+    return Split(_samples(*arrays[:2]), _samples(*arrays[2:]), CLASSES)
 
 
 def read_idx(path: Path, md5: str | None = None) -> NDArray[np.uint8]:
@@ -189,7 +188,7 @@ def _read_subset(data_dir: Path | None, name: str) -> Split:
     return Split(train, test, CLASSES)
 
 
-def _samples(images: NDArray[np.uint8], labels: NDArray[np.int_]) -> Samples:
+def _samples(images: NDArray[np.uint8], labels: NDArray[np.integer[Any]]) -> Samples:
     """Return images of shape ``(n, height, width)`` or ``(n, height, width, channels)``, in [0, 1]."""
     x = torch.from_numpy(images)
     x = x[:, None] if x.ndim == 3 else x.permute(0, 3, 1, 2).contiguous()
@@ -251,4 +250,5 @@ def _shares(counts: NDArray[np.int64], total: int, generator: np.random.RandomSt
         chosen = generator.choice(tied, min(len(tied), missing), replace=False)
         shares[chosen] += 1
         missing -= len(chosen)
-    return shares.astype(np.int64)
+    whole: NDArray[np.int64] = shares.astype(np.int64)
+    return whole
