@@ -139,6 +139,12 @@ def page(troubled):
     )
 
 
+def test_the_chart_of_who_took_part_grows_with_the_changes_alone():
+    steady = charts.presence({str(n): [("took part", "")] * 1000 for n in range(100)})
+    (trace,) = json.loads(steady)["data"]
+    assert trace["x"] == [1, 1000, None] * 100
+
+
 def test_the_page_of_a_run_has_its_curves_weights_and_commands(page):
     assert page.about == "FedDA_Auto; digits, rotate; seed 3"
     assert page.state == "Done: 5 of 5 rounds; target accuracy 60.0%."
@@ -156,8 +162,18 @@ def test_the_page_of_a_run_has_its_curves_weights_and_commands(page):
 def test_who_took_part_what_went_wrong_and_what_each_round_cost_are_told(page):
     chart, table = parts_of(page)["Who took part"]
     found = {trace["name"]: (trace["x"], trace["y"], trace["customdata"]) for trace in traces_of(chart)}
-    assert found["not used"] == ([2, 3], ["b", "b"], ["late", "late"])
-    assert found["could not take part"] == ([5], ["site-7"], ["no answer"])
+    rounds, domains, told = found["not used"]
+    assert (rounds, set(domains), set(told)) == ([2, 3, None], {"b"}, {"rounds 2 to 3, b: not used (late)"})
+    rounds, domains, told = found["could not take part"]
+    assert (rounds, domains[0], told[0]) == (
+        [5, None],
+        "site-7",
+        "round 5, site-7: could not take part (no answer)",
+    )
+    rounds, domains, _ = found["took part"]
+    assert [*zip(rounds, domains, strict=True)][:5] == [
+        *((1, "target"), (3, "target"), (None, "target"), (5, "target"), (None, "target")),
+    ]
     assert (4, "target") in zip(*found["no reply"][:2], strict=True)
     assert table.rows == [
         ["target", "target", 4, 0, 0, 12, "0.5", 0],

@@ -1,6 +1,8 @@
 """Charts of plotly, as JSON; a page draws them in its own colours."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -110,27 +112,46 @@ def dots(
 
 
 def presence(states: Mapping[str, Sequence[tuple[str, str]]]) -> str:
-    """Return who took part in which round: a line for each domain, a mark for each round.
+    """Return who took part in which round: a row for each domain, a line for rounds in a row.
 
-    `states` holds by domain, for each round, one of `STATES` and the reason, which may be empty.
+    `states` holds by domain, for each round, one of `STATES` and the reason, which may be empty. A line has
+    marks at its ends alone, so that a chart grows with the changes, not with the rounds.
     """
     traces = []
     for name, (color, symbol) in STATES.items():
-        found = [
-            (number, domain, _plain(reason))
-            for domain, each in states.items()
-            for number, (state, reason) in enumerate(each, start=1)
-            if state == name
-        ]
-        if found:
-            rounds, domains, reasons = zip(*found, strict=True)
-            marks = {"x": rounds, "y": domains, "customdata": reasons}
-            marker = {"color": color, "symbol": symbol, "size": 9}
-            hover = f"round %{{x}}, %{{y}}: {name} %{{customdata}}<extra></extra>"
-            traces.append({**POINTS, **marks, "name": name, "marker": marker, "hovertemplate": hover})
+        rounds: list[int | None] = []
+        domains, told = [], []
+        for domain, each in states.items():
+            for reason, first, last in _spans(each, name):
+                when = f"round {first}" if first == last else f"rounds {first} to {last}"
+                ends = [first] if first == last else [first, last]
+                rounds += [*ends, None]
+                domains += [domain] * (len(ends) + 1)
+                why = f" ({_plain(reason)})" if reason else ""
+                told += [f"{when}, {_plain(domain)}: {name}{why}"] * (len(ends) + 1)
+        if rounds:
+            marks = {
+                "x": rounds,
+                "y": domains,
+                "customdata": told,
+                "hovertemplate": "%{customdata}<extra></extra>",
+            }
+            look = {
+                "marker": {"color": color, "symbol": symbol, "size": 9},
+                "line": {"color": color, "width": 3},
+            }
+            traces.append({"type": "scatter", "mode": "lines+markers", **marks, **look, "name": name})
     rounds_axis = _round_axis(max(map(len, states.values()), default=0))
     layout = {"height": 150 + LINE * len(states), "showlegend": True, "xaxis": rounds_axis, "yaxis": NAMES}
     return _json(traces, layout)
+
+
+def _spans(states: Sequence[tuple[str, str]], wanted: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the reason, the first and the last round of each row of rounds in the wanted state."""
+    for (state, reason), group in groupby(enumerate(states, start=1), key=itemgetter(1)):
+        if state == wanted:
+            numbers = [number for number, _ in group]
+            yield reason, numbers[0], numbers[-1]
 
 
 def _by_round(traces: list[Any], rounds: int, names: int, ylabel: str, axis: Mapping[str, Any]) -> str:
