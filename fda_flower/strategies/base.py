@@ -294,7 +294,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         if self.learning_rate_factor != 1 and not warmup:
             sent[protocol.LEARNING_RATE_FACTOR] = self.learning_rate_factor
         record: Record = {"round": server_round, "warmup": warmup}
-        if sizes := read_sizes(self.roster.nodes):
+        known = next((each["sizes"] for each in reversed(self.history) if "sizes" in each), {})
+        if (sizes := read_sizes(self.roster.nodes)) != known and sizes:
             record["sizes"] = sizes
         return Round(
             server_round,

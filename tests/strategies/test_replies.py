@@ -299,9 +299,15 @@ def test_the_trained_models_figures_are_the_headline(monkeypatch, own, figures, 
 
 
 def test_sizes_are_what_the_nodes_tell():
-    info = {"t": {"examples": 5, "unlabelled": 20, "test-examples": 9, "validation-examples": 2}}
-    record, _ = evaluated({"accuracy": 0.5}, info={**info, "a": {"examples": 30}})
-    assert record["sizes"] == {
+    info: dict[str, Any] = {
+        "t": {"examples": 5, "unlabelled": 20, "test-examples": 9, "validation-examples": 2}
+    }
+    info["a"] = {"examples": 30}
+    strategy = FedAvg()
+    evaluated({"accuracy": 0.5}, strategy, info, rounds=2)
+    first, second = strategy.history
+    assert "sizes" not in second, "they are as before"
+    assert first["sizes"] == {
         "a": {"labelled": 30, "train": 30},
         "t": {"labelled": 5, "unlabelled": 20, "validation": 2, "test": 9, "train": 25},
     }
