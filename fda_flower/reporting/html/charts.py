@@ -120,7 +120,8 @@ def presence(states: Mapping[str, Sequence[tuple[str, str]]]) -> str:
     traces = []
     for name, (color, symbol) in STATES.items():
         rounds: list[int | None] = []
-        domains, told = [], []
+        domains: list[str] = []
+        told: list[str] = []
         for domain, each in states.items():
             for reason, first, last in _spans(each, name):
                 when = f"round {first}" if first == last else f"rounds {first} to {last}"
