@@ -190,12 +190,12 @@ class Watched(LocalGrid):
         return replies
 
 
-def failing(answer, *rounds):
+def failing(answer, *rounds, why="off"):
     """An answer that fails in some rounds, or in all."""
 
     def answer_or_fail(model, message):
         if not rounds or message.content["config"]["server-round"] in rounds:
-            raise OSError("off")
+            raise OSError(why)
         return answer(model, message)
 
     return answer_or_fail

@@ -78,6 +78,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self.schedules: Mapping[str, Any] = {}
         self._timeout = 3600.0
         self._without_evaluation: set[Node] = set()
+        self._told: dict[tuple[str, str], str] = {}
+        self._has_moved = False
 
     def settings(self) -> Record:
         """Return the strategy's definition as JSON; a run resumes only with the same settings."""
@@ -126,7 +128,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         ConfigError
             If a setting or the method cannot work; raised before any training.
         RunError
-            If roles are missing or claimed twice, or `max_held_rounds` rounds in a row were held.
+            If roles are missing or claimed twice, or `max_held_rounds` rounds in a row were held; at once
+            if all clients fail for the same reason before a first model.
         """
         self._check_start(num_rounds, should_stop)
         self.num_rounds, self._timeout = num_rounds, timeout
@@ -223,6 +226,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
             round.check_budgets()
         self.roster.leave_out(round.silent, round.requests, LEFT_OUT * self._timeout)
         self.progress.note(record["held"])
+        self._has_moved |= new is not None
         return new, round.train_metrics()
 
     def configure_evaluate(
@@ -310,6 +314,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
             buffer_names=self.buffer_names,
             schedules=self.schedules,
             without_evaluation=self._without_evaluation,
+            told=self._told,
+            is_first=not self._has_moved and all(each["held"] for each in self.history),
         )
 
     def _requests(self, round: Round) -> dict[Node, TrainRequest]:

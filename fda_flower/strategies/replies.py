@@ -18,7 +18,7 @@ from fda_flower.records.record import MOST_FREQUENT, TEST_EXAMPLES, Record
 from fda_flower.strategies.roster import Node
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import to_read
-from fda_flower.wire.internals import WITHOUT_EVALUATION, filled
+from fda_flower.wire.internals import WITHOUT_EVALUATION, cause_of, filled
 from fda_flower.wire.protocol import TrainRequest
 
 MOST_CLASSES = 1000
@@ -235,7 +235,7 @@ def content_of(reply: Message | None) -> RecordDict:
     if reply is None:
         raise BadReplyError("no reply within the timeout")
     if reply.has_error():
-        reason = " ".join(str(reply.error.reason or "").split())
+        reason = " ".join(cause_of(str(reply.error.reason or "")).split())
         if any(text in reason for text in WITHOUT_EVALUATION):
             raise NoEvaluationError("its app has no evaluate function, so it is not asked again")
         raise BadReplyError(f"error {reply.error.code}: {reason}")

@@ -11,6 +11,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fda_flower.errors import RunError, printable
+from fda_flower.wire.internals import cause_of
 from fda_flower.wire.protocol import ASKS, CONFIG, FROZEN, INFO, PROBLEM, REFUSED, ROLE_QUERY, settings_in
 
 ASK_AGAIN_SECONDS = 60.0
@@ -209,7 +210,7 @@ class Roster:
             if reply is None:
                 yield node, f"{SILENT} within {timeout:g} s"
             elif reply.has_error():
-                yield node, _first_line(reply.error.reason)
+                yield node, _first_line(cause_of(str(reply.error.reason or "")))
             elif INFO not in reply.content:
                 yield node, "its answer has no record 'info'"
             else:

@@ -30,6 +30,7 @@ from fda_flower.strategies.replies import (
 from fda_flower.strategies.roster import Node, match_replies
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
+from fda_flower.wire.internals import AWAY
 from fda_flower.wire.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
 
 MOST_UNCOVERED = 100
@@ -92,8 +93,15 @@ class Round:
         Nodes' figures on their validation samples, by name.
     silent, spent : set of Node
         The nodes that did not reply to a train message, and those whose privacy budget is spent.
+    is_first : bool
+        Whether no round before has made a model: what all nodes fail at now, no later round mends.
+    away : set of Node
+        The nodes that were silent, or that Flower says are not there.
     without_evaluation : set of Node
         Nodes whose app has no evaluation function; they are not asked again.
+    told : dict
+        The last logged reason of each domain's failures, in training and in evaluation. A failure is logged
+        again only if the reason changes; the records have each.
     """
 
     number: int
@@ -113,7 +121,10 @@ class Round:
     held_out: dict[Node, dict[str, float]] = field(default_factory=dict)
     silent: set[Node] = field(default_factory=set)
     spent: set[Node] = field(default_factory=set)
+    is_first: bool = False
+    away: set[Node] = field(default_factory=set)
     without_evaluation: set[Node] = field(default_factory=set)
+    told: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def target(self) -> Node | None:
@@ -159,10 +170,7 @@ class Round:
                     update = self._read(node, reply)
             except BadReplyError as error:
                 dropped.append((node.domain, str(error)))  # the error itself would keep the reply's arrays
-                if reply is None:
-                    self.silent.add(node)
-                elif reply.has_error() and reply.error.code == protocol.BUDGET_CODE:
-                    self.spent.add(node)
+                self._sort(node, reply)
                 continue
             finally:
                 release(reply)
@@ -170,6 +178,8 @@ class Round:
                 target = update
             else:
                 sources[node.domain] = update
+        if self.is_first:
+            self._check_common_failure(dropped)
         self.drop_all(dropped)
         return target, sources
 
@@ -181,13 +191,22 @@ class Round:
         With `evaluates_trained` the headline is the evaluation in the target's train reply, and the metrics
         are the global model's. `suffix` is appended to the names in the record.
         """
-        metrics, record = None, self.record
+        metrics, record, failed = None, self.record, list[tuple[str, str]]()
         for node, reply in match_replies(self.sent, replies):
             record_privacy(record, node, reply)
-            if node.is_target:
-                metrics = self._read_target(node, reply, suffix)
-            else:
-                self._read_source(node, reply)
+            try:
+                with readable():
+                    if node.is_target:
+                        metrics = self._read_target(node, reply, suffix)
+                    else:
+                        _, self.held_out[node] = split_held_out(read_metrics(reply))
+            except BadReplyError as error:
+                if node.is_target:
+                    record[f"evaluation-failed{suffix}"] = str(error)
+                if isinstance(error, NoEvaluationError):
+                    self.without_evaluation.add(node)
+                failed.append((node.domain, str(error)))
+        self._log(failed, "no evaluation by")
         if evaluates_trained and not self.warmup:
             trained = record["target"] or {}
             for key in METRICS:
@@ -217,15 +236,35 @@ class Round:
         self.drop_all([(domain, str(error))])
 
     def drop_all(self, dropped: Iterable[tuple[str, str]]) -> None:
-        """Record unused replies, given as domains and reasons; log a shared reason once."""
+        """Record unused replies, given as domains and reasons, and log them."""
+        dropped = list(dropped)
+        self.record["dropped"] += [{"domain": domain, "reason": reason} for domain, reason in dropped]
+        self._log(dropped, "dropped the reply of")
+
+    def _log(self, failed: Iterable[tuple[str, str]], what: str) -> None:
+        """Log each reason once for all domains that share it, unless they had the same one before."""
         alike: dict[str, list[str]] = {}
-        for domain, reason in dropped:
-            self.record["dropped"].append({"domain": domain, "reason": reason})
-            alike.setdefault(reason, []).append(domain)
+        for domain, reason in failed:
+            if self.told.get((domain, what)) != reason:
+                self.told[domain, what] = reason
+                alike.setdefault(reason, []).append(domain)
         for reason, domains in alike.items():
-            names = ", ".join(domains[:MOST_NAMED]) + (", ..." if len(domains) > MOST_NAMED else "")
-            told = f"reply of {names}" if len(domains) == 1 else f"replies of {len(domains)} nodes ({names})"
-            log(WARNING, "Round %d: dropped the %s: %s", self.number, told, reason)
+            nodes = domains[0] if len(domains) == 1 else f"each of {len(domains)} nodes ({_listed(domains)})"
+            log(WARNING, "Round %d: %s %s: %s", self.number, what, nodes, reason)
+
+    def _check_common_failure(self, dropped: Collection[tuple[str, str]]) -> None:
+        """Raise a `RunError` if all nodes asked have failed for one reason, and are there."""
+        reasons, asked = {reason for _, reason in dropped}, [node.domain for node in self.requests]
+        if self.away or self.spent or len(reasons) != 1 or not 1 < len(asked) == len(dropped):
+            return
+        (reason,) = reasons
+        raise RunError(
+            f"all {len(asked)} nodes asked to train ({_listed(asked)}) fail alike, so that no later round "
+            f"can work; each: {reason}",
+            thing="client app",
+            value=reason,
+            remedy="repair the client app, then start again",
+        )
 
     def check_budgets(self) -> None:
         """Raise a `RunError` if spent privacy budgets make this held round impossible for good.
@@ -260,32 +299,23 @@ class Round:
             }
         return MetricRecord(metrics)
 
-    def _read_target(self, node: Node, reply: Message | None, suffix: str) -> MetricRecord | None:
-        try:
-            with readable():
-                own, held_out = split_held_out(read_metrics(reply))
-                found = self._evaluated(content_of(reply), MetricRecord(own))
-        except BadReplyError as error:
-            log(WARNING, "Round %d: the target did not evaluate: %s", self.number, error)
-            self.record[f"evaluation-failed{suffix}"] = str(error)
-            self._note(node, error)
-            return None
+    def _sort(self, node: Node, reply: Message | None) -> None:
+        """Note of a node that has sent no usable reply whether it may do so later."""
+        code = reply.error.code if reply is not None and reply.has_error() else None
+        if reply is None:
+            self.silent.add(node)
+        if reply is None or code in AWAY:
+            self.away.add(node)
+        if code == protocol.BUDGET_CODE:
+            self.spent.add(node)
+
+    def _read_target(self, node: Node, reply: Message | None, suffix: str) -> MetricRecord:
+        own, held_out = split_held_out(read_metrics(reply))
+        found = self._evaluated(content_of(reply), MetricRecord(own))
         if not suffix:
             self.held_out[node] = held_out
         self.record |= {f"{key}{suffix}": value for key, value in found.items()}
         return MetricRecord(own)
-
-    def _read_source(self, node: Node, reply: Message | None) -> None:
-        try:
-            with readable():
-                _, self.held_out[node] = split_held_out(read_metrics(reply))
-        except BadReplyError as error:
-            log(WARNING, "Round %d: %s did not validate the model: %s", self.number, node.domain, error)
-            self._note(node, error)
-
-    def _note(self, node: Node, error: BadReplyError) -> None:
-        if isinstance(error, NoEvaluationError):
-            self.without_evaluation.add(node)
 
     def _read(self, node: Node, reply: Message | None) -> ClientUpdate:
         if reply is not None and reply.has_content():
@@ -322,6 +352,10 @@ def release(reply: Message | None) -> None:
     if reply is not None and reply.has_content():
         for record in _arrays_in(reply):
             record.clear()
+
+
+def _listed(domains: Sequence[str]) -> str:
+    return ", ".join(domains[:MOST_NAMED]) + (", ..." if len(domains) > MOST_NAMED else "")
 
 
 def _arrays_in(reply: Message) -> list[ArrayRecord]:

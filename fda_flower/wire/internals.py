@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,9 @@ MOST_COPIES = 64
 
 WITHOUT_EVALUATION = ("No evaluate function registered", "does not implement `evaluate`")
 """Texts of Flower's errors for a client app, or an older client, without an evaluation function."""
+
+AWAY = {ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE}
+"""Flower's errors in the place of a reply from a node that is not there; it may come back."""
 
 AnyRecord = TypeVar("AnyRecord", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
@@ -87,6 +91,34 @@ def numbered(messages: Iterable[Message]) -> list[Message]:
 def error_reply(message: Message, reason: str) -> Message:
     """Return the reply of a client that raised an exception."""
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+DIRECT_CAUSE = "The above exception was the direct cause"
+PLACE = re.compile(r'^ *File "(?P<path>.*)", line (?P<line>\d+)', re.MULTILINE)
+
+
+def cause_of(reason: str) -> str:
+    r"""Return what has gone wrong in a client app and where, of a reason with a traceback; else the reason.
+
+    A simulation by Ray has a traceback with process numbers, other at each node, as the reason.
+
+    Examples
+    --------
+    >>> lines = ['  File "/home/me/app/client_app.py", line 28, in train', "    rate = config['lr']"]
+    >>> lines += ['  File "/usr/site-packages/flwr/app.py", line 5, in __getitem__', "    return data[item]"]
+    >>> cause_of("\n".join([*lines, "KeyError: 'lr'"]))
+    "KeyError: 'lr' (client_app.py, line 28)"
+    """
+    first = reason.partition(DIRECT_CAUSE)[0]
+    places = list(PLACE.finditer(first))
+    if not places:
+        return reason
+    rest = first[places[-1].end() :].splitlines()[1:]
+    error = " ".join(line.strip() for line in rest if line.strip() and not line.startswith("    "))
+    own = [place for place in places if "site-packages" not in place["path"]]
+    where = (own or places)[-1]
+    name = where["path"].replace("\\", "/").rpartition("/")[2]
+    return f"{error or 'an error'} ({name}, line {where['line']})"
 
 
 def failed(metadata: Any, reason: str) -> Message:

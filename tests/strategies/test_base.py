@@ -167,7 +167,7 @@ def test_an_app_without_an_evaluate_function_is_asked_once(strategy, own, flower
     assert [record["server"]["acc"] for record in strategy.history] == [0.25, 0.5, 0.75]
     lines = [line for line in flower_log.messages if line.startswith("round ")]
     assert [line.endswith(f"server acc {n / 4:.4g}") for n, line in enumerate(lines, 1)] == [True] * 3
-    assert len([line for line in flower_log.messages if "did not evaluate" in line]) == 1
+    assert len([line for line in flower_log.messages if "no evaluation by" in line]) == 1
 
 
 def test_the_seconds_of_a_round_are_of_its_parts(monkeypatch):

@@ -122,12 +122,25 @@ def test_a_reply_that_is_missing_or_not_finite_is_dropped_and_named(method, bad,
 
 
 def test_without_usable_replies_the_model_holds_until_the_run_ends_with_an_error(method):
-    nobody = nodes(**dict.fromkeys("abct", failing(None)))
+    nobody = nodes(**{name: failing(None, why=name) for name in "abct"})
     result, strategy = run(method, nobody, rounds=2)
     np.testing.assert_array_equal(weights(result), [1.0, 2.0])
     assert all("usable repl" in record["held"] for record in strategy.history)
     with pytest.raises(RunError, check=names("held rounds", 2)):
         run(method, nobody, rounds=5, max_held_rounds=2)
+
+
+def test_what_all_clients_fail_at_ends_the_run_in_its_first_round_with_the_cause_once(method, flower_log):
+    strategy = build(method)
+    federation = HandMade(nodes(**dict.fromkeys("abct", failing(None))))
+    if len(roles_that_train(strategy)) == 1 and "target" in strategy.trains:  # one node proves nothing
+        strategy.start(federation.grid(), initial(method=method), 2)
+        return
+    with pytest.raises(RunError, check=names("client app")) as error:
+        strategy.start(federation.grid(), initial(method=method), 5)
+    assert str(error.value).count("off") == 1
+    assert not any("off" in line for line in flower_log.messages)
+    assert {config["server-round"] for _, config in federation.configs} == {1}
 
 
 def test_a_resumed_run_has_the_same_bits_states_and_records(method, tmp_path):
@@ -286,8 +299,8 @@ LOCAL_PART = [(kind, {}, "LocalPartSource") for kind in (FedPer, FedRep, FedBN)]
     ],
 )
 def test_a_plain_reply_is_dropped_with_the_remedy(kind, options, remedy):
-    strategy = kind(**options)
-    strategy.start(HandMade(nodes()).grid(), initial(), options.get("evaluate_every", 1))
+    strategy, other = kind(**options), failing(None)  # a failure of all alike would end the run
+    strategy.start(HandMade(nodes(b=other)).grid(), initial(), options.get("evaluate_every", 1))
     (first, *_) = strategy.history
     assert remedy in first["dropped"][-1]["reason"]
     assert first["held"] is not None

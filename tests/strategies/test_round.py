@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
-from handmade import HandMade, initial, moves, reply_of, weights
+from handmade import HandMade, failing, initial, moves, reply_of, weights
 from naming import names
 
 from fda_flower.engines import LocalGrid
@@ -198,8 +198,8 @@ def test_whatever_goes_wrong_while_a_reply_is_read_costs_its_node_the_round_not_
 @pytest.mark.parametrize(
     ("failing_ones", "told"),
     [
-        ("abc", ["the replies of 3 nodes (a, b, c): error 2: off"]),
-        ("abcdef", ["the replies of 6 nodes (a, b, c, d, e, ...): error 2: off"]),
+        ("abc", ["the reply of each of 3 nodes (a, b, c): error 2: off"]),
+        ("abcdef", ["the reply of each of 6 nodes (a, b, c, d, e, ...): error 2: off"]),
         ("aB", ["the reply of a: error 2: off", "the reply of b: error 2: OFF"]),
     ],
 )
@@ -216,10 +216,41 @@ def test_a_failure_in_common_is_logged_once_and_recorded_for_each(failing_ones, 
             return made.app(message, context)
 
     strategy = FedAvg()
-    strategy.start(LocalGrid(Failing(), len(made.nodes)), initial(), 1)
+    strategy.start(LocalGrid(Failing(), len(made.nodes)), initial(), 2)
     assert flower_log.messages == [f"Round 1: dropped {each}" for each in told]
     dropped = [{"domain": name, "reason": f"error 2: {why}"} for name, why in domains.items()]
-    assert strategy.history[0]["dropped"] == dropped
+    assert [record["dropped"] for record in strategy.history] == [dropped] * 2
+
+
+def test_a_failure_is_logged_again_only_for_another_reason_also_of_an_evaluation(flower_log):
+    def fails(domain, config):
+        raise OSError("on" if config["server-round"] == 3 else "off")
+
+    strategy = FedAvg(max_held_rounds=9)
+    strategy.start(HandMade([A, B, T], metrics=fails).grid(), initial(), 4)
+    told = [line for line in flower_log.messages if line.startswith("Round")]
+    assert [line.split(":")[0] for line in told] == ["Round 1", "Round 3", "Round 4"]
+    assert all("no evaluation by t" in line for line in told)
+    assert all("evaluation-failed" in record for record in strategy.history)
+    no_one = FedAvg(select_by="sources", validation={})
+    flower_log.clear()
+    no_one.start(HandMade([A, B, T], metrics=fails).grid(), initial(), 2)
+    told = [line for line in flower_log.messages if line.startswith("Round 1: no evaluation")]
+    assert len(told) == 1
+    assert "each of 3 nodes (t, a, b)" in told[0]
+
+
+def test_after_a_first_model_or_with_a_node_away_a_failure_in_common_does_not_end_the_run():
+    def off_in(node, *rounds):
+        role, domain, answer = node
+        return role, domain, failing(answer, *rounds)
+
+    strategy = FedAvg(max_held_rounds=9)
+    strategy.start(HandMade([off_in(each, 2) for each in (A, B, T)]).grid(), initial(), 3)
+    assert [record["held"] is None for record in strategy.history] == [True, False, True]
+    unavailable = FedAvg(max_held_rounds=9)
+    unavailable.start(refusing(5, "abt"), initial(), 2)
+    assert len(unavailable.history) == 2
 
 
 def test_the_replies_are_freed_one_by_one_as_their_updates_are_made():

@@ -19,6 +19,7 @@ from flwr.supernode import start_client_internal
 from fda_flower.wire import internals
 from fda_flower.wire.internals import (
     INFLATE,
+    cause_of,
     context_from_bytes,
     context_to_bytes,
     empty_run,
@@ -236,3 +237,29 @@ def test_a_reply_that_cannot_be_put_together_is_an_error_and_the_others_arrive(
     first, bad, last = grid.pull_messages([])
     assert [first.content, last.content] == [content_of(0), content_of(2)]
     assert bad.has_error()
+
+
+IN_RAY = """<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'ray::ClientAppActor.run() (pid={pid})
+           ^^^^^^^^
+  File "/env/site-packages/flwr/client_app.py", line 161, in __call__
+    return registered(message, context)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/home/me/app/task.py", line 7, in load
+    net.load_state_dict(arrays)
+RuntimeError: Error(s) in loading state_dict for Net:
+\tMissing key(s) in state_dict: "w".
+
+The above exception was the direct cause of the following exception:
+
+ray::ClientAppActor.run() (pid={pid})
+  File "/env/site-packages/flwr/ray_actor.py", line 65, in run
+    raise ClientAppException(str(ex)) from ex
+flwr.ClientAppException: Message: 'lost'
+'>"""
+
+
+def test_the_cause_in_a_traceback_is_the_first_error_in_its_own_words_and_the_same_at_each_node():
+    told = {cause_of(IN_RAY.format(pid=pid)) for pid in (1, 2)}
+    missing = 'Missing key(s) in state_dict: "w".'
+    assert told == {f"RuntimeError: Error(s) in loading state_dict for Net: {missing} (task.py, line 7)"}
+    assert cause_of("no traceback\nat all") == "no traceback\nat all"
