@@ -8,6 +8,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.clientapp import ClientApp
+from naming import names
 from projects import (
     client_app,
     data,
@@ -29,6 +30,7 @@ from fda_flower.clients import (
     make_recorder,
     record_updates,
 )
+from fda_flower.errors import RunError
 from fda_flower.strategies import FedBN, FedDA, FedDAJoint, FedGP, FedRep, RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -300,3 +302,97 @@ def test_groups_in_another_order_are_told_by_the_server_unless_the_parameters_ar
     strategy = FedGP(target="3", auto=True, batch_update_encoding=form)
     start(strategy, client_app(train), linear())
     assert fallbacks(strategy) == {expected}
+
+
+class OwnStart(FedGP):
+    """As in Flower's advanced example: rounds of its own, and the server's best figure."""
+
+    def start(self, grid, arrays, rounds=3, evaluate_fn=None):
+        best = 0.0
+        for number in range(1, rounds + 1):
+            sent = self.configure_train(number, arrays, ConfigRecord(), grid)
+            new, _ = self.aggregate_train(number, grid.send_and_receive(sent))
+            arrays = new or arrays
+            asked = self.configure_evaluate(number, arrays, ConfigRecord(), grid)
+            self.aggregate_evaluate(number, grid.send_and_receive(asked))
+            best = max(best, evaluate_fn(number, arrays))
+        return best
+
+
+def test_a_subclass_with_a_start_of_its_own_waits_for_nodes_and_says_what_a_client_with_its_own_head_lacks():
+    heads = {}
+
+    @record_updates
+    def train(message, context):
+        model, own = network(batch_norm=False), partition_of(context)
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        if own in heads:
+            model[-1].load_state_dict(heads[own])
+        take_steps(model, sgd(model), own)
+        heads[own] = {name: tensor.clone() for name, tensor in model[-1].state_dict().items()}
+        return reply_to(message, model.state_dict())
+
+    strategy, seen = OwnStart(target="3", auto=True), []
+    first = ArrayRecord(network(batch_norm=False).state_dict())
+    assert start(strategy, client_app(train), first, evaluate_fn=lambda n, _: seen.append(n) or n / 4) == 0.5
+    assert seen == [1, 2]
+    assert strategy.record["metrics"] == {"eval_loss": 0.1}
+    told = {entry["fallback"] for entry in strategy.record["sources"].values()}
+    assert all("does your client begin with the model that it received?" in each for each in told)
+    with pytest.raises(RunError, check=names("domain", "9")):
+        start(OwnStart(target="9", wait_seconds=0), client_app(train), first, evaluate_fn=lambda *_: 0)
+
+
+def test_what_every_client_lacks_ends_also_a_start_of_its_own_in_the_first_round():
+    rounds = []
+
+    def train(message, context):
+        rounds.append(message.content["config"]["server-round"])
+        return message.content["config"]["lr"]
+
+    with pytest.raises(RunError, match=r"all 4 nodes .*: error 2: KeyError: 'lr' \(.*test_plug_in.py, line"):
+        start(OwnStart(target="3"), client_app(train), initial(), evaluate_fn=lambda *_: 0)
+    assert rounds == [1] * 4
+
+
+@pytest.mark.parametrize("make", [FedDA, FedGP])
+def test_a_mod_that_reads_the_round_of_every_message_sees_an_empty_config_in_the_role_query(make):
+    """As in Flower's `custom-mods`, around the whole app; with `config["server-round"]` the query fails."""
+    seen = []
+
+    def logs(message, context, call_next):
+        seen.append((message.metadata.message_type, message.content["config"].get("server-round")))
+        return call_next(message, context)
+
+    @record_updates
+    def train(message, context):
+        model = network(batch_norm=False)
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        take_steps(model, sgd(model), partition_of(context))
+        return reply_to(message, model.state_dict())
+
+    strategy = make(target="3", auto=True)
+    start(strategy, client_app(train, mods=[logs]), ArrayRecord(network(batch_norm=False).state_dict()), 1)
+    assert fallbacks(strategy) == {None}
+    assert set(seen) == {("query.role", None), ("train", 1), ("evaluate", 1)}
+
+
+def test_arrays_of_a_logistic_regression_without_torch():
+    """As in Flower's `quickstart-sklearn-tabular`: coefficients and intercept, in float64."""
+    linear_model = pytest.importorskip("sklearn.linear_model")
+
+    def train(message, context):
+        x, y = (part.numpy() for part in data(partition_of(context)))
+        model = linear_model.LogisticRegression(max_iter=1, warm_start=True)
+        model.coef_, model.intercept_ = (
+            array.copy() for array in message.content["arrays"].to_numpy_ndarrays()
+        )
+        with pytest.warns(Warning):
+            model.fit(x.astype(np.float64), (y[:, 0] > 0).astype(int))
+        return reply_to(message, {"coef": model.coef_, "intercept": model.intercept_})
+
+    zeros = ArrayRecord({"coef": Array(np.zeros((1, 3))), "intercept": Array(np.zeros(1))})
+    strategy = FedDA(target="3")
+    result = start(strategy, client_app(train), zeros, 1)
+    assert strategy.history[0]["dropped"] == []
+    assert result.arrays["coef"].numpy().any()

@@ -79,7 +79,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self._timeout = 3600.0
         self._without_evaluation: set[Node] = set()
         self._told: dict[tuple[str, str], str] = {}
-        self._has_moved = False
+        self._has_moved = self._is_connected = False
 
     def settings(self) -> Record:
         """Return the strategy's definition as JSON; a run resumes only with the same settings."""
@@ -105,6 +105,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self.roster.gather(grid, self.wait_for or self.min_sources + 1, self.wait_seconds)
         self.roster.require(self.min_sources)
         self.validate_nodes(self.roster.nodes)
+        self._is_connected = True
 
     def start(
         self,
@@ -205,8 +206,11 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return a train message for each node that trains, each with its own records."""
-        self.roster.refresh(grid)
-        self.validate_nodes(self.roster.nodes)
+        if self._is_connected:
+            self.roster.refresh(grid)
+            self.validate_nodes(self.roster.nodes)
+        else:  # a subclass has a `start` of its own
+            self.connect(grid)
         self.round = self._new_round(server_round, arrays, config, grid)
         return self.round.train_messages(self._requests(self.round))
 
