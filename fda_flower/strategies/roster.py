@@ -12,7 +12,17 @@ from flwr.serverapp import Grid
 
 from fda_flower.errors import RunError, printable
 from fda_flower.wire.internals import cause_of
-from fda_flower.wire.protocol import ASKS, CONFIG, FROZEN, INFO, PROBLEM, REFUSED, ROLE_QUERY, settings_in
+from fda_flower.wire.protocol import (
+    ASKS,
+    CONFIG,
+    FROZEN,
+    INFO,
+    PROBLEM,
+    REFUSED,
+    ROLE_QUERY,
+    SERVER_ROUND,
+    settings_in,
+)
 
 ASK_AGAIN_SECONDS = 60.0
 """Seconds until a node that cannot take part is queried again; in a deployment a message takes seconds."""
@@ -203,7 +213,7 @@ class Roster:
     def _ask(self, grid: Grid, node_ids: list[int], timeout: float) -> Iterable[tuple[Node, str | None]]:
         """Yield each node, and why it cannot take part, or None."""
         # Other authors' mods read a `config` in every message.
-        content = {ASKS: ConfigRecord(dict(self.asks)), CONFIG: ConfigRecord()}
+        content = {ASKS: ConfigRecord(dict(self.asks)), CONFIG: ConfigRecord({SERVER_ROUND: 0})}
         sent = {self._node(i, {}): Message(RecordDict({**content}), i, ROLE_QUERY) for i in node_ids}
         replies = grid.send_and_receive(sent.values(), timeout=timeout) if sent else []
         for node, reply in match_replies(sent, replies):

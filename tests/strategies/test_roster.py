@@ -282,7 +282,8 @@ def test_the_role_query_tells_what_the_run_will_ask_of_single_batches(strategy, 
     grid = Watched(federation(T, A))
     strategy.connect(grid)
     assert [dict(content["asks"]) for _, _, content, _ in grid.seen] == [asks, asks]
-    assert [dict(content["config"]) for _, _, content, _ in grid.seen] == [{}, {}], "some mods read it"
+    told = [dict(content["config"]) for _, _, content, _ in grid.seen]
+    assert told == [{"server-round": 0}] * 2, "some mods read it"
 
 
 # How long nodes have
