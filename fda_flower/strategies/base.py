@@ -302,7 +302,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         if self.learning_rate_factor != 1 and not warmup:
             sent[protocol.LEARNING_RATE_FACTOR] = self.learning_rate_factor
         record: Record = {"round": server_round, "warmup": warmup}
-        known = next((each["sizes"] for each in reversed(self.history) if "sizes" in each), {})
+        told = (each["sizes"] for each in reversed(self.history) if "sizes" in each)
+        known: dict[str, dict[str, int]] = next(told, {})
         if (sizes := read_sizes(self.roster.nodes)) != known and sizes:
             record["sizes"] = sizes
         return Round(
