@@ -50,13 +50,14 @@ class OnRows(OnFeatures):
         return *self.rows(model, config), self.groups()
 
     def columns(self, rows: Array) -> Columns | None:
-        """Return the columns that this site has standardised, if rows are a table's columns and a 1."""
-        preparation = self.domain.preparation
-        if not isinstance(preparation, TablePreparation) or rows.shape[1] != len(preparation.mean) + 1:
+        """Return how this site has standardised the columns, if rows are a table's columns and a 1."""
+        x = self.domain.train.x
+        if x.ndim != 2 or not np.array_equal(rows[:, :-1], x.cpu().numpy()):
             return None
-        found = Columns(np.array(preparation.mean), np.array(preparation.deviation))
-        same = np.array_equal(rows[:, :-1], self.domain.train.x.cpu().numpy())
-        return found if same else None
+        preparation, features = self.domain.preparation, rows.shape[1] - 1
+        if isinstance(preparation, TablePreparation):
+            return Columns(np.array(preparation.mean), np.array(preparation.deviation))
+        return Columns(np.zeros(features), np.ones(features))
 
     def both_columns(self, rows: Array, sent: Layers) -> tuple[Columns, Columns] | None:
         """Return `columns` and those that the server has sent, if there are both."""
@@ -82,8 +83,8 @@ class RidgeSource(OnRows, SourceClient):
         model = self.received(request)
         samples = partial(self.samples, model, request.config)
         records = source_records(request, self.own_state, samples, self.outputs(model))
-        standardised = SUMS in records and self.domain.standardised
-        if standardised and (columns := self.columns(samples()[0])):
+        table = SUMS in records and self.domain.train.x.ndim == 2
+        if table and protocol.OF_PATIENTS not in request.config and (columns := self.columns(samples()[0])):
             records = {**records, SUMS: {**records[SUMS], **columns.to_arrays()}}
         if self.domain.standardised:  # one more patient changes all rows
             records = {
