@@ -86,7 +86,8 @@ def clipped_sum(
     rows = torch.cat([features, features.new_ones(len(features), 1)], dim=1) if bias else features
     norms = residuals.norm(dim=1) * rows.norm(dim=1)
     factors = shares * clip / norms.clamp_min(clip)
-    return (factors[:, None] * residuals).T @ rows
+    summed: Tensor = (factors[:, None] * residuals).T @ rows
+    return summed
 
 
 def residuals_of(outputs: Tensor, y: Tensor) -> Tensor:
@@ -213,4 +214,5 @@ def _patients(samples: Samples) -> tuple[NDArray[np.intp], Tensor]:
 
 def _uniform(count: int, random: Randomness) -> Array:
     """Return numbers in [0, 1), of 53 bits: nobody but the site may know who is drawn."""
-    return (np.frombuffer(random(8 * count), np.uint64) >> np.uint64(11)) * 2.0**-53
+    bits = np.frombuffer(random(8 * count), np.uint64) >> np.uint64(11)
+    return bits.astype(np.float64) * 2.0**-53

@@ -1,5 +1,6 @@
 """``ε`` of steps on samples drawn at random, by Opacus' accountant, and the noise that keeps within one."""
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -81,7 +82,7 @@ def noise_of_steps(epsilon: float, delta: float, rate: float, steps: int) -> flo
 @lru_cache(maxsize=64)
 def _noise_of_steps(epsilon: float, delta: float, rate: float, steps: int) -> float:
     if rate == 1:
-        return noise_multiplier(epsilon, delta) * steps**0.5 * (1 + TINY)
+        return noise_multiplier(epsilon, delta) * math.sqrt(steps) * (1 + TINY)
     least, most = 0.0, 1.0
     while epsilon_of_steps([(most, rate, steps)], delta) > epsilon:
         least, most = most, 2 * most

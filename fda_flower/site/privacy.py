@@ -519,7 +519,9 @@ def _take_steps(content: RecordDict, settings: PrivacySettings) -> Steps | None:
     """Take out of a reply the steps that had noise for each patient, which stay at the site."""
     if not settings.of_patients or STEPS not in content.array_records:
         return None
-    return read_steps(to_layers(content.pop(STEPS)))
+    found = content.array_records[STEPS]
+    del content[STEPS]
+    return read_steps(to_layers(found))
 
 
 def _evaluate(site: PrivateSite, message: Message, context: Context, call_next: ClientAppCallable) -> Message:

@@ -1,6 +1,6 @@
 """FedAvg and simple variants: Source Only, Target Only, FedProx, FedAvg with fine-tuning."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from fda_flower.strategies.base import (
     Sources,
     TrainRequest,
 )
+from fda_flower.strategies.hooks import Noised
 from fda_flower.wire.protocol import PROXIMAL, TUNE
 
 
@@ -30,7 +31,7 @@ class FedAvg(DomainAdaptationStrategy):
         Weights of the mean. By examples, as in McMahan et al., a target with few labels hardly counts.
     """
 
-    of_patients = "steps"
+    of_patients: ClassVar[Noised] = "steps"
 
     weights: SourceWeights = "examples"
 
@@ -51,7 +52,7 @@ class SourceOnly(DomainAdaptationStrategy):
 
     trains = frozenset({"source"})
     averages_sources = True
-    of_patients = "steps"
+    of_patients: ClassVar[Noised] = "steps"
 
     source_weights: SourceWeights = "examples"
 

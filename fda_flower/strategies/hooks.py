@@ -19,6 +19,7 @@ from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
 
 Buffers = Literal["mean", "target", "adabn"]
+Noised = Literal["sums", "steps"] | None
 AboveZero = Annotated[float, Bounds("above 0", lambda number: number > 0)]
 
 
@@ -171,7 +172,7 @@ class MethodHooks(ABC):
     """Whether the target evaluates with a model, or part of one, that it keeps."""
     refused_buffers: ClassVar[Mapping[str, str]] = {}
     """Reasons to refuse values of `buffers`; ``"target"`` is always refused if the target does not train."""
-    of_patients: ClassVar[Literal["sums", "steps"] | None] = None
+    of_patients: ClassVar[Noised] = None
     """What of a source can have noise that protects each patient: its sums, or the steps of its training."""
     averages_sources: ClassVar[bool] = False
     """Whether `source_mean` also applies after the warm-up."""

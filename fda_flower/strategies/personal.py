@@ -12,7 +12,7 @@ from fda_flower.errors import ConfigError, invalid
 from fda_flower.names import Count, NotNegative, Positive, Share
 from fda_flower.strategies.base import DomainAdaptationStrategy, Node, Record, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
-from fda_flower.strategies.hooks import Epochs
+from fda_flower.strategies.hooks import Epochs, Noised
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import FRESH_START, EvaluateRequest
 
@@ -30,7 +30,7 @@ class OwnModel(DomainAdaptationStrategy):
     If it had one before, the target's ``fallback`` in the round's record reports the loss.
     """
 
-    of_patients = None  # its metrics follow from the data
+    of_patients: ClassVar[Noised] = None  # its metrics follow from the data
     starts_from: ClassVar[str] = "the global one"
     """The model from which a target without its own starts."""
 

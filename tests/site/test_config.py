@@ -85,12 +85,13 @@ def test_a_run_that_protects_patients_has_a_method_that_can_and_a_target_that_ac
 def test_a_run_whose_steps_protect_patients_trains_one_linear_layer_by_the_plain_loss():
     pytest.importorskip("opacus")
     private: dict[str, Any] = {"method": "fedgp-auto", "dp_unit": "patient", "max_epsilon": 4.0}
-    for settings, thing, value in (
+    cases: list[tuple[dict[str, Any], str, str]] = [
         ({"train": "last", "model": "lenet"}, "dp-unit", "patient"),
         ({"train": "adapters:4", "model": "lenet"}, "dp-unit", "patient"),
         ({"method_options": "estimate_at=start"}, "dp-unit", "patient"),
         ({"class_weights": "balanced"}, "class-weights", "balanced"),
-    ):
+    ]
+    for settings, thing, value in cases:
         with pytest.raises(ConfigError, check=names(thing, value)):
             RunConfig(**private, **settings)
     run = RunConfig(**private, dp_clip=0.5)

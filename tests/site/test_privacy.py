@@ -355,7 +355,7 @@ def test_noise_is_chosen_so_that_a_run_spends_each_sites_budget_and_no_more(tmp_
 @pytest.mark.parametrize("open_target", [False, True])
 def test_methods_work_with_steps_that_protect_patients(method, open_target):
     pytest.importorskip("opacus")
-    allow = {"dp_allow": "arrays,*"} if open_target else {}
+    allow: dict[str, Any] = {"dp_allow": "arrays,*"} if open_target else {}
     result = run(**STEPS_OF_PATIENTS, **allow, method=method)
     for record in result.history:
         assert (record["held"], record["dropped"]) == (None, [])
@@ -398,7 +398,7 @@ def test_networks_that_train_more_than_a_head_cannot_protect_patients(model):
 def test_a_server_cannot_say_how_a_site_protects_its_patients(in_a_run, tmp_path):
     pytest.importorskip("opacus")
     lies = {f"of-patients-{name}": 1e-9 for name in ("noise", "clip")} | {"of-patients-seed": 7}
-    node = {"domain": "source-1", "role": "source", "state-dir": str(tmp_path)}
+    node: dict[str, Any] = {"domain": "source-1", "role": "source", "state-dir": str(tmp_path)}
     node |= {"dp-unit": "patient", "dp-noise": 2.0}
     config = RunConfig(**SMALL)
 
