@@ -219,6 +219,8 @@ def read_body(folder: Path, digest: str) -> Layers:
 def _why_none(folder: Path) -> str:
     if not folder.is_dir():
         return f"there is no folder '{folder}': give the folder of a run"
+    if sites := sorted(path.parent.name for path in folder.glob(f"clients/*/{MODEL}")):
+        return f"in the run in '{folder}' each site has a model: give one of clients/: {', '.join(sites)}"
     if any((folder / name).exists() for name in ("checkpoint", "rounds.jsonl")):
         return (
             f"the run in '{folder}' has no model ({MODEL}): no round has evaluated the target's model, which "

@@ -177,3 +177,8 @@ def test_a_site_has_all_its_labels_unless_a_setting_cuts_them():
     for name in ("target_samples", "source_samples"):
         data = load_federation(RunConfig(**{**ALL, name: 20}, test_samples=30).data)
         assert {(len(each.train), len(each.test)) for each in data.domains.values()} == {(20, 30)}
+
+
+def test_the_run_itself_has_no_model_and_names_those_of_the_sites(whole):
+    with pytest.raises(ConfigError, match="clients/: a, b, c", check=names("folder", whole.path)):
+        read_model(whole.path)
