@@ -263,7 +263,7 @@ class Round:
             f"can work; each: {reason}",
             thing="client app",
             value=reason,
-            remedy="repair the client app, then start again",
+            remedy="remove the cause, then start again",
         )
 
     def check_budgets(self) -> None:

@@ -10,12 +10,14 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod
+from naming import names
 
 from fda_flower import RunConfig
 from fda_flower.client_app import make_client, make_client_app
 from fda_flower.clients import SourceClient, TargetClient, answer_role_query, serve
 from fda_flower.datasets import load_federation
 from fda_flower.engines import LocalGrid, Resources, run_local
+from fda_flower.errors import RunError
 from fda_flower.metrics import metric_names
 from fda_flower.models import build_model
 from fda_flower.server_app import run_server
@@ -292,8 +294,8 @@ def test_an_error_that_a_mod_addresses_to_the_node_itself_reaches_the_server():
 
     strategy = FedGP(target="1")
     grid = LocalGrid(serve(lambda context: Plain(), mods=[refuses]), 2)
-    strategy.start(grid, ArrayRecord({"w": Array(np.zeros(2, np.float32))}), 1)
-    assert [dropped["reason"] for dropped in strategy.history[0]["dropped"]] == ["error 0: not with me"] * 2
+    with pytest.raises(RunError, check=names("client app", "error 0: not with me")):
+        strategy.start(grid, ArrayRecord({"w": Array(np.zeros(2, np.float32))}), 1)
 
 
 def handmade() -> ClientApp:

@@ -406,7 +406,7 @@ def test_sites_that_allow_what_is_asked_take_part_and_note_what_they_send(tmp_pa
     assert record["held"] is None
     assert bits(model) == bits(plain)
     found = [(line["domain"], line["message"], line["round"]) for line in read_log(tmp_path)]
-    assert found == [("target", "query.role", None), ("target", "train", 1), ("target", "evaluate", 1)]
+    assert found == [("target", "query.role", 0), ("target", "train", 1), ("target", "evaluate", 1)]
 
 
 @pytest.mark.parametrize("method", ["mixture", "knn-per"])

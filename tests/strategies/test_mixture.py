@@ -42,7 +42,11 @@ def start(rounds, metrics=METRICS, off=(), info=(), privacy=(), **options):
             reply.content["info"] = ConfigRecord(dict(privacy))
         return reply
 
-    sources = [(*each, failing(answer, *off) if off else answer) for *each, answer in SOURCES]
+    # Each for a reason of its own: one that all share ends the run in its first round.
+    sources = [
+        (role, domain, failing(answer, *off, why=f"{domain} is off") if off else answer)
+        for role, domain, answer in SOURCES
+    ]
     federation = HandMade([*sources, ("target", "t", never)], info=info, metrics=reported, mods=[told])
     strategy = Mixture(**options)
     return strategy.start(federation.grid(), initial(), rounds), strategy, federation
