@@ -23,7 +23,7 @@ MEANS, DEVIATIONS = "column-means", "column-deviations"
 
 @dataclass(frozen=True)
 class Columns:
-    """The mean and deviation by which columns are standardised.
+    """The mean and deviation that standardise columns.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Columns:
     deviations: Array
 
     def into(self, other: "Columns") -> Array:
-        """Return ``T``, shape ``(d, d)``, which takes rows ``(x, 1)`` to those of `other`, ``(x, 1) T``."""
+        """Return ``T``, shape ``(d, d)``, which turns rows ``(x, 1)`` into rows ``(x, 1) T`` of `other`."""
         matrix = np.diag(np.append(self.deviations / other.deviations, 1.0))
         matrix[-1, :-1] = (self.means - other.means) / other.deviations
         return matrix
@@ -53,7 +53,7 @@ class Columns:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], features: int) -> "Columns | None":
-        """Return the columns that a reply tells of, if it does; a `ValueError` if they cannot be."""
+        """Return the columns in a reply, None without any; raise a `ValueError` if they are invalid."""
         if MEANS not in arrays and DEVIATIONS not in arrays:
             return None
         found = [np.asarray(arrays.get(name, ()), np.float64) for name in (MEANS, DEVIATIONS)]
@@ -87,5 +87,5 @@ class Columns:
 
 
 def move(sums: Sums, matrix: Array) -> Sums:
-    """Return the sums over rows ``x T`` in place of ``x``, with a `matrix` of `Columns.into`."""
+    """Return the sums over rows ``x T`` instead of ``x``, with ``T`` from `Columns.into`."""
     return replace(sums, gram=pack(matrix.T @ sums.whole @ matrix), products=matrix.T @ sums.products)

@@ -61,9 +61,9 @@ def multipliers(noise: float) -> tuple[float, float]:
 
 
 def change_of_patient(classes: int) -> float:
-    """Return ``Δ``, by which one patient more changes the sums `PrivateSums.noisy` adds noise to, at most.
+    """Return ``Δ``, the largest change that one patient makes to the sums before `PrivateSums.noisy`.
 
-    One row changes them by ``uuᵀ`` without its last number, which counts patients and is told, and by
+    One row changes them by ``uuᵀ`` without its last number, which counts patients and has no noise, and by
     ``w uyᵀ``. With ``‖c‖ ≤ 1`` and ``‖y‖² = 1 − 1/C`` the squared norm is at most
 
     ``‖c‖⁴ + 2κ²‖c‖² + w²‖y‖²(‖c‖² + κ²) ≤ 1 + 2κ² + w²(1 − 1/C)(1 + κ²)``.
@@ -109,7 +109,7 @@ def noisy_centre(features: Array, weights: Array, noise: Array) -> tuple[Array, 
     features : array
         Shape ``(n, d)``, rows of length 1 at most.
     weights : array
-        Of the rows; their sum is the number of patients, which is told.
+        Of the rows; their sum is the number of patients, which leaves without noise.
     noise : array
         Shape ``(d + 1,)``: what is added, and as the last number its deviation.
     """
@@ -129,7 +129,7 @@ class PrivateSums:
     ----------
     gram : array
         The upper triangle of ``Σ uuᵀ``, row by row, shape ``(d(d+1)/2,)`` for ``d - 1`` features. Its last
-        number is that of patients.
+        number counts the patients.
     products : array
         ``w Σ uyᵀ``, shape ``(d, C)``.
     centre : array
@@ -174,7 +174,7 @@ class PrivateSums:
         """Return the sums with noise on all but the number of patients.
 
         The noise is isotropic in the Frobenius norm of the gram, so an off-diagonal entry, which occurs
-        twice, has the deviation over √2. Rows of the products are shifted to sum 0, as those of ``y`` do.
+        twice, has the deviation over √2. The products' rows are shifted to sum to 0, like the rows of ``y``.
 
         Parameters
         ----------

@@ -193,7 +193,7 @@ def _outputs(head: nn.Linear, features: Tensor) -> Tensor:
 
 
 def _parts(gradient: Tensor, head: nn.Linear) -> list[Tensor]:
-    """Return a gradient as those of the layer's parameters, in their order."""
+    """Split a gradient into the gradients of the layer's parameters, in their order."""
     return [gradient] if head.bias is None else [gradient[:, :-1].contiguous(), gradient[:, -1].contiguous()]
 
 

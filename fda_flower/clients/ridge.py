@@ -50,7 +50,7 @@ class OnRows(OnFeatures):
         return *self.rows(model, config), self.groups()
 
     def columns(self, rows: Array) -> Columns | None:
-        """Return how this site has standardised the columns, if rows are a table's columns and a 1."""
+        """Return how this site standardised its columns, or None if the rows are not a table's."""
         x = self.domain.train.x
         if x.ndim != 2 or not np.array_equal(rows[:, :-1], x.cpu().numpy()):
             return None
@@ -60,7 +60,7 @@ class OnRows(OnFeatures):
         return Columns(np.zeros(features), np.ones(features))
 
     def both_columns(self, rows: Array, sent: Layers) -> tuple[Columns, Columns] | None:
-        """Return `columns` and those that the server has sent, if there are both."""
+        """Return this site's columns and the ones from the server, or None if either is missing."""
         own, common = self.columns(rows), Columns.from_arrays(sent, rows.shape[1] - 1)
         return None if own is None or common is None else (own, common)
 

@@ -184,7 +184,7 @@ class RunConfig(RunSettings):
             self._check_steps()
             return
         if self.dp_clip is not None:
-            why = f"but dp-unit is patient, and the rows of '{self.method}' have a norm as it is"
+            why = f"but dp-unit is patient, and the rows of '{self.method}' already have a bounded norm"
             raise invalid("dp-clip", self.dp_clip, "leave it out", why)
         if self.regression:
             why = f"but '{self.dataset}' is a regression, whose labels have no limit that noise could follow"

@@ -55,7 +55,7 @@ def epsilon_of_steps(steps: Iterable[Steps], delta: float) -> float:
 
 
 def noise_of_steps(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """Return a noise multiplier by which so many steps cost at most ``ε``, and hardly less.
+    """Return a noise multiplier at which `steps` cost at most ``ε``, and hardly less.
 
     Parameters
     ----------

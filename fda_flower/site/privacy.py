@@ -202,7 +202,7 @@ def sums(exchange: Exchange, arrays: Arrays) -> Arrays:
 def noise_of_mean(model: Layers, mechanism: Mechanism) -> Arrays:
     """Return the noise of the mean around which a site's sums are, and its deviation as the last number.
 
-    One patient more changes the sum over all by 1 at most. The release is counted with that of the sums.
+    One patient more changes the sum over all by 1 at most. This release and the sums count as one.
     """
     deviation, (_, features) = multipliers(mechanism.noise)[0], shape_of_head(model)
     return {"noise": np.append(deviation * gaussian(features, mechanism.draw), deviation)}

@@ -284,18 +284,18 @@ def head_names(paths: Paths) -> list[str]:
 def in_common_columns(sources: Sources, form: Form) -> tuple[Sources, Columns | None]:
     """Return replies whose sums are over rows that the mean and deviation of all sources standardise.
 
-    Replies stay as they are if a source does not tell its columns' own. Those that cannot be read stay, too.
+    Nothing changes if a source does not send its columns. Replies that cannot be read are kept for the checks
+    that drop them.
     """
     read = dict[str, tuple[Columns, Sums]]()
     for domain in sorted(sources):
         arrays = sources[domain].extra.get(SUMS, {})
         try:
-            columns, sums = Columns.from_arrays(arrays, form[0] - 1), Sums.from_arrays(arrays, *form)
+            if (columns := Columns.from_arrays(arrays, form[0] - 1)) is None:
+                return sources, None
+            read[domain] = columns, Sums.from_arrays(arrays, *form)
         except ValueError:
             continue
-        if columns is None:
-            return sources, None
-        read[domain] = columns, sums
     if not read:
         return sources, None
     common = Columns.pooled(read.values())
