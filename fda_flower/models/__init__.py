@@ -54,7 +54,7 @@ class Train:
     ----------
     what : {"all", "head", "last", "adapters", "linear"}
         The whole network; its head; everything from the last block on; low-rank adapters from the last block
-        on, and the head; or a new linear head on features of unit length.
+        on, and the head; or a new linear head on features of unit length or a table's columns.
     rank : int
         Rank of the adapters.
 

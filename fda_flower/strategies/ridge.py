@@ -77,6 +77,9 @@ class Ridge(OnFeatures):
     `fda_flower.aggregation.fit_ridge`. The head is scaled so that the softmax of its outputs is calibrated.
     One round suffices: another gives the same result.
 
+    A row of a table is its columns, which each site standardises. Sources also send their columns' means and
+    deviations, and the server moves all sums to the common ones; see `fda_flower.aggregation.Columns`.
+
     A round's record has ``ridge``: ``share``, the share of ``W_S`` in the heads that shrink it;
     ``source-weight``, the weight of the sources' rows in the heads that pool; the ``weights`` of all heads;
     the ``temperature``, a factor on the outputs; and the leave-one-out accuracy (for a regression R²) on the
