@@ -19,21 +19,28 @@ from fda_flower.clients.training import OPTIMIZERS, loss_for, repeatable
 from fda_flower.datasets import Domain, Samples
 from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import derive_seed, json_safe
-from fda_flower.metrics import METRICS, headline_metric
+from fda_flower.metrics import METRICS, headline_metric, of_mean
 from fda_flower.models.devices import find_device
 from fda_flower.models.parts import features_of, head_of, in_precision, replace_head, to_train
 from fda_flower.names import Bounds, NotNegative, Positive
 from fda_flower.prediction.predictors import Single
-from fda_flower.records.folder import Checkpoint, RunFolder
-from fda_flower.records.record import TEST_EXAMPLES, Record, choose, chosen_round, has_stopped
+from fda_flower.records.folder import Checkpoint, RunFolder, of_a_round_before
+from fda_flower.records.record import (
+    MEAN_OF_LABELS,
+    TEST_EXAMPLES,
+    Record,
+    choose,
+    chosen_round,
+    has_stopped,
+)
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.model_folder import publisher
 from fda_flower.runs.network import all_data, make_model
 from fda_flower.strategies.averaging import ModelAverage
 from fda_flower.strategies.hooks import CommonOptions
-from fda_flower.strategies.replies import HEADLINE, read_outcomes, read_sizes
+from fda_flower.strategies.replies import HEADLINE, read_details, read_sizes
 from fda_flower.strategies.roster import Node
-from fda_flower.wire.protocol import OUTCOMES, SERVER_ROUND, split_held_out
+from fda_flower.wire.protocol import CONFUSION, OUTCOMES, SERVER_ROUND, split_held_out
 
 Batch = tuple[Tensor, Tensor]
 """Samples and labels."""
@@ -174,7 +181,7 @@ def run_central(
             if has_stopped(history, config.patience):
                 break
             record = json_safe(trainer.round(number, history))
-            history.append(record)
+            history[-1:] = [*map(of_a_round_before, history[-1:]), record]
             if folder is not None:
                 folder.save_round(record, trainer.checkpoint(number), chosen_round([record]) == number)
             if on_round is not None:
@@ -317,11 +324,11 @@ class Trainer:
             if last is not None and not last["warmup"]:
                 best = history[last["selected"] - 1]["validation"]
                 if found["validation"] <= best:
-                    kept = ("selected", *HEADLINE)
+                    kept = ("selected", *HEADLINE, MEAN_OF_LABELS)
                     return found | {name: last[name] for name in kept if name in last}
             found["selected"] = number
         self.reported = self.target.layers()
-        asked = {SERVER_ROUND: number, OUTCOMES: self.reference.outcomes}
+        asked = {SERVER_ROUND: number, OUTCOMES: self.reference.outcomes, CONFUSION: True}
         reply = self.target.score(Single(self.reported), asked)
         metrics, held_out = split_held_out(reply.metrics)
         value, by = self.validation.get(number), "folds"
@@ -330,8 +337,10 @@ class Trainer:
         if value is not None:
             higher = METRICS[self.config.headline].higher_is_better
             found |= choose(history, number, value, by=by, higher_is_better=higher)
-        found |= {TEST_EXAMPLES: reply.examples}
-        return found | metrics | read_outcomes(reply.records.get(OUTCOMES, {}))
+        found |= {TEST_EXAMPLES: reply.examples, **metrics}
+        if self.config.regression:
+            found[MEAN_OF_LABELS] = of_mean(metrics)
+        return found | read_details(reply.records, self.data.class_names)
 
     def _divide(self, domain: Domain) -> Domain:
         """Hold out the samples that select the model: as the test set of a source, whose own is unused."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from fda_flower.metrics import METRICS, Metric
 from fda_flower.reporting.results import CellResult, Place, Results
 from fda_flower.reporting.summary import (
     ACCURACY,
+    BALANCED,
     FAIR,
     REFUSED,
     baseline_in,
@@ -55,11 +57,19 @@ def report(results: Results) -> list[Part]:
     for group in results.groups:
         if group:
             parts.append(Heading(f"{results.group_axis}: {group}" if results.group_axis else group))
-        parts += [
-            _table(results, group, "last5", usual, _paper(results, group)),
-            "The same for the best round on the test set, which is **optimistic**: the test labels chose it.",
-            _table(results, group, "best", usual),
-        ]
+        parts.append(_table(results, group, "last5", usual, _paper(results, group)))
+        if any(np.isfinite(cell.curve).sum() > 1 for cell in results.cells):
+            parts += [
+                "The same for the best round on the test set, which is **optimistic**: the test labels chose "
+                "it.",
+                _table(results, group, "best", usual),
+            ]
+        if (balanced := _balanced(results, group)).cells:
+            parts += [
+                "Where one class has most of the test samples, the balanced accuracy (%) over the last 5 "
+                "rounds: the mean recall of the classes.",
+                _table(balanced, group, "last5", usual),
+            ]
         if any(_scores(results, group, "selected").values()):
             parts += [
                 "The same for the round that labels held out from training have chosen; no test label has a "
@@ -267,6 +277,29 @@ def _table(
         for row in results.rows
     ]
     return Table([results.axis, *columns], rows + _baseline(results, group, columns))
+
+
+def _balanced(results: Results, group: str) -> Results:
+    """Return a group's columns in which one class has most of the test samples, by balanced accuracy.
+
+    A column is left out if a run in it has no balanced accuracy.
+    """
+    at = {c: [cell for row in results.rows for cell in results.at((group, row, c))] for c in results.columns}
+    fair = {c: [replace(cell, metric=BALANCED) for cell in cells] for c, cells in at.items()}
+    columns = [
+        c
+        for c, cells in at.items()
+        if any(_of_one_class(cell) for cell in cells)
+        and not any(np.isnan(cell.score("last5")) for cell in fair[c])
+    ]
+    metrics = {(group, c): BALANCED for c in columns}
+    cells = [cell for c in columns for cell in fair[c]]
+    return replace(results, cells=cells, columns=columns, metrics=metrics, average=False)
+
+
+def _of_one_class(cell: CellResult) -> bool:
+    constant = baseline_of(cell.history)
+    return cell.metric == ACCURACY and is_uneven(constant) and constant["accuracy"] > 0.5
 
 
 def _baseline(results: Results, group: str, columns: Sequence[str]) -> list[list[str | Cell]]:

@@ -150,7 +150,8 @@ def name_of_baseline(metric: str) -> str:
 
 UNEVEN = 1.25
 """The excess of the most frequent class over an even share from which accuracy alone misleads."""
-FAIR = ("balanced-accuracy", "auroc")
+BALANCED = "balanced-accuracy"
+FAIR = (BALANCED, "auroc")
 """Figures to show with uneven classes."""
 
 

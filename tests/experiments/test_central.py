@@ -18,7 +18,7 @@ from fda_flower.deployment import rehearse, run_deployed
 from fda_flower.experiments import references
 from fda_flower.experiments.references import OPTIMIZER, TRAINED, Reference, Trainer
 from fda_flower.files import derive_seed
-from fda_flower.records.folder import RunFolder
+from fda_flower.records.folder import RunFolder, of_a_round_before
 from fda_flower.runs.methods import CENTRAL, METHODS, PREFIX, check_federated, find_method
 from fda_flower.runs.needs import NEEDS
 from fda_flower.runs.network import make_model
@@ -106,13 +106,14 @@ def test_every_reference_runs_and_writes_what_other_runs_write(method, small, tm
     settings = {**small, "method": method, "rounds": 2, "warmup_rounds": 1, "outcomes": True}
     result = run(**settings, output=tmp_path, on_round=seen.append)
     lines = RunFolder(tmp_path).read_rounds()
-    assert result.history == lines == seen
+    assert result.history == lines == [*map(of_a_round_before, seen[:-1]), seen[-1]]
     assert [record["warmup"] for record in lines] == [True, False, False]
     assert all(record["held"] is None and record["dropped"] == [] for record in lines)
     assert all(record["train-loss"] > 0 for record in lines)
     summary = json.loads((tmp_path / "summary.json").read_text("utf-8"))
     assert (summary["method"], summary["label"]) == (method, find_method(method).title)
     assert summary["epochs"]["source"] == 3
+    assert 0 < summary["baseline"]["accuracy"] < 0.2, "the digits are even"
     for record in lines:
         bits = np.unpackbits(np.frombuffer(bytes.fromhex(record["outcomes"]), np.uint8))
         assert bits.sum() / record["test-examples"] == pytest.approx(record["accuracy"])
@@ -336,6 +337,7 @@ def test_a_regression_is_selected_by_r2(small):
     result = run(**settings, method="central:erm", rounds=2, learning_rate_factor=1)
     assert result.history[0]["validation"] <= 1
     assert "outcomes" not in result.history[0]
+    assert result.history[-1]["mean-of-labels"]["r2"] == 0
 
 
 def test_where_clients_have_to_train_a_reference_is_refused(small, tmp_path):

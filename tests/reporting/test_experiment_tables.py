@@ -127,7 +127,7 @@ def test_cells_with_fewer_seeds_than_others_say_so(results):
 def test_the_average_is_of_each_seed_that_has_all_columns(results, history):
     accuracies = {"0.2": {0: 0.5, 1: 0.7, 2: 0.9}, "0.4": {1: 0.5, 2: 0.8}}
     cells = [
-        CellResult(("", "FedAvg", column), seed, history(value))
+        CellResult(("", "FedAvg", column), seed, history(value, value))
         for column, values in accuracies.items()
         for seed, value in values.items()
     ]
@@ -313,3 +313,23 @@ def test_the_tables_of_an_experiment_end_with_it_where_a_column_knows_it(results
         if cell.place[2] == "0.4":
             del cell.history[-1]["confusion"]
     assert "| most frequent class | 75.0 (0.0) | - |" in REPORTS["table"].markdown(made)
+
+
+def test_columns_of_mostly_one_class_have_a_table_of_balanced_accuracies(results, uneven):
+    made = uneven(results(ACCURACIES, paper=PAPER, average=True))
+    for cell in made.cells:
+        if cell.place != ("", "FedGP", "0.4"):
+            cell.history[-1]["balanced-accuracy"] = 0.6
+    *_, balanced = tables_of(made)
+    assert balanced == {
+        made.axis: ["0.2"],
+        "FedAvg": ["**60.0 (0.0)**"],
+        "FedGP": ["**60.0 (0.0)**"],
+        "most frequent class": ["50.0 (0.0)"],
+    }
+
+
+def test_runs_that_are_evaluated_once_have_no_best_round(results, history):
+    made = results(cells=[CellResult(("", "FedGP", "0.2"), 0, history(None, 0.7))])
+    assert len(tables_of(made)) == 1
+    assert "optimistic" not in text_of(made)
