@@ -18,7 +18,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	@if [ "$(TORCH)" = cpu ]; then \
 		echo "PyTorch without CUDA, as this machine shows no NVIDIA GPU (make TORCH=cuda $(MAKECMDGOALS): with CUDA)"; \
-		$(PIP) --retries 0 --timeout 15 --no-deps --index-url $(TORCH_INDEX) torch torchvision 2>/dev/null \
+		$(PIP) --quiet --retries 0 --timeout 15 --no-deps --index-url $(TORCH_INDEX) torch torchvision 2>/dev/null \
 		|| echo "$(TORCH_INDEX) gives none: PyTorch comes with CUDA, which is far larger, and works without a GPU, too"; \
 	fi
 	$(PIP) --editable '.[cli]'

@@ -37,12 +37,12 @@ def test_the_tables_of_settings() -> None:
         'name = "a"\nname-options = ""\ncount = ""\nwait = 1.5\noutput = ""\nresume = false\n'
     )
     assert markdown_table(settings_of(Small)).splitlines()[2:] == [
-        "| **First** |  |  |  |  |",
-        "| `--name` | `name` | `a` | A name. | yes |",
-        "| `--name-option` | `name-options` |  | Option of it. | yes |",
-        "| **Second** |  |  |  |  |",
-        "| `--number` | `count` | any | A number. | yes |",
-        "| `--wait` | `wait` | `1.5` | A time. | no |",
+        "| **First** |  |  |",
+        "| `--name` | `a` | A name. |",
+        "| `--name-option` |  | Option of it. |",
+        "| **Second** |  |  |",
+        "| `--number`, in Flower `count` | any | A number. |",
+        r"| `--wait` \* | `1.5` | A time. |",
     ]
 
 

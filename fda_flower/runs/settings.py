@@ -136,14 +136,15 @@ def flower_table(settings: Iterable[Setting]) -> str:
 
 
 def markdown_table(settings: Iterable[Setting]) -> str:
-    """Return the guide's Markdown table of settings."""
-    rows = [("command line", "Flower", "default", "meaning", "defines the run"), ("---",) * 5]
+    """Return the guide's Markdown table of settings; a star marks those that do not define a run."""
+    rows = [("setting", "default", "meaning"), ("---",) * 3]
     for group, members in groupby(settings, lambda each: each.group):
-        rows.append((f"**{group}**", "", "", "", ""))
+        rows.append((f"**{group}**", "", ""))
         for each in members:
             default = each.shown or ("" if each.default in (None, ()) else f"`{each.default}`")
-            defines = "yes" if each.defines_run else "no"
-            rows.append((f"`{each.option}`", f"`{each.key}`", default, each.help, defines))
+            in_flower = f", in Flower `{each.key}`" if each.flag else ""
+            star = "" if each.defines_run else " \\*"
+            rows.append((f"`{each.option}`{in_flower}{star}", default, each.help))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -167,12 +168,12 @@ class RunSettings:
         None, "How the domains differ; `fda list` shows the shifts.", shown="the data set's, if it needs one"
     )
     shift_options: Options = _data((), "Option of the shift, such as angle=45.")
-    partition: str = _data("even", "How samples are dealt to the clients; `fda list` shows the partitions.")
+    partition: str = _data("even", "How samples are divided among the clients; `fda list` shows the partitions.")
     partition_options: Options = _data((), "Option of the partition, such as alpha=0.5.")
     sources: int | None = _data(None, "Number of sources.", shown="the shift's")
     target: str | None = _data(
         None,
-        "The target's domain; all: every site is one, with ridge.",
+        "Domain of the target; all: every site is a target (ridge only).",
         shown="the shift's, or the data set's last",
     )
     only_sources: Sequence[str] | None = _data(
@@ -180,7 +181,7 @@ class RunSettings:
     )
     target_samples: Amount | None = _data(
         "up to 50",
-        "Labelled samples of the target: a number, a share such as 15%, or all, the default with target all.",
+        "Labelled samples of the target: a number, a share such as 15%, or all (the default with target all).",
     )
     source_samples: Amount | None = _data(
         None, "Samples of each source: a number, a share, or all.", shown="all"
@@ -188,7 +189,7 @@ class RunSettings:
     test_samples: Amount | None = _data(
         None, "Test samples of the target: a number, a share, or all.", shown="all"
     )
-    seed: int = _data(0, "Seed of everything random.", at_least=0)
+    seed: int = _data(0, "Seed of all randomness.", at_least=0)
     data_dir: str | None = _data(
         None, "Folder of data sets; without it they are downloaded.", envvar="FDA_DATA_DIR", defines_run=False
     )
@@ -196,38 +197,38 @@ class RunSettings:
     method_options: Options = _method((), "Option of the method, such as magnitude=cosine.")
     variant: str | None = _method(
         None,
-        "reference-code: as the authors' code runs the method; paper: as the paper defines it.",
+        "paper: the method as its paper defines it; reference-code: as the authors' code runs it.",
         shown="the method's own defaults",
     )
     beta: float | Sequence[float] | None = _method(
         None,
-        "Weight of the sources against the target in [0, 1]; one, or one each: 0.2,0.3,0.5.",
+        "Weight of the sources against the target, from 0 to 1; one, or one per source: 0.2,0.3,0.5.",
         shown="the method's",
     )
     rounds: int = _method(
         30,
-        "Rounds of local training and aggregation; ridge, fedpft and mpft have one.",
+        "Rounds of local training and aggregation; ridge, fedpft and mpft take one.",
         at_least=1,
         defines_run=False,
     )
     warmup_rounds: int | None = _method(
-        None, "Rounds before them in which only the sources train.", shown="the method's", strategy=True
+        None, "Rounds before the others in which only the sources train.", shown="the method's", strategy=True
     )
     learning_rate_factor: float = _method(
-        1.0, "Factor of both learning rates after the warm-up rounds.", strategy=True
+        1.0, "Factor that multiplies all learning rates after the warm-up rounds.", strategy=True
     )
     average: str | None = _method(
         None,
-        "An average of the rounds' models, evaluated in addition to the last: ema:0.9 or tail:5.",
+        "Also evaluate an average of the rounds' models: ema:0.9 or tail:5.",
         shown="none",
         strategy=True,
     )
     buffers: str = _method(
-        "mean", "BatchNorm's running statistics of the global model: mean, target or adabn.", strategy=True
+        "mean", "BatchNorm's running statistics in the global model: mean, target or adabn.", strategy=True
     )
     source_mean: str | None = _method(
         None,
-        "What averages the sources where a method takes their plain mean: mean, median or trimmed:0.2.",
+        "How to average the sources where a method takes their plain mean: mean, median or trimmed:0.2.",
         shown="median with mixture, else mean",
         strategy=True,
     )
@@ -239,7 +240,7 @@ class RunSettings:
     model_options: Options = _training((), "Option of the network, such as weights=imagenet.")
     train: str = _training(
         AUTO,
-        "What of the network trains: head, linear (a new head), last (and what follows), adapters:RANK, all.",
+        "Part of the network that trains: head, linear (a new head), last (the last block), adapters:RANK, all.",
         shown="head of a pretrained network, else all",
     )
     optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")
@@ -250,57 +251,57 @@ class RunSettings:
     target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")
     target_batch_size: int = _training(4, "Batch size of the target.")
     batches: str = _training(
-        "even", "even: batches of nearly equal size; fixed: full ones, and the rest, which sources leave out."
+        "even", "even: batches of nearly equal size; fixed: full batches; only the target trains on the remainder."
     )
     epochs: int = _training(1, "Passes over a client's samples in a round.")
     target_epochs: int | None = _training(
-        None, "Passes of the target over its samples in a round.", shown="the sources'"
+        None, "The target's passes over its samples in a round.", shown="the sources'"
     )
-    class_weights: str = _training("none", "balanced: classes with few labels weigh more in a client's loss.")
+    class_weights: str = _training("none", "balanced: rare classes weigh more in a client's loss.")
     precision: str = _training(
-        "float32", "bf16: networks are trained in bfloat16; they are stored and evaluated in float32."
+        "float32", "bf16: train in bfloat16; models are stored and evaluated in float32."
     )
     validation: str | float | None = _selection(
-        None, "Labels held out to choose by: a share such as 0.2, or cv:5 for cross-validation.", shown="none"
+        None, "Labels held out for choosing: a share such as 0.2, or cv:5 for cross-validation.", shown="none"
     )
     select_by: str = _selection(
-        "target", "Whose labels are held out: target, or sources (a share of each source's).", strategy=True
+        "target", "Whose labels are held out: target, or sources (a share of each).", strategy=True
     )
     patience: int | None = _selection(
         None,
-        "Stop after this many rounds without a better figure on the held-out labels.",
+        "Stop after this many rounds without improvement on the held-out labels.",
         shown="none",
         at_least=1,
         strategy=True,
         defines_run=False,
     )
-    min_sources: int = _limit(1, "With fewer usable replies of sources the model does not change.")
+    min_sources: int = _limit(1, "Sources that a round needs; with fewer usable replies the model does not change.")
     max_held_rounds: int = _limit(
-        3, "Rounds in a row without the target, or too few sources, until the run ends.", defines_run=False
+        3, "End the run after this many rounds in a row without the target, or with too few sources.", defines_run=False
     )
     max_update_norm: float | None = _limit(
-        None, "Limit for the norm of each client's update: a longer one is scaled down.", shown="none"
+        None, "Limit on the norm of each client's update; longer updates are scaled down.", shown="none"
     )
-    wait_seconds: float = _limit(60.0, "Seconds to wait for the clients at the start.", **_TIME)
-    query_timeout: float = _limit(30.0, "Seconds that a client has to tell who it is.", **_TIME)
-    round_timeout: float = _limit(3600.0, "Seconds that a client has for its reply.", strategy=False, **_TIME)
+    wait_seconds: float = _limit(60.0, "Seconds to wait for all clients at the start.", **_TIME)
+    query_timeout: float = _limit(30.0, "Seconds a client has to report its role.", **_TIME)
+    round_timeout: float = _limit(3600.0, "Seconds a client has to reply in a round.", strategy=False, **_TIME)
     dp_unit: str = _privacy(
-        "site", "What noise protects: site (all of a client's data together) or patient (each of them)."
+        "site", "What noise hides: site (all data of a client together) or patient (each patient)."
     )
     dp_clip: float | None = _privacy(
         None,
-        "Clipping bound (L2 norm) on all that a client releases of its data, or on a patient's gradient.",
+        "Clipping bound (L2 norm) on everything a client releases, or on a patient's gradient.",
         shown="none; 1 where a patient's gradients have noise",
     )
     dp_noise: float = _privacy(
         0.0,
-        "Noise multiplier: the noise on it, divided by its sensitivity.",
+        "Noise multiplier: the noise's standard deviation, divided by the sensitivity.",
         shown="0; with dp-unit patient it follows from max-epsilon",
     )
-    dp_delta: float = _privacy(1e-5, "δ of each client's guarantee (ε, δ).")
+    dp_delta: float = _privacy(1e-5, "δ of each client's (ε, δ) guarantee.")
     max_epsilon: float | None = _privacy(
         None,
-        "A client's budget: it sends nothing that would bring its ε above it.",
+        "Privacy budget of a client, which sends nothing that would exceed this ε.",
         shown="none",
         defines_run=False,
     )
@@ -308,14 +309,14 @@ class RunSettings:
         "local", "BatchNorm's running statistics: local (they stay at the client) or noise."
     )
     dp_report: str = _privacy(
-        "figures", "What leaves of an evaluation, without noise: none, figures or full."
+        "figures", "What an evaluation reports, without noise: none, figures or full."
     )
     dp_allow: str = _privacy(
-        "", "Metrics of train replies that leave without noise, separated by commas.", shown="none"
+        "", "Metrics in train replies that leave without noise, separated by commas.", shown="none"
     )
     outcomes: bool = _machine(
         False,
-        "Record which test samples the target gets right, to compare methods sample by sample.",
+        "Record which test samples are right, to compare methods sample by sample.",
         strategy=True,
         defines_run=False,
     )
@@ -328,8 +329,8 @@ class RunSettings:
     )
     metric: str | None = _machine(
         None,
-        f"The headline of tables, pictures and progress: {', '.join(METRICS)}.",
-        shown="accuracy, of a regression r2",
+        f"Headline of tables, pictures and progress: {', '.join(METRICS)}.",
+        shown="accuracy; r2 for a regression",
         strategy=True,
         defines_run=False,
     )
@@ -337,7 +338,7 @@ class RunSettings:
         "auto", "auto, cpu, cuda or cuda:NUMBER; auto takes a GPU if there is one.", defines_run=False
     )
     threads: int = _machine(
-        1, "Cores of a client, which are torch's threads.", flag="cpus-per-client", at_least=1
+        1, "CPU cores of a client: PyTorch's threads.", flag="cpus-per-client", at_least=1
     )
 
 

@@ -324,7 +324,7 @@ METHODS = ("fedavg", "fedda", "fedgp", "fedda-auto", "fedgp-auto", "kd3a")
     ("method", "roles"), [*((name, {"source"}) for name in METHODS), ("fedgp", {"source", "target"})]
 )
 def test_sources_can_clip_with_every_method_and_the_target_with_a_fixed_beta(method, roles):
-    """By Flower's mod for local differential privacy, as docs/deployment.md says it."""
+    """By Flower's mod for local differential privacy, as docs/plug-in.md says."""
     config = RunConfig(rounds=3, sources=2, model="mlp", device="cpu", method=method)
     mod = LocalDpMod(clipping_norm=0.5, sensitivity=0, epsilon=1, delta=1e-5)
     plain, modded = make_client_app(config), make_client_app(config, mods=[mod])
