@@ -168,7 +168,9 @@ class RunSettings:
         None, "How the domains differ; `fda list` shows the shifts.", shown="the data set's, if it needs one"
     )
     shift_options: Options = _data((), "Option of the shift, such as angle=45.")
-    partition: str = _data("even", "How samples are divided among the clients; `fda list` shows the partitions.")
+    partition: str = _data(
+        "even", "How samples are divided among the clients; `fda list` shows the partitions."
+    )
     partition_options: Options = _data((), "Option of the partition, such as alpha=0.5.")
     sources: int | None = _data(None, "Number of sources.", shown="the shift's")
     target: str | None = _data(
@@ -181,7 +183,7 @@ class RunSettings:
     )
     target_samples: Amount | None = _data(
         "up to 50",
-        "Labelled samples of the target: a number, a share such as 15%, or all (the default with target all).",
+        "Labelled samples of the target: a number, a share such as 15%, or all (as for target all).",
     )
     source_samples: Amount | None = _data(
         None, "Samples of each source: a number, a share, or all.", shown="all"
@@ -240,7 +242,7 @@ class RunSettings:
     model_options: Options = _training((), "Option of the network, such as weights=imagenet.")
     train: str = _training(
         AUTO,
-        "Part of the network that trains: head, linear (a new head), last (the last block), adapters:RANK, all.",
+        "Part of the network that trains: head, linear (a new head), last (block), adapters:RANK, all.",
         shown="head of a pretrained network, else all",
     )
     optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")
@@ -251,7 +253,8 @@ class RunSettings:
     target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")
     target_batch_size: int = _training(4, "Batch size of the target.")
     batches: str = _training(
-        "even", "even: batches of nearly equal size; fixed: full batches; only the target trains on the remainder."
+        "even",
+        "even: batches of nearly equal size; fixed: full batches; only the target trains on the remainder.",
     )
     epochs: int = _training(1, "Passes over a client's samples in a round.")
     target_epochs: int | None = _training(
@@ -275,16 +278,22 @@ class RunSettings:
         strategy=True,
         defines_run=False,
     )
-    min_sources: int = _limit(1, "Sources that a round needs; with fewer usable replies the model does not change.")
+    min_sources: int = _limit(
+        1, "Sources that a round needs; with fewer usable replies the model does not change."
+    )
     max_held_rounds: int = _limit(
-        3, "End the run after this many rounds in a row without the target, or with too few sources.", defines_run=False
+        3,
+        "End the run after this many rounds in a row without the target, or with too few sources.",
+        defines_run=False,
     )
     max_update_norm: float | None = _limit(
         None, "Limit on the norm of each client's update; longer updates are scaled down.", shown="none"
     )
     wait_seconds: float = _limit(60.0, "Seconds to wait for all clients at the start.", **_TIME)
     query_timeout: float = _limit(30.0, "Seconds a client has to report its role.", **_TIME)
-    round_timeout: float = _limit(3600.0, "Seconds a client has to reply in a round.", strategy=False, **_TIME)
+    round_timeout: float = _limit(
+        3600.0, "Seconds a client has to reply in a round.", strategy=False, **_TIME
+    )
     dp_unit: str = _privacy(
         "site", "What noise hides: site (all data of a client together) or patient (each patient)."
     )
@@ -308,9 +317,7 @@ class RunSettings:
     dp_buffers: str = _privacy(
         "local", "BatchNorm's running statistics: local (they stay at the client) or noise."
     )
-    dp_report: str = _privacy(
-        "figures", "What an evaluation reports, without noise: none, figures or full."
-    )
+    dp_report: str = _privacy("figures", "What an evaluation reports, without noise: none, figures or full.")
     dp_allow: str = _privacy(
         "", "Metrics in train replies that leave without noise, separated by commas.", shown="none"
     )
