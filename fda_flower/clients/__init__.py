@@ -7,8 +7,6 @@ from fda_flower.names import lazy_exports
 if TYPE_CHECKING:
     from fda_flower.aggregation.mixture import MixturePlan
     from fda_flower.clients.client import DomainClient, SourceClient, TargetClient
-    from fda_flower.clients.feddaf import FedDAFTarget
-    from fda_flower.clients.fedpft import MixturesSource, MixturesTarget
     from fda_flower.clients.generalisation import IRMSource
     from fda_flower.clients.gradients import batch_gradients
     from fda_flower.clients.kd3a import KD3ATarget
@@ -16,9 +14,15 @@ if TYPE_CHECKING:
     from fda_flower.clients.local_part import LocalPartSource, LocalPartTarget
     from fda_flower.clients.local_ridge import ridge_reply
     from fda_flower.clients.mixture import MixtureTarget
-    from fda_flower.clients.mpft import PrototypesSource, PrototypesTarget
-    from fda_flower.clients.personal import APFLTarget, DittoTarget, KNNPerTarget
-    from fda_flower.clients.pfedfda import GaussianSource, GaussianTarget
+    from fda_flower.clients.on_features import (
+        GaussianSource,
+        GaussianTarget,
+        MixturesSource,
+        MixturesTarget,
+        PrototypesSource,
+        PrototypesTarget,
+    )
+    from fda_flower.clients.personal import APFLTarget, DittoTarget, FedDAFTarget, KNNPerTarget
     from fda_flower.clients.recorder import Recorder, make_recorder, record_updates
     from fda_flower.clients.ridge import RidgeSite, RidgeSource, RidgeTarget
     from fda_flower.clients.serving import aggregate_on_target, answer_role_query, return_errors, serve

@@ -14,8 +14,8 @@ from torch import Tensor
 from fda_flower.aggregation import Layers
 from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients.client import Settings, TargetClient
-from fda_flower.clients.feddaf import blended
 from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
+from fda_flower.clients.personal import blended
 from fda_flower.clients.student import (
     MOST_UNLABELLED,
     first_of_student,

@@ -1,4 +1,4 @@
-"""Targets of personal methods: Ditto, APFL, kNN-Per."""
+"""Targets of personal methods: Ditto, APFL, FedDAF, kNN-Per."""
 
 import copy
 import math
@@ -11,29 +11,39 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fda_flower.aggregation import best_weight, blend, choose_weight
+from fda_flower.aggregation import (
+    Layers,
+    best_weight,
+    blend,
+    choose_weight,
+    functional_distance,
+    gradient_similarity,
+)
 from fda_flower.clients.client import Settings, TargetClient
 from fda_flower.clients.gradients import Loss
 from fda_flower.clients.training import (
     OPTIMIZERS,
     LocalTraining,
+    mean_gradient,
     penalised,
     plain_objective,
     training_loss,
 )
+from fda_flower.datasets import Samples
 from fda_flower.models.parts import to_train
 from fda_flower.prediction.predictors import Mix, Neighbours, Predictor, Single, Weighted
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
 PERSONAL, MIXING, MIX, ADAPTIVE, ALPHA_DECAY = "personal", "mixing", "mix", "adaptive", "alpha-decay"
-ALPHA = "alpha"
+ALPHA, MU, ADAPTED = "alpha", "mu", "adapted"
 NEIGHBOURS, LAMBDA, KERNEL_SCALE = "neighbours", "lambda", "kernel-scale"
 ACCURACY_ORACLE, LAMBDA_ORACLE = "accuracy-oracle-lambda", "oracle-lambda"
-"""Names on the wire: settings, and metrics of the replies (``alpha`` and ``lambda`` are both)."""
+"""Names on the wire: settings, metrics of the replies (``alpha`` and ``lambda`` are both), and the record of
+the model that FedDAF's target started from."""
 
-DITTO = "ditto"
-"""Name of the target's personal model in `OwnState`."""
+OWN_DITTO, OWN_APFL, OWN_FEDDAF = "ditto", "apfl", "feddaf"
+"""Names in `OwnState` of the target's own model, with APFL's weight ``a``."""
 
 
 class DittoTarget(TargetClient):
@@ -66,12 +76,12 @@ class DittoTarget(TargetClient):
             evaluation = self.score(self.single(personal, config), config)
             metrics |= evaluation.in_train_reply
             records |= evaluation.records
-        self.own_state.save_after(DITTO, personal, {}, server_round)
+        self.own_state.save_after(OWN_DITTO, personal, {}, server_round)
         return replace(reply, metrics=metrics, records=records)
 
     def _take_up(self, server_round: int) -> dict[str, float]:
         """Load ``v`` into the model in place of ``θ``; return metrics of the reply."""
-        kept = self.own_state.load_before(DITTO, server_round)
+        kept = self.own_state.load_before(OWN_DITTO, server_round)
         if kept is None:
             return {protocol.FRESH_START: 1, "distance": 0.0}
         anchor = [p.detach().clone() for p in self.model.parameters()]
@@ -79,10 +89,6 @@ class DittoTarget(TargetClient):
         pairs = zip(self.model.parameters(), anchor, strict=True)
         squares = ((p.detach().double() - a.double()).square().sum() for p, a in pairs)
         return {protocol.FRESH_START: 0, "distance": math.sqrt(sum(map(float, squares)))}
-
-
-MIXED = "apfl"
-"""Name of the target's own model and the weight ``a`` in `OwnState`."""
 
 
 class APFLTarget(TargetClient):
@@ -103,7 +109,7 @@ class APFLTarget(TargetClient):
         if MIXING not in config:
             return super().local_train(request)
         server_round = int(config[protocol.SERVER_ROUND])
-        kept = self.own_state.load_before(MIXED, server_round)
+        kept = self.own_state.load_before(OWN_APFL, server_round)
         layers, alpha = (model, config[MIXING]) if kept is None else (kept[0], kept[1]["alpha"])
         self.load(layers)
         training = self.training_in(config)
@@ -111,7 +117,7 @@ class APFLTarget(TargetClient):
         own = OwnModel(copy.deepcopy(self.model), training, float(alpha), config, loss)
         reply = self.train_from(model, config, own.objective, own.on_step)
         self.model.load_state_dict(own.model.state_dict())
-        self.own_state.save_after(MIXED, self.layers(), {"alpha": own.alpha}, server_round)
+        self.own_state.save_after(OWN_APFL, self.layers(), {"alpha": own.alpha}, server_round)
         own_metrics = {ALPHA: own.alpha, protocol.FRESH_START: int(kept is None)}
         return replace(reply, metrics={**reply.metrics, **own_metrics})
 
@@ -130,7 +136,7 @@ class APFLTarget(TargetClient):
 
     def _mixed(self, alone: Single, request: EvaluateRequest) -> Predictor:
         config = request.config
-        kept = self.own_state.load_before(MIXED, int(config[protocol.SERVER_ROUND]) + 1)
+        kept = self.own_state.load_before(OWN_APFL, int(config[protocol.SERVER_ROUND]) + 1)
         if kept is None:
             return alone
         own, alpha = kept[0], kept[1]["alpha"]
@@ -231,6 +237,52 @@ class RandomNumbers:
 
     def _now(self) -> list[Tensor]:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self._gpus)]
+
+
+class FedDAFTarget(TargetClient):
+    """A target that adapts the received model (Sen et al., Algorithm 3), if the message has ``mu``.
+
+    It keeps its trained model by round in its own state. Without one, as in the first round, the adapted
+    model is the received one.
+    """
+
+    def local_train(self, request: TrainRequest) -> TrainReply:
+        """Adapt the model, train from the adapted one, and keep the trained model.
+
+        Replies as `train_from` does, with the record ``adapted``, and ``fresh-start``: 1 if the target had
+        no model of its own, else 0 with ``sim``, ``theta`` (radians) and ``alpha``.
+        """
+        if MU not in request.config:
+            return super().local_train(request)
+        config, received = request.config, self.received(request)
+        server_round = int(config[protocol.SERVER_ROUND])
+        kept = self.own_state.load_before(OWN_FEDDAF, server_round)
+        adapted: Layers = received
+        told: dict[str, float] = {}
+        if kept is not None:
+            adapted, told = blended(self, received, kept[0], self.domain.train, config, float(config[MU]))
+        reply = self.train_from(adapted, config)
+        self.own_state.save_after(OWN_FEDDAF, reply.arrays, {}, server_round)
+        metrics = {**reply.metrics, protocol.FRESH_START: int(kept is None), **told}
+        return replace(reply, metrics=metrics, records={**reply.records, ADAPTED: adapted})
+
+
+def blended(
+    client: TargetClient, sources: Layers, own: Layers, samples: Samples, config: Settings, mu: float
+) -> tuple[Layers, dict[str, float]]:
+    """Return FedDAF's blend of two models, and ``sim``, ``theta`` and ``alpha``.
+
+    Both models' mean gradients use the same batches of samples, noise and dropout.
+    """
+    gradients = []
+    for model in (sources, own):
+        client.load(model)
+        with client.drawing("gradient", config) as generator:
+            gradients.append(mean_gradient(client.model, samples, client.training, generator))
+    similarity = gradient_similarity(*gradients)
+    theta, alpha = functional_distance(similarity, mu)
+    blended = blend(sources, own, alpha, sources.keys() - gradients[0].keys())
+    return blended, {"sim": similarity, "theta": theta, "alpha": alpha}
 
 
 class KNNPerTarget(TargetClient):

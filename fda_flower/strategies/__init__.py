@@ -4,18 +4,13 @@ from fda_flower.records.folder import RunFolder
 from fda_flower.strategies.adaptive import AdaptiveStrategy, FedDA, FedDAJoint, FedGP
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.fedavg import FedAvg, FedAvgFT, FedProx, SourceOnly, TargetOnly
-from fda_flower.strategies.feddaf import FedDAF
-from fda_flower.strategies.feddwa import FedDWA
-from fda_flower.strategies.fedomg import FedOMG
-from fda_flower.strategies.fedpft import FedPFT
-from fda_flower.strategies.generalisation import IRM, GroupDRO, VREx
+from fda_flower.strategies.generalisation import IRM, FedOMG, GroupDRO, VREx
 from fda_flower.strategies.hooks import Aggregated
 from fda_flower.strategies.kd3a import KD3A
 from fda_flower.strategies.local_part import FedBN, FedPer, FedRep
 from fda_flower.strategies.mixture import Mixture
-from fda_flower.strategies.mpft import MPFT
-from fda_flower.strategies.personal import APFL, Ditto, KNNPer
-from fda_flower.strategies.pfedfda import PFedFDA
+from fda_flower.strategies.on_features import MPFT, FedPFT, PFedFDA
+from fda_flower.strategies.personal import APFL, Ditto, FedDAF, FedDWA, KNNPer
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate
 from fda_flower.strategies.ridge import Ridge
 from fda_flower.strategies.ridge_sites import RidgeEverySite

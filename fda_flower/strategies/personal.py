@@ -1,26 +1,51 @@
-"""Methods whose target has its own model: Ditto, APFL, kNN-Per."""
+"""Methods whose target has its own model: Ditto, APFL, FedDAF, FedDWA, kNN-Per."""
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from logging import WARNING
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common import log
+from numpy.typing import NDArray
 
+from fda_flower.aggregation import (
+    Layers,
+    SourceWeights,
+    distance_weights,
+    guidance_distances,
+    mean_update,
+    personal_model,
+    source_weights,
+)
 from fda_flower.errors import ConfigError, invalid
-from fda_flower.names import Count, NotNegative, Positive, Share
-from fda_flower.strategies.base import DomainAdaptationStrategy, Node, Record, Round, TrainRequest
+from fda_flower.names import Bounds, Count, NotNegative, Positive, Share
+from fda_flower.strategies.base import (
+    Aggregated,
+    ClientUpdate,
+    DomainAdaptationStrategy,
+    Node,
+    Record,
+    Round,
+    Sources,
+    TrainRequest,
+)
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.hooks import Epochs, Noised
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import FRESH_START, EvaluateRequest
+from fda_flower.wire.protocol import FRESH_START, GUIDANCE, EvaluateRequest, to_layers
 
 PERSONAL, MIXING, MIX, ADAPTIVE, ALPHA_DECAY = "personal", "mixing", "mix", "adaptive", "alpha-decay"
-ALPHA = "alpha"
+ALPHA, MU, ADAPTED = "alpha", "mu", "adapted"
 NEIGHBOURS, LAMBDA, KERNEL_SCALE = "neighbours", "lambda", "kernel-scale"
 ACCURACY_ORACLE, LAMBDA_ORACLE = "accuracy-oracle-lambda", "oracle-lambda"
-"""Names on the wire: settings, and metrics of the replies (``alpha`` and ``lambda`` are both)."""
+"""Names on the wire: settings, metrics of the replies (``alpha`` and ``lambda`` are both), and the record of
+the model that FedDAF's target started from."""
+
+SOURCES = "sources"
+"""FedDAF's state: the model of the sources."""
 
 
 class OwnModel(DomainAdaptationStrategy):
@@ -151,6 +176,149 @@ class APFL(OwnModel, FedAvg):
         """Return the epochs by role; the target trains its own model as long as the global one."""
         total = super().training_epochs(rounds, warmup, epochs, labels)
         return {**total, "target": 2 * total["target"]}
+
+
+class FedDAF(OwnModel):
+    """``w_n = α w^S_{n−1} + (1−α) w^T_{n−1}`` on the target (Sen et al., Algorithm 1 and equation 2).
+
+    The sources train the global source model ``w^S``; the target's model never enters it. The target blends
+    ``w^S`` with its own model ``w^T`` of the previous round, which it keeps. The blend ``w_n`` is the adapted
+    model and the run's model, and it is evaluated. From ``w_n`` the target trains the next ``w^T``. It runs
+    `fda_flower.clients.FedDAFTarget`.
+
+    A round's record has the target's ``sim``, ``theta`` and ``alpha``, and ``accuracy-global`` of ``w^S``.
+
+    Parameters
+    ----------
+    mu : float
+        ``μ`` of the Gompertz function (Algorithm 3); the paper uses 5.
+    source_weights : {"examples", "uniform"}
+        Weights of the sources' mean; equation 3 is uniform.
+
+    Raises
+    ------
+    ConfigError
+        If `max_update_norm` is given: the server cannot limit a model that the target blends and keeps.
+    """
+
+    averages_sources = True
+    starts_from: ClassVar[str] = "the sources'"
+
+    mu: Annotated[float, Bounds("a finite number; the paper's is 5", math.isfinite)] = 5.0
+    source_weights: SourceWeights = "uniform"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_update_norm is not None:
+            remedy = "leave it out, or choose another method"
+            why = "but FedDAF's target blends and keeps its own model, which the server cannot limit"
+            raise invalid("max_update_norm", self.max_update_norm, remedy, why)
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
+        """Send the source model to all nodes; require the target to blend and to report how."""
+        request = TrainRequest(self.state.get(SOURCES, round.arrays), round.config)
+        if not node.is_target:
+            return request
+        remedy = "serve the target with fda_flower.clients.FedDAFTarget"
+        return request.adding(
+            config={MU: self.mu},
+            expects={ADAPTED: "model"},
+            requires={ADAPTED: remedy},
+            measures={name: name for name in ("sim", "theta", "alpha", protocol.FRESH_START)},
+        )
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Average the sources into the next source model; the run's model is the adapted one."""
+        assert target is not None, "the base class holds the round without the target"
+        entry = round.record["target"]
+        for key in ("sim", "theta", "alpha"):
+            entry.setdefault(key, None)
+        updates = list(sources.values())
+        weights = source_weights(updates, self.source_weights)
+        before = to_layers(self.state[SOURCES]) if SOURCES in self.state else round.model
+        model = self.mean_of_sources(before, updates, weights)
+        return Aggregated(target.extra[ADAPTED], {SOURCES: model})
+
+    def evaluate_request(self, round: Round) -> EvaluateRequest:
+        """Request an evaluation of the adapted model and, in addition, of the source model."""
+        second = {protocol.GLOBAL: self.state.get(SOURCES, round.arrays)}
+        return EvaluateRequest(round.arrays, round.config, second)
+
+
+class FedDWA(DomainAdaptationStrategy):
+    """``u_i = Σ_j p_ij w_j``, ``p_ij ∝ 1/‖g_i − w_j‖²`` (Liu et al., IJCAI 2023).
+
+    Every client trains its personal model ``u_i`` to ``w_i``, then trains as long again from there to the
+    guidance ``g_i``, and sends both. The run's model is the target's ``u_T``. Each client keeps its own
+    buffers: the server returns the buffers that the client sent, so a checkpoint is complete. If an update is
+    clipped, its guidance moves towards ``u_i`` by the same factor.
+
+    A round's record has ``weight``, the weight of each client in the target's new model (``p_Tj``).
+
+    Parameters
+    ----------
+    top : int
+        ``K``: the number of clients in a personal model, including the client itself.
+    evaluate : {"aggregated", "trained"}
+        The headline: ``u_T`` as aggregated by the server, or ``w_T`` as trained by the target.
+    """
+
+    refused_buffers: ClassVar = {
+        "target": "the run's model is the target's own, with its own running statistics"
+    }
+
+    top: Count = 5
+    evaluate: Literal["aggregated", "trained"] = "aggregated"
+
+    @property
+    def evaluates_trained(self) -> bool:  # type: ignore[override]
+        """Whether the headline is ``w_T``."""
+        return self.evaluate == "trained"
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
+        """Send each node its own model, and request its guidance."""
+        request = replace(super().train_request(node, round), arrays=self._sent(node, round))
+        remedy = "FedDWA's clients train one pass more where the train message's config has 'guidance'"
+        return request.adding(
+            config={GUIDANCE: True}, expects={GUIDANCE: "parameters"}, requires={GUIDANCE: remedy}
+        )
+
+    def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
+        """Return the epochs by role: the guidance takes as many as each local training."""
+        total = super().training_epochs(rounds, warmup, epochs, labels)
+        return {role: total[role] + rounds * each for role, each in epochs.items()}
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Compute each client's next personal model; the run's model is the target's."""
+        assert target is not None, "the base class holds the round without the target"
+        nodes = [node for node in round.sources if node.domain in sources]
+        before = [*(to_layers(self._sent(node, round)) for node in nodes), round.model]
+        updates = [*sources.values(), target]
+        trained = [mean_update(b, [u], np.ones(1)) for b, u in zip(before, updates, strict=True)]
+        local = [{name: after[name] for name in target.parameters} for after in trained]
+        guidances = [_guidance(b, u) for b, u in zip(before, updates, strict=True)]
+        weights = distance_weights(*guidance_distances(guidances, local), self.top)
+        personal = [{**own, **personal_model(local, p)} for own, p in zip(trained, weights, strict=True)]
+        record: Any = round.record
+        record["target"]["weight"] = float(weights[-1, -1])
+        for domain, weight in zip(sources, weights[-1].tolist(), strict=False):
+            record["sources"][domain]["weight"] = weight
+        return Aggregated(personal[-1], dict(zip(sources, personal, strict=False)))
+
+    def _sent(self, node: Node, round: Round) -> ArrayRecord:
+        """Return the model that a node trains from: a source's own, or the global one for the target."""
+        return round.arrays if node.is_target else self.state.get(node.domain, round.arrays)
+
+
+def _guidance(before: Layers, update: ClientUpdate) -> dict[str, NDArray[Any]]:
+    """Return ``g_i``, scaled like the update: ``u_i + factor (g_i − u_i)``."""
+    guidance = dict(update.extra[GUIDANCE])
+    if update.factor == 1:
+        return guidance
+    return {
+        name: (before[name] + update.factor * (array - before[name])).astype(array.dtype)
+        for name, array in guidance.items()
+    }
 
 
 CROSS_VALIDATED = ("cv", "oracle-test")
