@@ -19,7 +19,14 @@ from fda_flower.aggregation.estimation import (
     estimate,
     predicted_best_rule,
 )
-from fda_flower.aggregation.gaussian import ClassGaussians, choose_share, class_priors
+from fda_flower.aggregation.features import (
+    ClassGaussians,
+    ClassMixtures,
+    choose_share,
+    class_priors,
+    fit_mixture_of,
+    k_means,
+)
 from fda_flower.aggregation.gradients import (
     GRADIENT_ENCODINGS,
     GradientEncoding,
@@ -29,9 +36,8 @@ from fda_flower.aggregation.gradients import (
     read_gradients,
 )
 from fda_flower.aggregation.heads import head_in, linear_head, shape_of_head, train_head, with_head
-from fda_flower.aggregation.joint import joint_weights
+from fda_flower.aggregation.joint import joint_weights, matched_step, matching_weights
 from fda_flower.aggregation.kd3a import Votes, domain_weights, gate_of, smoothed_weights
-from fda_flower.aggregation.matching import matched_step, matching_weights
 from fda_flower.aggregation.mixture import (
     PRIOR,
     Mixture,
@@ -40,7 +46,6 @@ from fda_flower.aggregation.mixture import (
     prior_outputs,
     stratified_folds,
 )
-from fda_flower.aggregation.parametric import ClassMixtures, fit_mixture_of, k_means
 from fda_flower.aggregation.personal import (
     best_weight,
     blend,
@@ -70,14 +75,17 @@ from fda_flower.aggregation.ridge import (
     to_rows,
     to_targets,
 )
-from fda_flower.aggregation.robust import Mean, Median, SourceMean, TrimmedMean
 from fda_flower.aggregation.rules import (
     Average,
     Coefficients,
     FedDA,
     FedGP,
+    Mean,
+    Median,
     MovingAverage,
+    SourceMean,
     TailAverage,
+    TrimmedMean,
     alignment,
     alignment_by_size,
     combine,

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation.updates import Layers, Vector, blocks, inner_products
+from fda_flower.aggregation.updates import Layers, Vector, blocks, inner_products, received
 
 _PURPOSE = 0x5CE7C4
 
@@ -107,17 +107,7 @@ class BatchUpdates:
         if encoding == "sketch" and sketch is None:
             raise ValueError("encoding 'sketch' needs the sketch that the server requested")
         width = sketch.size if encoding == "sketch" and sketch else parameters
-        for name, shape in {encoding: (steps, width), "norms": (steps,)}.items():
-            if name not in arrays:
-                raise ValueError(f"batch-updates lack '{name}', which encoding '{encoding}' needs")
-            array = arrays[name]
-            if array.shape != shape or not np.issubdtype(array.dtype, np.floating):
-                raise ValueError(
-                    f"batch-updates '{name}' are {array.dtype}{list(array.shape)}, "
-                    f"expected floats {list(shape)}"
-                )
-            if not np.isfinite(array).all():
-                raise ValueError(f"batch-updates '{name}' hold NaN or infinity")
+        received(arrays, {encoding: (steps, width), "norms": (steps,)}, "batch-updates")
         if (arrays["norms"] < 0).any():
             raise ValueError("batch-updates 'norms' hold a negative squared norm")
         norms = arrays["norms"].astype(np.float64)

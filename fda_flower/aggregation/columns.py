@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation.ridge import Sums, pack
+from fda_flower.aggregation.updates import received
 
 Array = NDArray[np.float64]
 
@@ -56,10 +57,8 @@ class Columns:
         """Return the columns in a reply, None without any; raise a `ValueError` if they are invalid."""
         if MEANS not in arrays and DEVIATIONS not in arrays:
             return None
-        found = [np.asarray(arrays.get(name, ()), np.float64) for name in (MEANS, DEVIATIONS)]
-        for name, array in zip((MEANS, DEVIATIONS), found, strict=True):
-            if array.shape != (features,) or not np.isfinite(array).all():
-                raise ValueError(f"'{name}' of its sums is not {features} finite numbers")
+        shapes = dict.fromkeys((MEANS, DEVIATIONS), (features,))
+        found = [np.asarray(array, np.float64) for array in received(arrays, shapes, "its sums")]
         if found[1].min() <= 0:
             raise ValueError(f"'{DEVIATIONS}' of its sums has a number that is not above 0")
         return cls(*found)

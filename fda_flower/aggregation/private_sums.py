@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation.ridge import Sums, diagonal, unpack
-from fda_flower.aggregation.updates import Layers
+from fda_flower.aggregation.updates import Layers, received
 
 Array = NDArray[np.float64]
 
@@ -212,17 +212,9 @@ class PrivateSums:
             ``d`` and ``C``.
         """
         shapes = ((width * (width + 1) // 2,), (width, outputs), (width - 1,), (), ())
-        for name, shape in zip(NAMES, shapes, strict=True):
-            if name not in arrays:
-                raise ValueError(f"its sums have no '{name}'")
-            found = arrays[name]
-            if found.shape != shape or found.dtype.kind != "f" or not np.isfinite(found).all():
-                raise ValueError(
-                    f"'{name}' of its sums is {found.dtype} of shape {list(found.shape)}, expected finite "
-                    f"floats of shape {list(shape)}"
-                )
-        gram, products, centre = (np.asarray(arrays[name], np.float64) for name in NAMES[:3])
-        sums = cls(gram, products, centre, float(arrays["radius"]), float(arrays["deviation"]))
+        found = received(arrays, dict(zip(NAMES, shapes, strict=True)), "its sums")
+        gram, products, centre, radius, deviation = (np.asarray(array, np.float64) for array in found)
+        sums = cls(gram, products, centre, float(radius), float(deviation))
         sums._check()
         return sums
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation.joint import nonnegative_least_squares
 from fda_flower.aggregation.mixture import log_softmax
-from fda_flower.aggregation.updates import Layers
+from fda_flower.aggregation.updates import Layers, received
 
 Array = NDArray[np.float64]
 
@@ -200,19 +200,8 @@ class Sums:
             ``d`` and ``C``.
         """
         shapes = {"gram": (width * (width + 1) // 2,), "products": (width, outputs), "squares": (outputs,)}
-        for name, shape in shapes.items():
-            if name not in arrays:
-                raise ValueError(f"its sums have no '{name}'")
-            found = arrays[name]
-            if found.shape != shape or found.dtype.kind != "f":
-                raise ValueError(
-                    f"'{name}' of its sums is {found.dtype} of shape {list(found.shape)}, expected floats of "
-                    f"shape {list(shape)}, for rows of {width} numbers and {outputs} outputs"
-                )
-            if not np.isfinite(found).all():
-                raise ValueError(f"'{name}' of its sums holds NaN or infinity")
-        gram, products, squares = (np.asarray(arrays[name], np.float64) for name in shapes)
-        sums = cls(gram, products, squares)
+        found = received(arrays, shapes, f"its sums over rows of {width} numbers, for {outputs} outputs,")
+        sums = cls(*(np.asarray(array, np.float64) for array in found))
         sums._check(width)
         return sums
 

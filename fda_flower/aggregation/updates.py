@@ -42,6 +42,30 @@ def is_finite(array: NDArray[Any]) -> bool:
     return all(bool(np.isfinite(flat[start : start + FLAGS]).all()) for start in range(0, flat.size, FLAGS))
 
 
+def received(arrays: Layers, shapes: Mapping[str, tuple[int, ...]], what: str) -> list[NDArray[Any]]:
+    """Return arrays that somebody has sent, in the order of `shapes`; `what` names them in errors.
+
+    Raise a `ValueError` with the reason unless all are finite floats of these shapes.
+
+    Examples
+    --------
+    >>> received({"norms": np.ones(3)}, {"norms": (2,)}, "batch-updates")
+    Traceback (most recent call last):
+        ...
+    ValueError: 'norms' of batch-updates is float64 of shape [3], expected floats of shape [2]
+    """
+    for name, shape in shapes.items():
+        if name not in arrays:
+            raise ValueError(f"{what} have no '{name}'")
+        found = arrays[name]
+        if found.shape != shape or found.dtype.kind != "f":
+            told = f"{found.dtype} of shape {list(found.shape)}"
+            raise ValueError(f"'{name}' of {what} is {told}, expected floats of shape {list(shape)}")
+        if not is_finite(found):
+            raise ValueError(f"'{name}' of {what} holds NaN or infinity")
+    return [arrays[name] for name in shapes]
+
+
 def inner_products(target: NDArray[Any], sources: Sequence[NDArray[Any]]) -> tuple[float, Vector, Vector]:
     """Return ``‖t‖²``, ``⟨t, s_i⟩`` and ``‖s_i‖²`` of one layer, the last two of shape ``(N,)``, in one pass.
 

@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from fda_flower.aggregation import ClassGaussians, choose_share, class_priors, stratified_folds
-from fda_flower.aggregation.gaussian import SMALL
+from fda_flower.aggregation.features import SMALL
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=50)
 

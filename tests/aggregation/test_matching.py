@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fda_flower.aggregation import matched_step, matching_weights
-from fda_flower.aggregation.matching import SMOOTHING
+from fda_flower.aggregation.joint import SMOOTHING
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=100)
 

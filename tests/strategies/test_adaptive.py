@@ -167,7 +167,7 @@ def test_the_authors_formula_needs_the_steps_of_the_training(make):
     ("broken", "says"),
     [
         ({"extra": None}, "no ArrayRecord 'batch-updates'"),
-        ({"steps": 4}, "expected floats [4]"),
+        ({"steps": 4}, "expected floats of shape [4]"),
         ({"steps": 1, "extra": steps_extra(STEPS[:1])}, "at least 2 local steps"),
         ({"rate": 0.0}, "need num-steps and learning-rate"),
         ({"extra": {"norms": np.array([1e-9] * 3)}}, "do not fit the target's update"),
