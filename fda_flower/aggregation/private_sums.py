@@ -104,14 +104,8 @@ def noisy_centre(features: Array, weights: Array, noise: Array) -> tuple[Array, 
     One patient more changes the sum by the mean of its rows, of length 1 at most. What follows looks at the
     noisy sum alone: its squared length is as much too large as the noise's variance, so that it is shrunk.
 
-    Parameters
-    ----------
-    features : array
-        Shape ``(n, d)``, rows of length 1 at most.
-    weights : array
-        Of the rows; their sum is the number of patients, which leaves without noise.
-    noise : array
-        Shape ``(d + 1,)``: what is added, and as the last number its deviation.
+    `features` has shape ``(n, d)``, rows of length 1 at most. The sum of their `weights` is the number of
+    patients, which leaves without noise. `noise`, shape ``(d + 1,)``, ends with its deviation.
     """
     patients = round(weights.sum())
     mean = (weights @ features + noise[:-1]) / patients
@@ -152,14 +146,9 @@ class PrivateSums:
     ) -> "PrivateSums":
         """Return sums that one patient changes by `change_of_patient` at most.
 
-        Parameters
-        ----------
-        rows, targets : array
-            Shape ``(n, d)`` and, as of `fda_flower.aggregation.to_targets`, ``(n, C)``.
-        groups : array, optional
-            The patient of each row, shape ``(n,)``. Default: each row is another one.
-        noise : array
-            Of the mean; see `noisy_centre`.
+        `rows` and `targets` have shape ``(n, d)`` and ``(n, C)``; see `fda_flower.aggregation.to_targets`.
+        `groups` is the patient of each row, shape ``(n,)``; by default each row is another one. `noise` is of
+        the mean; see `noisy_centre`.
         """
         weights = np.ones(len(rows)) if groups is None else patient_weights(groups)
         features = within(np.asarray(rows[:, :-1], np.float64), 1.0)
@@ -175,13 +164,7 @@ class PrivateSums:
 
         The noise is isotropic in the Frobenius norm of the gram, so an off-diagonal entry, which occurs
         twice, has the deviation over √2. The products' rows are shifted to sum to 0, like the rows of ``y``.
-
-        Parameters
-        ----------
-        normal : array
-            Standard normal numbers, as many as in `gram` and `products`.
-        deviation : float
-            Their factor.
+        `normal` are standard normal numbers, as many as in `gram` and `products`.
         """
         of_gram, of_products = np.split(deviation * normal, [len(self.gram)])
         scales = np.full(len(self.gram), 0.5**0.5)
@@ -202,14 +185,9 @@ class PrivateSums:
 
     @classmethod
     def from_arrays(cls, arrays: Layers, width: int, outputs: int) -> "PrivateSums":
-        """Return the sums that somebody has sent; a `ValueError` says why no patients can have them.
+        """Return the sums that somebody has sent, with `width` ``d`` and `outputs` ``C``.
 
-        Parameters
-        ----------
-        arrays : Layers
-            As of `to_arrays`.
-        width, outputs : int
-            ``d`` and ``C``.
+        A `ValueError` says why no patients can have them.
         """
         shapes = ((width * (width + 1) // 2,), (width, outputs), (width - 1,), (), ())
         found = received(arrays, dict(zip(NAMES, shapes, strict=True)), "its sums")

@@ -190,14 +190,9 @@ class Sums:
 
     @classmethod
     def from_arrays(cls, arrays: Layers, width: int, outputs: int) -> "Sums":
-        """Return the sums that someone sent; raise a `ValueError` with the reason if no rows can have them.
+        """Return the sums that someone sent, with `width` ``d`` and `outputs` ``C``.
 
-        Parameters
-        ----------
-        arrays : Layers
-            As from `to_arrays`.
-        width, outputs : int
-            ``d`` and ``C``.
+        Raise a `ValueError` with the reason if no rows can have them.
         """
         shapes = {"gram": (width * (width + 1) // 2,), "products": (width, outputs), "squares": (outputs,)}
         found = received(arrays, shapes, f"its sums over rows of {width} numbers, for {outputs} outputs,")
@@ -331,18 +326,9 @@ def solved(factor: Array, values: Array) -> Array:
 
 @dataclass(frozen=True)
 class Head:
-    """One head on a path.
+    """One head on a path: `weights` of shape ``(d, C)``, and leave-one-out `residuals` of ``Y``, ``(n, C)``.
 
-    Attributes
-    ----------
-    path, strength : str, float
-        Its key in `HEADS`.
-    shares : array
-        ``a`` of each head that it starts from.
-    weights : array
-        Shape ``(d, C)``.
-    residuals : array
-        Leave-one-out residuals of ``Y``, shape ``(n, C)``.
+    `path` and `strength` are its key in `HEADS`, and `shares` ``a`` of each head that it starts from.
     """
 
     path: str
@@ -354,17 +340,7 @@ class Head:
 
 @dataclass(frozen=True)
 class RidgeFit:
-    """A target's fitted heads with their weights.
-
-    Attributes
-    ----------
-    heads : tuple of Head
-        The heads to average.
-    weights : array
-        The weight of each head, in the same order, with sum 1.
-    targets : array
-        ``Y``, shape ``(n, C)``.
-    """
+    """A target's fitted heads, the weight of each, of sum 1, and `targets`, ``Y``, shape ``(n, C)``."""
 
     heads: tuple[Head, ...]
     weights: Array

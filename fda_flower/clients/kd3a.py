@@ -101,13 +101,8 @@ class KD3ATarget(TargetClient):
 def distillation(labels: Tensor, mask: Tensor, generator: torch.Generator | None) -> Objective:
     """Return the objective ``mean_b m_b · (−Σ_c ỹ_bc log softmax_c)`` of a batch of samples by position.
 
-    Parameters
-    ----------
-    labels, mask : Tensor
-        Pseudo-label and mask of each sample, shape ``(n,)``.
-    generator : torch.Generator, optional
-        If given, images and labels are mixed: ``u x + (1 − u) x'``, with a permutation of the batch and one
-        ``u ~ Beta(2, 2)``; the mask is that of ``x``. Default: no mixing.
+    `labels` and `mask` are of each sample, shape ``(n,)``. With a `generator` images and labels are mixed:
+    ``u x + (1 − u) x'``, with a permutation of the batch, one ``u ~ Beta(2, 2)``, and the mask of ``x``.
     """
 
     def objective(model: nn.Module, x: Tensor, positions: Tensor) -> Tensor:

@@ -45,20 +45,10 @@ class Learner(Generic[Model]):
 class TrainedMixture(Generic[Model]):
     """A mixture together with its models.
 
-    Attributes
-    ----------
-    mixture : Mixture
-        Weights and temperatures.
-    models : dict[str, list]
-        By member: the model of all labels, then the models of the views without a fold.
-    prior : list[NDArray]
-        Outputs of the member ``prior`` by view, each of shape ``(1, C)``.
-    held_out : dict[str, NDArray]
-        By member, shape ``(n, C)``: outputs for each labelled sample from a model trained without it.
-    folds : NDArray
-        The fold of each labelled sample.
-    views : {"all", "full"}
-        Whether a prediction uses the models of all views.
+    `models` has by member the model of all labels, then the models of the views without a fold, and `prior`
+    the outputs of the member ``prior`` by view, each of shape ``(1, C)``. `held_out` has by member the
+    outputs for each labelled sample from a model trained without it, shape ``(n, C)``, and `folds` its fold.
+    `views` says whether a prediction uses the models of all views.
     """
 
     mixture: Mixture

@@ -61,15 +61,8 @@ Samples = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 class TargetHead:
     """A target's fitted head, and the metrics of its reply.
 
-    Attributes
-    ----------
-    head, alone : array
-        Shape ``(d, C)``; with the sources and, given enough labels, without them.
-    metrics : dict[str, float]
-        By name.
-    held_out : Mapping[str, array]
-        Leave-one-out outputs of head and head alone for each row, shape ``(n, C)``; empty without enough
-        labels.
+    `head` and `alone` have shape ``(d, C)``: with the sources and, given enough labels, without them. Then
+    `held_out` has the leave-one-out outputs of both for each row, shape ``(n, C)``.
     """
 
     head: Array
@@ -131,22 +124,11 @@ def fit_site(
 ) -> TargetHead:
     """Fit a site's head, if every site is a target, from the total of all sites minus its own sums.
 
-    With too few labels for leave-one-out, it is the others' head.
+    With too few labels for leave-one-out, it is the others' head. `own` are the sums that this site has sent.
+    `columns` are this site's own, which `rows` and `own` have, and the ones that `total` has; the head is
+    fitted in the columns of the other sites.
 
-    Parameters
-    ----------
-    rows, labels, paths
-        As in `fit_target`.
-    total, own : Sums
-        Sums of all sites, and those this site has sent.
-    columns : tuple of Columns, optional
-        This site's own, which `rows` and `own` have, and those that `total` has. The head is fitted in those
-        of the other sites.
-
-    Raises
-    ------
-    ValueError
-        If `total` includes no other site, or the difference cannot come from rows.
+    Raises a `ValueError` if `total` includes no other site, or the difference cannot come from rows.
     """
     others = total - (move(own, columns[0].into(columns[1])) if columns else own)
     if others.rows < 1:

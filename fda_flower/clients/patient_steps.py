@@ -26,16 +26,9 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Draw:
-    """How the steps of a round draw patients.
+    """How the steps of a round draw patients: `rate` is ``q``, the probability of each patient in each step.
 
-    Attributes
-    ----------
-    rate : float
-        ``q``, the probability of each patient in each step.
-    steps : int
-        The steps of a round: as many as pass the patients once, by `LocalTraining.epochs`.
-    patients : int
-        Their number; ``q`` times it is how many a step draws on average.
+    A round has as many steps as pass the `patients` once, by `LocalTraining.epochs`.
     """
 
     rate: float
@@ -66,22 +59,9 @@ def clipped_sum(
     The norm of an outer product is the product of the norms, ``‖r_i‖ √(‖φ_i‖² + 1)``, so that no gradient of
     a single sample is made (Goodfellow, "Efficient per-example gradient computations", 2015).
 
-    Parameters
-    ----------
-    features, residuals : Tensor
-        ``φ``, float64 of shape ``(n, d)``, and ``r``, the gradient of each sample's loss by its outputs,
-        ``(n, C)``.
-    shares : Tensor
-        ``s``, shape ``(n,)``.
-    clip : float
-        ``C``.
-    bias : bool
-        Whether the layer has one.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(C, d + 1)``, the bias last; without one ``(C, d)``.
+    `features` are ``φ``, float64 of shape ``(n, d)``, `residuals` ``r``, the gradient of each sample's loss
+    by its outputs, ``(n, K)``, and `shares` ``s``, ``(n,)``. The result has shape ``(K, d + 1)``, the bias
+    last; without one ``(K, d)``.
     """
     rows = torch.cat([features, features.new_ones(len(features), 1)], dim=1) if bias else features
     norms = residuals.norm(dim=1) * rows.norm(dim=1)
@@ -138,20 +118,8 @@ def train_patients(
     number of patients; the optimizer does the rest. A patient with k rows has each clipped, and weighted by
     1/k, so that it changes the sum by at most ``C``, too.
 
-    Parameters
-    ----------
-    model : Module
-        The network, whose body is frozen.
-    samples : Samples
-        What to train on.
-    training : LocalTraining
-        Rates and sizes; the batch size is how many patients a step draws on average.
-    generator : torch.Generator
-        Decides the noise of the samples, not that of the steps, nor who is drawn.
-    privacy : PatientPrivacy
-        Clip and noise.
-    on_step : callable, optional
-        Called after each step.
+    The batch size of `training` is how many patients a step draws on average. The `generator` decides the
+    noise of the samples, but neither the noise of the steps nor who is drawn.
 
     Raises
     ------

@@ -44,20 +44,9 @@ def learn(
 ) -> int:
     """Train a model in place on a mixture's predictions, and return the number of steps.
 
-    Adam's rate in step ``k`` of ``n`` is the run's times ``(1 + cos(πk/n))/2``.
-
-    Parameters
-    ----------
-    model : Module
-        The initial network, on the device of the samples.
-    samples : Samples
-        ``n`` samples; their labels are ignored.
-    taught : Tensor
-        Logarithms of the mixture's probabilities, or its numbers, shape ``(n, C)``.
-    learning_rate : float
-        Rate of the first step.
-    generator : torch.Generator
-        Determines the order of samples in each pass.
+    Adam's rate in step ``k`` of ``n`` is `learning_rate` times ``(1 + cos(πk/n))/2``. `taught` are the
+    logarithms of the mixture's probabilities for each sample, or its numbers, shape ``(n, C)``; the samples'
+    labels are ignored. The `generator` determines their order in each pass.
     """
     positions = replace(samples, y=torch.arange(len(samples), device=samples.y.device))
     batches = math.ceil(len(samples) / BATCH)

@@ -23,22 +23,10 @@ STEPS = "private-steps"
 class PatientPrivacy:
     """How the steps of a training protect each patient; the site's mod puts it into the message's settings.
 
-    Attributes
-    ----------
-    clip : float
-        ``C``, the limit for the norm of a patient's gradient.
-    noise : float
-        The noise multiplier ``z``; 0 to choose it by `max_epsilon` and `rounds`.
-    delta : float
-        ``δ``.
-    max_epsilon : float
-        ``ε`` of all rounds, where the noise is chosen; else 0.
-    rounds : int
-        The rounds of the run; 0 if the site does not know them.
-    open_model : bool
-        Whether the site lets a model leave without noise.
-    seed : int
-        Of the noise, in a simulation; at a site, where it is -1, noise is the operating system's.
+    `clip` is ``C``, the limit for the norm of a patient's gradient. `noise` is the multiplier ``z``; at 0 it
+    is chosen by `max_epsilon`, the ``ε`` of all rounds, `delta`, and the run's `rounds`, 0 if the site does
+    not know them. With `open_model` the site lets a model leave without noise. The noise follows from the
+    `seed` in a simulation; at a site, where it is -1, noise is the operating system's.
     """
 
     clip: float

@@ -154,7 +154,6 @@ def read_update(
         are not finite; if it has no examples, comes in another role, or lacks a requirement of the request;
         or if it claims more examples than the node reported, a higher learning rate or more steps than
         requested, since each would increase its weight.
-        or more steps than it was asked for: each would have it trusted more.
     """
     content = content_of(reply)
     role = protocol.settings_in(content, protocol.INFO).get("role", node.role)
