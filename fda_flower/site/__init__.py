@@ -14,23 +14,10 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__ = lazy_exports(__name__)
 
+# fmt: off
 __all__ = [
-    "SENT",
-    "Asked",
-    "DifferentialPrivacy",
-    "Ledger",
-    "Mechanism",
-    "PrivacyError",
-    "PrivacySettings",
-    "PrivateSite",
-    "Rules",
-    "SentLog",
-    "SiteConfig",
-    "SiteGate",
-    "epsilon",
-    "epsilon_of_steps",
-    "noise_multiplier",
-    "noise_of_steps",
-    "read_log",
-    "totals",
+    "SENT", "Asked", "DifferentialPrivacy", "Ledger", "Mechanism", "PrivacyError", "PrivacySettings",
+    "PrivateSite", "Rules", "SentLog", "SiteConfig", "SiteGate", "epsilon", "epsilon_of_steps",
+    "noise_multiplier", "noise_of_steps", "read_log", "totals",
 ]
+# fmt: on
