@@ -76,19 +76,19 @@ PAPERS = {
     "": "Experiments of our own",
 }
 INTRODUCTION = """\
-The papers' tables, measured again. Accuracies are in percent, on the target's test set, and the mean of the
-last 5 rounds and of the seeds. Each page has the whole table beside the paper's values, what was cut down,
-and the pictures. [What follows from them](README.md) is on a page of its own.
+The papers' tables, measured again. Accuracies are in percent, on the target's test set: the mean of the last
+5 rounds and of the seeds. Each page has the whole table next to the paper's values, what was cut down, and
+the pictures. [What follows from them](README.md#what-follows) is on a page of its own.
 
-* **Leads**: the method with the best mean over the table's cells, among the rows that both have; Oracle is
-  not counted.
+* **Leads**: the method with the best mean over the table's cells, among the rows that both have, without
+  Oracle.
 * **Distance**: the mean distance between our cells and the paper's, in points, and the number of cells.
-* **Order**: Spearman's correlation between the two orders of the rows. 1 is the same order.
-* **Inside**: in how many cells the paper's value is inside the 95% prediction interval of one further seed of
-  ours. It takes 3 seeds.
+* **Order**: Spearman's correlation between the two orders of the rows; 1 is the same order.
+* **Inside**: the number of cells in which the paper's value is inside the 95% prediction interval of one
+  further seed of ours. It needs 3 seeds.
 
-`python experiments/results.py` remakes this page and those of the experiments whose records are kept, in
-`RESULTS/records/`. The pages of the others are as the commit has made them that the last column names."""
+`python experiments/results.py` remakes this page and all pages whose records are kept in `RESULTS/records/`.
+The last column names the commit that made each of the others."""
 
 
 def _compared(name: str, texts: Mapping[Path, str]) -> list[str]:
