@@ -1,4 +1,4 @@
-"""The search of settings by labels held out: its spaces, its trials and its files."""
+"""Searching settings by held-out labels: spaces, trials and files."""
 
 import json
 import math
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 GROUPS = ("Method", "Training", "Limits")
 OPTIONS = {name.replace("_", "-").removesuffix("s"): name for name in OPTION_FIELDS}
-"""The settings that hold options, by the beginning of a name such as ``method-option.mu``."""
+"""The settings that hold options, by the first part of a name such as ``method-option.mu``."""
 TUNABLE = {
     each.key: each
     for each in SETTINGS
     if each.group in GROUPS and each.defines_run and not each.has_options and each.name != "beta"
 }
-"""The settings that may be searched, besides options: data and seeds say what is asked, not how well."""
+"""The settings that a search may change, apart from options: data and seeds define the task itself."""
 FORMS = "lowest..highest, log:lowest..highest, or a list such as 4,8,16"
 
 
 @dataclass(frozen=True)
 class Space:
-    """The values of one setting, from `low` to `high` (whole numbers if both are), or a list of `choices`.
+    """The values of one setting: a range from `low` to `high` (integers if both are), or `choices`.
 
-    `name` is as given: ``learning-rate``, or ``method-option.mu``; a `log` range is searched by ratios.
+    `name` is ``learning-rate`` or ``method-option.mu``, for example. A `log` range is sampled on a log scale.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Space:
 
     @property
     def distribution(self) -> "BaseDistribution":
-        """The same in Optuna's form."""
+        """The space as Optuna's distribution."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
         if self.low is None or self.high is None:
@@ -70,7 +70,7 @@ class Space:
 
 
 def read_space(text: str) -> Space:
-    """Read a ``--search``; a `ConfigError` if it names no setting to search, or its values cannot work.
+    """Read one ``--search``; raise a `ConfigError` if its setting or values are invalid.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def read_space(text: str) -> Space:
     """
     name, equals, values = (part.strip() for part in text.partition("="))
     if not (name and equals and values):
-        raise invalid("search", text, f"give NAME=VALUES, with the values as {FORMS}")
+        raise invalid("search", text, f"give NAME=VALUES, with VALUES as {FORMS}")
     group, dot, option = name.partition(".")
     if not (group in OPTIONS and dot and option) and name not in TUNABLE:
         raise unknown("setting to search", name, [*TUNABLE, *(f"{option}.NAME" for option in OPTIONS)])
@@ -95,7 +95,7 @@ def read_space(text: str) -> Space:
 
 
 def _ends(name: str, values: str, numbers: str) -> tuple[float, float]:
-    """Return the ends of a range: whole numbers if the setting is one, or if both are written so."""
+    """Return the ends of a range: integers if the setting is one, or if both are written as integers."""
     hint = TUNABLE[name].hint if name in TUNABLE else None
     searched, parts = f"search of {name}", numbers.split("..")
     try:
@@ -110,16 +110,16 @@ def _ends(name: str, values: str, numbers: str) -> tuple[float, float]:
         if hint is not None:
             raise invalid(searched, values, "give whole numbers")
     elif hint is not float and float not in get_args(hint):
-        raise invalid(searched, values, "its values are words, give a list of them")
+        raise invalid(searched, values, "its values are words: give a list")
     return low, high
 
 
 def read_spaces(texts: Sequence[str]) -> list[Space]:
-    """Read all ``--search`` of a command; a `ConfigError` if there are none, or one setting twice."""
+    """Read all ``--search`` options; raise a `ConfigError` if there are none, or a setting occurs twice."""
     spaces = [read_space(text) for text in texts]
     if not spaces:
         raise ConfigError(
-            f"nothing to search: give --search NAME=VALUES, with the values as {FORMS}, such as "
+            f"nothing to search: give --search NAME=VALUES, with VALUES as {FORMS}, for example "
             "--search learning-rate=log:1e-4..1e-2",
             thing="search",
         )
@@ -131,7 +131,7 @@ def read_spaces(texts: Sequence[str]) -> list[Space]:
 
 
 def grid(spaces: Sequence[Space], most: int) -> list[dict[str, str]]:
-    """Return all combinations of lists if there are `most` at most; none if a space is a range.
+    """Return all combinations of lists, or none if there are more than `most` or a space is a range.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def grid(spaces: Sequence[Space], most: int) -> list[dict[str, str]]:
 
 
 def settings_of_trial(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by the names of a search as settings of a run.
+    """Return a trial's values as settings of a run.
 
     Examples
     --------
@@ -164,22 +164,22 @@ def settings_of_trial(values: Mapping[str, Any]) -> dict[str, Any]:
 
 STUDY, BEST, NAME = "study.db", "best.json", "tune"
 REASON, CUT, ROUND, MARK = "reason", "cut-off", "round", "command"
-"""Notes: why a trial failed, that it was cut off, its round chosen; and what the study is of."""
+"""Attributes in the study: why a trial failed, whether it was cut off, its chosen round; the command."""
 
 Judge = Callable[[Sequence[float], str], tuple[float, int]]
-"""Returns what counts of the figures by round, and the position of the round that it is of."""
+"""Returns a run's score from its figures by round, and the position of the round with that score."""
 
 Make = Callable[[int, Mapping[str, Any]], RunConfig]
-"""Makes the run with a seed and changed settings."""
+"""Makes a run from a seed and changed settings."""
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """A trial that has ended: ``complete``, ``pruned``, or ``failed`` for a `reason`.
+    """An ended trial: ``complete``, ``pruned``, or ``failed`` with a `reason`.
 
-    `number` counts from 1, and `values` are by the names of the search. `figure` is the mean over seeds of
-    each seed's figure on the labels held out, and `round` the mean of the rounds with these figures; both
-    are None unless the trial is complete.
+    `number` counts from 1; `values` are by setting. `figure` is the mean over seeds of the figure on the
+    held-out labels, and `round` the mean of the rounds with these figures; both are None unless the trial is
+    complete.
     """
 
     number: int
@@ -200,7 +200,7 @@ class Tuning:
 
     @property
     def best(self) -> TrialResult | None:
-        """The first of the trials with the best figure."""
+        """The first trial with the best figure."""
         complete = [(trial.figure, trial) for trial in self.trials if trial.figure is not None]
         best = METRICS[self.metric].best(figure for figure, _ in complete)
         return next((trial for figure, trial in complete if figure == best), None)
@@ -217,22 +217,22 @@ def tune(
     resume: bool = False,
     on_trial: Callable[[Tuning], None] | None = None,
 ) -> Tuning:
-    """Search settings by the headline on the labels held out in each run; no test label has a say.
+    """Search settings by the headline on the labels held out in each run, never by test labels.
 
     The sampler is Optuna's tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011), seeded by the
-    number of the trial, so that a search that goes on has the trials of one that was never cut off. Lists
-    with no more combinations than trials are tried one after the other. A trial that is worse than the median
-    of the trials before it, at the same round, is pruned.
+    number of the trial, so a resumed search has the trials of an uninterrupted one. Lists with no more
+    combinations than trials are tried exhaustively. A trial worse than the median of the earlier trials at
+    the same round is pruned.
 
-    There are `trials` trials in all, earlier ones included, each run with all of the `seeds`; of each
-    run the headline's ``"best"`` round counts, or its mean over the ``"last5"``. The study is in `folder`,
-    and `on_trial` is called after each trial.
+    There are `trials` trials in total, earlier ones included, each run with all `seeds`. A run's score is
+    the headline's ``"best"`` round, or its mean over the ``"last5"``. The study is in `folder`; `on_trial` is
+    called after each trial.
 
     Raises
     ------
     ConfigError
-        If a setting is invalid with a value of its space, no labels are held out, or the folder holds
-        another search; nothing has been trained.
+        If a value in a space is invalid, no labels are held out, or the folder holds another search; raised
+        before any training.
     RunError
         If the study's file cannot be read or written.
     """
@@ -254,7 +254,7 @@ def tune(
 
 @contextmanager
 def _storing(path: Path) -> Iterator[None]:
-    """Inside, an error of the study's file is a `RunError`."""
+    """Turn errors of the study's file into a `RunError`."""
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -262,15 +262,15 @@ def _storing(path: Path) -> Iterator[None]:
         yield
     except (StorageInternalError, SQLAlchemyError) as error:
         raise RunError(
-            f"the search's file '{path}' cannot be used ({error.__cause__ or error}): make room, or restore "
-            "it from a copy, and go on with --resume",
+            f"the search's file '{path}' cannot be used ({error.__cause__ or error}): free disk space, or "
+            "restore it from a copy, and continue with --resume",
             thing="search's file",
             value=path,
         ) from error
 
 
 def _check(make: Make, spaces: Sequence[Space], seeds: Sequence[int]) -> RunConfig:
-    """Return the run without changes, after a check of each space's values, one setting at a time."""
+    """Return the unchanged run, after checking the values of each space, one setting at a time."""
     base = make(seeds[0], {})
     if base.validation is None:
         raise invalid(
@@ -303,8 +303,8 @@ def _open(
     path = folder / STUDY
     if path.exists() and not resume:
         raise ConfigError(
-            f"the output folder '{folder}' already holds a search: go on with --resume (resume=True), or "
-            "choose another --output",
+            f"the output folder '{folder}' already holds a search: continue it with --resume (resume=True), "
+            "or choose another --output",
             thing="output folder",
             value=folder,
         )
@@ -336,7 +336,7 @@ def _open(
 
 
 def _cut_off(study: "Study", number: int) -> None:
-    """Mark a trial as cut off: it is run again, and nothing is learned from it."""
+    """Mark a trial as cut off: it runs again, and the sampler ignores it."""
     from optuna.trial import TrialState
 
     study.tell(number, state=TrialState.FAIL)
@@ -344,7 +344,7 @@ def _cut_off(study: "Study", number: int) -> None:
 
 
 def _ended(study: "Study") -> list[Any]:
-    """Return the trials that have ended by themselves, in order."""
+    """Return the trials that were not cut off, in order."""
     return [trial for trial in study.get_trials() if f"{CUT}-{trial.number}" not in study.user_attrs]
 
 
@@ -369,7 +369,7 @@ def _last5(figures: Sequence[float], metric: str) -> tuple[float, int]:
 
 
 JUDGES: dict[str, Judge] = {"best": _best, "last5": _last5}
-"""By the word of the option."""
+"""The judges by name."""
 
 
 def _run(study: "Study", trial: "Trial", make: Make, seeds: Sequence[int], metric: str, judge: Judge) -> None:
@@ -402,7 +402,7 @@ def _run(study: "Study", trial: "Trial", make: Make, seeds: Sequence[int], metri
 
 
 def _history(trial: "Trial", config: RunConfig, part: int, metric: str, judge: Judge) -> list[Record]:
-    """Run a part of a trial, and report after each round its figure so far."""
+    """Run a part of a trial, and report its score after each round."""
     import optuna
 
     seen: list[float] = []
@@ -417,7 +417,7 @@ def _history(trial: "Trial", config: RunConfig, part: int, metric: str, judge: J
     history = run_config(config, on_round=on_round).history
     if not seen:
         raise ConfigError(
-            f"method '{config.method}' has judged no round by labels held out: choose another method",
+            f"method '{config.method}' has judged no round by held-out labels: choose another method",
             thing="method",
             value=config.method,
         )
@@ -443,13 +443,13 @@ def _result(study: "Study", spaces: Sequence[Space], metric: str) -> Tuning:
 
 
 HELD_OUT = {"validation": None, "select_by": "target", "patience": None}
-"""The selection settings in `BEST`: the run that uses them trains on all labels."""
+"""The selection settings in `BEST`, whose run trains on all labels."""
 
 
 def write_tuning(tuning: Tuning, folder: Path, config: RunConfig | None = None) -> list[Path]:
-    """Write the trials as ``trials.md``, ``.csv`` and ``.png``, and the best one's run as ``best.json``.
+    """Write ``trials.md``, ``trials.csv``, ``trials.png``, and the best trial's run as ``best.json``.
 
-    Return the files; without a complete trial there are no picture and no run.
+    Return the files. Without a complete trial there is neither a picture nor ``best.json``.
     """
     files = {"trials.md": trials_markdown(tuning), "trials.csv": trials_csv(tuning)}
     if config is not None:
@@ -463,7 +463,7 @@ def write_tuning(tuning: Tuning, folder: Path, config: RunConfig | None = None) 
 
 
 def best_json(tuning: Tuning, config: RunConfig) -> str:
-    """Return the best trial's settings as ``fda run --config`` takes them, and how they were found."""
+    """Return the best trial's settings in the form of ``fda run --config``, and their origin."""
     assert tuning.best is not None
     best = tuning.best
     found = {
@@ -475,7 +475,7 @@ def best_json(tuning: Tuning, config: RunConfig) -> str:
 
 
 def trials_markdown(tuning: Tuning) -> str:
-    """Return a table with a line for each trial; the best is bold."""
+    """Return a table with a row for each trial; the best is bold."""
     metric, names = METRICS[tuning.metric], [space.name for space in tuning.spaces]
     rows = []
     for trial in tuning.trials:
@@ -491,7 +491,7 @@ def trials_markdown(tuning: Tuning) -> str:
 
 
 def trials_csv(tuning: Tuning) -> str:
-    """Return the same with unrounded numbers; the figure is a share where the table has percent."""
+    """Return the table as CSV with unrounded numbers; figures are shares, not percent."""
     names = [space.name for space in tuning.spaces]
     rows = [
         [t.number, *(t.values.get(name) for name in names), t.figure, t.round, t.state, t.reason]
@@ -508,7 +508,7 @@ def as_toml(tuning: Tuning) -> str:
 
 
 def _typed(value: Any) -> Any:
-    """Return a word of a list as the number or truth value that it looks like."""
+    """Return the number or truth value that a word stands for, else the word."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError:
@@ -516,7 +516,7 @@ def _typed(value: Any) -> Any:
 
 
 def plot_trials(tuning: Tuning) -> "Figure":
-    """Plot the figure of each complete trial by each setting's value, as Optuna does."""
+    """Plot the figure of each complete trial against the value of each setting, by Optuna."""
     import optuna
     from matplotlib import pyplot
     from optuna.visualization.matplotlib import plot_slice
@@ -527,7 +527,7 @@ def plot_trials(tuning: Tuning) -> "Figure":
         if trial.figure is not None:
             figure, values = metric.scaled(trial.figure), dict(trial.values)
             study.add_trial(optuna.create_trial(value=figure, params=values, distributions=spaces))
-    # Optuna chooses a style for all figures.
+    # Optuna sets a global style; the context restores ours.
     with (
         warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning),
         pyplot.rc_context(),
@@ -543,7 +543,7 @@ def _direction(metric: str) -> Literal["maximize", "minimize"]:
 
 
 def shown(value: Any) -> str:
-    """Return a value as a table has it: numbers with four digits."""
+    """Return a value as text for a table, numbers with four significant digits."""
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

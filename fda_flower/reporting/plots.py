@@ -57,9 +57,9 @@ PER_LINE, HEIGHT, ROW = 3, 1.9, 0.16
 def plot_runs(runs: Runs, metric: str = ACCURACY, about: str = "") -> Figure:
     """Plot a figure by round for each method, and β by round for each method that estimates it.
 
-    Lines are means over seeds, bands one standard deviation. Several methods are named beside their last 5
-    rounds, the best mean first. Where a single method is evaluated once, the members of its mixture are bars.
-    The figure is `metric`, a name of `fda_flower.metrics.METRICS`; the sub-title `about` names data and
+    Lines are means over seeds, bands one standard deviation. With several methods a second panel names them,
+    the best mean of the last 5 rounds first. A single method that is evaluated once shows the members of its
+    mixture as bars. `metric` is a name of `fda_flower.metrics.METRICS`; the sub-title `about` names data and
     seeds.
     """
     estimated = {label: histories for label, histories in runs.items() if estimated_sources(histories)}
@@ -106,14 +106,14 @@ def _plot_figures(part: SubFigure, runs: Runs, metric: str) -> None:
 
 
 def baseline_line(histories: Sequence[Sequence[Record]], metric: str) -> Line | None:
-    """Return the mean figure of a model that knows nothing of a sample, with its name; None if unknown."""
+    """Return the mean figure of a model that ignores the samples, with its name; None if unknown."""
     values = [value for each in histories if (value := baseline_in(each, metric)) is not None]
     sizes = [size for each in histories if (size := samples_of(each))]
     return (float(np.mean(values)), named_baseline(name_of_baseline(metric), sizes)) if values else None
 
 
 def _plot_members(axis: Axes, members: Mapping[str, Sequence[float]]) -> None:
-    """Draw a bar for the mean weight of each member, with one deviation over seeds."""
+    """Draw a bar for each member's mean weight, with one standard deviation over seeds."""
     means, deviations = zip(*((np.mean(each), deviation(each)) for each in members.values()), strict=True)
     spread = deviations if any(deviations) else None
     axis.barh([*members], means, xerr=spread, color=style(0).color, capsize=2)
@@ -144,7 +144,7 @@ def estimated_sources(histories: Sequence[Sequence[Record]]) -> list[str]:
 
 
 def member_weights(histories: Sequence[Sequence[Record]]) -> dict[str, list[float]]:
-    """Return the weights of each member of a mixture in the last records with them, by seed."""
+    """Return each member's weight in the last record of a mixture, by seed."""
     weights: dict[str, list[float]] = {}
     for history in histories:
         found = [record["mixture"]["members"] for record in history if "members" in record.get("mixture", {})]
@@ -155,7 +155,7 @@ def member_weights(histories: Sequence[Sequence[Record]]) -> dict[str, list[floa
 
 
 def weights(histories: Sequence[Sequence[Record]]) -> dict[str, list[list[float]]]:
-    """Return by source, for each history, β or its weight by round; only sources with any."""
+    """Return by source, for each history, its β or weight by round; sources without any are left out."""
     found: dict[str, list[list[float]]] = {}
     for source in sorted({name for history in histories for record in history for name in record["sources"]}):
         entries = [[record["sources"].get(source, {}) for record in history] for history in histories]
@@ -166,7 +166,7 @@ def weights(histories: Sequence[Sequence[Record]]) -> dict[str, list[list[float]
 
 
 def betas(histories: Sequence[Sequence[Record]]) -> dict[str, list[list[float]]]:
-    """Return the same of the sources whose β was estimated."""
+    """Return `weights`, for sources with an estimated β only."""
     estimated = estimated_sources(histories)
     return {source: values for source, values in weights(histories).items() if source in estimated}
 
@@ -177,17 +177,17 @@ KEY: Any = {"color": "0.4", "marker": "o"}
 
 @matplotlib.rc_context(PRINT)
 def plot_columns(results: Results) -> Figure:
-    """Plot the headline by column, of the rows that were run; the paper's values are hollow.
+    """Plot the headline by column, for the rows that were run; the paper's values are hollow.
 
-    Two columns or more with values are a numeric axis, with a panel for each group. Else each column of each
-    group has a panel, in which the rows stand below each other.
+    If two or more columns have numeric values, they form the axis, with a panel for each group. Otherwise
+    each column of each group has a panel with one line for each row.
     """
     groups, rows, columns = (
         [label for label in labels if any(cell.place[i] == label for cell in results.cells)]
         for i, labels in enumerate((results.groups, results.rows, results.columns))
     )
     if not rows:
-        return blank("Nothing was measured yet.")
+        return blank("Nothing measured yet.")
     numeric = len(columns) > 1 and all(column in results.values for column in columns)
     plot = _plot_numbers if numeric else _plot_categories
     return plot(results, rows, groups, columns)
@@ -231,7 +231,7 @@ def _plot_categories(
     per_line = len(columns) if len(columns) <= 4 else 4 if len(columns) % 3 else 3
     how: Any = {"about": results.about(), "per_line": per_line, "height": 0.5 + 0.15 * len(rows)}
     figure, axes = panels(results.titles(places), results.value_label, wide=True, **how)
-    styles = dict.fromkeys(results.rows, style(0))  # names are beside the dots: colours would say nothing
+    styles = dict.fromkeys(results.rows, style(0))  # names stand next to the dots, so colours say nothing
     keys = []
     for axis, (group, column) in zip(axes, places, strict=True):
         draw_dots(axis, {row: results.scores((group, row, column), "last5") for row in rows}, styles)
@@ -248,12 +248,12 @@ def _plot_categories(
 
 BETA = 0.5
 INITIAL = "At initialisation"
-"""Label of the row from which the prediction is made, if there is such a row."""
+"""Label of the row whose estimates make the prediction, if there is such a row."""
 ESTIMATES = ("sigma2", "d2", "tau2-d2")
 RULES = {METHODS[name].label: name for name in ("source-only", "target-only", "fedda", "fedgp")}
 LETTERS = "STDG"
 COLORS = ("#fde725", "#5ec0d0", "#2a788e", "#440154")
-"""From light to dark, so that they also differ in greyscale."""
+"""From light to dark, to differ in greyscale."""
 
 
 @matplotlib.rc_context(PRINT)
@@ -287,14 +287,14 @@ def plot_best_rule(results: Results) -> Figure:
 
 
 def rule_of(row: str) -> str | None:
-    """Return the rule that a row runs, by the start of its label."""
+    """Return the rule that a row runs: its label starts with the rule's name."""
     return next((name for name in RULES if row.startswith(name)), None)
 
 
 def predict(results: Results, group: str, column: str) -> str | None:
-    """Return the rule with the smallest Delta error, by the mean estimates of the first round that has any.
+    """Return the rule with the smallest Delta error, from the mean estimates of the first round with any.
 
-    The estimates come from the row `INITIAL` or, without it, from all rows.
+    The row `INITIAL` provides the estimates or, if it is missing, all rows.
     """
     cells = [cell for cell in results.cells if (cell.place[0], cell.place[2]) == (group, column)]
     cells = [cell for cell in cells if cell.place[1] == INITIAL] or cells
@@ -315,7 +315,7 @@ def _first_estimates(cell: CellResult) -> Sequence[Mapping[str, float]]:
 
 
 def find_best(results: Results, rows: Sequence[str], group: str, column: str) -> str | None:
-    """Return the rule of the row with the best ``last5`` at a place, if any was run."""
+    """Return the rule of the row with the best ``last5`` at a place; None if no row was run."""
     means = [
         (float(np.mean([*points.values()])), rule)
         for row in rows
@@ -326,10 +326,10 @@ def find_best(results: Results, rows: Sequence[str], group: str, column: str) ->
 
 @matplotlib.rc_context(PRINT)
 def plot_rounds(results: Results) -> Figure:
-    """Plot the headline by round of each row, a panel for each group and column; few rows have bands."""
+    """Plot each row's headline by round, with a panel for each group and column; few rows have bands."""
     places = results.measured
     if not places:
-        return blank("No round was run.")
+        return blank("No rounds were run.")
     per_line = len(results.columns) if len(results.columns) in (1, 2, 4) else 3
     how: Any = {"about": results.about(spread=len(results.rows) <= FEW), "per_line": per_line, "wide": True}
     figure, axes = panels(results.titles(places), "Round", results.value_label, **how)
@@ -345,7 +345,7 @@ def plot_rounds(results: Results) -> Figure:
 
 @matplotlib.rc_context(PRINT)
 def plot_betas(results: Results) -> Figure:
-    """Plot β of the sources by round: each row that estimates β has a line of panels, one for each column.
+    """Plot the sources' β by round: a line of panels for each row that estimates β, a panel for each column.
 
     The panels of a line share their scale.
     """
@@ -378,18 +378,18 @@ def _mark_warmup(axis: Axes, histories: Sequence[Sequence[Record]]) -> None:
 
 @matplotlib.rc_context(PRINT)
 def plot_sites(history: Sequence[Record], about: str = "") -> Figure:
-    """Plot two dots a site, without and with the others, the largest gain first; see `sites_table`."""
+    """Plot two dots for each site, alone and with the others, the largest gain first; see `sites_table`."""
     metric = metric_of(history)
     sites = {name: site for name, site in sites_in(history).items() if "with-others" in site}
     if not sites:
-        return blank("No site has told a figure.")
+        return blank("No site reported a figure.")
     names = sorted(sites, key=lambda name: -sites[name].get("gain", -np.inf))
     figure = Figure(figsize=(PAGE, 0.6 + 2 * TEXT_LINE * max(len(sites), 2)), layout="constrained")
     axis = figure.subplots()
     for label, key, look in (("alone", "alone", style(1)), ("with the others", "with-others", style(0))):
-        told = [(i, sites[name][key]) for i, name in enumerate(names) if key in sites[name]]
-        values = [metric.scaled(value) for _, value in told]
-        axis.plot(values, [i for i, _ in told], look.marker, color=look.color, label=label, zorder=3)
+        known = [(i, sites[name][key]) for i, name in enumerate(names) if key in sites[name]]
+        values = [metric.scaled(value) for _, value in known]
+        axis.plot(values, [i for i, _ in known], look.marker, color=look.color, label=label, zorder=3)
     for i, name in enumerate(names):
         if "alone" in sites[name]:
             ends = [metric.scaled(sites[name][key]) for key in ("alone", "with-others")]

@@ -42,7 +42,7 @@ def test_a_search_ends_with_the_best_settings_which_a_run_takes(fda, tmp_path):
     assert json.loads((folder / "best.json").read_text())["settings"]["validation"] is None
     code, _, error = fda(*arguments)
     assert code == 2
-    assert "already holds a search: go on with --resume" in error
+    assert "already holds a search: continue it with --resume" in error
     assert fda(*arguments, "--resume")[0] == 0
     code, out, _ = fda("run", "--config", folder / "best.json", "--output", tmp_path / "run")
     assert code == 0

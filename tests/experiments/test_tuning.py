@@ -264,7 +264,7 @@ def test_a_failed_trial_has_its_reason_and_does_not_end_the_search(figures, tmp_
     assert [trial.state for trial in result.trials[:4]] == ["complete", "failed", "failed", "failed"]
     assert result.trials[1].reason == "too much"
     assert result.trials[2].reason == "ZeroDivisionError()"
-    assert "has judged no round by labels held out" in result.trials[3].reason
+    assert "has judged no round by held-out labels" in result.trials[3].reason
     assert seen == list(range(1, 8))
 
 

@@ -560,4 +560,4 @@ def test_the_pictures_of_runs_say_how_many_test_samples_the_line_is_of(results, 
 
 def test_sites_that_tell_nothing_have_a_figure_that_says_so():
     figure = plot_sites([{"sites": {"a": {"labels": 3}}}])
-    assert (figure.axes, [text.get_text() for text in figure.texts]) == ([], ["No site has told a figure."])
+    assert (figure.axes, [text.get_text() for text in figure.texts]) == ([], ["No site reported a figure."])

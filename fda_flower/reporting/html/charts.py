@@ -1,4 +1,4 @@
-"""Charts of plotly, as JSON; a page draws them in its own colours."""
+"""Plotly charts as JSON; the page draws them in its own colours."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -26,14 +26,14 @@ from fda_flower.reporting.figures import (
 )
 
 HEIGHT, LINE = 420, 26
-"""Height of a chart, and of a row of one with names, in pixels."""
+"""Height of a chart, and of a row in a chart of names, in pixels."""
 STATES = {
     "took part": ("#009e73", "square"),
     "not used": ("#d55e00", "x"),
     "could not take part": ("#cc79a7", "diamond"),
     "no reply": ("#9a9a9a", "circle-open"),
 }
-"""The states of a domain in a round, with their colours and symbols."""
+"""A domain's states in a round, with their colours and symbols."""
 POINTS: dict[str, Any] = {"type": "scatter", "mode": "markers"}
 NAMES: dict[str, Any] = {"autorange": "reversed", "type": "category", "automargin": True}
 """Marks without lines, and an axis of names from top to bottom."""
@@ -46,10 +46,10 @@ def curves(
     baseline: Line | None = None,
     **axis: Any,
 ) -> str:
-    """Return curves by round: means over seeds, for few curves with bands of one standard deviation.
+    """Return curves by round: means over seeds; few curves have bands of one standard deviation.
 
-    `series` holds by name, for each seed, a value for each round; `axis` is more of plotly's y axis. A
-    `baseline` is a dashed line.
+    `series` holds by name, for each seed, a value for each round. `baseline` is drawn as a dashed line, and
+    `axis` holds further settings of Plotly's y axis.
     """
     traces = []
     for name, values in series.items():
@@ -71,7 +71,7 @@ def _dashed(line: Line) -> dict[str, Any]:
 
 
 def sources(series: Mapping[str, Series], ylabel: str) -> str:
-    """Return a weight of each source by round; of more than `MANY` sources their mean and their range."""
+    """Return each source's weight by round; for more than `MANY` sources, their mean and range."""
     if len(series) <= MANY:
         return curves(series, styles_of([*series]), ylabel, rangemode="tozero")
     name, mean, ends = mean_and_range(series)
@@ -87,9 +87,9 @@ def dots(
     paper: Mapping[str, float],
     baseline: Line | None = None,
 ) -> str:
-    """Return a dot at the mean of each name's values, with one standard deviation; the paper's are hollow.
+    """Return a dot for the mean of each name's values, with one standard deviation; the paper's are hollow.
 
-    A `baseline` is a dashed line.
+    `baseline` is drawn as a dashed line.
     """
     known = {name: each for name, each in values.items() if each}
     traces = []
@@ -112,16 +112,16 @@ def dots(
 
 
 def presence(states: Mapping[str, Sequence[tuple[str, str]]]) -> str:
-    """Return who took part in which round: a row for each domain, a line for rounds in a row.
+    """Return who took part in which round: a row for each domain, a line for consecutive rounds.
 
-    `states` holds by domain, for each round, one of `STATES` and the reason, which may be empty. A line has
-    marks at its ends alone, so that a chart grows with the changes, not with the rounds.
+    `states` holds by domain, for each round, one of `STATES` and the reason, which may be empty. Only the
+    ends of a line have marks, so a chart grows with the changes of state, not with the rounds.
     """
     traces = []
     for name, (color, symbol) in STATES.items():
         rounds: list[int | None] = []
         domains: list[str] = []
-        told: list[str] = []
+        notes: list[str] = []
         for domain, each in states.items():
             for reason, first, last in _spans(each, name):
                 when = f"round {first}" if first == last else f"rounds {first} to {last}"
@@ -129,12 +129,12 @@ def presence(states: Mapping[str, Sequence[tuple[str, str]]]) -> str:
                 rounds += [*ends, None]
                 domains += [domain] * (len(ends) + 1)
                 why = f" ({_plain(reason)})" if reason else ""
-                told += [f"{when}, {_plain(domain)}: {name}{why}"] * (len(ends) + 1)
+                notes += [f"{when}, {_plain(domain)}: {name}{why}"] * (len(ends) + 1)
         if rounds:
             marks = {
                 "x": rounds,
                 "y": domains,
-                "customdata": told,
+                "customdata": notes,
                 "hovertemplate": "%{customdata}<extra></extra>",
             }
             look = {
@@ -148,7 +148,7 @@ def presence(states: Mapping[str, Sequence[tuple[str, str]]]) -> str:
 
 
 def _spans(states: Sequence[tuple[str, str]], wanted: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the reason, the first and the last round of each row of rounds in the wanted state."""
+    """Yield the reason, the first and the last of consecutive rounds in the wanted state."""
     for (state, reason), group in groupby(enumerate(states, start=1), key=itemgetter(1)):
         if state == wanted:
             numbers = [number for number, _ in group]
@@ -166,7 +166,7 @@ def _by_round(traces: list[Any], rounds: int, names: int, ylabel: str, axis: Map
 
 
 def _round_axis(rounds: int) -> dict[str, Any]:
-    """Return an axis of all rounds, with a label for each if there are few."""
+    """Return the axis of rounds; few rounds have a label each."""
     margin = max(0.5, rounds / 40)
     axis = {"title": {"text": "Round"}, "tickformat": "d", "range": [1 - margin, rounds + margin]}
     return axis | ({"dtick": 1} if rounds <= 10 else {})
@@ -203,12 +203,12 @@ def _area(name: str, ends: Range, look: Style) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    """Return text that plotly shows as it is: it reads some tags of HTML, and %{...}."""
+    """Return text escaped for Plotly, which interprets some HTML tags and %{...}."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("%{", "% {")
 
 
 def _json(traces: Sequence[dict[str, Any]], layout: dict[str, Any]) -> str:
-    """Return a chart as JSON that may stand in a page, after plotly has checked it."""
+    """Return a chart as JSON that is safe inside a page; Plotly checks it first."""
     import plotly.graph_objects as go
 
     text: str = go.Figure(data=list(traces), layout=layout | {"template": "none"}).to_json()

@@ -1,4 +1,4 @@
-"""The parts of a page, and its rendering by the template."""
+"""The parts of an HTML page, and its rendering."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ TEMPLATE = "report.html.j2"
 
 @dataclass(frozen=True)
 class Chart:
-    """Charts of plotly by name, as JSON; one at a time is shown, chosen by its name."""
+    """Plotly charts by name, as JSON; the page shows one at a time and lets the reader choose."""
 
     figures: Mapping[str, str]
     title: str = ""
@@ -23,14 +23,14 @@ class Chart:
 
 @dataclass(frozen=True)
 class Code:
-    """Commands to copy."""
+    """Commands for the reader to copy."""
 
     lines: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page with a heading; text is a paragraph."""
+    """A part of a page with a heading; a string is a paragraph."""
 
     title: str
     parts: Sequence[Table | Chart | Heading | Code | str]
@@ -38,7 +38,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """The page of a run, a comparison or an experiment: heading, a line below it, parts, how far it is."""
+    """The page of a run, a comparison or an experiment: its title, subtitle, sections and progress."""
 
     title: str
     about: str
@@ -47,7 +47,7 @@ class Page:
 
 
 def render(pages: Sequence[Page], made: str) -> str:
-    """Return pages as one self-contained HTML file; `made` says when, and with what version."""
+    """Return pages as one self-contained HTML file; `made` has the date and the version."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
@@ -69,20 +69,20 @@ def render(pages: Sequence[Page], made: str) -> str:
 
 
 def _text(value: object) -> str:
-    """Return a table's value as text, a number with four digits."""
+    """Return a table's value as text, numbers with four significant digits."""
     if isinstance(value, float) and not value.is_integer():
         return f"{value:.4g}"
     return "" if value is None else str(value)
 
 
 def _paragraph(text: str) -> str:
-    """Return text in HTML, with the words that Markdown has in bold or as code."""
+    """Return text as HTML, with Markdown's bold words and code."""
     marked = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text))
     return re.sub(r"`(.+?)`", r"<code>\1</code>", marked)
 
 
 def settings_table(settings: Mapping[str, Any], notes: Mapping[str, Any]) -> list[Table]:
-    """Return a table of the settings that are not the default, a folded one of all, and one of versions."""
+    """Return a table of the changed settings, a folded one of all settings, and one of versions."""
     if not settings:
         return []
     known = {each.name: (show(each.default), each.help) for each in SETTINGS}
@@ -94,7 +94,7 @@ def settings_table(settings: Mapping[str, Any], notes: Mapping[str, Any]) -> lis
     flat = (value if isinstance(value, Mapping) else {name: value} for name, value in notes.items())
     more = [[name, show(value)] for each in flat for name, value in each.items()]
     tables = [
-        Table(header, changed, "Settings that are not the default"),
+        Table(header, changed, "Settings that differ from the default"),
         Table(header, rows, f"All {len(rows)} settings", folded=True),
         Table(["what", "value"], more, "Versions and machine", folded=True),
     ]
@@ -102,7 +102,7 @@ def settings_table(settings: Mapping[str, Any], notes: Mapping[str, Any]) -> lis
 
 
 def show(value: Any) -> str:
-    """Return a setting's value as text: options by name, lists with commas, nothing for none.
+    """Return a setting's value as text: options as NAME=VALUE, lists with commas, None as nothing.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The page of a run, and of a table of runs: a comparison or an experiment."""
+"""The pages of a run and of a table of runs (a comparison or an experiment)."""
 
 import math
 from collections import Counter
@@ -20,7 +20,7 @@ from fda_flower.reporting.tables import Part, Table
 
 TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
 NO_FIGURES = {"round", "bytes-received", "test-examples", "test-examples-average", "selected"}
-"""Numbers of a record that are no measurement of the target."""
+"""Numbers in a record that do not measure the target."""
 
 
 def run_page(view: RunView, title: str, card: Sequence[Part] = ()) -> Page:
@@ -53,8 +53,8 @@ def results_page(
 ) -> Page:
     """Return the page of a comparison or an experiment.
 
-    `parts` are its report without the title, `numbers` tables of all numbers by title, `views` the runs by
-    name, also those that are not done, `commands` repeat it, and `state` says how far it is.
+    `parts` are its report without the title, `numbers` the tables of all numbers by title, `views` the runs
+    by name, unfinished ones included; `commands` repeat it, and `state` describes its progress.
     """
     all_numbers = [replace(table, title=title, folded=True) for title, table in numbers.items()]
     sections = [
@@ -77,13 +77,13 @@ def results_page(
 
 
 def _cost(history: Sequence[Record]) -> tuple[str, str]:
-    """Return the MB that the server received, and the seconds."""
+    """Return the megabytes that the server received, and the seconds."""
     received = sum(record.get("bytes-received", 0) for record in history) / 1e6
     return f"{received:.1f}", f"{sum(sum(record['seconds'].values()) for record in history):.1f}"
 
 
 def _headlines(view: RunView) -> Table:
-    """Return ``last5``, ``best`` and what else `scores` tells, and what the run cost."""
+    """Return ``last5``, ``best`` and the other scores, and the cost of the run."""
     metric = METRICS[view.metric]
     received, seconds = _cost(view.history)
     shown = {
@@ -97,7 +97,7 @@ def _headlines(view: RunView) -> Table:
 
 
 def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
-    """Return every number that was measured of the target by round: the headline's together, others alone."""
+    """Return charts of all measurements of the target: the headline's together, each other one alone."""
     entries = (entry for record in history for entry in record.items() if entry[0] not in NO_FIGURES)
     measured = (name for name, v in entries if isinstance(v, int | float) and not isinstance(v, bool))
     names = list(dict.fromkeys(measured))
@@ -110,42 +110,42 @@ def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
         known = headline if shown == together else shown[0]
         line = baseline_line([history], known) if known in METRICS else None
         figures[label] = charts.curves(series, styles_of(shown), label, line)
-    return [Chart(figures, "The target by round; a click on a name shows or hides it.")] if figures else []
+    return [Chart(figures, "The target by round. Click a name to show or hide it.")] if figures else []
 
 
 def _by_round(history: Sequence[Record], name: str) -> list[float]:
-    """Return a number of the records by round, in the unit of tables."""
+    """Return one number of the records by round, in the tables' unit."""
     metric = _metric_of(name)
     values = [_number(record.get(name)) for record in history]
     return values if metric is None else [metric.scaled(value) for value in values]
 
 
 def _metric_of(name: str) -> Metric | None:
-    """Return the figure that an entry of a record is, as ``accuracy-average`` is an accuracy."""
+    """Return the metric of a record's entry: ``accuracy-average`` is an accuracy."""
     return next((each for key, each in METRICS.items() if name == key or name.startswith(f"{key}-")), None)
 
 
 def _trust(history: Sequence[Record]) -> list[Chart | Table]:
-    """Return β or the weight of each source by round, and how far each was trusted."""
+    """Return each source's β or weight by round, and a summary."""
     rows, series = [], weights([history])
     for source, (values,) in series.items():
         known = [value for value in values if not math.isnan(value)]
         trust = sum(known) / len(known), min(known), max(known), known[-1]
         rows.append([source, *(f"{number:.3f}" for number in trust)])
     header = ["source", "mean", "lowest", "highest", "last"]
-    table = Table(header, rows, "How far each source was trusted: its weight")
+    table = Table(header, rows, "Weight of each source")
     return [Chart({"weights": charts.sources(series, WEIGHT)}), table] if rows else []
 
 
 def _sites(history: Sequence[Record]) -> list[Table | str]:
-    """Return what the sites of a run in which each is a target have told."""
+    """Return the table of sites of a run in which each site is a target."""
     return [replace(sites_table(history), title=""), sites_note(history)] if sites_in(history) else []
 
 
 def _members(history: Sequence[Record]) -> list[Chart | Table]:
-    """Return what the last record says of each member, and the weights by round if there are several."""
-    told = {record["round"]: record.get("mixture", {}).get("members") for record in history}
-    mixtures = {number: members for number, members in told.items() if members}
+    """Return the members of the last record's mixture, and their weights by round if there are several."""
+    found = {record["round"]: record.get("mixture", {}).get("members") for record in history}
+    mixtures = {number: members for number, members in found.items() if members}
     if not mixtures:
         return []
     last = mixtures[max(mixtures)]
@@ -161,7 +161,7 @@ def _members(history: Sequence[Record]) -> list[Chart | Table]:
 
 
 def _presence(history: Sequence[Record]) -> list[Chart | Table]:
-    """Return who took part in which round, and in how many rounds with which replies."""
+    """Return who took part in which round, and counts of rounds and replies."""
     targets = [record["target"]["domain"] for record in history if (record.get("target") or {}).get("domain")]
     others = sorted(name for record in history for name in record["sources"])
     listed = [each["domain"] for record in history for each in _left_out(record)]
@@ -179,7 +179,7 @@ def _presence(history: Sequence[Record]) -> list[Chart | Table]:
         clipped = sum("clipped" in entry for entry in entries)
         rows.append([domain, role, *counts, steps, f"{losses[-1]:.4g}" if losses else "", clipped])
     header = ["domain", "role", "took part", "not used", "could not", "steps", "last train loss", "clipped"]
-    table = Table(header, rows, "Rounds in which each domain took part, and what it replied")
+    table = Table(header, rows, "Rounds by domain, and its replies")
     return [Chart({"presence": charts.presence(states)}), table] if rows else []
 
 
@@ -189,7 +189,7 @@ def _entry(record: Record, domain: str) -> Record:
 
 
 def _left_out(record: Record) -> list[Record]:
-    """Return the entries of domains whose replies were dropped, or are missing."""
+    """Return the entries of dropped replies and missing domains."""
     return [each | {"kind": key} for key in ("dropped", "missing") for each in record.get(key, ())]
 
 
@@ -201,7 +201,7 @@ def _state(record: Record, domain: str) -> tuple[str, str]:
 
 
 def faults(history: Sequence[Record]) -> Table | str:
-    """Return what was dropped, missing, held or replaced, with the reason and the rounds."""
+    """Return a table of everything dropped, missing, held or replaced, with reasons and rounds."""
     found = sorted((*fault, record["round"]) for record in history for fault in _faults(record))
     if not found:
         return "Nothing: every reply was used in every round."
@@ -224,7 +224,7 @@ def _faults(record: Record) -> list[tuple[str, str, str]]:
 
 
 def name_rounds(rounds: Sequence[int]) -> str:
-    """Return rounds with spans.
+    """Return numbers of rounds as text, consecutive ones as a span.
 
     Examples
     --------
@@ -241,7 +241,7 @@ def name_rounds(rounds: Sequence[int]) -> str:
 
 
 def sizes_table(history: Sequence[Record]) -> Table:
-    """Return how many samples each domain has, as far as the records say."""
+    """Return the number of samples of each domain, as far as the records have it."""
     sizes: dict[str, dict[str, object]] = {}
     for record in history:
         target = record.get("target") or {}
@@ -250,11 +250,11 @@ def sizes_table(history: Sequence[Record]) -> Table:
                 sizes.setdefault(entry["domain"], {"role": role})["trained on"] = entry["examples"]
         if "test-examples" in record and "domain" in target:
             sizes.setdefault(target["domain"], {"role": "target"})["test"] = record["test-examples"]
-        for domain, told in record.get("sizes", {}).items():
-            sizes.setdefault(domain, {}).update(told)
+        for domain, known in record.get("sizes", {}).items():
+            sizes.setdefault(domain, {}).update(known)
     silent = [domain for domain, each in sizes.items() if "role" not in each]
     if len(silent) == 1 and all(each.get("role") != "target" for each in sizes.values()):
-        sizes[silent[0]]["role"] = "target"  # of a method that trains the sources alone
+        sizes[silent[0]]["role"] = "target"  # the method trains only the sources
     columns = list(dict.fromkeys(key for each in sizes.values() for key in each))
     rows = [[domain, *(each.get(key, "") for key in columns)] for domain, each in sizes.items()]
     return Table(["domain", *columns], rows)
@@ -279,7 +279,7 @@ def rounds_table(history: Sequence[Record], headline: str) -> Table:
         for record, value in zip(history, values, strict=True)
     ]
     titles = [*header, *(f"seconds, {phase}" for phase in phases), "kind"]
-    return Table(titles, rows, f"{len(rows)} rounds, each with its bytes and seconds", folded=True)
+    return Table(titles, rows, f"{len(rows)} rounds, with bytes and seconds", folded=True)
 
 
 def _shown(value: object) -> object:
@@ -294,7 +294,7 @@ def _number(value: object) -> float:
 
 
 def _charts(results: Results, draw: Callable[[Results, str, str], str]) -> list[Chart]:
-    """Return a chart of each group and column that has a run."""
+    """Return a chart for each group and column with a run."""
     names = [title.replace("\n", ", ") or "all" for title in results.titles(results.measured)]
     figures = {name: draw(results, *at) for name, at in zip(names, results.measured, strict=True)}
     return [Chart(figures)] if figures else []
@@ -315,14 +315,14 @@ def _dots(results: Results, group: str, column: str) -> str:
 
 
 def _weights_of(results: Results) -> list[Chart]:
-    """Return the weight of each source by round, for each place that has any."""
+    """Return each source's weight by round, for each place with weights."""
     found = {place: weights([cell.history for cell in results.at(place)]) for place in results.places}
     figures = {_name(results, p): charts.sources(series, WEIGHT) for p, series in found.items() if series}
     return [Chart(figures)] if figures else []
 
 
 def _members_of(results: Results) -> list[Table]:
-    """Return the mean weight over seeds of each member of each mixture, from the last records with them."""
+    """Return each mixture member's mean weight over seeds, from the last record of a mixture."""
     rows = [
         [_name(results, place), member, f"{sum(found) / len(found):.3f}", len(found)]
         for place in results.places
@@ -337,7 +337,7 @@ def _name(results: Results, place: Place) -> str:
 
 
 def _runs(views: Mapping[str, RunView]) -> Table:
-    """Return a folded table of all runs: how far each is, what it cost."""
+    """Return a folded table of all runs, with the progress and cost of each."""
     rows = [
         [
             name,
@@ -355,7 +355,7 @@ def _runs(views: Mapping[str, RunView]) -> Table:
 
 
 def _faults_of(views: Mapping[str, RunView]) -> list[Table | str]:
-    """Return what was dropped in which run and why."""
+    """Return a table of everything dropped, by run and reason."""
     found = [(name, faults(view.history)) for name, view in views.items()]
     rows = [[name, *row] for name, table in found if isinstance(table, Table) for row in table.rows]
     if not rows:
@@ -370,7 +370,7 @@ def _faults_of(views: Mapping[str, RunView]) -> list[Table | str]:
 
 
 def _sizes_of(views: Mapping[str, RunView]) -> list[Table]:
-    """Return the samples of each domain, once for all runs in which they are the same."""
+    """Return the number of samples of each domain; runs with equal numbers share a row."""
     records = [row for view in views.values() if view.history for row in sizes_table(view.history).records()]
     columns = list(dict.fromkeys(key for record in records for key in record))
     rows = {tuple(record.get(key, "") for key in columns) for record in records}
@@ -379,7 +379,7 @@ def _sizes_of(views: Mapping[str, RunView]) -> list[Table]:
 
 
 def _settings_of(views: Mapping[str, RunView]) -> list[Table]:
-    """Return the settings that all runs share, and those in which they differ."""
+    """Return a table of the settings that all runs share, and one of the settings that differ."""
     given = {name: view.settings for name, view in views.items() if view.settings}
     if not given:
         return []
@@ -390,5 +390,5 @@ def _settings_of(views: Mapping[str, RunView]) -> list[Table]:
     rows = [[name, *(show(settings.get(key)) for key in own)] for name, settings in given.items()]
     notes = next((view.notes for view in views.values() if view.notes), {})
     header = ["run", *(key.replace("_", "-") for key in own)]
-    differ = Table(header, rows, "In which settings the runs differ", folded=True)
+    differ = Table(header, rows, "Settings that differ between runs", folded=True)
     return [*settings_table({name: first[name] for name in shared}, notes), *([differ] if own else [])]
