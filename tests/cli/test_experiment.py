@@ -17,6 +17,14 @@ TEXT = """
 title = "Digits with noise"
 axis = "Noise"
 seeds = [0, 1]
+columns = [
+    { label = "0.1", shift-options = { std = 0.1 } },
+    { label = "0.5", shift-options = { std = 0.5 } },
+]
+rows = [
+    { label = "FedAvg", method = "fedavg", paper = { "0.1" = 60.5 } },
+    { label = "Target Only", method = "target-only" },
+]
 
 [run]
 model = "mlp"
@@ -24,23 +32,6 @@ shift = "noise"
 rounds = 2
 target-samples = 16
 batch-size = 64
-
-[[columns]]
-label = "0.1"
-shift-options = { std = 0.1 }
-
-[[columns]]
-label = "0.5"
-shift-options = { std = 0.5 }
-
-[[rows]]
-label = "FedAvg"
-method = "fedavg"
-paper = { "0.1" = 60.5 }
-
-[[rows]]
-label = "Target Only"
-method = "target-only"
 """
 ONE = ["--only", "Target Only", "--only", "0.1", "--seeds", "1", "--device", "cpu"]
 """Of all cells one."""

@@ -12,20 +12,13 @@ SMALL = ("--model", "mlp", "--rounds", "2", "--sources", "2", "--target-samples"
 FILE = """
 title = "Small"
 seeds = [0]
+columns = [{ label = "60 labels", target-samples = 60 }]
+rows = [{ label = "FedAvg", method = "fedavg" }, { label = "Ditto", method = "ditto" }]
 [run]
 dataset = "digits"
 sources = 2
 model = "mlp"
 rounds = 2
-[[rows]]
-label = "FedAvg"
-method = "fedavg"
-[[rows]]
-label = "Ditto"
-method = "ditto"
-[[columns]]
-label = "60 labels"
-target-samples = 60
 """
 
 

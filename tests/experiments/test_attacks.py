@@ -251,32 +251,19 @@ group-axis = "Attackers"
 report = "lost"
 figures = ["lost"]
 
+groups = [{ label = "2 of 3", attackers = 2 }]
+columns = [{ label = "none" }, { label = "flip", attack = "flip-sign" }]
+rows = [
+    { label = "Source Only", method = "source-only" },
+    { label = "Bulyan", method = "flower:Bulyan", method-options = { num_malicious_nodes = 1 } },
+]
+
 [run]
 model = "mlp"
 shift = "noise"
 rounds = 1
 target-samples = 16
 batch-size = 64
-
-[[groups]]
-label = "2 of 3"
-attackers = 2
-
-[[columns]]
-label = "none"
-
-[[columns]]
-label = "flip"
-attack = "flip-sign"
-
-[[rows]]
-label = "Source Only"
-method = "source-only"
-
-[[rows]]
-label = "Bulyan"
-method = "flower:Bulyan"
-method-options = { num_malicious_nodes = 1 }
 """
 
 

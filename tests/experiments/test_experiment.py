@@ -28,6 +28,14 @@ title = "Digits with noise"
 source = "Nobody, 2024, Table 1"
 axis = "Noise"
 seeds = [0, 1]
+columns = [
+    { label = "little", value = 0.1, shift-options = { std = 0.1 } },
+    { label = "much", value = 0.5, shift-options = { std = 0.5 } },
+]
+rows = [
+    { label = "FedAvg", method = "fedavg", paper = { little = 60.5, much = 30 } },
+    { label = "Target Only", method = "target-only" },
+]
 
 [run]
 model = "mlp"
@@ -35,25 +43,6 @@ shift = "noise"
 rounds = 4
 target-samples = 16
 batch-size = 64
-
-[[columns]]
-label = "little"
-value = 0.1
-shift-options = { std = 0.1 }
-
-[[columns]]
-label = "much"
-value = 0.5
-shift-options = { std = 0.5 }
-
-[[rows]]
-label = "FedAvg"
-method = "fedavg"
-paper = { little = 60.5, much = 30 }
-
-[[rows]]
-label = "Target Only"
-method = "target-only"
 """
 NAMES = [
     f"{row}-{column}-seed{seed}"
@@ -119,6 +108,11 @@ def crash(module, monkeypatch):
         monkeypatch.setattr(module, "run_config", run_config if rounds is None else run_and_crash)
 
     return after
+
+
+def with_row(row):
+    """The file with another row."""
+    return TEXT.replace('"target-only" },', f'"target-only" }},\n{row},')
 
 
 def cell(folder, name=FIRST):
@@ -194,12 +188,11 @@ def test_a_cells_result_is_that_of_the_run_alone_and_results_know_what_the_exper
 
 
 def test_groups_are_in_the_names_of_cells_and_one_without_runs_has_no_table(define, tmp_path):
-    few, many = (
-        f'[[groups]]\nlabel = "{label}"\ntarget-samples = {n}\n' for label, n in (("few 1", 8), ("many", 20))
+    groups = "".join(
+        f'[[groups]]\nlabel = "{label}"\ntarget-samples = {n}\n' for label, n in (("many", 20), ("few 1", 8))
     )
     paper = 'paper."few 1" = { little = 60.5 }'
-    text = TEXT.replace("paper = { little = 60.5, much = 30 }", paper)
-    grouped = define(text.replace("[[columns]]", f"{many}\n{few}\n[[columns]]", 1))
+    grouped = define(TEXT.replace("paper = { little = 60.5, much = 30 }", paper) + groups)
     only = [*ONE["only"], "few 1"]
     assert run_experiment(grouped, tmp_path / "out", rounds=1, seeds=[0], only=only) == {}
     assert cell(tmp_path / "out", f"few_1-{FIRST}")["config"]["target_samples"] == 8
@@ -551,8 +544,8 @@ def test_before_anything_is_measured_a_report_has_no_figures(experiment, tmp_pat
 def test_a_board_has_tables_of_regrets_and_epochs_and_marks_references(define, tmp_path, monkeypatch):
     monkeypatch.setitem(METHODS, "target-only", replace(METHODS["target-only"], ensemble=True))
     top = 'report = "regret"\nfigures = ["regret"]\nrivals = ["FedAvg", "Target Only"]\n'
-    coral = '[[rows]]\nlabel = "CORAL"\nmethod = "central:coral"\n'
-    run_experiment(define(f"{top}{TEXT}\n{coral}"), tmp_path / "out", rounds=2, seeds=[0])
+    coral = '{ label = "CORAL", method = "central:coral" }'
+    run_experiment(define(top + with_row(coral)), tmp_path / "out", rounds=2, seeds=[0])
     results = load_results(tmp_path / "out")
     assert (results.report, results.rivals) == ("regret", ("FedAvg", "Target Only"))
     assert (results.ensembles, results.centralised) == ({"Target Only"}, {"CORAL"})
@@ -578,10 +571,9 @@ def test_a_board_has_tables_of_regrets_and_epochs_and_marks_references(define, t
 
 
 def test_a_row_may_be_judged_by_its_averaged_model(define, tmp_path):
-    row = '[[rows]]\nlabel = "Averaged"\nmethod = "fedavg"\naverage = "tail:2"\nheadline = "average"\n'
-    run_experiment(
-        define(f"{TEXT}\n{row}"), tmp_path / "out", rounds=2, seeds=[0], only=["Averaged", "FedAvg", "little"]
-    )
+    row = '{ label = "Averaged", method = "fedavg", average = "tail:2", headline = "average" }'
+    only = ["Averaged", "FedAvg", "little"]
+    run_experiment(define(with_row(row)), tmp_path / "out", rounds=2, seeds=[0], only=only)
     averaged, plain = (
         next(one for one in load_results(tmp_path / "out").cells if one.place[1] == label)
         for label in ("Averaged", "FedAvg")

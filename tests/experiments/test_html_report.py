@@ -15,19 +15,12 @@ from fda_flower.experiments.pages import single_page, table_page, write_html
 EXPERIMENT = """
 title = "Digits"
 axis = "Noise"
+columns = [{ label = "0.4", shift-options = { std = 0.4 } }]
+rows = [{ label = "FedAvg", method = "fedavg" }, { label = "Target Only", method = "target-only" }]
 [run]
 dataset = "digits"
 shift = "noise"
 rounds = 2
-[[columns]]
-label = "0.4"
-shift-options = { std = 0.4 }
-[[rows]]
-label = "FedAvg"
-method = "fedavg"
-[[rows]]
-label = "Target Only"
-method = "target-only"
 """
 
 NOISE = {"shift": "noise", "shift_options": {"std": 0.4}}
