@@ -86,7 +86,7 @@ def log(
 
 @app.command(epilog="Example: `fda deploy rehearse --output runs/rehearsal`")
 @with_output
-@with_settings(shown={"sources": "2, or those of the data set"}, rounds=2)
+@with_settings(shown={"sources": "2, or the data set's"}, rounds=2)
 def rehearse(
     settings: dict[str, Any],
     output: Annotated[Path, typer.Option(help="Folder to write to.")],

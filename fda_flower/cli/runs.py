@@ -95,7 +95,7 @@ def run(
 ) -> None:
     """Run one method on one data set; write its records, model and picture to a folder.
 
-    A run of one round has no curve to draw.
+    A run of one round has no picture.
     """
     trackers = read_names(track)
     folder = output or _free_folder(settings, repeats=config is not None and not resume)
@@ -109,7 +109,7 @@ def run(
     when_stopped(
         lambda: (
             f"Stopped {f'after round {done} of {wanted.all_rounds}' if done else 'before a round was done'}. "
-            f"Go on with: {this_command('--resume', output=folder)}"
+            f"Continue with: {this_command('--resume', output=folder)}"
         )
     )
     from fda_flower.experiments import run_config
@@ -223,7 +223,7 @@ def compare(
     """Run several methods with several seeds; write a table and a picture."""
     bar = CellBar()
     table, again = output / "table.md", this_command("--resume", output=output)
-    when_stopped(lambda: f"Stopped with {bar.done}{bar.where(table)}. Go on with: {again}")
+    when_stopped(lambda: f"Stopped with {bar.done}{bar.where(table)}. Continue with: {again}")
     from fda_flower.experiments import compare as run_comparison
     from fda_flower.experiments.pages import draw
     from fda_flower.names import require
@@ -373,7 +373,7 @@ def experiment(
         Path | None, typer.Option(help="Folder of the results.", show_default="runs/FILE")
     ] = None,
 ) -> None:
-    """Run an experiment and write its report: a paper's table, measured, with the paper's numbers.
+    """Run an experiment, such as a paper's table, and write its report with the paper's numbers.
 
     Finished cells are kept: repeat the command after an interruption, or with more seeds.
     """
@@ -383,7 +383,7 @@ def experiment(
     chosen = None if seeds is None else read_seeds(seeds)
     folder = output or Path("runs") / definition.name
     written, again = folder / "report.md", this_command(output=output)
-    when_stopped(lambda: f"Stopped with {bar.done}{bar.where(written)}. Go on with: {again}")
+    when_stopped(lambda: f"Stopped with {bar.done}{bar.where(written)}. Continue with: {again}")
     try:
         with bar:
             failures = run_experiment(

@@ -118,11 +118,9 @@ def _labels(config: RunConfig, data: FederatedDataset) -> str:
     for name, domain in data.domains.items():
         (target if name == data.target else sources).update(domain.train.y.tolist())
     if config.every_site:
-        return (
-            f"Classes{column}, labels: {', '.join(f'{each} {sources[i]:,}' for i, each in enumerate(names))}"
-        )
-    shown = (f"{name} {sources[i]:,} + {target[i]}" for i, name in enumerate(names))
-    return f"Classes{column}, labels of the sources + of the target: {', '.join(shown)}"
+        return f"Labels{column}: {', '.join(f'{each}: {sources[i]:,}' for i, each in enumerate(names))}"
+    shown = (f"{name}: {sources[i]:,} + {target[i]}" for i, name in enumerate(names))
+    return f"Labels{column} (sources + target): {', '.join(shown)}"
 
 
 RunOutput = tuple[list[Record], dict[str, Any]]

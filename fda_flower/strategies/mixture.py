@@ -111,9 +111,9 @@ class Mixture(SourceOnly):
         epochs = self._plan.epochs_of(labels if isinstance(labels, int) else 0, rounds, evaluations)
         models = "its student, one model" if self.student else f"{cost['models']} models"
         COSTS.info(
-            f"Mixture predicts with {models}; in the whole run the target evaluates {often}, "
-            f"receives {cost['bytes'] / 1e6:.3g} MB for it, and trains {epochs} epochs of its labels (with "
-            "one epoch in a round)"
+            f"Mixture predicts with {models}. In the whole run the target evaluates {often}, for which it "
+            f"receives {cost['bytes'] / 1e6:.3g} MB, and trains {epochs} epochs on its labels (at one epoch "
+            "a round)"
         )
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:

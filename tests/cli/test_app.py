@@ -97,7 +97,7 @@ def test_the_help_of_run_is_short_and_that_of_a_command_tells_its_defaults():
     assert {"--dataset", "--method", "--rounds", "--output", "--help-all"} <= found
     assert len(found) <= 16
     text = help_of("deploy rehearse")
-    for option, default in (("--rounds", "2"), ("--sources", "(2, or those of the data set)")):
+    for option, default in (("--rounds", "2"), ("--sources", "(2, or the data set's)")):
         assert re.search(rf"{option} .*\n.*\[default: {re.escape(default)}\]", text)
     assert re.search(r"--target-samples .*\n.*\[default: up to 50\]", text)
 

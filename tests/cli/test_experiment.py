@@ -106,7 +106,7 @@ def test_set_changes_settings_of_all_runs(fda):
 def test_an_interrupt_says_how_to_go_on(fda, monkeypatch):
     monkeypatch.setattr(module, "run_all", lambda *_: signal.raise_signal(signal.SIGINT))
     again = f"fda experiment noise.toml {shlex.join(ONE)}"
-    said = f"Stopped with no cell done. Go on with: {again}\n"
+    said = f"Stopped with no cell done. Continue with: {again}\n"
     assert fda("experiment", "noise.toml", *ONE) == (130, "", said)
     assert Path("runs/noise/report.md").exists()
 

@@ -176,7 +176,7 @@ def test_a_run_is_summarised_and_goes_on_with_the_command_that_is_told(start, nu
     process = start("run", *SMALL, "--rounds", "300", "--output", "a b")
     read_until(process.stdout, r"^round 2/300: target accuracy [\d.]+%$")
     line = the_only(end(process, number))
-    told = re.fullmatch(r"Stopped after round (\d+) of 300\. Go on with: (.*)", line)
+    told = re.fullmatch(r"Stopped after round (\d+) of 300\. Continue with: (.*)", line)
     assert told
     done = int(told[1])
     records = RunFolder("a b").read_rounds()
@@ -202,7 +202,9 @@ def test_a_comparison_has_a_table_of_what_is_done_and_leaves_no_process(start):
     process = start("compare", *SMALL, "--rounds", "100", *methods, "--output", "c")
     read_until(process.stdout, "^cell 1/6: .* is done$")
     line = the_only(end(process))
-    told = re.fullmatch(r"Stopped with (\d) of 6 cells done \(c/table.md has them\)\. Go on with: (.*)", line)
+    told = re.fullmatch(
+        r"Stopped with (\d) of 6 cells done \(c/table.md has them\)\. Continue with: (.*)", line
+    )
     assert told
     assert 1 <= int(told[1]) < 6
     assert told[2].endswith("--output c --resume")
@@ -224,7 +226,7 @@ def test_a_run_in_workers_is_ended_by_one_line_with_all_its_processes(start, num
     process = start("run", *SMALL, "--rounds", "4000", "--workers", "2", "--output", "w")
     read_until(process.stdout, "^round 2/4000")
     line = the_only(end(process, number))
-    assert re.match(r"Stopped after round \d+ of 4000\. Go on with: .* --workers 2 .* --resume$", line)
+    assert re.match(r"Stopped after round \d+ of 4000\. Continue with: .* --workers 2 .* --resume$", line)
     assert Path("w/summary.json").exists()
 
 
@@ -233,6 +235,6 @@ def test_a_simulation_on_ray_is_ended_with_all_its_processes(start):
     process = start("run", *SMALL, "--rounds", "400", "--engine", "ray", "--output", "r")
     read_until(process.stdout, "^round 1/400")
     lines = end(process)
-    assert re.match(r"Stopped after round \d+ of 400\. Go on with: ", lines[-1])
+    assert re.match(r"Stopped after round \d+ of 400\. Continue with: ", lines[-1])
     assert "Traceback" not in "".join(lines)
     assert Path("r/summary.json").exists()

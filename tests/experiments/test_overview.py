@@ -23,9 +23,9 @@ def test_a_table(tmp_path):
     assert target.startswith(
         "Target: west, 10 labels of 32 training samples (--target-samples), 8 test samples"
     )
-    assert classes.startswith("Classes in column 'label', labels of the sources + of the target: 0 ")
+    assert classes.startswith("Labels in column 'label' (sources + target): 0: ")
     numbers = [int(word) for word in classes.replace(",", "").split() if word.isdigit()]
-    assert (sum(numbers[1::3]), sum(numbers[2::3])) == (64, 10)
+    assert (sum(numbers[::2]), sum(numbers[1::2])) == (64, 10)
     assert network == "Network: mlp, 322 parameters, for 2 features (another: --model NAME)"
 
 
