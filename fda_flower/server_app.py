@@ -17,6 +17,7 @@ from fda_flower.deployment.results import sending
 from fda_flower.engines import PromptGrid
 from fda_flower.errors import RunError, invalid, keep_to_one_line
 from fda_flower.files import versions
+from fda_flower.names import require
 from fda_flower.records.record import Record
 from fda_flower.reporting.summary import summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
@@ -100,6 +101,8 @@ def run_server(
 
 def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
     """Load all data and the initial network on this machine; raise a `ConfigError` if they are unusable."""
+    if config.privacy.of_patients and config.entry.strategy_class.of_patients == "steps":
+        require("opacus")
     federation = load_federation(config.data)
     for name, domain in federation.domains.items():
         role = "target" if name == federation.target else "source"

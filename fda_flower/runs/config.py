@@ -24,7 +24,7 @@ from fda_flower.models import (
 )
 from fda_flower.models.devices import check_device, check_precision
 from fda_flower.models.own import may_import
-from fda_flower.names import known_name, read_options, require, split_options
+from fda_flower.names import known_name, read_options, split_options
 from fda_flower.runs.methods import METHODS, Method, find_method, method_names, of_every_site
 from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings, as_flower
 from fda_flower.site.config import PrivacySettings
@@ -196,7 +196,6 @@ class RunConfig(RunSettings):
 
     def _check_steps(self) -> None:
         """Check a run whose clients' steps have noise for each patient."""
-        require("opacus")
         if self.class_weights != "none":
             why = "but with dp-unit patient: they follow from the labels of all patients"
             raise invalid("class-weights", self.class_weights, "leave it out", why)

@@ -1,6 +1,7 @@
 """Each record of a reply, worked by hand, and the mod in runs: noise that repeats, a budget that ends one."""
 
 import json
+import sys
 from typing import Any
 
 import numpy as np
@@ -352,6 +353,15 @@ def test_noise_is_chosen_so_that_a_run_spends_each_sites_budget_and_no_more(tmp_
     samples = result.history[0]["sources"]["source-1"]["examples"]
     assert steps == [(steps[0][0], 64 / samples, -(-samples // 64))] * 2
     assert last["source-1"]["epsilon"] == epsilon_of_steps(steps, DELTA)
+
+
+def test_training_needs_opacus_and_reading_its_results_does_not(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opacus", None)
+    settings: dict[str, Any] = {**STEPS_OF_PATIENTS, "method": "fedavg"}
+    assert RunConfig(**settings).dp_unit == "patient"
+    with pytest.raises(ModuleNotFoundError) as raised:
+        run(**settings)
+    assert raised.value.name == "opacus"
 
 
 @pytest.mark.parametrize("method", ["fedavg-ft", "fedgp-auto", "mixture", "fedomg", "fedprox"])
