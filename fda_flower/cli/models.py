@@ -137,7 +137,7 @@ def _load(run: Path, device: str, trust: bool) -> "LoadedModel":
     model = load(run, device, trust=trust)
     about = model.about
     if run.name == CHOSEN_MODEL:
-        say(f"The model is from round {about.round}, chosen by labels held out.")
+        say(f"The model is from round {about.round}, chosen by held-out labels.")
     elif not about.finished and has_ended(run):
         say(f"The run stopped early, after round {about.round} of {about.rounds}.")
     elif not about.finished:

@@ -273,7 +273,7 @@ def _outcome(config: RunConfig, result: "RunResult") -> str:
     if "average" in summary:
         shown += f"; the averaged model: {_shown(summary['average'], metric)}"
     if "selected-round" in summary:
-        shown += f" (round {summary['selected-round']}, chosen by labels held out)"
+        shown += f" (round {summary['selected-round']}, chosen by held-out labels)"
     if has_stopped(result.history, config.patience):
         shown += f"; stopped after {len(result.history)} rounds"
     if size := describe_interval(summary["last5"], summary.get("test-samples", 0), config.headline):

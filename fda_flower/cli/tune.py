@@ -44,7 +44,7 @@ def tune(
         ),
     ] = None,
     judge: Annotated[
-        str, typer.Option(help="Judge a run on the labels held out by its best round or by last5.")
+        str, typer.Option(help="Judge a run on the held-out labels by its best round (best) or by last5.")
     ] = "best",
     only: Only = [],  # noqa: B006
     config: ConfigFile = None,
@@ -53,7 +53,7 @@ def tune(
 ) -> None:
     """Search settings without any test label.
 
-    Each trial trains with one choice of the settings and is judged on labels held out from training.
+    Each trial trains with one choice of the settings and is judged on held-out labels.
     """
     from fda_flower.experiments.tuning import read_spaces
 
@@ -121,7 +121,7 @@ def _search(name: str, make: "Make", folder: Path, spaces: "list[Space]", **how:
     figure = METRICS[tuning.metric].show(best.figure)
     console.print(
         f"{escape(name) + ': ' if name else ''}best of {len(tuning.trials)} trials: trial {best.number}, "
-        f"{METRICS[tuning.metric].title} {figure} on the labels held out"
+        f"{METRICS[tuning.metric].title} {figure} on the held-out labels"
     )
     say(as_toml(tuning))
     say(f"Written to {folder}: {', '.join(file.name for file in files)}")

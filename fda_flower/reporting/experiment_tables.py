@@ -72,8 +72,7 @@ def report(results: Results) -> list[Part]:
             ]
         if any(_scores(results, group, "selected").values()):
             parts += [
-                "The same for the round that labels held out from training have chosen; no test label has a "
-                "say.",
+                "The same for the round that held-out labels chose, without any test label.",
                 _table(results, group, "selected", usual),
             ]
     return [part for part in parts if part]

@@ -148,10 +148,10 @@ def test_a_chosen_or_stopped_model_is_said_and_finds_its_runs_data():
         "--device cpu --model mlp --sources 2 --target-samples 60 --rounds 9 --validation 0.2 --patience 1"
     )
     said = fda("run", *small.split(), "--learning-rate", "1e-6", "--method", "fedavg", "--output", "run")
-    assert "chosen by labels held out); stopped after" in " ".join(said.split())
+    assert "chosen by held-out labels); stopped after" in " ".join(said.split())
     chosen = json.loads(Path("run/rounds.jsonl").read_text().splitlines()[-1])["selected"]
     said = fda("evaluate", "run/selected")
-    assert f"The model is from round {chosen}, chosen by labels held out." in said
+    assert f"The model is from round {chosen}, chosen by held-out labels." in said
     assert said.endswith("450 samples\n")
     stopped = f"The run stopped early, after round {chosen + 1} of 9."
     assert stopped in fda("predict", "run")
