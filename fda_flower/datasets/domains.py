@@ -106,6 +106,11 @@ class Domain:
         moved: Any = {name: part.to(device) for name, part in self.parts.items()}
         return replace(self, **moved)
 
+    def scaled(self) -> "Domain":
+        """Return a copy with images of uint8 in [0, 1]."""
+        parts: Any = {name: part.scaled() for name, part in self.parts.items()}
+        return replace(self, **parts)
+
     def in_memory(self) -> "Domain":
         """Return a copy with image files decoded, if they fit into memory."""
         decoded: Any = {name: part.in_memory() for name, part in self.parts.items()}

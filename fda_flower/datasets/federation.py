@@ -63,9 +63,10 @@ def load_federation(spec: DataSpec) -> FederatedDataset:
     assert isinstance(data, Split)
     shift = spec.shift_object
     partition = PARTITIONS[spec.partition](**dict(spec.partition_options))
+    data = replace(data, test=data.test.scaled())  # once for all domains, which share them
     dealt = shift.domains(data, len(spec.all_names) - 1, generator, partition)
     domains = {domain.name: domain for domain in dealt if domain.name in spec.domain_names}
-    cut = {name: _cut(domain, spec, generator) for name, domain in domains.items()}
+    cut = {name: _cut(domain, spec, generator).scaled() for name, domain in domains.items()}
     return FederatedDataset(cut, spec.target_name, shift.classes(data), tuple(dealt[0].train.x.shape[1:]))
 
 

@@ -73,6 +73,10 @@ class Samples:
         """Return the samples without labels: ``y`` is -1, or NaN for a regression."""
         return replace(self, y=torch.full_like(self.y, torch.nan if self.y.is_floating_point() else -1))
 
+    def scaled(self) -> "Samples":
+        """Return the samples with images of uint8 in [0, 1]."""
+        return replace(self, x=self.x.float().div_(255)) if self.x.dtype == torch.uint8 else self
+
     def in_memory(self) -> "Samples":
         """Return the samples with image files decoded, if they fit into memory."""
         x: Any = self.x

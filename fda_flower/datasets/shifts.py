@@ -206,7 +206,7 @@ class Rotate(TargetShift):
 
     def shifted(self, samples: Samples) -> Samples:
         """Return the samples rotated counter-clockwise, then inverted."""
-        x = _rotated(samples.x, self.angle)
+        x = _rotated(samples.scaled().x, self.angle)
         return replace(samples, x=1 - x if self.invert else x)
 
 
@@ -306,7 +306,7 @@ class Color(Shift):
 
         label = (samples.y < half).long() ^ coins(self.FLIPPED)
         color = label ^ coins(self.DISAGREEMENT[name])
-        gray = samples.x.mean(dim=1)
+        gray = samples.scaled().x.mean(dim=1)
         x = torch.stack([gray * (color == 0)[:, None, None], gray * (color == 1)[:, None, None]], dim=1)
         return replace(samples, x=x, y=label)
 

@@ -189,10 +189,10 @@ def _read_subset(data_dir: Path | None, name: str) -> Split:
 
 
 def _samples(images: NDArray[np.uint8], labels: NDArray[np.integer[Any]]) -> Samples:
-    """Return images of shape ``(n, height, width)`` or ``(n, height, width, channels)``, in [0, 1]."""
+    """Return images of shape ``(n, height, width)`` or ``(n, height, width, channels)``, in [0, 255]."""
     x = torch.from_numpy(images)
     x = x[:, None] if x.ndim == 3 else x.permute(0, 3, 1, 2).contiguous()
-    return Samples(x.float().div_(255), torch.from_numpy(labels.astype(np.int64)))
+    return Samples(x, torch.from_numpy(labels.astype(np.int64)))
 
 
 TEST_SHARE = 0.25

@@ -76,7 +76,7 @@ def archives(tmp_path, monkeypatch):
 def test_archives_are_read_and_left_as_they_are(archives, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     split = load_mnist(tmp_path, 0)
-    assert torch.equal(split.train.x, torch.from_numpy(images(30, 30, 28, 28))[:, None] / 255)
+    assert torch.equal(split.train.x, torch.from_numpy(images(30, 30, 28, 28))[:, None])
     assert split.test.x.shape == (20, 1, 28, 28)
     assert split.train.y.tolist() == [i % 10 for i in range(30)]
     assert (split.train.y.dtype, split.classes) == (torch.int64, 10)
@@ -97,7 +97,7 @@ def test_unpacked_files_are_read_as_torchvision_reads_them(unpacked, tmp_path, i
     split = load_mnist(tmp_path if in_folder else None, 0)
     for part, train in ((split.train, True), (split.test, False)):
         theirs = datasets.MNIST(tmp_path, train=train)
-        assert torch.equal(part.x, theirs.data[:, None] / 255)
+        assert torch.equal(part.x, theirs.data[:, None])
         assert torch.equal(part.y, theirs.targets)
 
 
@@ -127,8 +127,8 @@ def test_the_real_fashion_mnist():
     assert (len(split.train), len(split.test), split.classes) == (60_000, 10_000, 10)
     assert torch.bincount(split.train.y).tolist() == [6000] * 10
     # The data set's published mean and deviation.
-    assert float(split.train.x.mean()) == pytest.approx(0.2860, abs=1e-3)
-    assert float(split.train.x.std()) == pytest.approx(0.3530, abs=1e-3)
+    assert float(split.train.scaled().x.mean()) == pytest.approx(0.2860, abs=1e-3)
+    assert float(split.train.scaled().x.std()) == pytest.approx(0.3530, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["MNIST", "FashionMNIST"])
@@ -191,7 +191,7 @@ def test_the_archive_is_read_and_left_as_it_is(archive):
     split = load_cifar10(archive.parent, 0)
     assert (split.train.x.shape, split.test.x.shape) == ((100, 3, 32, 32), (20, 3, 32, 32))
     assert split.train.x.is_contiguous()
-    expected = torch.from_numpy(images(20, 0, 32, 32, 3)).permute(0, 3, 1, 2) / 255
+    expected = torch.from_numpy(images(20, 0, 32, 32, 3)).permute(0, 3, 1, 2)
     assert torch.equal(split.train.x[:20], expected)
     assert split.train.y[:20].tolist() == [i % 10 for i in range(20)]
     assert (split.train.y.dtype, split.classes) == (torch.int64, 10)
@@ -235,7 +235,7 @@ def write_subset(data_dir, **arrays):
 def test_a_subset_is_read_with_the_shift_noise(tmp_path):
     write_subset(tmp_path)
     split = load_cifar10(tmp_path, 0, subset="exact")
-    assert torch.equal(split.train.x, torch.from_numpy(images(20, 0, 32, 32, 3)).permute(0, 3, 1, 2) / 255)
+    assert torch.equal(split.train.x, torch.from_numpy(images(20, 0, 32, 32, 3)).permute(0, 3, 1, 2))
     assert (split.test.y.tolist(), split.test.y.dtype) == (list(range(10)), torch.int64)
     spec = DataSpec("cifar-10", dataset_options=(("subset", "exact"),), data_dir=str(tmp_path))
     assert load_federation(spec).domains["target"].train.noise > 0
@@ -282,5 +282,5 @@ def test_the_real_subsets(subset, sizes):
     split = load_cifar10(DATA_DIR, 0, subset=subset)
     assert (len(split.train), len(split.test)) == sizes
     # The mean of each channel of the whole, as it is commonly used to normalise.
-    means = split.train.x.mean(dim=(0, 2, 3))
+    means = split.train.scaled().x.mean(dim=(0, 2, 3))
     assert means.tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=0.01)
