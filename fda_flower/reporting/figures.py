@@ -27,17 +27,13 @@ COLORS = (
 
 Six more colours follow, for pictures with 8 to 13 curves.
 """
-MARKERS = {
-    **{"o": "circle", "s": "square", "D": "diamond", "^": "triangle-up", "v": "triangle-down", "P": "cross"},
-    **{"*": "star", "X": "x", "<": "triangle-left", ">": "triangle-right", "h": "hexagon"},
-}
-DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
-"""Markers and dashes by matplotlib's names, with plotly's."""
+MARKERS = ("o", "s", "D", "^", "v", "P", "*", "X", "<", ">", "h")
+DASHES = ("-", "--", "-.", ":")
 
 
 @dataclass(frozen=True)
 class Style:
-    """The look of one curve; marker and dash by matplotlib's names."""
+    """The look of one curve."""
 
     color: str
     marker: str
@@ -50,8 +46,7 @@ def style(number: int) -> Style:
     The first 13 differ in colour, and the first 143 in colour or marker. The numbers of colours, markers and
     dashes are coprime, so neighbours differ in all three.
     """
-    colors, markers, dashes = COLORS, [*MARKERS], [*DASHES]
-    return Style(colors[number % len(colors)], markers[number % len(markers)], dashes[number % len(dashes)])
+    return Style(*(looks[number % len(looks)] for looks in (COLORS, MARKERS, DASHES)))
 
 
 def styles_of(labels: Sequence[str]) -> dict[str, Style]:

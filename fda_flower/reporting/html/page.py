@@ -1,23 +1,28 @@
 """The parts of an HTML page, and its rendering."""
 
+import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fda_flower.reporting.tables import Cell, Heading, Table
 from fda_flower.runs.settings import SETTINGS
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 TEMPLATE = "report.html.j2"
+METADATA = ("Creator", "Date", "Format", "Type")
+"""Entries that matplotlib would write into each figure."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Plotly charts by name, as JSON; the page shows one at a time and lets the reader choose."""
+    """Charts by name; one at a time is shown, chosen by its name."""
 
-    figures: Mapping[str, str]
+    figures: "Mapping[str, Figure]"
     title: str = ""
 
 
@@ -50,7 +55,6 @@ def render(pages: Sequence[Page], made: str) -> str:
     """Return pages as one self-contained HTML file; `made` has the date and the version."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
-    from plotly.offline import get_plotlyjs
 
     environment = Environment(
         loader=PackageLoader("fda_flower.reporting.html"),
@@ -59,13 +63,12 @@ def render(pages: Sequence[Page], made: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"text": _text, "paragraph": _paragraph}
+    environment.filters |= {"text": _text, "paragraph": _paragraph, "svg": _svg}
     environment.tests |= {
         kind.__name__.lower(): lambda part, kind=kind: isinstance(part, kind)
         for kind in (Table, Chart, Heading, Code, Cell)
     }
-    tools = {"number": count(1).__next__, "markup": Markup, "plotly": Markup(get_plotlyjs())}
-    return environment.get_template(TEMPLATE).render(pages=pages, made=made, **tools)
+    return environment.get_template(TEMPLATE).render(pages=pages, made=made, markup=Markup)
 
 
 def _text(value: object) -> str:
@@ -73,6 +76,17 @@ def _text(value: object) -> str:
     if isinstance(value, float) and not value.is_integer():
         return f"{value:.4g}"
     return "" if value is None else str(value)
+
+
+def _svg(figure: "Figure") -> str:
+    """Return a figure as an element of a page; its words stay words, which can be searched."""
+    import matplotlib
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata=dict.fromkeys(METADATA))
+    text = buffer.getvalue()
+    return text[text.find("<svg") :]
 
 
 def _paragraph(text: str) -> str:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.records.record import Record, curve
 from fda_flower.reporting.figures import styles_of
@@ -110,7 +112,7 @@ def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
         known = headline if shown == together else shown[0]
         line = baseline_line([history], known) if known in METRICS else None
         figures[label] = charts.curves(series, styles_of(shown), label, line)
-    return [Chart(figures, "The target by round. Click a name to show or hide it.")] if figures else []
+    return [Chart(figures, "The target by round")] if figures else []
 
 
 def _by_round(history: Sequence[Record], name: str) -> list[float]:
@@ -134,7 +136,7 @@ def _trust(history: Sequence[Record]) -> list[Chart | Table]:
         rows.append([source, *(f"{number:.3f}" for number in trust)])
     header = ["source", "mean", "lowest", "highest", "last"]
     table = Table(header, rows, "Weight of each source")
-    return [Chart({"weights": charts.sources(series, WEIGHT)}), table] if rows else []
+    return [Chart({"weights": charts.shares(series, WEIGHT)}), table] if rows else []
 
 
 def _sites(history: Sequence[Record]) -> list[Table | str]:
@@ -156,7 +158,7 @@ def _members(history: Sequence[Record]) -> list[Chart | Table]:
         return [table]
     by_round = [mixtures.get(number, {}) for number in range(1, max(mixtures) + 1)]
     series = {name: [[_number(each.get(name, {}).get("weight")) for each in by_round]] for name in last}
-    figure = charts.curves(series, styles_of([*series]), "Weight of the member", rangemode="tozero")
+    figure = charts.shares(series, "Weight of the member")
     return [Chart({"members": figure}), table]
 
 
@@ -180,7 +182,10 @@ def _presence(history: Sequence[Record]) -> list[Chart | Table]:
         rows.append([domain, role, *counts, steps, f"{losses[-1]:.4g}" if losses else "", clipped])
     header = ["domain", "role", "took part", "not used", "could not", "steps", "last train loss", "clipped"]
     table = Table(header, rows, "Rounds by domain, and its replies")
-    return [Chart({"presence": charts.presence(states)}), table] if rows else []
+    if not rows:
+        return []
+    figure = charts.presence({domain: [state for state, _ in each] for domain, each in states.items()})
+    return [Chart({"presence": figure}), table]
 
 
 def _entry(record: Record, domain: str) -> Record:
@@ -293,21 +298,21 @@ def _number(value: object) -> float:
 # A table of runs
 
 
-def _charts(results: Results, draw: Callable[[Results, str, str], str]) -> list[Chart]:
+def _charts(results: Results, draw: Callable[[Results, str, str], Figure]) -> list[Chart]:
     """Return a chart for each group and column with a run."""
     names = [title.replace("\n", ", ") or "all" for title in results.titles(results.measured)]
     figures = {name: draw(results, *at) for name, at in zip(names, results.measured, strict=True)}
     return [Chart(figures)] if figures else []
 
 
-def _curves(results: Results, group: str, column: str) -> str:
+def _curves(results: Results, group: str, column: str) -> Figure:
     series = {row: [cell.curve for cell in results.at((group, row, column))] for row in results.rows}
     run = {row: each for row, each in series.items() if each}
     line = results.line(group, column)
     return charts.curves(run, styles_of(results.rows), results.metric(group, column).axis, line)
 
 
-def _dots(results: Results, group: str, column: str) -> str:
+def _dots(results: Results, group: str, column: str) -> Figure:
     values = {row: results.scores((group, row, column), "last5") for row in results.rows}
     printed = {row: results.paper[p] for row in results.rows if (p := (group, row, column)) in results.paper}
     label = f"{results.metric(group, column).axis}, mean ± std of the last 5 rounds"
@@ -317,7 +322,7 @@ def _dots(results: Results, group: str, column: str) -> str:
 def _weights_of(results: Results) -> list[Chart]:
     """Return each source's weight by round, for each place with weights."""
     found = {place: weights([cell.history for cell in results.at(place)]) for place in results.places}
-    figures = {_name(results, p): charts.sources(series, WEIGHT) for p, series in found.items() if series}
+    figures = {_name(results, p): charts.shares(series, WEIGHT) for p, series in found.items() if series}
     return [Chart(figures)] if figures else []
 
 
