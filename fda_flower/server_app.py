@@ -1,6 +1,7 @@
 """The Flower server app that ``flwr run`` starts, simulated or deployed."""
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,17 +19,17 @@ from fda_flower.engines import PromptGrid
 from fda_flower.errors import RunError, invalid, keep_to_one_line
 from fda_flower.files import versions
 from fda_flower.names import require
-from fda_flower.records.record import Record
+from fda_flower.records.record import COSTS, LAST, Record
 from fda_flower.reporting.summary import summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
 from fda_flower.runs.model_folder import DATA, write_global_model
 from fda_flower.runs.needs import NEEDS, Facts, check_needs
 from fda_flower.runs.network import all_data, digest_of_frozen, front_of, make_model
-from fda_flower.strategies import RunFolder
+from fda_flower.strategies import DomainAdaptationStrategy, RunFolder
 from fda_flower.strategies.roster import Node
 from fda_flower.wire.internals import is_deployed
-from fda_flower.wire.protocol import FROZEN, to_record
+from fda_flower.wire.protocol import FROZEN, LABELLED, TEST, to_record
 
 FORM = ("shape", "classes", "class-names", "features", FROZEN)
 """Properties that nodes report: the form of their data, and the digest of the network's frozen weights."""
@@ -70,6 +71,8 @@ def run_server(
     )
     strategy.schedules = {"source": config.source_training, "target": config.target_training}
     strategy.connect(grid)
+    if config.evaluate_every is None and config.validation is None:
+        _choose_evaluations(strategy, config.all_rounds)
     for node in strategy.roster.nodes:
         examples = node.info.get("examples")
         if isinstance(examples, int):
@@ -97,6 +100,48 @@ def run_server(
     del model  # lets `start` free the arrays after the first round
     result = strategy.start(grid, initial.pop(), config.all_rounds, config.round_timeout)
     return result, strategy.history
+
+
+def _choose_evaluations(strategy: DomainAdaptationStrategy, rounds: int) -> None:
+    epochs = {role: strategy.schedules[role].epochs for role in strategy.trains}
+    every = evaluation_interval(strategy.roster.nodes, epochs)
+    if every is None:
+        COSTS.info(
+            "The target evaluates in each round, since not all nodes report how many samples they have"
+        )
+        return
+    strategy.evaluate_every, strategy.num_rounds = every, rounds
+    if not all(strategy.evaluates_in(number) for number in range(1, rounds + 1)):
+        COSTS.info(
+            "The target evaluates every %d rounds, and in the last %d, to save time "
+            "(in each: --evaluate-every 1)",
+            every,
+            LAST,
+        )
+
+
+def evaluation_interval(nodes: Iterable[Node], epochs: Mapping[str, int]) -> int | None:
+    """Return the least interval, in rounds, with which evaluations take at most a tenth of the time.
+
+    Time follows from the numbers of samples that the nodes report: a test is one pass forward; each of the
+    `epochs` of a role that trains is one forward and one back, three times as long. None if a node does not
+    report them.
+
+    Examples
+    --------
+    >>> target = Node(0, "t", True, {"examples": 100, "test-examples": 10_000})
+    >>> source = Node(1, "s", False, {"examples": 900, "test-examples": 10_000})
+    >>> evaluation_interval([target, source], {"source": 1, "target": 1})
+    30
+    """
+    trained, tested = 0, 0
+    for node in nodes:
+        samples, tests = node.info.get(LABELLED), node.info.get(TEST)
+        if not (isinstance(samples, int) and isinstance(tests, int)):
+            return None
+        trained += samples * epochs.get(node.role, 0)
+        tested += tests * node.is_target
+    return max(1, math.ceil(9 * tested / (3 * trained))) if trained > 0 else 1
 
 
 def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:

@@ -10,13 +10,17 @@ from unittest.mock import patch
 import pytest
 from handmade import HandMade
 from naming import names
+from same_bits import without_seconds
 from sites import Site, run_sites, write_images, write_table
 from whole_runs import same_bits
 
 from fda_flower import RunConfig
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.experiments.cells import Cell, run_cell
 from fda_flower.experiments.run import run_config
-from fda_flower.server_app import check_data, run_server
+from fda_flower.records.folder import RunFolder
+from fda_flower.server_app import check_data, evaluation_interval, run_server
+from fda_flower.strategies.roster import Node
 from fda_flower.wire.internals import task_identity
 
 DOMAINS = ("north", "south", "west")
@@ -146,3 +150,71 @@ def test_without_a_node_that_reports_the_form_of_its_data_there_is_no_model(told
     config = RunConfig(method="fedgp", sources=1, wait_seconds=0.1)
     with task_identity(), pytest.raises(RunError, check=names("shape and classes", None)):
         run_server(app.grid(), config)
+
+
+# How often the target evaluates by default
+
+
+@pytest.mark.parametrize(
+    ("labelled", "tests", "epochs", "interval"),
+    [
+        # One evaluation in N rounds takes tests / N of tests / N + 3 * trained.
+        ([100, 100, 100], 100, {"source": 1, "target": 1}, 1),
+        ([100, 100, 99], 100, {"source": 1, "target": 1}, 2),
+        ([100, 300, 500], 10_000, {"source": 1}, 38),
+        ([100, 300, 500], 10_000, {"source": 5, "target": 20}, 5),
+        ([50, 300, 500], 450, {"target": 1}, 27),
+        ([0, 300, 500], 450, {"target": 1}, 1),
+        ([100, None, 500], 10_000, {"source": 1}, None),
+    ],
+)
+def test_evaluations_take_a_tenth_of_the_time_at_most(
+    labelled: list[int | None], tests: int, epochs: dict[str, int], interval: int | None
+) -> None:
+    told = [{} if each is None else {"examples": each, "test-examples": tests} for each in labelled]
+    sites = [Node(i, str(i), i == 0, info) for i, info in enumerate(told)]
+    assert evaluation_interval(sites, epochs) == interval
+
+
+TINY: dict[str, Any] = {"method": "fedavg", "model": "mlp", "device": "cpu", "target_samples": 20}
+TINY |= {"source_samples": 20, "test_samples": 40}  # 3 * (3 * 20 + 20) to train on
+
+
+def evaluated(history: list[dict[str, Any]]) -> list[int]:
+    return [record["round"] for record in history if "accuracy" in record]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [2, 4, 5, 6, 7, 8]),
+        ({"evaluate_every": 3}, [3, 4, 5, 6, 7, 8]),
+        ({"evaluate_every": 1}, [*range(1, 9)]),
+        ({"validation": 0.5}, [*range(1, 9)]),
+        ({"method": "mixture", "method_options": {"every": 4}}, [4, 8]),
+        ({"method": "central:erm"}, [*range(1, 9)]),
+    ],
+)
+def test_the_rounds_that_are_evaluated(
+    settings: dict[str, Any], expected: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "flwr.costs"):
+        result = run_config(RunConfig(**{**TINY, "rounds": 8, **settings}))
+    assert evaluated(result.history) == expected
+    assert ("every 2 rounds" in caplog.text) == (not settings)
+
+
+def test_a_resumed_run_evaluates_in_the_same_rounds_and_a_cell_of_a_table_in_each(tmp_path: Path) -> None:
+    def stop(record: dict[str, Any]) -> None:
+        if record["round"] == 3:
+            raise KeyboardInterrupt
+
+    config = RunConfig(**TINY, rounds=8)
+    with pytest.raises(KeyboardInterrupt):
+        run_config(config, output=tmp_path / "run", on_round=stop)
+    resumed, whole = run_config(config, output=tmp_path / "run", resume=True), run_config(config)
+    assert without_seconds(resumed.history) == without_seconds(whole.history)
+    assert same_bits(resumed.model, whole.model)
+    cell = Cell(("", "fedavg", ""), config, tmp_path, {})
+    run_cell(cell)
+    assert evaluated(RunFolder(cell.run_folder).read_rounds()) == [*range(1, 9)]

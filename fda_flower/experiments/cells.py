@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -99,7 +99,11 @@ def run_cells(
 
 
 def run_cell(cell: Cell) -> None:
-    """Run a cell; a method's refusal of the federation goes into the summary, if it may refuse."""
+    """Run a cell; a method's refusal of the federation goes into the summary, if it may refuse.
+
+    Unless asked otherwise it is evaluated in each round, for the tables' best rounds and curves.
+    """
+    cell = replace(cell, config=replace(cell.config, evaluate_every=cell.config.evaluate_every or 1))
     try:
         run_config(cell.config, output=cell.run_folder, attack=cell.attack, **cell.how)
         for folder in (cell.run_folder, cell.run_folder / CHOSEN_MODEL):

@@ -327,9 +327,10 @@ class RunSettings:
         strategy=True,
         defines_run=False,
     )
-    evaluate_every: int = _machine(
-        1,
+    evaluate_every: int | None = _machine(
+        None,
         "The target evaluates in every Nth round, and in the last 5.",
+        shown="by the numbers of samples, at most a tenth of the time",
         at_least=1,
         strategy=True,
         defines_run=False,

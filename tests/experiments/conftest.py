@@ -17,6 +17,7 @@ SMALL: dict[str, Any] = {
     "target_batch_size": 4,
     "batch_size": 32,
     "learning_rate": 0.003,
+    "evaluate_every": 1,
     "device": "cpu",
 }
 
