@@ -145,7 +145,7 @@ NAMES = [*UPDATES, *(f"{name}:FACTOR" for name in FACTORS), *LABELS]
 class Attack:
     """An attack of some of a run's sources.
 
-    `name` is one of `NAMES`, which ``docs/robustness.md`` describes, and `sources` are the domains that
+    `name` is one of `NAMES`, which ``experiments/README.md`` describes, and `sources` are the domains that
     attack. Random draws follow from the run's `seed`, the round and the domain.
 
     Notes

@@ -57,7 +57,7 @@ Settings = dict[str, Any]
 MACHINE = ("seed", "data_dir", "device", "threads")
 """Fields of a run that depend on the user or the machine, which experiments cannot set."""
 ATTACK_KEYS = ("attack", "attackers")
-"""Keys besides a run's settings; see `fda_flower.experiments.attacks`."""
+"""Keys in addition to a run's settings; see `fda_flower.experiments.attacks`."""
 RUN_KEYS = frozenset(
     [*(f.name.replace("_", "-") for f in fields(RunConfig) if f.name not in MACHINE), *ATTACK_KEYS]
 )
