@@ -104,15 +104,24 @@ PHRASES = (
 """Say "next to", "again", "this many", "must be", "together", "immediately", "continues", "instead of"."""
 
 
+PROSE = [
+    *ROOT.glob("*.md"),
+    *(path for path in DOCS.rglob("*.md") if "api" not in path.parts),
+    *(path for folder in ("benchmarks", "deploy", "examples") for path in (ROOT / folder).rglob("*.md")),
+    *(ROOT / "experiments").glob("*.md"),
+    *(ROOT / "experiments").glob("*.toml"),
+    ROOT / "experiments" / "RESULTS" / "verdicts.toml",
+]
+"""The site's pages, and the notes of the experiments, from which the pages of results are made."""
+
+
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_the_pages_do_without_phrases_that_a_reader_stumbles_over(phrase):
-    pages = [path for path in DOCS.rglob("*.md") if "api" not in path.parts]
     found = []
-    for page in (ROOT / "README.md", *pages):
-        text = re.sub(r"\s+", " ", page.read_text(encoding="utf-8"))
-        found += [
-            f"{page.name}: {hit}" for hit in re.findall(rf".{{30}}\b{phrase}\b.{{20}}", text, re.IGNORECASE)
-        ]
+    for page in PROSE:
+        text = re.sub(r"\\?\s+", " ", page.read_text(encoding="utf-8"))
+        hits = re.findall(rf".{{30}}\b{phrase}\b.{{20}}", text, re.IGNORECASE)
+        found += [f"{page.relative_to(ROOT)}: {hit}" for hit in hits]
     assert found == []
 
 
