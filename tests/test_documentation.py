@@ -1,5 +1,6 @@
 """The documentation: its site, its notebooks, its figures."""
 
+import ast
 import doctest
 import importlib
 import os
@@ -7,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from functools import cache
 from html.parser import HTMLParser
@@ -123,6 +125,20 @@ def test_the_pages_do_without_phrases_that_a_reader_stumbles_over(phrase):
         hits = re.findall(rf".{{30}}\b{phrase}\b.{{20}}", text, re.IGNORECASE)
         found += [f"{page.relative_to(ROOT)}: {hit}" for hit in hits]
     assert found == []
+
+
+BLOCKS = [
+    pytest.param(block, id=f"{page.relative_to(ROOT)}-{i}")
+    for page in PROSE
+    for i, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_of_python_is_python(block):
+    """It may be a part of a program, or entries of a dictionary."""
+    code = textwrap.dedent(block)
+    ast.parse(f"{{{code}}}" if re.match(r'"\w+": ', code) else code)
 
 
 @cache
