@@ -246,11 +246,11 @@ def cell_label(cell: BoardCell) -> str:
 def _explain(board: Board) -> str:
     seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in board.results.cells}))
     sentences = [
-        "How far a method's mean over seeds is above (+) or below (-) that of the best *other* rival in the "
+        "How far a method's mean over seeds is above (+) or below (-) the best *other* rival's in the "
         f"same cell, in points. Rivals: {', '.join(board.rivals)}. Seeds: {seeds or 'none'}.",
         "A cell without runs of the method or of another rival is left out of the method's mean.",
         "Standard errors are over seeds and, paired, over test samples.",
-        "Epochs are those of a whole run, in all cells.",
+        "Epochs are per run: the fewest to the most of all cells.",
     ]
     if not all(metric.percent for metric in board.results.shown):
         sentences.append("A point is a hundredth of the figure, such as 0.01 of R².")
