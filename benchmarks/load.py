@@ -60,6 +60,7 @@ def rounds_of(engine: str, clients: int) -> tuple[float, float]:
         target_batch_size=SAMPLES // 2,
         model="mlp",
         rounds=WARM_UP + ROUNDS,
+        evaluate_every=1,
         device="cpu",
     )
     seconds = []

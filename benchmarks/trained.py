@@ -45,6 +45,7 @@ def main() -> None:
             batch_size=32,
             target_batch_size=16,
             rounds=2 if train in ("all", "last") or quick else 6,
+            evaluate_every=1,
         )
         data = load_federation(config.data)
         with tempfile.TemporaryDirectory() as cache:

@@ -120,6 +120,7 @@ def config_of(rounds: int) -> "RunConfig":
         model="lenet",
         batch_size=64,
         rounds=rounds,
+        evaluate_every=1,
         device="cpu",
     )
 

@@ -32,6 +32,7 @@ def config_of(task: Task) -> RunConfig:
         target_batch_size=BATCH_SIZE,
         epochs=EPOCHS,
         rounds=task.all_rounds,
+        evaluate_every=1,
         device="cpu",
     )
 
