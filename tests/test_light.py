@@ -125,6 +125,12 @@ for code in {list(IMPORTS)!r}:
     assert {code: heavy for code, found in told.items() if (heavy := found & IMPORTS[code])} == {}
 
 
+def test_a_report_needs_no_pytorch(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "first", method="fedgp-auto", model="cnn")
+    for arguments in (["--html", "runs/first"], ["--html", "runs"], ["runs/first"]):
+        assert called(["report", *arguments], tmp_path, "torch").returncode == 0, arguments
+
+
 @pytest.mark.slow
 def test_a_client_of_ray_trains_and_evaluates_without_what_only_reads_data(tmp_path: Path) -> None:
     """The data come from the file that the server's process has written, and no optimizer is compiled."""

@@ -1,8 +1,21 @@
 """Runs, comparisons of runs, and experiments, which are tables of runs defined in files."""
 
-from fda_flower.experiments.definition import Experiment, read_experiment
-from fda_flower.experiments.experiment import Comparison, compare, load_results, run_experiment, write_report
-from fda_flower.experiments.run import RUNNERS, RunResult, run, run_config
+from typing import TYPE_CHECKING
+
+from fda_flower.names import lazy_exports
+
+if TYPE_CHECKING:
+    from fda_flower.experiments.definition import Experiment, read_experiment
+    from fda_flower.experiments.experiment import (
+        Comparison,
+        compare,
+        load_results,
+        run_experiment,
+        write_report,
+    )
+    from fda_flower.experiments.run import RUNNERS, RunResult, run_config
+else:
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
     "RUNNERS",
@@ -12,7 +25,6 @@ __all__ = [
     "compare",
     "load_results",
     "read_experiment",
-    "run",
     "run_config",
     "run_experiment",
     "write_report",

@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError, check_choice, invalid, near, unknown
-from fda_flower.experiments.attacks import Attack, read_attack
 from fda_flower.reporting.results import Place
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.settings import OPTION_FIELDS
+
+if TYPE_CHECKING:
+    from fda_flower.experiments.attacks import Attack
 
 HERE = Path(__file__).parent
 FOLDERS = (HERE / "tables", HERE.parents[1] / "experiments")
@@ -133,10 +135,15 @@ class Experiment:
         with self._naming(place):
             return RunConfig(**own, seed=seed)
 
-    def attack(self, place: Place, config: RunConfig) -> Attack | None:
+    def attack(self, place: Place, config: RunConfig) -> "Attack | None":
         """Return the attack on a cell with this configuration; a `ConfigError` names the cell."""
+        settings = self._settings(place, {})
+        if not settings.keys() & ATTACK_KEYS:
+            return None
+        from fda_flower.experiments.attacks import read_attack  # loads PyTorch
+
         with self._naming(place):
-            return read_attack(self._settings(place, {}), config)
+            return read_attack(settings, config)
 
     def _settings(self, place: Place, overrides: Mapping[str, Any]) -> Settings:
         """Return the settings and the attack's keys of a cell."""

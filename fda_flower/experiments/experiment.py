@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from fda_flower.engines import ENGINES, Resources
 from fda_flower.errors import ConfigError, FdaError, invalid, unknown
-from fda_flower.experiments.cells import Cell, Progress, run_cells
 from fda_flower.experiments.definition import Experiment, file_name, read_experiment
 from fda_flower.files import check_writable, only_writer, output_error, write_atomically
 from fda_flower.models.own import only_read
@@ -26,7 +25,9 @@ from fda_flower.reporting.trackers import check_trackers
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import OF_FLOWER, check_federated, find_method, method_names
 from fda_flower.runs.settings import SETTINGS, command_options
-from fda_flower.server_app import check_data
+
+if TYPE_CHECKING:
+    from fda_flower.experiments.cells import Cell, Progress
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
 RUNS, ARCHIVED = "runs", "cells"
@@ -327,7 +328,7 @@ def run_experiment(
     machine: Mapping[str, Any] | None = None,
     jobs: int = 1,
     track: Sequence[str] = (),
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: "Callable[[Progress], None] | None" = None,
 ) -> dict[str, str]:
     """Run the remaining cells, each in its own process; return the failures' reasons by cell.
 
@@ -351,6 +352,8 @@ def run_experiment(
     ConfigError
         If a setting is invalid, before anything is trained.
     """
+    from fda_flower.experiments.cells import Cell, run_cells  # loads PyTorch
+
     if jobs < 1:
         raise invalid("jobs", jobs, "it must be at least 1")
     check_trackers(track)
@@ -374,7 +377,7 @@ def run_experiment(
         return run_cells(todo, jobs, on_progress, len(cells) - len(todo))
 
 
-def _is_done(cell: Cell, view: RunView | None) -> bool:
+def _is_done(cell: "Cell", view: RunView | None) -> bool:
     """Return whether a cell's run has ended or been refused.
 
     Raise a `ConfigError` if it is another run. A setting that is newer than the run had its default.
@@ -442,7 +445,7 @@ def compare(
     jobs: int = 1,
     resume: bool = False,
     track: Sequence[str] = (),
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: "Callable[[Progress], None] | None" = None,
     **settings: Any,
 ) -> Comparison:
     """Run each method with each seed, each cell in its own process.
@@ -475,6 +478,9 @@ def compare(
     ConfigError
         If a setting is invalid, or a method does not fit the data or the network; raised before training.
     """
+    from fda_flower.experiments.cells import Cell, run_cells  # loads PyTorch
+    from fda_flower.server_app import check_data
+
     own = [name for name in method_names() if not name.startswith(OF_FLOWER)]
     chosen = own if methods == "all" else [known_name(name, method_names()) for name in methods]
     for name, values in (("method", chosen), ("seed", seeds)):
