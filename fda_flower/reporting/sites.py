@@ -45,9 +45,9 @@ def sites_table(history: Sequence[Record]) -> Table:
 def sites_note(history: Sequence[Record]) -> str:
     """Return the explanation of the table's columns and marks."""
     sites = sites_in(history).values()
-    note = "a is how much of the others' layer is left in the site's own."
+    note = "a is the share of the others' layer in the site's own."
     if any(site.get("judged-by") == HELD_OUT for site in sites):
-        note += f" {MARK} judged by its labels, each left out in turn: it has no test samples."
+        note += f" {MARK} has no test samples and is judged by its labels, each left out in turn."
     few = [name for name, site in sites_in(history).items() if "alone" not in site and "with-others" in site]
     if few:
         note += f" Too few labels for a layer of its own: {', '.join(few)}."

@@ -136,8 +136,8 @@ class RidgeEverySite(Ridge):
         sure = sum(site[INTERVAL][0] > 0 for site in sites if INTERVAL in site)
         unit = " points" if metric.percent else f" of {metric.title}"
         return [
-            f"The others bring {mean:+.{metric.decimals}f}{unit} to a site, the mean of {len(sites)}; "
-            f"the gain's 95% interval is above 0 at {sure or 'none'} of them"
+            f"The others bring {mean:+.{metric.decimals}f}{unit} per site on average; the 95% interval of "
+            f"the gain is above 0 at {sure or 'none'} of {len(sites)} sites"
         ]
 
 

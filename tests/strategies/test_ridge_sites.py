@@ -180,5 +180,5 @@ def test_a_run_ends_with_what_the_others_bring():
     _, _, record = start()
     (line,) = RidgeEverySite().conclusion(record)
     assert "+25.0 points" in line
-    assert "above 0 at 4 of them" in line
+    assert "above 0 at 4 of 4 sites" in line
     assert RidgeEverySite().conclusion({"held": "no site"}) == []
