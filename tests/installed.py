@@ -1,6 +1,48 @@
-"""Packages of others, with entry points."""
+"""Packages of others and changed copies of this one, made of the blocks that pages print."""
 
+import os
+import re
+import shutil
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
+
+import fda_flower
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def printed(page, language, start):
+    """The block of a page that starts so."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+    (found,) = (block for block in blocks if block.startswith(start))
+    return found
+
+
+def python(folder, *arguments):
+    """Run Python in a process of its own, in which a folder comes first on the path."""
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def copy_with(folder, files, table, before, line):
+    """Copy this package, add files, and a line to one of its tables, before the line that begins so."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    copy = shutil.copytree(Path(fda_flower.__file__).parent, folder / "fda_flower", ignore=ignored)
+    for name, text in files.items():
+        (copy / name).write_text(text, encoding="utf-8")
+    above, below = re.split(rf'(?m)^(?= +"{before}": )', (copy / table).read_text(encoding="utf-8"))
+    (copy / table).write_text(above + line + below, encoding="utf-8")
 
 
 def install(folder, modules, entry_points, name="clinics"):

@@ -1,22 +1,16 @@
 """The methods of docs/adding.md work as printed: in a package of their own, and in a copy of this one."""
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from installed import install
+from installed import copy_with, install, printed, python
 
-import fda_flower
 from fda_flower.records.folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
-PAGE = (Path(__file__).parents[1] / "docs" / "adding.md").read_text(encoding="utf-8")
+PAGE = "adding.md"
 
 FDA = """
 import json, sys
@@ -33,47 +27,24 @@ print("CODES", codes)
 """
 """Calls the command several times in one process: it takes seconds to import PyTorch."""
 
-
-def printed(language, start):
-    """Return the block of the page that starts so."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    (found,) = (block for block in blocks if block.startswith(start))
-    return found
-
-
-FILE = printed("python", '"""The coordinate-wise median')
-LINE = printed("python", '        "median"')
-METHOD = printed("python", "from fda_flower.runs.methods import Method\n\nMEDIAN")
+FILE = printed(PAGE, "python", '"""The coordinate-wise median')
+LINE = printed(PAGE, "python", '        "median"')
+METHOD = printed(PAGE, "python", "from fda_flower.runs.methods import Method\n\nMEDIAN")
 MODULES = {
     "median": f"{FILE}\n\n{METHOD}",
-    "halfway": printed("python", '"""FedAvg, whose target'),
-    "halfway_client": printed("python", '"""The target of'),
-    "test_resume": printed("python", '"""A run that stops'),
+    "halfway": printed(PAGE, "python", '"""FedAvg, whose target'),
+    "halfway_client": printed(PAGE, "python", '"""The target of'),
+    "test_resume": printed(PAGE, "python", '"""A run that stops'),
 }
 SMALL = ["--model", "logistic", "--sources", "2"]
 LIST, RUN = (
     line.replace("--rounds 10", "--rounds 2").split()[1:]
-    for line in printed("sh", "fda list").splitlines()
+    for line in printed(PAGE, "sh", "fda list").splitlines()
     if line.startswith(("fda list", "fda run"))
 )
 """The commands of the page, with fewer rounds."""
 OUTPUT = "runs/digits-rotate-median-seed0"
 """The folder that `RUN` writes to."""
-
-
-def python(folder, *arguments):
-    """Run Python in a process of its own, with `folder` first on the path."""
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
 
 
 def fda(folder, *commands):
@@ -88,7 +59,7 @@ def run(method, rounds, output, *more):
 def package(tmp_path_factory):
     """A folder in which the page's package is installed, after some commands; what these printed."""
     folder = tmp_path_factory.mktemp("robust")
-    install(folder, MODULES, printed("toml", "[project]"), name="robust_fl")
+    install(folder, MODULES, printed(PAGE, "toml", "[project]"), name="robust_fl")
     done = fda(
         folder,
         LIST,
@@ -159,13 +130,7 @@ def test_what_its_target_keeps_is_in_the_runs_folder_and_counts(package):
 
 
 def test_a_file_and_a_line_give_the_same_bits_in_this_package(package, tmp_path):
-    ignored = shutil.ignore_patterns("__pycache__")
-    copy = shutil.copytree(Path(fda_flower.__file__).parent, tmp_path / "fda_flower", ignore=ignored)
-    (copy / "strategies" / "median.py").write_text(FILE, encoding="utf-8")
-    table = copy / "runs" / "methods.py"
-    before, after = re.split(r'(?m)^(?= +"target-only": )', table.read_text(encoding="utf-8"))
-    table.write_text(before + LINE + after, encoding="utf-8")
-
+    copy_with(tmp_path, {"strategies/median.py": FILE}, "runs/methods.py", "target-only", LINE)
     done = fda(tmp_path, run("median", 2, "median"))
     assert done.stdout.splitlines()[-1] == "CODES [0]"
     assert model(tmp_path / "median") == model(package[0] / "median")

@@ -1,59 +1,29 @@
 """What docs/own-data.md adds works: in a copy of this package, in a package of its own."""
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from installed import install
-
-import fda_flower
+from installed import DOCS, copy_with, install, printed, python
 
 pytestmark = pytest.mark.slow
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGES = (DOCS / "own-data.md").read_text(encoding="utf-8")
+PAGE = "own-data.md"
 FDA = "from fda_flower.cli import main; main()"
 SMALL = ["--dataset-option", "test_share=0.5", "--target-samples", "20%", "--rounds", "2", "--output", "out"]
+FILE = printed(PAGE, "python", '"""scikit-learn')
+COMMAND = printed(PAGE, "sh", "fda run --dataset tumours").split()[1:]
+LINE = printed(PAGE, "python", '        "tumours"')
+DATASET = printed(PAGE, "python", "from fda_flower.datasets import Dataset")
+(ENTRY,) = re.findall(r"`(SMALL = Model\(.*?\))`", (DOCS / PAGE).read_text(encoding="utf-8"))
+NETWORK = printed(PAGE, "python", "from math import prod")
+MODEL = f"{NETWORK}\n\nfrom fda_flower.models import Model\n\n{ENTRY}\n"
+GROUPS = ("datasets", "models")
+ENTRY_POINTS = "".join(printed(PAGE, "toml", f'[project.entry-points."fda_flower.{g}"]') for g in GROUPS)
 
 
-def printed(language, start):
-    """The block of the pages that starts so."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", PAGES, re.DOTALL)
-    (found,) = (block for block in blocks if block.startswith(start))
-    return found
-
-
-FILE = printed("python", '"""scikit-learn')
-COMMAND = printed("sh", "fda run --dataset tumours").split()[1:]
-LINE = printed("python", '        "tumours"')
-DATASET = printed("python", "from fda_flower.datasets import Dataset")
-(ENTRY,) = re.findall(r"`(SMALL = Model\(.*?\))`", PAGES)
-MODEL = printed("python", "from math import prod") + f"\n\nfrom fda_flower.models import Model\n\n{ENTRY}\n"
-ENTRY_POINTS = printed("toml", '[project.entry-points."fda_flower.datasets"]') + printed(
-    "toml", '[project.entry-points."fda_flower.models"]'
-)
-
-
-def fda(folder, *arguments):
-    """Run `fda` in a process of its own in which `folder` comes first."""
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.run(
-        [sys.executable, "-c", FDA, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
-def check_run(done, folder, model):
-    assert done.returncode == 0, done.stderr
+def check_run(folder, model, *more):
+    python(folder, "-c", FDA, *COMMAND, *SMALL, *more)
     rounds = [json.loads(line) for line in (folder / "out" / "rounds.jsonl").read_text().splitlines()]
     assert [record["held"] for record in rounds] == [None, None]
     assert list(rounds[0]["sources"]) == ["large"]
@@ -65,20 +35,14 @@ def check_run(done, folder, model):
 
 
 def test_a_file_and_a_line_add_a_data_set(tmp_path):
-    ignored = shutil.ignore_patterns("__pycache__")
-    copy = shutil.copytree(Path(fda_flower.__file__).parent, tmp_path / "fda_flower", ignore=ignored)
-    (copy / "datasets" / "tumours.py").write_text(FILE, encoding="utf-8")
-    registry = copy / "datasets" / "registry.py"
-    before, after = re.split(r'(?m)^(?= +"fashion-mnist": )', registry.read_text(encoding="utf-8"))
-    registry.write_text(before + LINE + after, encoding="utf-8")
-
-    check_run(fda(tmp_path, *COMMAND, *SMALL), tmp_path, "logistic")
+    copy_with(tmp_path, {"datasets/tumours.py": FILE}, "datasets/registry.py", "fashion-mnist", LINE)
+    check_run(tmp_path, "logistic")
 
 
 def test_a_package_adds_a_data_set_and_a_model_whose_names_are_listed(tmp_path):
     modules = {"tumours": f"{FILE}\n\n{DATASET}", "networks": MODEL}
     clinics = install(tmp_path, modules, ENTRY_POINTS)
-    check_run(fda(clinics, *COMMAND, *SMALL, "--model", "small"), clinics, "small")
-    shown = fda(clinics, "list").stdout
+    check_run(clinics, "small", "--model", "small")
+    shown = python(clinics, "-c", FDA, "list").stdout
     assert re.search(r"^  tumours +breast cancer by the size of tumours$", shown, re.MULTILINE)
     assert re.search(r"^  small +a hidden layer$", shown, re.MULTILINE)

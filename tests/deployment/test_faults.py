@@ -12,9 +12,9 @@ from typing import Any
 
 import psutil
 import pytest
-from same_bits import bits
 from sites import write_table
 from waiting import until
+from whole_runs import same_bits
 
 from fda_flower import RunConfig, run
 from fda_flower.deployment import Federation, run_deployed, submission
@@ -324,4 +324,4 @@ def test_nodes_rejoin_and_a_run_whose_superlink_was_killed_resumes_with_the_same
     assert history[1]["target"]["alpha"] is not None
     local = run(**settings, data_dir=str(data))
     model = RunFolder(there).load_checkpoint().model
-    assert bits(model) == bits(local.model)
+    assert same_bits(model, local.model)

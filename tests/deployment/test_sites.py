@@ -8,9 +8,10 @@ import stat
 from typing import Any
 
 import pytest
-from same_bits import FROZEN, PATH, bits, without_seconds
+from engine_settings import FROZEN, PATH
 from sites import write_table
 from typer.testing import CliRunner
+from whole_runs import same_bits, untimed
 
 from fda_flower import RunConfig, load, run
 from fda_flower.cli.app import app
@@ -67,9 +68,9 @@ def test_what_a_client_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
     history, there = deployed(federation, settings, tmp_path / "deployed")
     written = set(folder.rglob("*.safetensors")) - before
     local = run(**settings, output=tmp_path / "local")
-    assert without_seconds(history) == without_seconds(local.history)
+    assert untimed(history) == untimed(local.history)
     model = RunFolder(there).load_checkpoint().model
-    assert bits(model) == bits(local.model)
+    assert same_bits(model, local.model)
     [model_file] = (path for path in written if path.name == "model.safetensors")
     assert model_file.read_bytes() == (tmp_path / "local" / "model.safetensors").read_bytes()
     site_model = load(model_file.parent)
@@ -109,8 +110,8 @@ def test_a_frozen_body_has_the_bits_of_a_local_run(name, three_sites, tmp_path):
     settings = {"rounds": 2, "seed": 3, "device": "cpu", **FROZEN[name]}
     history, there = deployed(federation, settings, tmp_path / "deployed")
     local = run(**settings)
-    assert without_seconds(history) == without_seconds(local.history)
-    assert bits(RunFolder(there).load_checkpoint().model) == bits(local.model)
+    assert untimed(history) == untimed(local.history)
+    assert same_bits(RunFolder(there).load_checkpoint().model, local.model)
     for domain in ("source-1", "source-2", "target"):
         assert list((folder / domain / "features").iterdir())
 
@@ -186,8 +187,8 @@ def test_where_every_site_is_a_target_each_keeps_a_head_that_predicts(three_site
     settings |= {"data_dir": str(tmp_path / "data"), "dataset_options": {"domains": ",".join(DOMAINS)}}
     history, there = deployed(federation, settings, tmp_path / "deployed")
     local = run(**settings, output=tmp_path / "local")
-    assert without_seconds(history) == without_seconds(local.history)
-    assert bits(RunFolder(there).load_checkpoint().model) == bits(local.model)
+    assert untimed(history) == untimed(local.history)
+    assert same_bits(RunFolder(there).load_checkpoint().model, local.model)
     assert list(history[0]["sites"]) == list(DOMAINS)
     for domain in DOMAINS:
         same = tmp_path / "local" / "clients" / domain / "model.safetensors"

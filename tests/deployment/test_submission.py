@@ -20,7 +20,7 @@ from flwr.app import Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate
 from naming import names
-from same_bits import bits, without_seconds
+from whole_runs import same_bits, untimed
 
 from fda_flower import RunConfig, load, run
 from fda_flower.client_app import make_client_app
@@ -135,7 +135,7 @@ def lines_of(folder):
 def test_records_are_those_of_a_local_run_and_the_model_stays_on_the_server(superlink, output, local):
     seen = []
     history, there = run_deployed(CONFIG, "prod", output, on_round=seen.append)
-    assert without_seconds(history) == without_seconds(local.history)
+    assert untimed(history) == untimed(local.history)
     assert seen == history == lines_of(output)
     assert sorted(path.name for path in output.iterdir()) == [
         *(".lock", "config.json", "rounds.jsonl", "submitted.json")
@@ -146,7 +146,7 @@ def test_records_are_those_of_a_local_run_and_the_model_stays_on_the_server(supe
     assert "submitted.json" in verify(output).notes[0]
     model = load(there)
     assert (model.about.holder, model.about.round) == ("server", 2)
-    assert bits(model.predictor.parts.networks["network"]) == bits(local.model)
+    assert same_bits(model.predictor.parts.networks["network"], local.model)
     # The server's folder is one that only this run has.
     about = json.loads((output / "submitted.json").read_text(encoding="utf-8"))
     assert (about["run-id"], superlink.folder / about["server-folder"]) == ("1", Path(there))
@@ -222,7 +222,7 @@ def test_a_folder_that_the_caller_or_the_server_has_is_refused_but_to_resume(
         run_deployed(CONFIG, "prod", tmp_path / "again" / "first")
     assert lines_of(tmp_path / "again" / "first") == []
     history, _ = run_deployed(CONFIG, "prod", tmp_path / "other" / "first", resume=True)
-    assert without_seconds(history) == without_seconds(local.history)
+    assert untimed(history) == untimed(local.history)
 
 
 # Continuing
@@ -233,9 +233,9 @@ def test_a_resumed_run_is_that_of_an_uninterrupted_one(superlink, output, local)
     seen = []
     history, there = run_deployed(CONFIG, "prod", output, resume=True, on_round=seen.append)
     assert [record["round"] for record in seen] == [2]
-    assert without_seconds(history)[1:] == without_seconds(local.history)[1:]
+    assert untimed(history)[1:] == untimed(local.history)[1:]
     assert (output / "rounds.jsonl").read_bytes() == (Path(there) / "rounds.jsonl").read_bytes()
-    assert bits(load(there).predictor.parts.networks["network"]) == bits(local.model)
+    assert same_bits(load(there).predictor.parts.networks["network"], local.model)
 
 
 def test_a_resume_follows_a_run_that_still_goes_on(superlink, output, monkeypatch):

@@ -5,10 +5,11 @@ import pickle
 from typing import Any, cast
 
 import pytest
+from engine_settings import FROZEN, PATH, with_batch_norm
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from same_bits import FROZEN, PATH, assert_same, with_batch_norm, without_seconds
+from whole_runs import check_same, untimed
 
 from fda_flower import RunConfig, run
 from fda_flower.client_app import make_client_app
@@ -78,7 +79,7 @@ def check_same_on_ray(chosen):
         local = run(**each)
         model, history = found[name]
         assert model == {key: array.tobytes() for key, array in local.model.items()}, name
-        assert without_seconds(history) == without_seconds(local.history), name
+        assert untimed(history) == untimed(local.history), name
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def test_every_method_has_the_same_bits_with_a_frozen_body(blocks_net):
 )
 def test_a_run_of_ray_has_the_same_bits_and_a_folder(settings, tmp_path):
     settings = {**SETTINGS, "shift": "rotate", **settings}
-    assert_same(
+    check_same(
         run(engine="ray", workers=2, output=tmp_path / "run", **settings),
         run(**settings, output=tmp_path / "local"),
     )

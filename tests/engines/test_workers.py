@@ -13,12 +13,13 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from engine_settings import FROZEN, with_batch_norm
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from handmade import HandMade, initial, moves
 from naming import names
 from numpy.typing import NDArray
-from same_bits import FROZEN, assert_same, with_batch_norm
+from whole_runs import check_same
 
 from fda_flower import run
 from fda_flower.engines import Resources, run_local, workers
@@ -55,7 +56,7 @@ def test_the_same_bits_as_in_one_process_whatever_the_number_of_workers(method, 
     settings |= {"method_options": {"every": 2}} if method == "mixture" else {}
     one = run(output=tmp_path / "one", **settings)
     several = run(output=tmp_path / "several", workers=count, **settings)
-    assert_same(several, one)
+    check_same(several, one)
     # The target's worker writes the model that it predicts with.
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "several")]
     assert models[0] == models[1]
@@ -67,7 +68,7 @@ def test_the_same_bits_as_in_one_process_whatever_the_number_of_workers(method, 
 def test_the_same_bits_with_a_frozen_body(name, tmp_path, monkeypatch):
     monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path / "cache"))
     settings = {"rounds": 2, "seed": 3, "device": "cpu", **FROZEN[name]}
-    assert_same(run(workers=2, **settings), run(**settings))
+    check_same(run(workers=2, **settings), run(**settings))
 
 
 def test_a_run_goes_on_with_another_number_of_workers_and_the_same_bits(tmp_path):
@@ -76,7 +77,7 @@ def test_a_run_goes_on_with_another_number_of_workers_and_the_same_bits(tmp_path
     for rounds, count in ((1, 2), (2, None), (3, 3)):
         part = run(**{**settings, "rounds": rounds}, output=tmp_path, resume=True, workers=count)
     assert part.accuracies == whole.accuracies
-    assert_same(part, whole, last=1)
+    check_same(part, whole, last=1)
 
 
 @pytest.mark.slow
@@ -84,7 +85,7 @@ def test_workers_that_begin_anew_have_the_same_bits(monkeypatch):
     """As where there is a GPU."""
     monkeypatch.setattr(workers, "_can_be_copied", lambda: False)
     settings = {**SMALL, "method": "apfl"}
-    assert_same(run(workers=2, **settings), run(**settings))
+    check_same(run(workers=2, **settings), run(**settings))
 
 
 def test_threads_of_a_worker_live_though_those_of_this_process_were_not_copied():

@@ -9,7 +9,7 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from handmade import HandMade, initial, moves, weights
 from naming import names
-from same_bits import bits
+from whole_runs import same_bits
 
 from fda_flower import run
 from fda_flower.aggregation import (
@@ -79,8 +79,8 @@ def test_noise_repeats_with_the_seed_and_epsilon_is_the_accountants(tmp_path):
     first = run(**SMALL, **NOISY, method="fedda-auto", output=tmp_path / "a")
     again = run(**SMALL, **NOISY, method="fedda-auto")
     plain = run(**SMALL, method="fedda-auto")
-    assert bits(first.model) == bits(again.model)
-    assert bits(first.model) != bits(plain.model)
+    assert same_bits(first.model, again.model)
+    assert not same_bits(first.model, plain.model)
     sources = [epsilon([(2.0, n)], DELTA) for n in (1, 2)]
     target = [epsilon([(2.0, 2 * n)], DELTA) for n in (1, 2)]
     assert spent(first.history, "source-1") == spent(again.history, "source-1") == sources
@@ -118,7 +118,7 @@ def test_a_run_stops_before_the_budget_with_its_checkpoint_and_goes_on_with_a_la
     resumed = run(**settings, max_epsilon=100.0, output=tmp_path / "a", resume=True)
     whole = run(**settings, output=tmp_path / "b")
     assert [r["privacy"] for r in resumed.history] == [r["privacy"] for r in whole.history]
-    assert bits(whole.model) == bits(resumed.model)
+    assert same_bits(whole.model, resumed.model)
 
 
 @pytest.mark.parametrize("spends", ["before the training", "meanwhile, by another run"])
@@ -203,7 +203,7 @@ def test_aggregation_on_the_target_sees_what_would_have_left():
     settings = {**SMALL, **NOISY, "method": "fedda-auto", "rounds": 1}
     server = run(**settings)
     target = run(**settings, method_options={"aggregate_on": "target"})
-    assert bits(server.model) == bits(target.model)
+    assert same_bits(server.model, target.model)
     assert spent(target.history, "target") == spent(server.history, "target")
 
 
@@ -327,8 +327,8 @@ def test_a_run_of_ridge_protects_each_patient_of_the_sources(tmp_path):
     assert {"arrays", "evaluation", "temperature"} <= {*told["target"]["uncovered"]}
     assert sum(noisy.history[0]["ridge"]["weights"].values()) == pytest.approx(1)
     again, plain = run(**settings, **patients), run(**settings)
-    assert bits(noisy.model) == bits(again.model)
-    assert bits(noisy.model) != bits(plain.model)
+    assert same_bits(noisy.model, again.model)
+    assert not same_bits(noisy.model, plain.model)
 
 
 # a patient, by steps
@@ -386,10 +386,10 @@ def test_methods_work_with_steps_that_protect_patients(method, open_target):
 def test_steps_have_the_same_bits_with_the_same_seed_in_every_engine(engine):
     pytest.importorskip("opacus")
     one, another = (run(**STEPS_OF_PATIENTS, **more, method="fedda-auto") for more in ({}, engine))
-    assert bits(one.model) == bits(another.model)
+    assert same_bits(one.model, another.model)
     assert spent(one.history, "target") == spent(another.history, "target")
     other = run(**{**STEPS_OF_PATIENTS, "seed": 1}, method="fedda-auto")
-    assert bits(one.model) != bits(other.model)
+    assert not same_bits(one.model, other.model)
 
 
 def test_a_site_ends_a_run_whose_noise_is_too_small_for_its_budget(tmp_path):

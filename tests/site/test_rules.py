@@ -15,8 +15,8 @@ from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.common import ndarray_to_bytes
 from naming import names
-from same_bits import bits
 from sites import run_sites
+from whole_runs import same_bits
 
 from fda_flower import RunConfig
 from fda_flower.aggregation import CountSketch
@@ -404,7 +404,7 @@ def test_sites_that_allow_what_is_asked_take_part_and_note_what_they_send(tmp_pa
     plain, _ = run_sites(CONFIG, nodes())
     model, [record] = run_sites(CONFIG, nodes({**rules, "state-dir": str(tmp_path)}, rules))
     assert record["held"] is None
-    assert bits(model) == bits(plain)
+    assert same_bits(model, plain)
     found = [(line["domain"], line["message"], line["round"]) for line in read_log(tmp_path)]
     assert found == [("target", "query.role", 0), ("target", "train", 1), ("target", "evaluate", 1)]
 

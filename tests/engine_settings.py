@@ -1,25 +1,10 @@
-"""Runs on two engines, which have the same bits."""
+"""Settings of runs that have the same bits on every engine."""
 
 from pathlib import Path
 
 from sites import write_images
 
 from fda_flower.runs.methods import find_method, method_names
-
-
-def without_seconds(history):
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
-
-
-def bits(model):
-    """A model's arrays, by name and in their order."""
-    return [(name, array.tobytes()) for name, array in model.items()]
-
-
-def assert_same(result, other, last=0):
-    """The same records, all or of the last rounds, and the same model."""
-    assert without_seconds(result.history[-last:]) == without_seconds(other.history[-last:])
-    assert bits(result.model) == bits(other.model)
 
 
 def with_frozen_body(method):
