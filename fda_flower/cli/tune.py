@@ -15,7 +15,7 @@ from fda_flower.errors import RunError, invalid
 from fda_flower.runs.config import RunConfig
 
 if TYPE_CHECKING:
-    from fda_flower.experiments.tuning import Make, Space, Tuning
+    from fda_flower.experiments.tuning import Make, Spaces, Tuning
 
 SHARE = "0.2"
 """Default share of labels held out."""
@@ -92,7 +92,7 @@ def _cells(
     return cells
 
 
-def _search(name: str, make: "Make", folder: Path, spaces: "list[Space]", **how: Any) -> None:
+def _search(name: str, make: "Make", folder: Path, spaces: "Spaces", **how: Any) -> None:
     from fda_flower.experiments.tuning import as_toml, settings_of_trial, write_tuning
     from fda_flower.experiments.tuning import tune as run_tuning
     from fda_flower.metrics import METRICS

@@ -4,14 +4,24 @@ import json
 import math
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+import optuna
+from matplotlib import pyplot
+from matplotlib.figure import Figure
+from optuna import Study, Trial
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import ExperimentalWarning, StorageInternalError
+from optuna.trial import TrialState
+from optuna.visualization.matplotlib import plot_slice
+from sqlalchemy.exc import SQLAlchemyError
 
 from fda_flower.errors import ConfigError, FdaError, RunError, check_choice, invalid, unknown
 from fda_flower.experiments.definition import toml_value
@@ -27,11 +37,6 @@ from fda_flower.runs.config import RunConfig
 from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS
 from fda_flower.server_app import check_data
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from optuna import Study, Trial
-    from optuna.distributions import BaseDistribution
-
 GROUPS = ("Method", "Training", "Limits")
 OPTIONS = {name.replace("_", "-").removesuffix("s"): name for name in OPTION_FIELDS}
 """The settings that hold options, by the first part of a name such as ``method-option.mu``."""
@@ -43,38 +48,19 @@ TUNABLE = {
 """The settings that a search may change, apart from options: data and seeds define the task itself."""
 FORMS = "lowest..highest, log:lowest..highest, or a list such as 4,8,16"
 
-
-@dataclass(frozen=True)
-class Space:
-    """The values of one setting: a range from `low` to `high` (integers if both are), or `choices`.
-
-    `name` is ``learning-rate`` or ``method-option.mu``, for example. A `log` range is sampled on a log scale.
-    """
-
-    name: str
-    low: float | None = None
-    high: float | None = None
-    log: bool = False
-    choices: tuple[str, ...] = ()
-
-    @property
-    def distribution(self) -> "BaseDistribution":
-        """The space as Optuna's distribution."""
-        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-        if self.low is None or self.high is None:
-            return CategoricalDistribution(self.choices)
-        if isinstance(self.low, int) and isinstance(self.high, int):
-            return IntDistribution(self.low, self.high, log=self.log)
-        return FloatDistribution(self.low, self.high, log=self.log)
+Space = CategoricalDistribution | FloatDistribution | IntDistribution
+Spaces = Mapping[str, Space]
+"""Ranges, or lists of texts, by a name such as ``learning-rate`` or ``method-option.mu``."""
 
 
-def read_space(text: str) -> Space:
+def read_space(text: str) -> tuple[str, Space]:
     """Read one ``--search``; raise a `ConfigError` if its setting or values are invalid.
+
+    A range is of integers if both ends are; after ``log:`` it is sampled on a log scale.
 
     Examples
     --------
-    >>> read_space("learning-rate=log:1e-4..1e-2").log, read_space("batch-size=4,8").choices
+    >>> read_space("learning-rate=log:1e-4..1e-2")[1].log, read_space("batch-size=4,8")[1].choices
     (True, ('4', '8'))
     """
     name, equals, values = (part.strip() for part in text.partition("="))
@@ -85,13 +71,15 @@ def read_space(text: str) -> Space:
         raise unknown("setting to search", name, [*TUNABLE, *(f"{option}.NAME" for option in OPTIONS)])
     log, numbers = values.startswith("log:"), values.removeprefix("log:")
     if ".." not in numbers and not log:
-        return Space(name, choices=split_names(f"search of {name}", values))
+        return name, CategoricalDistribution(split_names(f"search of {name}", values))
     low, high = _ends(name, values, numbers)
     if not low < high:
         raise invalid(f"search of {name}", values, "its lowest value must be below its highest")
     if log and low <= 0:
         raise invalid(f"search of {name}", values, "with log: its values must be above 0")
-    return Space(name, low, high, log)
+    if isinstance(low, int) and isinstance(high, int):
+        return name, IntDistribution(low, high, log=log)
+    return name, FloatDistribution(low, high, log=log)
 
 
 def _ends(name: str, values: str, numbers: str) -> tuple[float, float]:
@@ -114,7 +102,7 @@ def _ends(name: str, values: str, numbers: str) -> tuple[float, float]:
     return low, high
 
 
-def read_spaces(texts: Sequence[str]) -> list[Space]:
+def read_spaces(texts: Sequence[str]) -> Spaces:
     """Read all ``--search`` options; raise a `ConfigError` if there are none, or a setting occurs twice."""
     spaces = [read_space(text) for text in texts]
     if not spaces:
@@ -123,25 +111,24 @@ def read_spaces(texts: Sequence[str]) -> list[Space]:
             "--search learning-rate=log:1e-4..1e-2",
             thing="search",
         )
-    names = [space.name for space in spaces]
-    for name in names:
-        if names.count(name) > 1:
-            raise invalid("search", name, "give it once", f"{names.count(name)} times")
-    return spaces
+    for name, times in Counter(name for name, _ in spaces).items():
+        if times > 1:
+            raise invalid("search", name, "give it once", f"{times} times")
+    return dict(spaces)
 
 
-def grid(spaces: Sequence[Space], most: int) -> list[dict[str, str]]:
+def grid(spaces: Spaces, most: int) -> list[dict[str, str]]:
     """Return all combinations of lists, or none if there are more than `most` or a space is a range.
 
     Examples
     --------
-    >>> grid([read_space("batch-size=4,8"), read_space("epochs=1,2")], 4)[1]
+    >>> grid(read_spaces(["batch-size=4,8", "epochs=1,2"]), 4)[1]
     {'batch-size': '4', 'epochs': '2'}
     """
-    lists = [space.choices for space in spaces]
+    lists = [getattr(space, "choices", ()) for space in spaces.values()]
     if not all(lists) or math.prod(map(len, lists)) > most:
         return []
-    return [dict(zip((space.name for space in spaces), values, strict=True)) for values in product(*lists)]
+    return [dict(zip(spaces, values, strict=True)) for values in product(*lists)]
 
 
 def settings_of_trial(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,7 +181,7 @@ class TrialResult:
 class Tuning:
     """The result of a search."""
 
-    spaces: Sequence[Space]
+    spaces: Spaces
     trials: Sequence[TrialResult]
     metric: str
 
@@ -208,7 +195,7 @@ class Tuning:
 
 def tune(
     make: Make,
-    spaces: Sequence[Space],
+    spaces: Spaces,
     folder: Path,
     *,
     trials: int = 20,
@@ -255,9 +242,6 @@ def tune(
 @contextmanager
 def _storing(path: Path) -> Iterator[None]:
     """Turn errors of the study's file into a `RunError`."""
-    from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         yield
     except (StorageInternalError, SQLAlchemyError) as error:
@@ -269,19 +253,19 @@ def _storing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _check(make: Make, spaces: Sequence[Space], seeds: Sequence[int]) -> RunConfig:
+def _check(make: Make, spaces: Spaces, seeds: Sequence[int]) -> RunConfig:
     """Return the unchanged run, after checking the values of each space, one setting at a time."""
     base = make(seeds[0], {})
     if base.validation is None:
         raise invalid(
             "validation", None, "add validation=0.2 or validation=cv:5", "but held-out labels judge trials"
         )
-    for space in spaces:
-        for value in space.choices or (space.low, space.high):
+    for name, space in spaces.items():
+        for value in space.choices if isinstance(space, CategoricalDistribution) else (space.low, space.high):
             try:
-                make(seeds[0], settings_of_trial({space.name: value}))
+                make(seeds[0], settings_of_trial({name: value}))
             except ConfigError as error:
-                where = f"search of {space.name}"
+                where = f"search of {name}"
                 raise ConfigError(f"{where}, value {value}: {error}", thing=where, value=value) from error
     for seed in seeds:
         for config in _parts(make(seed, {})):
@@ -295,11 +279,7 @@ def _parts(config: RunConfig) -> list[RunConfig]:
     return fold_configs(config) if held_out is not None and held_out.in_turn else [config]
 
 
-def _open(
-    folder: Path, base: RunConfig, spaces: Sequence[Space], how: Mapping[str, Any], resume: bool
-) -> "Study":
-    import optuna
-
+def _open(folder: Path, base: RunConfig, spaces: Spaces, how: Mapping[str, Any], resume: bool) -> Study:
     path = folder / STUDY
     if path.exists() and not resume:
         raise ConfigError(
@@ -318,7 +298,7 @@ def _open(
     )
     mark = {
         "run": {**base.fingerprint(), "rounds": base.rounds, "patience": base.patience},
-        "spaces": [repr(space) for space in spaces],
+        "spaces": [f"{name}: {space}" for name, space in spaces.items()],
         **how,
     }
     found, ours = study.user_attrs.get(MARK), json.loads(json.dumps(mark))
@@ -330,33 +310,27 @@ def _open(
             thing=str(folder),
         )
     study.set_user_attr(MARK, ours)
-    for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
+    for trial in study.get_trials(states=(TrialState.RUNNING,)):
         _cut_off(study, trial.number)
     return study
 
 
-def _cut_off(study: "Study", number: int) -> None:
+def _cut_off(study: Study, number: int) -> None:
     """Mark a trial as cut off: it runs again, and the sampler ignores it."""
-    from optuna.trial import TrialState
-
     study.tell(number, state=TrialState.FAIL)
     study.set_user_attr(f"{CUT}-{number}", True)
 
 
-def _ended(study: "Study") -> list[Any]:
+def _ended(study: Study) -> list[Any]:
     """Return the trials that were not cut off, in order."""
     return [trial for trial in study.get_trials() if f"{CUT}-{trial.number}" not in study.user_attrs]
 
 
-def _ask(
-    study: "Study", spaces: Sequence[Space], listed: Mapping[str, Any] | None, number: int, seed: int
-) -> "Trial":
-    import optuna
-
+def _ask(study: Study, spaces: Spaces, listed: Mapping[str, Any] | None, number: int, seed: int) -> Trial:
     sampler = optuna.samplers.TPESampler(seed=derive_seed(seed, "tune", number) % 2**32)
-    with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
+    with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
         study.sampler = optuna.samplers.PartialFixedSampler(dict(listed), sampler) if listed else sampler
-    return study.ask({space.name: space.distribution for space in spaces})
+    return study.ask(dict(spaces))
 
 
 def _best(figures: Sequence[float], metric: str) -> tuple[float, int]:
@@ -372,10 +346,7 @@ JUDGES: dict[str, Judge] = {"best": _best, "last5": _last5}
 """The judges by name."""
 
 
-def _run(study: "Study", trial: "Trial", make: Make, seeds: Sequence[int], metric: str, judge: Judge) -> None:
-    import optuna
-    from optuna.trial import TrialState
-
+def _run(study: Study, trial: Trial, make: Make, seeds: Sequence[int], metric: str, judge: Judge) -> None:
     try:
         figures, rounds = [], []
         for index, seed in enumerate(seeds):
@@ -391,7 +362,7 @@ def _run(study: "Study", trial: "Trial", make: Make, seeds: Sequence[int], metri
     except KeyboardInterrupt:
         _cut_off(study, trial.number)
         raise
-    except optuna.exceptions.StorageInternalError:
+    except StorageInternalError:
         raise
     except Exception as error:
         trial.set_user_attr(REASON, str(error) if isinstance(error, FdaError) else repr(error))
@@ -401,10 +372,8 @@ def _run(study: "Study", trial: "Trial", make: Make, seeds: Sequence[int], metri
         study.tell(trial, float(np.mean(figures)))
 
 
-def _history(trial: "Trial", config: RunConfig, part: int, metric: str, judge: Judge) -> list[Record]:
+def _history(trial: Trial, config: RunConfig, part: int, metric: str, judge: Judge) -> list[Record]:
     """Run a part of a trial, and report its score after each round."""
-    import optuna
-
     seen: list[float] = []
 
     def on_round(record: Record) -> None:
@@ -424,9 +393,7 @@ def _history(trial: "Trial", config: RunConfig, part: int, metric: str, judge: J
     return history
 
 
-def _result(study: "Study", spaces: Sequence[Space], metric: str) -> Tuning:
-    from optuna.trial import TrialState
-
+def _result(study: Study, spaces: Spaces, metric: str) -> Tuning:
     states = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
     results = [
         TrialResult(
@@ -476,7 +443,7 @@ def best_json(tuning: Tuning, config: RunConfig) -> str:
 
 def trials_markdown(tuning: Tuning) -> str:
     """Return a table with a row for each trial; the best is bold."""
-    metric, names = METRICS[tuning.metric], [space.name for space in tuning.spaces]
+    metric, names = METRICS[tuning.metric], list(tuning.spaces)
     rows = []
     for trial in tuning.trials:
         cells = [
@@ -492,7 +459,7 @@ def trials_markdown(tuning: Tuning) -> str:
 
 def trials_csv(tuning: Tuning) -> str:
     """Return the table as CSV with unrounded numbers; figures are shares, not percent."""
-    names = [space.name for space in tuning.spaces]
+    names = list(tuning.spaces)
     rows = [
         [t.number, *(t.values.get(name) for name in names), t.figure, t.round, t.state, t.reason]
         for t in tuning.trials
@@ -515,23 +482,18 @@ def _typed(value: Any) -> Any:
         return value
 
 
-def plot_trials(tuning: Tuning) -> "Figure":
+def plot_trials(tuning: Tuning) -> Figure:
     """Plot the figure of each complete trial against the value of each setting, by Optuna."""
-    import optuna
-    from matplotlib import pyplot
-    from optuna.visualization.matplotlib import plot_slice
-
-    metric, spaces = METRICS[tuning.metric], {space.name: space.distribution for space in tuning.spaces}
+    metric = METRICS[tuning.metric]
     study = optuna.create_study(direction=_direction(tuning.metric))
     for trial in tuning.trials:
         if trial.figure is not None:
             figure, values = metric.scaled(trial.figure), dict(trial.values)
-            study.add_trial(optuna.create_trial(value=figure, params=values, distributions=spaces))
+            study.add_trial(
+                optuna.create_trial(value=figure, params=values, distributions=dict(tuning.spaces))
+            )
     # Optuna sets a global style; the context restores ours.
-    with (
-        warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning),
-        pyplot.rc_context(),
-    ):
+    with warnings.catch_warnings(action="ignore", category=ExperimentalWarning), pyplot.rc_context():
         axes = plot_slice(study, target_name=f"Validation {metric.label}")
     drawn: Figure = np.ravel(np.array(axes))[0].figure
     pyplot.close(drawn)
