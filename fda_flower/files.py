@@ -58,6 +58,29 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
         raise
 
 
+def read_json(path: Path, remedy: str, **kinds: Any) -> dict[str, Any]:
+    """Return the JSON object in a file; raise a `ConfigError` unless it has keys of these types."""
+    try:
+        found: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
+        if wrong := [key for key, kind in kinds.items() if not isinstance(found.get(key), kind)]:
+            raise ValueError(f"it has no valid '{wrong[0]}'")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        message = f"'{path}' cannot be read ({error})"
+        raise ConfigError(message, thing=str(path), remedy=remedy) from error
+    return found
+
+
+@contextmanager
+def writing(what: str, path: Path) -> Iterator[None]:
+    """Make a file's folder; inside, an `OSError` becomes a `ConfigError` on `what`, such as a report."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        message = f"the {what} '{path}' cannot be written ({error})"
+        raise ConfigError(message, thing=what, value=path, remedy="choose another --output") from error
+
+
 @contextmanager
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
     """Hold a lock against other processes and threads; it ends at the latest with this process.

@@ -50,7 +50,7 @@ LIGHT: dict[str, tuple[int, str]] = {
     "run --rounds 0": (2, "rounds is 0"),
     "run --learning-rate -1": (2, "-1.0"),
     "run --rounds many": (2, "'many' is not a valid int"),
-    "run --config nowhere.json": (2, "'nowhere.json' holds no settings"),
+    "run --config nowhere.json": (2, "'nowhere.json' cannot be read"),
     "deploy rehearse --output x --method nope": (2, "unknown method 'nope'"),
     "run --seed 7 --output used": (2, "used' holds another run (seed: 0 there, 7 requested"),
     "run --method FedAvg --output used": (2, "add --resume"),

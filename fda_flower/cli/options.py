@@ -1,7 +1,6 @@
 """Options made from a run's settings, and their completion in the shell; loads nothing heavy."""
 
 import inspect
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -14,6 +13,7 @@ from typer.core import TyperCommand, TyperOption
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
 from fda_flower.errors import ConfigError
+from fda_flower.files import read_json
 from fda_flower.models import MODELS
 from fda_flower.models.devices import DEVICES
 from fda_flower.names import split_options
@@ -143,15 +143,11 @@ def with_settings(
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the settings in a run's ``config.json``; raise a `ConfigError` if it holds none."""
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]
-        if unknown := found.keys() - set(ALL):
-            raise ValueError(f"unknown setting '{min(unknown)}'")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"'{path}' holds no settings of a run ({error!r}): give the config.json of a run's folder",
-            thing=str(path),
-        ) from error
+    remedy = "give the config.json of a run's folder"
+    found: dict[str, Any] = read_json(path, remedy, settings=dict)["settings"]
+    if others := found.keys() - set(ALL):
+        message = f"'{path}' has the unknown setting '{min(others)}'"
+        raise ConfigError(message, thing=str(path), remedy=remedy)
     return found
 
 

@@ -1,6 +1,5 @@
 """The commands run, compare, experiment and report."""
 
-import json
 import logging
 import os
 import shlex
@@ -31,7 +30,7 @@ from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError, invalid
-from fda_flower.files import only_writer
+from fda_flower.files import only_writer, read_json
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.names import known_name, read_options, split_options
 from fda_flower.records.record import COSTS, Record, has_stopped, headline, round_line
@@ -287,8 +286,8 @@ def _refuse_held(folder: Path, settings: Mapping[str, Any]) -> None:
         return
     with only_writer(folder.absolute()):
         try:
-            held = json.loads((folder / "config.json").read_text(encoding="utf-8"))["run"]
-        except (OSError, ValueError, KeyError, TypeError):
+            held = read_json(folder / "config.json", "", run=dict)["run"]
+        except ConfigError:
             return
     asked = {each.name: settings.get(each.name, each.default) for each in SETTINGS if each.name in COMPARABLE}
     asked = dict(read_options("the run", RunConfig, asked, set()))

@@ -84,7 +84,7 @@ class Entry:
 NO_GROUP = Entry("", None, {}, {}, {})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A table of runs: every row with every column, in every group, with every seed.
 
@@ -95,15 +95,15 @@ class Experiment:
     name: str
     text: str
     title: str
-    source: str
-    note: str
-    axis: str
-    group_axis: str
-    figures: tuple[str, ...]
-    average: bool
-    report: str
-    rivals: tuple[str, ...]
-    seeds: tuple[int, ...]
+    source: str = ""
+    note: str = ""
+    axis: str = ""
+    group_axis: str = ""
+    figures: tuple[str, ...] = ("columns", "rounds")
+    average: bool = False
+    report: str = "table"
+    rivals: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
     run: Settings
     rows: tuple[Entry, ...]
     columns: tuple[Entry, ...]
@@ -268,19 +268,15 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
     for key in ("title", "rows", "columns"):
         if not data.get(key):
             raise ConfigError(f"'{key}' is missing", thing=str(key))
+    given: dict[str, Any] = {key: data[key] for key in data if TOP[key] is bool}
+    given |= {key.replace("-", "_"): data[key].strip() for key in data if TOP[key] is str}
+    given |= {key: tuple(map(str, data[key])) for key in ("figures", "rivals") if key in data}
+    if "seeds" in data:
+        given["seeds"] = tuple(data["seeds"])
     experiment = Experiment(
         name=name,
         text=text,
-        title=data["title"],
-        source=data.get("source", ""),
-        note=data.get("note", "").strip(),
-        axis=data.get("axis", ""),
-        group_axis=data.get("group-axis", ""),
-        figures=tuple(map(str, data.get("figures", ("columns", "rounds")))),
-        average=data.get("average", False),
-        report=data.get("report", "table"),
-        rivals=tuple(map(str, data.get("rivals", ()))),
-        seeds=tuple(data.get("seeds", (0,))),
+        **given,
         run=_settings("[run]", data.get("run", {})),
         rows=_entries("rows", data["rows"]),
         columns=_entries("columns", data["columns"]),

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from fda_flower.engines import ENGINES, Resources
 from fda_flower.errors import ConfigError, FdaError, invalid, unknown
 from fda_flower.experiments.definition import Experiment, file_name, read_experiment
-from fda_flower.files import check_writable, only_writer, output_error, write_atomically
+from fda_flower.files import check_writable, only_writer, output_error, read_json, write_atomically, writing
 from fda_flower.models.own import only_read
 from fda_flower.names import known_name
 from fda_flower.records.folder import CONFIG, RunFolder
@@ -58,7 +58,7 @@ def _check_free(folder: Path, mark: Mapping[str, Any]) -> list[Any]:
 def read_mark(folder: Path) -> dict[str, Any]:
     """Return a folder's experiment, settings and calls."""
     path, remedy = folder / MARK, "choose another --output"
-    found = _read_json(path, remedy, experiment=str, settings=dict, calls=list | None)
+    found = read_json(path, remedy, experiment=str, settings=dict, calls=list | None)
     return {**found, "calls": found.get("calls") or []}
 
 
@@ -116,10 +116,10 @@ def read_runs(folder: Path, failed: Collection[str] = ()) -> dict[str, RunView]:
 def read_view(folder: Path) -> RunView:
     """Return the run in a folder; a `ConfigError` names a damaged file."""
     path = folder / CONFIG
-    found = _read_json(path, "restore it from a copy", run=dict, settings=dict | None)
+    found = read_json(path, "restore it from a copy", run=dict, settings=dict | None)
     settings = found.get("settings") or found["run"]
     history = RunFolder(folder).read_rounds()
-    summary = _read_json(folder / SUMMARY, AGAIN) if (folder / SUMMARY).exists() else None
+    summary = read_json(folder / SUMMARY, AGAIN) if (folder / SUMMARY).exists() else None
     config = config_of(settings)
     rounds = config.all_rounds if config else int(found.get("rounds", 0))
     commands = [
@@ -146,22 +146,11 @@ def read_view(folder: Path) -> RunView:
 def _archived(path: Path) -> RunView:
     """Return the run in a cell's file of an archive, which replaces the run's folder."""
     numbers = dict.fromkeys(("seed", "rounds", PARAMETERS), int)
-    found = _read_json(path, AGAIN, config=dict, history=list, row=str, **numbers)
+    found = read_json(path, AGAIN, config=dict, history=list, row=str, **numbers)
     history, run = found["history"], found["config"]
     notes = {key: value for key, value in found.items() if key in ("rounds", "versions", "machine")}
     summary = {"rounds": len(history), PARAMETERS: found[PARAMETERS], **found.get("summary", {})}
     return RunView(found["row"], found["seed"], history, run, notes, len(history), run=run, summary=summary)
-
-
-def _read_json(path: Path, remedy: str, **kinds: Any) -> dict[str, Any]:
-    """Return the JSON object in a file, with keys of these types; raise a `ConfigError` if it is damaged."""
-    try:
-        found: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
-        if wrong := [key for key, kind in kinds.items() if not isinstance(found.get(key), kind)]:
-            raise ValueError(f"it has no valid '{wrong[0]}'")
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(f"'{path}' is damaged ({error})", thing=str(path), remedy=remedy) from error
-    return found
 
 
 @only_read()
@@ -295,7 +284,7 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
     output = Path(output)
     beside = output.with_suffix("")
     paths, sections, seen = [], [], Counter[str]()
-    try:
+    with writing("report", output):
         beside.mkdir(parents=True, exist_ok=True)
         for one in results:
             seen[one.name] += 1
@@ -310,10 +299,6 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
             sections.append("\n\n".join([report.markdown(one).strip(), *pictures]))
             paths += figures
         write_atomically(output, ("\n\n".join(sections) + "\n").encode())
-    except OSError as error:
-        raise ConfigError(
-            f"the report '{output}' cannot be written: {error}", thing="report", value=output
-        ) from error
     return [output, *paths]
 
 

@@ -19,7 +19,7 @@ from fda_flower.experiments.experiment import (
     read_runs,
     read_view,
 )
-from fda_flower.files import DESCRIPTION, versions, write_atomically
+from fda_flower.files import DESCRIPTION, versions, write_atomically, writing
 from fda_flower.records.folder import CONFIG
 from fda_flower.records.record import Record
 from fda_flower.records.verification import verify
@@ -59,13 +59,8 @@ def write_card(folder: str | Path, output: str | Path | None = None, states: Seq
     if not (folder / CONFIG).exists():
         raise ConfigError(f"'{folder}' holds no run: give the folder of a run", thing=str(folder))
     view = read_view(folder)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing("card", path):
         write_atomically(path, card(view, _model(folder, view, states)).encode())
-    except OSError as error:
-        raise ConfigError(
-            f"the card '{path}' cannot be written: {error}", thing="card", value=path
-        ) from error
     return path
 
 
@@ -107,7 +102,7 @@ def draw(folder: Path, failed: Collection[str] = ()) -> Path:
     what = about(list(dict.fromkeys(view.data for view in ended)), sorted({view.seed for view in ended}))
     sites = single and bool(sites_in(ended[0].history))
     path = folder / ("sites.png" if sites else "accuracy.png" if single else "comparison.png")
-    try:
+    with writing("picture", path):
         if sites:
             history = ended[0].history
             save_figure(path, plot_sites(history, what))
@@ -115,10 +110,6 @@ def draw(folder: Path, failed: Collection[str] = ()) -> Path:
             write_atomically(path.with_suffix(".md"), text.encode())
         else:
             save_figure(path, plot_runs(runs, ended[0].metric, what))
-    except OSError as error:
-        raise ConfigError(
-            f"the picture '{path}' cannot be written: {error}", thing="picture", value=path
-        ) from error
     return path
 
 
@@ -165,10 +156,5 @@ def write_html(folders: Sequence[str | Path], output: str | Path) -> None:
     pages = [single_page(path) if kind_of(path) == "run" else table_page(path) for path in map(Path, folders)]
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
     text = render(pages, f"Made by fda-flower {versions()['fda-flower']}, {now}")
-    try:
-        Path(output).parent.mkdir(parents=True, exist_ok=True)
+    with writing("report", Path(output)):
         write_atomically(Path(output), text.encode())
-    except OSError as error:
-        raise ConfigError(
-            f"the report '{output}' cannot be written: {error}", thing="report", value=output
-        ) from error

@@ -28,7 +28,7 @@ from fda_flower.datasets.table_reading import (
     is_missing,
 )
 from fda_flower.errors import ConfigError, RunError, unknown
-from fda_flower.files import MODEL
+from fda_flower.files import MODEL, writing
 from fda_flower.models import Train, build_architecture, build_model, reads_text
 from fda_flower.models.devices import find_device
 from fda_flower.models.own import is_reference
@@ -484,20 +484,13 @@ def export(model: LoadedModel, path: Path, kind: str) -> None:
     """
     if kind not in FORMATS:
         raise unknown("format", kind, FORMATS)
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
-    try:
-        FORMATS[kind][1](model, part)
-        part.replace(path)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def cannot_write(path: Path, error: OSError) -> ConfigError:
-    """Return the error for a file that cannot be written."""
-    return ConfigError(f"'{path}' cannot be written ({error}): choose another --output", thing=str(path))
+    with writing("file", path):
+        try:
+            FORMATS[kind][1](model, part)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def _onnx(model: LoadedModel, path: Path) -> None:

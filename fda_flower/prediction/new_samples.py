@@ -21,8 +21,8 @@ from fda_flower.datasets.table_reading import (
     read_table,
 )
 from fda_flower.errors import ConfigError
-from fda_flower.files import write_atomically
-from fda_flower.prediction.model import LoadedModel, cannot_write, check_columns, columns_for, probabilities
+from fda_flower.files import write_atomically, writing
+from fda_flower.prediction.model import LoadedModel, check_columns, columns_for, probabilities
 from fda_flower.prediction.passes import Drawing, seeded
 
 
@@ -179,8 +179,5 @@ def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing("file", path):
         write_atomically(path, text.getvalue().encode())
-    except OSError as error:
-        raise cannot_write(path, error) from error

@@ -29,6 +29,7 @@ from fda_flower.files import (
     json_safe,
     only_writer,
     output_error,
+    read_json,
     write_atomically,
 )
 from fda_flower.records.record import MEAN_OF_LABELS, Record, betas_line, round_line
@@ -374,11 +375,7 @@ class RunFolder:
             if any((self.path / name).exists() for name in (CHECKPOINT, ROUNDS)):
                 raise _not_here(self.path, "holds a run without its config.json")
             return None
-        try:
-            config: Record = json.loads(path.read_text(encoding="utf-8"))["run"]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise _not_here(path, f"is not the configuration of a run ({error})") from error
-        return config
+        return dict(read_json(path, "choose another --output", run=dict)["run"])
 
     def _check_same(self, found: Record, wanted: Record) -> None:
         if found != wanted:

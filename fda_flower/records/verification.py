@@ -7,8 +7,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from fda_flower.errors import ConfigError, FdaError
-from fda_flower.files import BODY, DESCRIPTION, MODEL, file_hash
+from fda_flower.errors import FdaError
+from fda_flower.files import BODY, DESCRIPTION, MODEL, file_hash, read_json
 from fda_flower.records.folder import (
     CHECKPOINT,
     CHOSEN,
@@ -53,12 +53,7 @@ def verify(path: Path, expect: str | None = None) -> Verified:
     ConfigError
         If the folder holds no run.
     """
-    try:
-        run = json.loads((path / CONFIG).read_text(encoding="utf-8"))["run"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigError(
-            f"'{path}' holds no run ({CONFIG}: {error}): give the folder of a run", thing=str(path)
-        ) from error
+    run = read_json(path / CONFIG, "give the folder of a run", run=dict)["run"]
     folder = RunFolder(path, run)
     links, problems = read_links(folder.read_lines(), run)
     last = links[-1].hash if links else hash_of(run)

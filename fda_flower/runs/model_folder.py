@@ -15,7 +15,7 @@ from fda_flower.clients.exchange import frozen_layers
 from fda_flower.datasets import FederatedDataset, load_domain
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError
-from fda_flower.files import MODEL, derive_seed, versions
+from fda_flower.files import MODEL, derive_seed, read_json, versions
 from fda_flower.models.own import only_read
 from fda_flower.prediction.files import About, read_model, write_model
 from fda_flower.prediction.model import LoadedModel
@@ -96,15 +96,14 @@ def write_global_model(path: Path, config: RunConfig) -> None:
 
 
 def _settings_of(run: Path) -> dict[str, Any]:
-    settings: dict[str, Any] = json.loads((run / CONFIG).read_text(encoding="utf-8"))["settings"]
-    return settings
+    return dict(read_json(run / CONFIG, "give --csv or --images", settings=dict)["settings"])
 
 
 def has_ended(run: Path) -> bool:
     """Return whether a run has stopped early."""
     try:
         settings = _settings_of(run)
-    except (OSError, ValueError, KeyError):
+    except ConfigError:
         return False
     return has_stopped(RunFolder(run).read_rounds(), settings.get("patience"))
 
@@ -124,11 +123,7 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
     site's model. `data_dir` is the data's folder if it has moved. Raise a `ConfigError` if the data cannot be
     loaded.
     """
-    try:
-        settings = _settings_of(run_of(run))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        message = f"'{run}' does not say what the run's data are ({CONFIG}: {error})"
-        raise ConfigError(message, thing=str(run), remedy="give --csv or --images") from error
+    settings = _settings_of(run_of(run))
     with only_read():
         config = RunConfig(**{**settings, **({} if data_dir is None else {"data_dir": data_dir})})
     name = model.about.domain if config.every_site else config.data.target_name

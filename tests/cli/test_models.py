@@ -107,7 +107,7 @@ def test_what_cannot_work_is_said(table_run, tmp_path):
     assert "0, 1" in fda("evaluate", table_run, "--csv", "labelled.csv")
     copied = shutil.copytree(table_run, "copy")
     Path("copy/config.json").unlink()
-    assert "does not say what the run's data are" in fda("evaluate", copied)
+    assert "config.json' cannot be read" in fda("evaluate", copied)
 
 
 def test_data_of_another_form_are_refused(table_run):

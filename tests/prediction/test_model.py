@@ -159,5 +159,5 @@ def test_a_model_says_what_it_is_and_an_unknown_format_or_unwritable_place_is_an
     with pytest.raises(ConfigError, check=names("format", "tflite")):
         export(model, tmp_path / "m", "tflite")
     (tmp_path / "m").mkdir()
-    with pytest.raises(ConfigError, check=names(str(tmp_path / "m"))):
+    with pytest.raises(ConfigError, check=names("file", tmp_path / "m")):
         export(model, tmp_path / "m", "state-dict")

@@ -192,7 +192,7 @@ def test_the_records_of_a_run_on_a_server_are_compared_and_its_models_named_as_e
 
 
 def test_a_run_before_its_first_round_is_ok_and_a_folder_without_a_run_is_none(tmp_path):
-    with pytest.raises(ConfigError, check=names(str(tmp_path))):
+    with pytest.raises(ConfigError, check=names(str(tmp_path / "config.json"))):
         verify(tmp_path)
     folder = RunFolder(tmp_path, {"seed": 0})
     folder.open({"name": "FedGP"})
