@@ -1,4 +1,6 @@
-"""A network of one's own whose front can be frozen: a stem, three blocks with BatchNorm, a head."""
+"""Networks of one's own: one whose front can be frozen, with a stem, three blocks and a head; a small one."""
+
+from math import prod
 
 from torch import nn
 
@@ -17,3 +19,9 @@ class Net(nn.Module):
 
 def net(shape, classes):
     return Net(shape[0], classes)
+
+
+def normed(shape, classes):
+    """A small network with BatchNorm, for inputs of any shape."""
+    layers = [nn.Flatten(), nn.Linear(prod(shape), 12), nn.BatchNorm1d(12), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(12, classes))

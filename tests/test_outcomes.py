@@ -1,4 +1,7 @@
-"""The settings ``outcomes``, ``test-samples`` and ``target-epochs`` on whole runs."""
+"""The settings ``outcomes``, ``test-samples`` and ``target-epochs`` on whole runs.
+
+`tests/prediction/test_predictors.py` compares the outcomes of every method with its predictions.
+"""
 
 from typing import Any
 
@@ -11,21 +14,6 @@ from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.strategies.replies import read_outcomes
 
 SMALL: dict[str, Any] = {"model": "mlp", "device": "cpu", "target_samples": 16, "source_samples": 40}
-
-
-def right_of(record: dict[str, Any]) -> float:
-    """Return the share of test samples that a record says are right."""
-    bits = np.unpackbits(np.frombuffer(bytes.fromhex(record["outcomes"]), np.uint8))
-    return float(bits[: record["test-examples"]].mean())
-
-
-# The methods whose target predicts with something else than the model that it has trained, and one other.
-@pytest.mark.parametrize("method", ["fedavg", "ditto", "apfl", "knn-per", "fedrep", "kd3a", "mixture"])
-def test_the_outcomes_make_up_the_headline(method: str) -> None:
-    result = run(**SMALL, method=method, rounds=2, warmup_rounds=1, outcomes=True, test_samples=100)
-    last = result.history[-1]
-    assert last["test-examples"] == 100
-    assert right_of(last) == pytest.approx(last["accuracy"])
 
 
 def test_outcomes_change_nothing_else_and_a_regression_has_none() -> None:

@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import reduce
@@ -125,15 +125,28 @@ class Experiment:
         }
 
     def config(self, place: Place, seed: int, overrides: Mapping[str, Any]) -> RunConfig:
-        """Return the configuration of a cell's run; a `ConfigError` names the cell.
+        """Return the configuration of a cell's run; see `configs`."""
+        return self.configs([place], seed, overrides)[place]
+
+    def configs(
+        self, places: Iterable[Place], seed: int, overrides: Mapping[str, Any]
+    ) -> dict[Place, RunConfig]:
+        """Return the configurations of cells' runs by place; a `ConfigError` names the cell.
 
         Settings of the row override the column's, these the group's, these the experiment's. A row's
-        settings for one column or group override all of these, and `overrides` overrides everything.
+        settings for one column or group override all of these, and `overrides` overrides everything. Cells
+        that differ only in their attack share a configuration, which takes long to check.
         """
-        settings = self._settings(place, overrides)
-        own = {key: value for key, value in settings.items() if key not in ATTACK_KEYS}
-        with self._naming(place):
-            return RunConfig(**own, seed=seed)
+        found: dict[Place, RunConfig] = {}
+        known: dict[str, RunConfig] = {}
+        for place in places:
+            settings = self._settings(place, overrides)
+            own = {key: value for key, value in settings.items() if key not in ATTACK_KEYS}
+            if repr(own) not in known:
+                with self._naming(place):
+                    known[repr(own)] = RunConfig(**own, seed=seed)
+            found[place] = known[repr(own)]
+        return found
 
     def attack(self, place: Place, config: RunConfig) -> "Attack | None":
         """Return the attack on a cell with this configuration; a `ConfigError` names the cell."""
@@ -297,7 +310,7 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
     if "rivals" in data and len(set(experiment.rivals)) < 2:
         raise invalid("'rivals'", data["rivals"], "give the labels of two rows, or leave it out")
     _check_names(experiment)
-    configs = {place: experiment.config(place, 0, {}) for place in experiment.places}
+    configs = experiment.configs(experiment.places, 0, {})
     for place, config in configs.items():
         experiment.attack(place, config)
     for row in experiment.rows:

@@ -195,8 +195,8 @@ def load_results(folder: str | Path) -> Results:
         return compared(folder.resolve().name, [run for run in read_runs(folder).values() if run.history])
     mark = read_mark(folder)
     experiment = read_experiment(folder / DEFINITION)
-    configs = {place: experiment.config(place, 0, mark["settings"]) for place in experiment.places}
-    asked = {place: experiment.config(place, 0, {}).rounds for place in configs}
+    configs = experiment.configs(experiment.places, 0, mark["settings"])
+    asked = {place: plain.rounds for place, plain in experiment.configs(configs, 0, {}).items()}
     endings = {row.label: {"model": "", "average": AVERAGE}[row.headline] for row in experiment.rows}
     names = {file_name(place): place for place in configs}
     cells, rounds, short, stopped = [], [], [], []
@@ -349,8 +349,7 @@ def run_experiment(
     cells = [
         Cell(place, config, folder / RUNS, how, experiment.attack(place, config), may_refuse=True)
         for seed in (experiment.seeds if seeds is None else seeds)
-        for place in chosen_places(experiment, only)
-        for config in [experiment.config(place, seed, overrides)]
+        for place, config in experiment.configs(chosen_places(experiment, only), seed, overrides).items()
     ]
     call = {"only": list(only), "seeds": None if seeds is None else list(seeds), "rounds": rounds}
     mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed)), "calls": [call]}

@@ -185,10 +185,8 @@ def test_without_the_extra_the_command_says_what_to_install(fda, monkeypatch):
     ("arguments", "words"),
     [
         (["nothing.toml"], ["'nothing.toml'", "fashion_mnist_noise"]),
-        (["at/nothing.toml"], ["'at/nothing.toml'"]),
         (["noise.toml", "--only", "nobody"], ["'nobody'", "choose one of 0.1, 0.5, FedAvg, Target Only"]),
         (["noise.toml", "--seeds", "0"], ["seeds is '0'"]),
-        (["noise.toml", "--jobs", "-1"], ["jobs is -1"]),
         (["noise.toml", "--rounds", "0"], ["cell 'FedAvg, 0.1'", "rounds is 0"]),
         (["noise.toml", "--set", "colour=red"], ["--set is 'colour=red'", *sorted(RUN_KEYS)]),
         (["noise.toml", "--set", "model"], ["'model'", "KEY=VALUE"]),

@@ -47,10 +47,15 @@ def probabilities(folder, settings):
 
 OWN_PARTS = ("fedrep", "fedper", "fedbn", "apfl", "ditto", "feddaf", "kd3a", "mixture")
 """Methods whose clients keep or mix parts of a network."""
-CASES = [(name, train) for name in method_names() for train in ("head", "last") if "flower:" not in name]
+SOME = ("fedavg", "fedgp-auto", "irm", "central:erm", *OWN_PARTS)
+CASES = [
+    *((name, "head") for name in method_names() if "flower:" not in name),
+    *((name, "last") for name in (*SOME, *sorted(REFUSE["last"]))),
+    *((name, "adapters:2") for name in OWN_PARTS),
+]
 
 
-@pytest.mark.parametrize(("method", "train"), [*CASES, *((name, "adapters:2") for name in OWN_PARTS)])
+@pytest.mark.parametrize(("method", "train"), CASES)
 def test_every_method_runs_on_features_or_says_what_it_needs(method, train, tmp_path):
     settings = {**SETTINGS, "method": method, "train": train}
     if method in REFUSE[train]:

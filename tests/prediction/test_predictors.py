@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from blocks_net import normed
 from torch import nn
 
 from fda_flower import RunConfig, run
@@ -18,7 +19,7 @@ from fda_flower.runs.methods import CENTRAL, METHODS, PREFIX
 
 SETTINGS: dict[str, Any] = {
     **{"shift": "rotate", "sources": 2, "device": "cpu", "seed": 1, "rounds": 2, "model": "normed"},
-    **{"target_samples": 16, "source_samples": 40, "test_samples": 60, "epochs": 2},
+    **{"target_samples": 16, "source_samples": 40, "test_samples": 60, "epochs": 2, "outcomes": True},
 }
 OF_METHODS: dict[str, dict[str, Any]] = {
     "mixture": {"method_options": {"every": 1}},
@@ -52,14 +53,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def normed(shape, classes):
-    """A small network with BatchNorm."""
-    layers = [nn.Flatten(), nn.Linear(int(np.prod(shape)), 12), nn.BatchNorm1d(12), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(12, classes))
-
-
 def frozen(shape, classes):
-    """The same on a frozen body."""
+    """The network `normed` on a frozen body."""
     layers = [nn.Flatten(), nn.Linear(int(np.prod(shape)), 16), nn.BatchNorm1d(16), nn.ReLU()]
     return nn.Sequential(nn.Sequential(*layers).requires_grad_(False), normed((16,), classes))
 
@@ -80,7 +75,10 @@ def test_the_model_predicts_what_the_record_says(method, more, tmp_path):
     record = result.history[-1]
     if record.get("accuracy") is not None:
         predicted = model.predict(test.x.numpy())
-        assert (predicted == test.y.numpy()).mean() == record["accuracy"]
+        right = predicted == test.y.numpy()
+        assert right.mean() == record["accuracy"]
+        outcomes = np.frombuffer(bytes.fromhex(record["outcomes"]), np.uint8)
+        assert np.array_equal(np.unpackbits(outcomes, count=record["test-examples"]), right)
     outputs = model.outputs(replace(test, y=test.y * 0)).astype(np.float64)
     with torch.no_grad():
         np.testing.assert_allclose(model.module(test.x).double().numpy(), outputs, rtol=1e-4, atol=1e-5)
