@@ -85,12 +85,8 @@ def writing(what: str, path: Path) -> Iterator[None]:
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
     """Hold a lock against other processes and threads; it ends at the latest with this process.
 
-    Parameters
-    ----------
-    path : Path
-        The lock's file, created if missing and never removed.
-    wait : bool
-        Wait for the lock; else raise a `BlockingIOError` if it is taken.
+    The file `path` is created if missing and never removed. Unless told to `wait` for a lock that is taken,
+    raise a `BlockingIOError`.
     """
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, PRIVATE), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,10 +97,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
 def only_writer(folder: Path) -> Iterator[None]:
     """Lock an output folder for writing, and create it, for this account only, if it is missing.
 
-    Raises
-    ------
-    ConfigError
-        If another run holds the lock, or the folder cannot be written.
+    A `ConfigError` says that another run holds the lock, or that the folder cannot be written.
     """
     with ExitStack() as stack:
         try:

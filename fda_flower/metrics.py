@@ -124,25 +124,15 @@ def headline_metric(name: str | None, *, regression: bool) -> str:
 def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> dict[str, float]:
     """Return the figures of a model on samples, by their names in `METRICS`, without the loss.
 
-    Parameters
-    ----------
-    outputs : NDArray
-        Logits or log-probabilities, shape ``(n, classes)``; predicted numbers, shape ``(n, outputs)``.
-    y : NDArray
-        The true classes, integers, shape ``(n,)``; or numbers, shape ``(n, outputs)`` or ``(n,)``.
-    regression : bool
-        Whether the labels are numbers.
+    For classes, `outputs` are logits or log-probabilities, ``(n, classes)``, and `y` integers, ``(n,)``. The
+    figures are ``accuracy``; ``balanced-accuracy``, the mean recall; ``macro-f1``, the mean F1; ``auroc``,
+    the mean area under the ROC curves of one class against the rest; ``ece``, see `calibration_error`. Means
+    are over the classes with samples; with fewer than two there is no ``auroc``. If an output is not finite,
+    ``auroc`` and ``ece`` are missing.
 
-    Returns
-    -------
-    dict[str, float]
-        For classes: ``accuracy``; ``balanced-accuracy``, the mean recall; ``macro-f1``, the mean F1;
-        ``auroc``, the mean area under the ROC curves of one class against the rest; ``ece``, see
-        `calibration_error`. Means are over the classes with samples; with fewer than two there is no
-        ``auroc``. If an output is not finite, ``auroc`` and ``ece`` are missing.
-
-        For numbers: ``r2``, ``1 − Σ(y − f(x))² / Σ(y − ȳ)²`` over all outputs, or, if all labels are equal, 1
-        for an exact model and else 0; ``rmse``; ``mae``. If an output is not finite, all are missing.
+    In a `regression`, both are numbers, ``(n, outputs)``; `y` may be ``(n,)``. The figures are ``r2``,
+    ``1 − Σ(y − f(x))² / Σ(y − ȳ)²`` over all outputs, or, if all labels are equal, 1 for an exact model and
+    else 0; ``rmse``; ``mae``. If an output is not finite, all are missing.
 
     Examples
     --------
@@ -175,12 +165,7 @@ def of_most_frequent(counts: "NDArray[Any]") -> dict[str, float]:
     """Return the figures of the model that always predicts the most frequent class of the test set.
 
     It is the best model that ignores its input. Its ``ece`` and loss depend on its confidence, and are left
-    out.
-
-    Parameters
-    ----------
-    counts : NDArray
-        Any model's `confusion` matrix on a test set that is not empty.
+    out. `counts` is any model's `confusion` matrix on a test set that is not empty.
 
     Examples
     --------
@@ -263,14 +248,9 @@ def _measure_numbers(outputs: "NDArray[np.float64]", y: "NDArray[np.float64]") -
 def calibration_error(confidence: "NDArray[Any]", right: "NDArray[np.bool_]") -> float:
     """Return ``ECE = Σ_b |B_b|/n |acc(B_b) − conf(B_b)|`` over 15 bins of equal width.
 
-    ``B_b`` are the samples whose largest probability is in ``((b−1)/15, b/15]``, ``acc`` their accuracy and
-    ``conf`` the mean of these probabilities (Guo, Pleiss, Sun and Weinberger, On Calibration of Modern Neural
-    Networks, ICML 2017, equation 3).
-
-    Parameters
-    ----------
-    confidence, right : NDArray
-        The largest probability of each sample, and whether its class is the true one; shape ``(n,)``.
+    ``B_b`` are the samples whose largest probability, `confidence`, is in ``((b−1)/15, b/15]``, ``acc`` their
+    accuracy, by `right`, and ``conf`` the mean of these probabilities (Guo, Pleiss, Sun and Weinberger, On
+    Calibration of Modern Neural Networks, ICML 2017, equation 3). Both arrays have shape ``(n,)``.
     """
     import numpy as np
 
@@ -281,12 +261,7 @@ def calibration_error(confidence: "NDArray[Any]", right: "NDArray[np.bool_]") ->
 def confusion(outputs: "NDArray[Any]", y: "NDArray[Any]") -> "NDArray[np.int64]":
     """Return the confusion matrix: true classes in rows, predicted ones in columns.
 
-    Parameters
-    ----------
-    outputs : NDArray
-        Logits or probabilities, shape ``(n, classes)``.
-    y : NDArray
-        The true classes, shape ``(n,)``.
+    `outputs` are logits or probabilities, ``(n, classes)``, and `y` the true classes, ``(n,)``.
     """
     import numpy as np
 

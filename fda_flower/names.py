@@ -24,16 +24,8 @@ Entry = TypeVar("Entry")
 class Registry(MutableMapping[str, Entry]):
     """Entries by name; a package adds its own with an entry point of the group ``fda_flower.GROUP``.
 
-    An assigned entry is known in this process only. An entry point cannot replace a built-in entry.
-
-    Parameters
-    ----------
-    group : str
-        Plural name of the entries, such as ``"methods"``.
-    kind : type
-        The class of an entry.
-    builtin : Mapping
-        The entries of this package.
+    An assigned entry is known in this process only. An entry point cannot replace one of `builtin`, the
+    entries of this package. `group` is their plural name, such as ``"methods"``, and `kind` their class.
     """
 
     def __init__(self, group: str, kind: type[Entry], builtin: Mapping[str, Entry]) -> None:
@@ -170,23 +162,11 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
 
 
 def read_options(what: str, build: Callable[..., Any], options: Options, hidden: set[str]) -> Options:
-    """Convert options to the types that `build` declares for its keyword arguments.
+    """Convert options to the types that `build`, a function or class, declares for its keyword arguments.
 
-    Parameters
-    ----------
-    what : str
-        The owner's name in errors, such as ``"method 'fedgp'"``.
-    build : callable
-        A function or class.
-    options : Mapping
-        By name, as text (``"90"``, ``"true"``) or of the right type; a list is joined by commas.
-    hidden : set[str]
-        Arguments that are not options.
-
-    Raises
-    ------
-    ConfigError
-        If an option is unknown, or its value is not of its type.
+    `options` are by name, as text (``"90"``, ``"true"``; a list is joined by commas) or of the right type,
+    and `hidden` are arguments that are not options. A `ConfigError`, which names the owner by `what`, such as
+    ``"method 'fedgp'"``, says that an option is unknown, or its value not of its type.
 
     Examples
     --------

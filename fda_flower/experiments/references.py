@@ -63,13 +63,9 @@ class Reference(CommonOptions, ABC):
     """The loss of a reference; a run's settings treat it as a strategy.
 
     The options `warmup_rounds`, in which it trains only on the sources' pooled samples,
-    `learning_rate_factor` and `outcomes` have the same meaning as for strategies.
-
-    Raises
-    ------
-    ConfigError
-        For `average`, `max_update_norm` and `source_mean`, because there are no clients' models, and for
-        `evaluate_every`, because each round is evaluated.
+    `learning_rate_factor` and `outcomes` have the same meaning as for strategies. `average`,
+    `max_update_norm` and `source_mean` are a `ConfigError`, because there are no clients' models, and so is
+    `evaluate_every`, because each round is evaluated.
     """
 
     needs: ClassVar[tuple[str, ...]] = ()

@@ -138,15 +138,9 @@ IMAGENET: tuple[Values, Values] = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class Prepare(nn.Module):
     """Prepares images in [0, 1] for a network: repeats a grey channel, resizes and normalises.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Channels, height and width of the images.
-    scale : tuple, optional
-        Mean and deviation of red, green and blue. By default images are not normalised.
-    size : tuple of int, optional
-        Height and width that the network expects; the whole image is resized by bicubic interpolation. By
-        default images keep their size.
+    `shape` is the images' channels, height and width, `scale` the mean and deviation of red, green and blue,
+    without which images are not normalised, and `size` the height and width that the network expects, to
+    which the whole image is resized by bicubic interpolation; without it, images keep theirs.
     """
 
     mean: Tensor

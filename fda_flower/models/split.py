@@ -43,21 +43,8 @@ class Split:
 def split(network: nn.Module, train: Train, shape: tuple[int, ...], name: str = "the network") -> Split:
     """Freeze the parts of a network that are not trained, and cut it there; adapters are random.
 
-    Parameters
-    ----------
-    network : Module
-        A network for samples of a `shape`; do not use it afterwards.
-    train : Train
-        The part to train.
-    shape : tuple of int
-        Shape of one sample.
-    name : str
-        The network's name in errors.
-
-    Raises
-    ------
-    ConfigError
-        If the network has no head, no blocks, or no layers for adapters.
+    The `network` is for samples of a `shape`; do not use it afterwards. A `ConfigError`, which calls it
+    `name`, says that it has no head, no blocks, or no layers for adapters.
     """
     if train.what == "all":
         return Split(None, network)

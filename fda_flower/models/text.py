@@ -17,12 +17,8 @@ SCALE = 16
 class TextNetwork(nn.Module):
     """An encoder and a linear head, for rows whose last `LENGTH` numbers are a text's tokens.
 
-    Attributes
-    ----------
-    beside : int
-        Numbers of a row before the tokens, which go to the head unchanged.
-    vocabulary : Tensor
-        The digest of the tokenizer, on which all sites must agree.
+    A row's first `beside` numbers, before the tokens, go to the head unchanged. The buffer `vocabulary` is
+    the digest of the tokenizer, on which all sites must agree.
     """
 
     vocabulary: Tensor

@@ -80,18 +80,8 @@ def features(
     Each sample passes alone, so its features have the same bits in any company. Noise is drawn once, from a
     seed that depends on the samples; features with noise are not stored.
 
-    Parameters
-    ----------
-    front : Module
-        On the `device`, in evaluation mode.
-    samples : Samples
-        Images or rows.
-    store : FeatureStore
-        Known features; new ones are added.
-    device : torch.device
-        The front's device.
-    keys : sequence of bytes, optional
-        The samples' digests (see `keys_of`), if known.
+    The `front` is on the `device`, in evaluation mode; the samples are images or rows. The `store` holds
+    known features, and new ones are added; `keys` are the samples' digests (see `keys_of`), if known.
     """
     if not len(samples):
         return replace(samples, x=torch.zeros(0))

@@ -45,21 +45,9 @@ class NewSamples:
 def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled: bool = False) -> NewSamples:
     """Return the rows of a CSV file, read like the run's own tables; columns are matched by name.
 
-    The file may contain the run's ignored, group, split and domain columns.
-
-    Parameters
-    ----------
-    model, path
-        The model, and a file with a header and one row per sample.
-    keep : sequence of str
-        Columns other than features to keep with the predictions.
-    labelled : bool
-        Whether to read the label's column; by default it is ignored.
-
-    Raises
-    ------
-    ConfigError
-        If the file or a value cannot be read, or columns are missing or unknown. The message names them.
+    The file has a header and one row per sample, and may contain the run's ignored, group, split and domain
+    columns. `keep` are columns other than features to keep with the predictions; the label's column is
+    ignored unless `labelled`. A `ConfigError` names what cannot be read, and missing or unknown columns.
     """
     preparation = model.preparation
     if not isinstance(preparation, TablePreparation):

@@ -40,18 +40,8 @@ class Verified:
 def verify(path: Path, expect: str | None = None) -> Verified:
     """Check a run's records, models and configuration against the hash chain of its rounds.
 
-    Parameters
-    ----------
-    path : Path
-        The run's folder.
-    expect : str, optional
-        The hash of the last record, noted elsewhere. Without it, a chain that was recomputed after a change
-        is not detected.
-
-    Raises
-    ------
-    ConfigError
-        If the folder holds no run.
+    `path` is the run's folder (a `ConfigError` if it holds no run), and `expect` the hash of the last record,
+    noted elsewhere. Without it, a chain that was recomputed after a change is not detected.
     """
     run = read_json(path / CONFIG, "give the folder of a run", run=dict)["run"]
     folder = RunFolder(path, run)
