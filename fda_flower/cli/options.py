@@ -17,7 +17,7 @@ from fda_flower.files import read_json
 from fda_flower.models import MODELS
 from fda_flower.models.devices import DEVICES
 from fda_flower.names import split_options
-from fda_flower.reporting.trackers.registry import TRACKERS
+from fda_flower.reporting.trackers import TRACKERS
 from fda_flower.runs.methods import method_names
 from fda_flower.runs.settings import SETTINGS, Setting, as_flower
 

@@ -34,7 +34,7 @@ from fda_flower.files import only_writer, read_json
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.names import known_name, read_options, split_options
 from fda_flower.records.record import COSTS, Record, has_stopped, headline, round_line
-from fda_flower.reporting.trackers.registry import read_names
+from fda_flower.reporting.trackers import read_names
 from fda_flower.runs.config import NAMED, RunConfig
 from fda_flower.runs.methods import method_names
 from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS, command_options

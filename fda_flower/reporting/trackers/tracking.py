@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self
 from fda_flower.files import write_atomically
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import Record
-from fda_flower.reporting.trackers.registry import TRACKERS
+from fda_flower.reporting.trackers import TRACKERS
 
 
 def numbers(record: Record) -> dict[str, float]:

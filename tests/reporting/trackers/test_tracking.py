@@ -11,7 +11,8 @@ from naming import names
 
 from fda_flower.errors import ConfigError
 from fda_flower.names import EXTRAS
-from fda_flower.reporting.trackers import TRACKERS, Tracking, check_trackers, numbers, read_names, registry
+from fda_flower.reporting import trackers
+from fda_flower.reporting.trackers import TRACKERS, Tracking, check_trackers, numbers, read_names
 
 
 def test_names_are_repeated_or_separated_by_commas():
@@ -27,7 +28,7 @@ def test_names_are_repeated_or_separated_by_commas():
 def test_a_tracker_that_is_not_installed_is_an_error_that_says_what_to_install(name, monkeypatch):
     assert EXTRAS[name] == (TRACKERS[name].package,)
     check_trackers([name])
-    monkeypatch.setattr(registry, "find_spec", {}.get)
+    monkeypatch.setattr(trackers, "find_spec", {}.get)
     with pytest.raises(ConfigError, check=names("track")):
         check_trackers([name])
 
@@ -69,8 +70,8 @@ def fake(monkeypatch):
     class Own(Fake):
         told: list = []  # noqa: RUF012
 
-    monkeypatch.setattr(registry, "Own", Own, raising=False)
-    monkeypatch.setitem(TRACKERS, "fake", registry.TrackerEntry("", "", f"{registry.__name__}:Own"))
+    monkeypatch.setattr(trackers, "Own", Own, raising=False)
+    monkeypatch.setitem(TRACKERS, "fake", trackers.TrackerEntry("", "", f"{trackers.__name__}:Own"))
     return Own
 
 
@@ -124,7 +125,7 @@ def test_variables_are_set_only_while_a_tracker_is_called(fake, tracked, record,
         fake, "record", lambda *_: seen.append((os.environ["FDA_MINE"], os.environ["FDA_NEW"]))
     )
     variables = {"FDA_MINE": "ours", "FDA_NEW": "ours"}
-    object.__setattr__(registry.TRACKERS["fake"], "variables", variables)
+    object.__setattr__(TRACKERS["fake"], "variables", variables)
     with Tracking(["fake"], tracked) as shown:
         shown.record(record(1))
         assert (seen, os.environ.get("FDA_NEW")) == ([("mine", "ours")], None)
