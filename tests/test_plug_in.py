@@ -1,13 +1,18 @@
 """The contract of docs/plug-in.md and docs/wire.md, and the recipes, on projects that are not ours."""
 
+import inspect
+import logging
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import fixedclipping_mod
+from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping
+from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
 from naming import names
 from projects import (
     client_app,
@@ -30,8 +35,9 @@ from fda_flower.clients import (
     make_recorder,
     record_updates,
 )
-from fda_flower.errors import RunError
-from fda_flower.strategies import FedBN, FedDA, FedDAJoint, FedGP, FedRep, RunFolder
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.strategies import FedBN, FedDA, FedDAJoint, FedGP, FedRep, RunFolder, SourceOnly
+from fda_flower.strategies.base import OF_FEDAVG
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -82,6 +88,40 @@ def test_fixed_beta_in_two_lines():
     assert result.evaluate_metrics_clientapp[3]["eval_loss"] == 0.1
     assert strategy.history[2]["metrics"] == {"eval_loss": 0.1}
     assert not np.array_equal(result.arrays["0.weight"].numpy(), initial()["0.weight"].numpy())
+
+
+def test_a_projects_own_numbers_of_training_are_averaged_by_examples_as_flowers_fedavg_does():
+    def train(message, context):
+        own = partition_of(context)
+        numbers = {"train_loss": float(own), "num-examples": 10 + own, "bad": [0.5], "nan": np.nan}
+        return reply_to(message, message.content["arrays"].to_torch_state_dict(), **numbers)
+
+    strategy = FedGP(target="3")
+    result = start(strategy, client_app(train), initial(), 1)
+    mean = (0 * 10 + 1 * 11 + 2 * 12 + 3 * 13) / (10 + 11 + 12 + 13)
+    metrics = result.train_metrics_clientapp[1]
+    assert metrics.pop("train_loss") == pytest.approx(mean)
+    assert set(metrics) == {"dropped", "beta.0", "beta.1", "beta.2"}
+    assert strategy.history[0]["sources"]["1"]["metrics"] == {"train_loss": 1.0}
+    assert strategy.history[0]["target"]["metrics"] == {"train_loss": 3.0}
+
+
+@pytest.mark.parametrize("make", [FedGP, SourceOnly, lambda **options: OwnStart(**options)])
+def test_options_of_flowers_fedavg_are_refused_with_what_serves_instead(make):
+    with pytest.raises(ConfigError, check=names("fraction_train", 0.5)) as raised:
+        make(target="3", fraction_train=0.5, min_available_nodes=4)
+    assert "min_available_nodes (wait_for is" in str(raised.value)
+    flowers = inspect.signature(FlowersFedAvg.__init__).parameters
+    assert {*OF_FEDAVG} == {name for name in flowers if name != "self" and not hasattr(FedGP, name)}
+
+
+def test_a_subclass_may_take_an_option_of_flowers_fedavg_itself():
+    class Sampling(FedGP):
+        def __init__(self, fraction_train, **options):
+            super().__init__(**options)
+            self.fraction_train = fraction_train
+
+    assert Sampling(fraction_train=0.5, target="3").fraction_train == 0.5
 
 
 @pytest.mark.parametrize("encoding", ["sketch", "full"])
@@ -219,6 +259,31 @@ def test_of_a_frozen_body_the_decorator_finds_what_is_sent(make, everything):
     assert not any(torch.equal(torch.tensor(result.arrays[name].numpy()), first[name]) for name in first)
 
 
+def test_an_app_that_says_it_has_no_evaluate_function_is_never_asked(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.INFO, "flwr")
+    asked = []
+
+    def train(message, context):
+        return reply_to(message, message.content["arrays"].to_torch_state_dict())
+
+    def counts(message, context, call_next):
+        asked.append(message.metadata.message_type)
+        return call_next(message, context)
+
+    app = ClientApp(mods=[counts])
+    answer_role_query(app)
+    app.train()(train)
+    strategy = FedGP(target="3")
+    start(strategy, app, initial(), evaluate_fn=lambda *_: MetricRecord({"acc": 0.5}))
+    assert set(asked) == {"query.role", "train"}
+    assert not any("evaluation-failed" in record for record in strategy.history)
+    assert [line for line in caplog.messages if "evalua" in line] == [
+        "Round 1: no evaluation by 3: its app has no evaluate function, so it is not asked"
+    ]
+    assert [line for line in caplog.messages if line.startswith("round 2/2: server acc 0.5")]
+
+
 @every_auto
 def test_a_partly_frozen_model_with_auto_weighting(make):
     recorded = []
@@ -319,7 +384,9 @@ class OwnStart(FedGP):
         return best
 
 
-def test_a_subclass_with_a_start_of_its_own_waits_for_nodes_and_says_what_a_client_with_its_own_head_lacks():
+def test_a_subclass_with_a_start_of_its_own_waits_for_nodes_and_says_what_a_client_with_its_own_head_lacks(
+    caplog, monkeypatch
+):
     heads = {}
 
     @record_updates
@@ -332,7 +399,11 @@ def test_a_subclass_with_a_start_of_its_own_waits_for_nodes_and_says_what_a_clie
         heads[own] = {name: tensor.clone() for name, tensor in model[-1].state_dict().items()}
         return reply_to(message, model.state_dict())
 
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.INFO, "flwr")
     strategy, seen = OwnStart(target="3", auto=True), []
+    strategy.summary()
+    assert not any("Target:" in line for line in caplog.messages), "no node is connected yet"
 
     def judge(number, _):
         seen.append(number)
@@ -341,11 +412,35 @@ def test_a_subclass_with_a_start_of_its_own_waits_for_nodes_and_says_what_a_clie
     first = ArrayRecord(network(batch_norm=False).state_dict())
     assert start(strategy, client_app(train), first, evaluate_fn=judge) == 0.5
     assert seen == [1, 2]
+    assert [line for line in caplog.messages if "Target:" in line] == ["Target: 3. Sources: 0, 1, 2"]
     assert strategy.record["metrics"] == {"eval_loss": 0.1}
     told = {entry["fallback"] for entry in strategy.record["sources"].values()}
     assert all("does your client begin with the model that it received?" in each for each in told)
     with pytest.raises(RunError, check=names("domain", "9")):
         start(OwnStart(target="9", wait_seconds=0), client_app(train), first, evaluate_fn=lambda *_: 0)
+
+
+@pytest.mark.parametrize("auto", [False, True])
+def test_within_flowers_wrapper_for_privacy_a_fixed_beta_works_and_auto_weighting_ends_at_once(auto):
+    """Its mod refuses a reply with batch updates, and the wrapper then aggregates nothing."""
+
+    @record_updates
+    def train(message, context):
+        model = network(batch_norm=False)
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        take_steps(model, sgd(model), partition_of(context))
+        return reply_to(message, model.state_dict())
+
+    strategy = FedGP(target="3", auto=auto)
+    wrapped = DifferentialPrivacyClientSideFixedClipping(strategy, 0.01, 10.0, num_sampled_clients=4)
+    app = client_app(train, train_mods=[fixedclipping_mod])
+    first = ArrayRecord(network(batch_norm=False).state_dict())
+    if auto:
+        with pytest.raises(RunError, check=names("strategy", "FedGP")):
+            start(wrapped, app, first)
+    else:
+        start(wrapped, app, first)
+        assert set(strategy.record["sources"]) == {"0", "1", "2"}
 
 
 def test_what_every_client_lacks_ends_also_a_start_of_its_own_in_the_first_round():

@@ -28,7 +28,7 @@ from fda_flower.site.config import SiteConfig
 from fda_flower.site.rules import SiteGate
 from fda_flower.wire import protocol
 from fda_flower.wire.bundles import bundled
-from fda_flower.wire.internals import filled
+from fda_flower.wire.internals import filled, lacks_evaluation
 from fda_flower.wire.numpy_client import NumPyFace, unpack
 from fda_flower.wire.protocol import (
     EvaluateReply,
@@ -196,6 +196,8 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
             client = None if client_fn is None else client_fn(context)
             properties = client.get_properties({}) if isinstance(client, NumPyClient) else {}
             info = ConfigRecord({**properties, **_info(client, context)})
+            if lacks_evaluation(app):
+                info[protocol.EVALUATES] = False
         except Exception as error:  # the server's operator reads the reason
             log(ERROR, "This node cannot take part", exc_info=error)
             info = _info(None, context)

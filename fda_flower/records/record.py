@@ -118,14 +118,17 @@ def betas_line(record: Record) -> str:
 
     Examples
     --------
-    >>> betas_line({"sources": {"a": {"beta": 0.5}, "b": {"beta": 0.125}}})
-    'β a 0.50, b 0.12'
+    >>> betas_line({"sources": {"a": {"beta": 0.5, "fallback": "no num-steps"}, "b": {"beta": 0.125}}})
+    'β a 0.50 fixed, b 0.12'
     """
     sources = record.get("sources", {}).items()
-    betas = {name: entry["beta"] for name, entry in sources if entry.get("beta") is not None}
-    if len(betas) > FEW_BETAS:
-        return f"β {min(betas.values()):.2f} to {max(betas.values()):.2f}"
-    return f"β {', '.join(f'{name} {beta:.2f}' for name, beta in betas.items())}" if betas else ""
+    weighed = {name: entry for name, entry in sources if entry.get("beta") is not None}
+    fixed = {name: " fixed" if entry.get("fallback") else "" for name, entry in weighed.items()}
+    if len(weighed) > FEW_BETAS:
+        betas, count = [entry["beta"] for entry in weighed.values()], sum(map(bool, fixed.values()))
+        return f"β {min(betas):.2f} to {max(betas):.2f}{f', {count} fixed' if count else ''}"
+    shown = ", ".join(f"{name} {entry['beta']:.2f}{fixed[name]}" for name, entry in weighed.items())
+    return f"β {shown}" if weighed else ""
 
 
 def round_line(record: Record, rounds: int, metric: str | None = None, before: Record | None = None) -> str:

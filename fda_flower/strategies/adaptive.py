@@ -209,7 +209,10 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
                 "norm": float(np.sqrt(geometry.source_squared[i].sum())),
             }
             if self.auto:
-                _record_estimate(entry, result, i, self.weighs_by)
+                _record_estimate(entry, result, i)
+        reasons = zip(sources, result.fallbacks, strict=True)
+        fixed = [(domain, reason) for domain, reason in reasons if self.auto and reason]
+        round.warn(fixed, {"beta": "β is fixed for", "weight": "the weight is fixed for"}[self.weighs_by])
         return Aggregated(result.model)
 
     def _read_evidence(self, target: ClientUpdate, sources: Sources, round: Round) -> Evidence | str:
@@ -285,14 +288,11 @@ def forwarded(
     return {protocol.AGGREGATE: ConfigRecord({**columns, "weighing": rule.to_text()}), **records}
 
 
-def _record_estimate(entry: Record, result: AdaptiveResult, i: int, weight: str) -> None:
+def _record_estimate(entry: Record, result: AdaptiveResult, i: int) -> None:
     if result.estimates is not None:
         e = result.estimates[i]
         entry |= {"sigma2": e.sigma2, "d2": e.d2, "tau2-d2": e.tau2_d2, "delta": e.delta}
     entry["fallback"] = result.fallbacks[i]
-    if entry["fallback"]:
-        name = {"beta": "β", "weight": "the weight"}[weight]
-        log(WARNING, "%s of %s is the fixed %g: %s", name, entry["domain"], entry[weight], entry["fallback"])
 
 
 def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:

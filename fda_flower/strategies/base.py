@@ -1,12 +1,13 @@
 """The base class of every strategy: it runs the rounds in Flower's four steps."""
 
+import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from logging import INFO, WARNING
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -15,7 +16,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fda_flower.aggregation import Layers, Update, source_weights
-from fda_flower.errors import ConfigError, invalid
+from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import json_safe
 from fda_flower.records.folder import Progress, check_same_model
 from fda_flower.records.record import Record, chosen_round
@@ -44,6 +45,19 @@ LEFT_OUT = 10
 """Multiple of a round's timeout for which a source that does not reply is left out."""
 
 
+OF_FEDAVG = {
+    "fraction_train": "all nodes train in each round",
+    "fraction_evaluate": "only the target evaluates",
+    "min_train_nodes": "min_sources is the number of sources that a round needs",
+    "min_evaluate_nodes": "only the target evaluates",
+    "min_available_nodes": "wait_for is the number of nodes to wait for",
+    "weighted_by_key": "the weight is num-examples",
+    "train_metrics_aggr_fn": "numbers in train replies are averaged by num-examples",
+    "evaluate_metrics_aggr_fn": "the figures are the target's",
+}
+"""By option of Flower's FedAvg that the strategies lack, what serves instead."""
+
+
 class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
     """Base class: in each round, train the clients, check replies, aggregate, and evaluate on the target.
 
@@ -61,6 +75,15 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         `clients.local_training.LocalTraining`. A source that claims a higher rate or more steps is dropped,
         since auto-weighting would trust it more.
     """
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Refuse options of Flower's FedAvg alone, which a project may still give, and say what serves."""
+        own = inspect.signature(cls.__init__).parameters
+        if given := [name for name in OF_FEDAVG if name in options and name not in own]:
+            instead = ", ".join(f"{name} ({OF_FEDAVG[name]})" for name in given)
+            why = f"{cls.__name__} lacks these options of Flower's FedAvg: {instead}"
+            raise ConfigError(why, thing=given[0], value=options[given[0]], remedy="leave them out")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -195,6 +218,10 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
     def summary(self) -> None:
         """Log the strategy and the participants."""
         log(INFO, "%s: %s", type(self).__name__, self.settings())
+        if self._is_connected:
+            self._log_participants()
+
+    def _log_participants(self) -> None:
         target = self.roster.target
         sources = ", ".join(node.domain for node in self.roster.sources)
         named = "every site" if not self.has_target else target.domain if target else "not connected"
@@ -211,6 +238,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
             self.validate_nodes(self.roster.nodes)
         else:  # a subclass has a `start` of its own
             self.connect(grid)
+            self._log_participants()
         self.round = self._new_round(server_round, arrays, config, grid)
         return self.round.train_messages(self._requests(self.round))
 
@@ -238,6 +266,14 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
     ) -> Iterable[Message]:
         """Return an evaluate message for the target."""
         round = self.round
+        if "held" not in round.record:  # as Flower's wrappers for differential privacy do after an error
+            raise RunError(
+                f"the strategy around {type(self).__name__} has passed on no replies of round {server_round}",
+                thing="strategy",
+                value=type(self).__name__,
+                remedy="a client's error is logged above; auto-weighting does not work within Flower's "
+                "wrappers for differential privacy",
+            )
         asked = {**config, **self._always, **self.evaluate_config(round)}
         if self.evaluates_trained and not round.warmup:
             asked[protocol.BESIDE] = True

@@ -94,7 +94,13 @@ MOST_EXAMPLES = 2**53
 """Upper bound on samples at a site; larger numbers could turn all sites' weights into 0 or NaN."""
 
 MOST_METRICS, LONGEST_NAME = 1000, 200
-"""Limits on an evaluation: number of metrics, and length of a name."""
+"""Limits on the metrics of a reply: their number, and the length of a name."""
+
+KNOWN = {
+    *(protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE),
+    *(protocol.TRAIN_LOSS, protocol.LOSS_AT_START, protocol.LOCAL_PART, protocol.FRESH_START),
+}
+"""Metrics of a train reply that the strategies read; others are the project's own."""
 
 
 class BadReplyError(Exception):
@@ -106,6 +112,9 @@ class BadReplyError(Exception):
 
 class NotFiniteError(BadReplyError):
     """The result of a round's replies is not finite."""
+
+
+NO_EVALUATION = "its app has no evaluate function, so it is not asked"
 
 
 class NoEvaluationError(BadReplyError):
@@ -191,6 +200,8 @@ def read_update(
     entry |= check_figures({name: value for name, value in measured.items() if value is not None})
     if TEST_EXAMPLES in entry:
         entry[TEST_EXAMPLES] = int(entry[TEST_EXAMPLES])
+    if own := _own_metrics(content, request):
+        entry["metrics"] = own
     if not extra.keys().isdisjoint(DETAILS):
         entry |= read_details(extra, classes)
     if factor != 1:
@@ -198,6 +209,16 @@ def read_update(
         log(WARNING, "The update of %s is clipped to %.3g of its norm", node.domain, factor)
         update = update.scaled(factor)
     return replace(update, extra=extra, faults=faults, factor=factor), entry
+
+
+def _own_metrics(content: RecordDict, request: TrainRequest) -> dict[str, float]:
+    """Return a project's own finite numbers in a train reply, such as ``train_loss``."""
+    found = {}
+    for name, value in sorted(_metrics(content).items())[:MOST_METRICS]:
+        known = name in KNOWN or name in request.measures or name.startswith(protocol.EVAL)
+        if not known and isinstance(value, int | float) and math.isfinite(value):
+            found[printable(name, LONGEST_NAME)] = float(value)
+    return found
 
 
 def read_metrics(reply: Message | None) -> MetricRecord:
@@ -236,7 +257,7 @@ def content_of(reply: Message | None) -> RecordDict:
     if reply.has_error():
         reason = " ".join(cause_of(str(reply.error.reason or "")).split())
         if any(text in reason for text in WITHOUT_EVALUATION):
-            raise NoEvaluationError("its app has no evaluate function, so it is not asked again")
+            raise NoEvaluationError(NO_EVALUATION)
         raise BadReplyError(f"error {reply.error.code}: {reason}")
     return reply.content
 

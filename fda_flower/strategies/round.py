@@ -1,5 +1,6 @@
 """One round of a run: messages, replies and record."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from fda_flower.strategies.replies import (
     DETAILS,
     EVALUATION,
     HEADLINE,
+    NO_EVALUATION,
     BadReplyError,
     ClientUpdate,
     NoEvaluationError,
@@ -100,8 +102,8 @@ class Round:
     without_evaluation : set of Node
         Nodes whose app has no evaluation function; they are not asked again.
     told : dict
-        The last logged reason of each domain's failures, in training and in evaluation. A failure is logged
-        again only if the reason changes; the records have each.
+        By domain and kind of failure (`warn`), the reason logged last. A failure is logged again only if the
+        reason changes; the records have each.
     """
 
     number: int
@@ -145,13 +147,19 @@ class Round:
         self, requests: Mapping[Node, EvaluateRequest], kind: str = protocol.EVALUATE
     ) -> Iterable[Message]:
         """Return the messages that carry requests; `read_evaluation` reads the replies."""
-        left_out = self.without_evaluation if kind == protocol.EVALUATE else ()
+        left_out = self._without_evaluation(requests) if kind == protocol.EVALUATE else ()
         self.sent = {
             node: Message(request.content(self.keys), node.id, kind)
             for node, request in requests.items()
             if node not in left_out
         }
         return list(self.sent.values())
+
+    def _without_evaluation(self, asked: Iterable[Node]) -> Collection[Node]:
+        """Return the nodes not to ask for an evaluation, and log those whose apps say that they have none."""
+        known = [node for node in asked if node.info.get(protocol.EVALUATES) is False]
+        self.warn(((node.domain, NO_EVALUATION) for node in known), "no evaluation by")
+        return {*known, *self.without_evaluation}
 
     def exchange(self, requests: Mapping[Node, TrainRequest]) -> Updates:
         """Send further requests within a round, and return the updates in the replies."""
@@ -206,7 +214,7 @@ class Round:
                 if isinstance(error, NoEvaluationError):
                     self.without_evaluation.add(node)
                 failed.append((node.domain, str(error)))
-        self._log(failed, "no evaluation by")
+        self.warn(failed, "no evaluation by")
         if evaluates_trained and not self.warmup:
             trained = record["target"] or {}
             for key in METRICS:
@@ -239,10 +247,13 @@ class Round:
         """Record unused replies, given as domains and reasons, and log them."""
         dropped = list(dropped)
         self.record["dropped"] += [{"domain": domain, "reason": reason} for domain, reason in dropped]
-        self._log(dropped, "dropped the reply of")
+        self.warn(dropped, "dropped the reply of")
 
-    def _log(self, failed: Iterable[tuple[str, str]], what: str) -> None:
-        """Log each reason once for all domains that share it, unless they had the same one before."""
+    def warn(self, failed: Iterable[tuple[str, str]], what: str) -> None:
+        """Log each reason once for all domains that share it, unless they had the same one before.
+
+        `failed` holds domains and reasons.
+        """
         alike: dict[str, list[str]] = {}
         for domain, reason in failed:
             if self.told.get((domain, what)) != reason:
@@ -290,14 +301,18 @@ class Round:
         return [str(name) for name in names] if isinstance(names, list) else []
 
     def train_metrics(self) -> MetricRecord:
-        """Return the metrics for Flower's result: dropped replies, loss and weight of each source."""
+        """Return the metrics for Flower's result: dropped replies, loss and weight of each source.
+
+        A project's own numbers, such as ``train_loss``, are averaged by examples, as Flower's FedAvg does.
+        """
         metrics: dict[str, MetricRecordValues] = {"dropped": len(self.record["dropped"])}
         for domain, entry in self.record["sources"].items():
             found = {key: entry.get(key) for key in ("train-loss", "beta", "weight")}
             metrics |= {
                 f"{key}.{domain}": float(str(value)) for key, value in found.items() if value is not None
             }
-        return MetricRecord(metrics)
+        entries = [*self.record["sources"].values(), *filter(None, [self.record["target"]])]
+        return MetricRecord(_means(entries) | metrics)
 
     def _sort(self, node: Node, reply: Message | None) -> None:
         """Note of a node that has sent no usable reply whether it may do so later."""
@@ -352,6 +367,18 @@ def release(reply: Message | None) -> None:
     if reply is not None and reply.has_content():
         for record in _arrays_in(reply):
             record.clear()
+
+
+def _means(entries: Sequence[Record]) -> dict[str, MetricRecordValues]:
+    """Return the means, by examples, of the nodes' own metrics."""
+    found = dict[str, list[tuple[float, int]]]()
+    for entry in entries:
+        for name, value in entry.get("metrics", {}).items():
+            found.setdefault(name, []).append((value, entry["examples"]))
+    return {
+        name: math.fsum(value * examples for value, examples in pairs) / sum(each for _, each in pairs)
+        for name, pairs in found.items()
+    }
 
 
 def _listed(domains: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares as combine_shares
 from flwr.common.secure_aggregation.crypto.shamir import create_shares as create_shares
@@ -119,6 +120,20 @@ def cause_of(reason: str) -> str:
     where = (own or places)[-1]
     name = where["path"].replace("\\", "/").rpartition("/")[2]
     return f"{error or 'an error'} ({name}, line {where['line']})"
+
+
+def lacks_evaluation(app: ClientApp) -> bool:
+    """Return whether an app has a train function but none to evaluate; False if its code cannot be read.
+
+    Examples
+    --------
+    >>> app = ClientApp()
+    >>> _ = app.train()(print)
+    >>> lacks_evaluation(app), lacks_evaluation(ClientApp())
+    (True, False)
+    """
+    registered = getattr(app, "_registered_funcs", {})
+    return "train.default" in registered and "evaluate.default" not in registered
 
 
 def failed(metadata: Any, reason: str) -> Message:

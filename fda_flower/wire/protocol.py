@@ -70,9 +70,10 @@ that requests it."""
 
 LABELLED, UNLABELLED, TEST = "examples", "unlabelled", "test-examples"
 HELD_OUT, REGRESSION, CLASS_NAMES = "validation-examples", "regression", "class-names"
-FROZEN = "frozen-weights"
+FROZEN, EVALUATES = "frozen-weights", "evaluates"
 """Properties that a client reports with its role: numbers of samples of each kind, whether the task is a
-regression, the names of the classes, and the digest of the network's frozen weights."""
+regression, the names of the classes, the digest of the network's frozen weights, and false if its app has no
+evaluate function."""
 
 EPSILON, DELTA, UNCOVERED = "epsilon", "delta", "uncovered"
 """Entries of ``info`` from a site that adds noise: the privacy spent so far, and the parts of the reply

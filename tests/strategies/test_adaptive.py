@@ -185,6 +185,13 @@ def test_where_there_is_no_estimate_the_fixed_beta_serves_and_the_round_says_so(
     np.testing.assert_allclose(weights(result), [1.5, 2 + 0.75 * 0.4 + 0.25 * 0.25], rtol=1e-6)
 
 
+def test_sources_with_one_reason_share_a_warning_that_is_not_repeated(flower_log):
+    slow = {"rate": 0.0}
+    run(FedDA(auto=True), target(), source("a", **slow), source("b"), source("c", **slow), rounds=3)
+    said = "β is fixed for each of 2 nodes (a, c): no num-steps or learning-rate"
+    assert [line for line in flower_log.messages if "β" in line] == [f"Round 1: {said}"]
+
+
 @pytest.mark.parametrize(
     ("strategy", "odd", "says"),
     [
