@@ -3,7 +3,10 @@
 import importlib
 import logging
 import os
+import socket
+import subprocess
 import sys
+from pathlib import Path
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
@@ -14,6 +17,7 @@ import flwr  # noqa: F401 - sets up its logger, which is then made quiet
 import hypothesis
 import pytest
 from matplotlib.figure import Figure
+from waiting import running_in, until
 
 from fda_flower.wire.internals import task_identity
 
@@ -21,6 +25,7 @@ logging.getLogger("flwr").setLevel(logging.ERROR)
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
 
+TESTS = Path(__file__).resolve().parent
 SAVE = Figure.savefig
 # Half of a small run's time would go into its picture: a file is empty, unless a test asks for `pictures`.
 Figure.savefig = lambda figure, file, **how: None  # type: ignore[method-assign]
@@ -45,6 +50,40 @@ def fda(monkeypatch, capsys):
         return exit_.value.code, captured.out, captured.err
 
     return call
+
+
+@pytest.fixture(scope="module")
+def flower(tmp_path_factory):
+    """The environment of `flwr run` in a home of its own, with a SuperLink that simulates nodes.
+
+    Flower would start one, but gives it 15 seconds, which are too few on a busy machine.
+    """
+    home = tmp_path_factory.mktemp("home")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    environment = {
+        **os.environ,
+        "HOME": str(home),
+        "FLWR_HOME": str(home / ".flwr"),
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": port,
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}",
+    }
+    command = "flower-superlink --insecure --simulation --isolation subprocess --host 127.0.0.1 --port"
+    superlink = subprocess.Popen([*command.split(), port], cwd=home, env=environment)
+    until(lambda: _listens(port) or superlink.poll() is not None)
+    yield environment
+    superlink.terminate()
+    superlink.wait()
+    for process in running_in(home):
+        process.kill()
+
+
+def _listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", int(port))) == 0
 
 
 @pytest.fixture

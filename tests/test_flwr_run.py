@@ -1,47 +1,18 @@
 """`flwr run .`, as the README says it: a real SuperLink, Ray, and the same bits as in this process."""
 
 import json
-import os
 import shutil
-import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import until
 from whole_runs import same_bits
 
 from fda_flower import run
 from fda_flower.strategies import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
-SUPERLINK_PORT = 39091
-
-
-def superlink_runs():
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", SUPERLINK_PORT)) == 0
-
-
-@pytest.fixture
-def flower(tmp_path):
-    """Flower's environment in a home of its own, with the SuperLink that it starts stopped after."""
-    if superlink_runs():
-        pytest.skip(f"a SuperLink runs on port {SUPERLINK_PORT} already")
-    home = tmp_path / "home"
-    home.mkdir()
-    bin_dir = str(Path(sys.executable).parent)
-    yield {
-        **os.environ,
-        "HOME": str(home),
-        "FLWR_HOME": str(home / ".flwr"),
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}",
-    }
-    subprocess.run(["pkill", "-f", str(home)], check=False)
-    until(lambda: not superlink_runs())
 
 
 def own_models(run_folder):
