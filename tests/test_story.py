@@ -65,8 +65,8 @@ def test_four_hospitals(call):
     )
     checked = call(f"fda data check hospitals {options}")
     command = checked.splitlines()[-1]
-    assert command == f"fda run --dataset table {options} --data-dir hospitals"
-    call(f"{command} --validation 0.2 --output runs/hospitals")
+    assert command == f"fda run --dataset table {options} --data-dir hospitals --method mixture"
+    call(f"{command} --output runs/hospitals")
     assert "80 predictions" in call("fda predict runs/hospitals --csv new.csv --keep patient")
     call("fda report runs/hospitals --html")
     assert "<html" in Path("runs/hospitals/report.html").read_text(encoding="utf-8")[:200]

@@ -18,6 +18,9 @@ app = typer.Typer(no_args_is_help=True, help="Check your own data before a run."
 MAX_CLASS_COLUMNS = 4
 """The most classes shown as columns of the table of domains; more get a table of their own."""
 
+ON_FEATURES, ON_VALUES = "ridge", "mixture"
+"""The methods to begin with: on features of a pretrained network, or where every site is a target; and else."""
+
 TAKEN = ("dataset", "dataset_options", "target", "target_samples", "source_samples", "test_samples")
 
 
@@ -71,6 +74,7 @@ def check(
     for name in spec.domain_names if spec.every_site else [spec.target_name]:
         for problem in few_tests(int(sizes[name][1])):
             show_markup(f"[yellow]Warning:[/yellow] {escape(name)}: {escape(problem)}")
+    settings["method"] = ON_FEATURES if spec.every_site or dataset == "images" else ON_VALUES
     given = [each for each in SETTINGS if each.name in settings]
     say("Run it:")
     say(shlex.join(["fda", "run", *command_options(given, settings)]))

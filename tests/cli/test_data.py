@@ -35,6 +35,7 @@ def test_check_shows_the_domains_and_the_command_that_runs_them(fda):
     assert "Inputs: 2 columns: age, height" in out
     assert "Warning: south: 9 test samples are too few to judge a model by" in out
     name, *command = shlex.split(out.splitlines()[-1])
+    assert command[command.index("--method") + 1] == "mixture"
     code, out, _ = fda(*command, "--rounds", "2", "--device", "cpu")
     assert (name, code) == ("fda", 0)
     assert "Sources: training samples of table: north 32, west 32" in out
