@@ -1,7 +1,7 @@
 """The share of a run's time that evaluations take, in each round and as often as by default.
 
-FedAvg, one thread; Fashion-MNIST lies in FDA_DATA_DIR. The last five rounds, which are always evaluated, are left
-out, except in the seconds.
+FedAvg, one thread; Fashion-MNIST lies in FDA_DATA_DIR. The last five rounds, which are always evaluated,
+count in the seconds alone.
 Asked: a tenth by default.
 """
 
@@ -60,7 +60,7 @@ def main() -> None:
         "in each round",
         "N by default",
         "every Nth",
-        "seconds of 30 rounds, by default / in each",
+        "seconds, by default / in each",
     ]
     show("Share of the time that evaluations take", header, rows)
 
