@@ -19,7 +19,7 @@ MAX_CLASS_COLUMNS = 4
 """The most classes shown as columns of the table of domains; more get a table of their own."""
 
 ON_FEATURES, ON_VALUES = "ridge", "mixture"
-"""The methods to begin with: on features of a pretrained network, or where every site is a target; and else."""
+"""The method to begin with: for photos and where every site is a target; for all other data."""
 
 TAKEN = ("dataset", "dataset_options", "target", "target_samples", "source_samples", "test_samples")
 
