@@ -14,35 +14,9 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Layers
 from fda_flower.clients.own_state import OwnState
 from fda_flower.errors import RunError
+from fda_flower.wire import secure_sums as wire
 from fda_flower.wire.internals import create_shares, decrypt, encrypt
 from fda_flower.wire.protocol import SERVER_ROUND, TrainRequest, to_layers
-from fda_flower.wire.secure_sums import (
-    ACTIVE,
-    DIGEST,
-    KEYS,
-    MASKED,
-    MASKING,
-    PUBLIC,
-    SECRET,
-    SECURE,
-    SHARE,
-    SHARES,
-    SHARING,
-    STAGES,
-    SUMS,
-    TO,
-    Bytes,
-    digest_of,
-    encode,
-    from_bytes,
-    key_stream,
-    masks_of_pairs,
-    new_secret,
-    public_of,
-    shared_key,
-    threshold,
-    to_bytes,
-)
 
 SEED, OWN, KEY, SEED_SHARE, KEY_SHARE = "seed", "own", "key.", "seed-share.", "key-share."
 """State of a client within a round: its secrets, its name, and keys and shares by source."""
@@ -60,78 +34,79 @@ class SecureSums:
 
     def answer(self, request: TrainRequest, numbers: Callable[[], NDArray[np.floating]]) -> dict[str, Layers]:
         """Return the record of a reply under its name; `numbers` returns the numbers to sum when needed."""
-        config, record = request.config, request.records.get(SECURE, ArrayRecord())
-        stage, kept = config[SECURE], self._kept(config)
-        entries = to_bytes(to_layers(record))  # type: ignore[arg-type]
-        if stage == KEYS:
-            kept = {SHARING: new_secret(), MASKING: new_secret()}
-            reply: Layers = from_bytes({name: public_of(secret) for name, secret in kept.items()})
-        elif stage == SHARES:
-            reply = from_bytes(self._shares(kept, entries))
-        elif stage == MASKED:
-            reply = {SUMS: self._masked(kept, entries, numbers())}
+        config, record = request.config, request.records.get(wire.SECURE, ArrayRecord())
+        stage, kept = config[wire.SECURE], self._kept(config)
+        entries = wire.to_bytes(to_layers(record))  # type: ignore[arg-type]
+        if stage == wire.KEYS:
+            kept = {wire.SHARING: wire.new_secret(), wire.MASKING: wire.new_secret()}
+            reply: Layers = wire.from_bytes({name: wire.public_of(secret) for name, secret in kept.items()})
+        elif stage == wire.SHARES:
+            reply = wire.from_bytes(self._shares(kept, entries))
+        elif stage == wire.MASKED:
+            reply = {wire.SUMS: self._masked(kept, entries, numbers())}
         else:
-            reply = from_bytes(self._unmask(kept, config[ACTIVE]))
+            reply = wire.from_bytes(self._unmask(kept, config[wire.ACTIVE]))
             kept = {}
-        self.state.save(SECURE, from_bytes(kept), {"round": config[SERVER_ROUND], "stage": stage})
-        return {SECURE: reply}
+        self.state.save(wire.SECURE, wire.from_bytes(kept), {"round": config[SERVER_ROUND], "stage": stage})
+        return {wire.SECURE: reply}
 
-    def _kept(self, config: Mapping[str, Any]) -> Bytes:
+    def _kept(self, config: Mapping[str, Any]) -> wire.Bytes:
         """Return the state of the previous stage, empty in the first."""
-        stage, found = config[SECURE], self.state.load(SECURE)
-        if stage == KEYS:
+        stage, found = config[wire.SECURE], self.state.load(wire.SECURE)
+        if stage == wire.KEYS:
             return {}
-        before = (config[SERVER_ROUND], dict(zip(STAGES[1:], STAGES, strict=False))[stage])
+        before = (config[SERVER_ROUND], dict(zip(wire.STAGES[1:], wire.STAGES, strict=False))[stage])
         last = None if found is None else (found[1]["round"], found[1]["stage"])
         if found is None or last != before:
             raise _refusal(f"asked for '{stage}' after {before}, it has last answered {last}", stage)
-        return to_bytes(found[0])
+        return wire.to_bytes(found[0])
 
     @staticmethod
-    def _shares(kept: Bytes, keys: Bytes) -> Bytes:
+    def _shares(kept: wire.Bytes, keys: wire.Bytes) -> wire.Bytes:
         """Take the public keys of all sources; return shares of the secrets, encrypted for each."""
-        mine = b"".join(public_of(kept[name]) for name in (SHARING, MASKING))
-        single = {key for pair in keys.values() for key in (pair[:PUBLIC], pair[PUBLIC:])}
+        mine = b"".join(wire.public_of(kept[name]) for name in (wire.SHARING, wire.MASKING))
+        single = {key for pair in keys.values() for key in (pair[: wire.PUBLIC], pair[wire.PUBLIC :])}
         if len(keys) < 2 or len(single) != 2 * len(keys) or mine not in keys.values():
             raise _refusal("keys are too few, not all different, or without its own", sorted(keys))
         own = next(name for name, pair in keys.items() if pair == mine)
-        seed, least = secrets.token_bytes(SECRET), threshold(len(keys))
-        shares = (create_shares(secret, least, len(keys)) for secret in (seed, kept[MASKING]))
-        reply = {DIGEST: digest_of(seed)}
+        seed, least = secrets.token_bytes(wire.SECRET), wire.threshold(len(keys))
+        shares = (create_shares(secret, least, len(keys)) for secret in (seed, kept[wire.MASKING]))
+        reply = {wire.DIGEST: wire.digest_of(seed)}
         kept |= {SEED: seed, OWN: own.encode(), **{f"{KEY}{name}": pair for name, pair in keys.items()}}
         for name, of_seed, of_key in zip(sorted(keys), *shares, strict=True):
             if name == own:
                 kept |= {f"{SEED_SHARE}{name}": of_seed, f"{KEY_SHARE}{name}": of_key}
                 continue
-            key = shared_key(kept[SHARING], keys[name][:PUBLIC])
-            reply[f"{TO}{name}"] = encrypt(key, of_seed + of_key + own.encode())
+            key = wire.shared_key(kept[wire.SHARING], keys[name][: wire.PUBLIC])
+            reply[f"{wire.TO}{name}"] = encrypt(key, of_seed + of_key + own.encode())
         return reply
 
     @staticmethod
-    def _masked(kept: Bytes, sent: Bytes, numbers: NDArray[np.floating]) -> NDArray[np.uint64]:
+    def _masked(kept: wire.Bytes, sent: wire.Bytes, numbers: NDArray[np.floating]) -> NDArray[np.uint64]:
         """Take the shares of the others' secrets; return the masked numbers."""
         keys = _named(kept, KEY)
-        if len(sent) + 1 < threshold(len(keys)):
+        if len(sent) + 1 < wire.threshold(len(keys)):
             raise _refusal("the shares of the other sources are too few", sorted(sent))
         for name, token in sent.items():
             try:
-                found = decrypt(shared_key(kept[SHARING], keys[name][:PUBLIC]), token)
+                found = decrypt(wire.shared_key(kept[wire.SHARING], keys[name][: wire.PUBLIC]), token)
             except (KeyError, InvalidToken):
                 found = b""
-            if len(found) < 2 * SHARE or found[2 * SHARE :] != name.encode():
+            if len(found) < 2 * wire.SHARE or found[2 * wire.SHARE :] != name.encode():
                 raise _refusal(f"the shares of '{name}' cannot be read", name)
-            kept[f"{SEED_SHARE}{name}"], kept[f"{KEY_SHARE}{name}"] = found[:SHARE], found[SHARE : 2 * SHARE]
-        others = {name: keys[name][PUBLIC:] for name in sent}
-        masked = encode(numbers) + key_stream(kept[SEED], len(numbers))
-        masked += masks_of_pairs(kept[OWN].decode(), kept[MASKING], others, len(numbers))
+            kept[f"{SEED_SHARE}{name}"] = found[: wire.SHARE]
+            kept[f"{KEY_SHARE}{name}"] = found[wire.SHARE : 2 * wire.SHARE]
+        others = {name: keys[name][wire.PUBLIC :] for name in sent}
+        masked = wire.encode(numbers) + wire.key_stream(kept[SEED], len(numbers))
+        masked += wire.masks_of_pairs(kept[OWN].decode(), kept[wire.MASKING], others, len(numbers))
         log(INFO, "%d sums leave masked, for a sum with %s", len(numbers), ", ".join(sorted(others)))
         return masked
 
     @staticmethod
-    def _unmask(kept: Bytes, active: Sequence[str]) -> Bytes:
+    def _unmask(kept: wire.Bytes, active: Sequence[str]) -> wire.Bytes:
         """Return a share of each source: of its seed if active, of its private key if lost."""
         seeds, keys = _named(kept, SEED_SHARE), _named(kept, KEY_SHARE)
-        named, least = set(active), threshold(len(_named(kept, KEY)))
+        named, least = set(active), wire.threshold(len(_named(kept, KEY)))
         if not named <= seeds.keys() or kept[OWN].decode() not in named or len(named) < least:
             raise _refusal(f"a sum needs {least} known sources, with this one", sorted(named))
         return {name: (seeds if name in named else keys)[name] for name in seeds}
@@ -141,5 +116,5 @@ def _refusal(why: str, value: object) -> RunError:
     return RunError(f"masked sums: {why}", thing="masked sums", value=value)
 
 
-def _named(kept: Bytes, prefix: str) -> Bytes:
+def _named(kept: wire.Bytes, prefix: str) -> wire.Bytes:
     return {name.removeprefix(prefix): entry for name, entry in kept.items() if name.startswith(prefix)}

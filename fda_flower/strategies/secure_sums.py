@@ -10,45 +10,22 @@ import numpy as np
 
 from fda_flower.aggregation import Layers
 from fda_flower.strategies.base import BadReplyError, ClientUpdate, Round, Sources, TrainRequest
+from fda_flower.wire import secure_sums as wire
 from fda_flower.wire.internals import combine_shares
 from fda_flower.wire.protocol import to_record
-from fda_flower.wire.secure_sums import (
-    ACTIVE,
-    DIGEST,
-    KEYS,
-    MASKED,
-    MASKING,
-    SECURE,
-    SHARE,
-    SHARES,
-    SHARING,
-    SUMS,
-    TO,
-    UNMASK,
-    Bytes,
-    Words,
-    check_public,
-    digest_of,
-    from_bytes,
-    key_stream,
-    masks_of_pairs,
-    public_of,
-    threshold,
-    to_bytes,
-)
 
 TRIES, LONGEST = 200, 1000
 """Largest number of share sets tried if some are forged; largest size of encrypted shares."""
 
-Check = Callable[[str, Bytes], None]
+Check = Callable[[str, wire.Bytes], None]
 """Raises a `ValueError` if a source's record is unusable; receives its domain and the record."""
 
 
 def secure_request(round: Round, stage: str, remedy: str, sent: Layers | None = None) -> TrainRequest:
     """Return the request of a stage; `remedy` is for operators of sources that cannot answer it."""
-    request = TrainRequest(round.arrays, {**round.config, SECURE: stage})
-    records = {} if sent is None else {SECURE: to_record(sent)}
-    return request.adding(records=records, expects={SECURE: "any"}, requires={SECURE: remedy})
+    request = TrainRequest(round.arrays, {**round.config, wire.SECURE: stage})
+    records = {} if sent is None else {wire.SECURE: to_record(sent)}
+    return request.adding(records=records, expects={wire.SECURE: "any"}, requires={wire.SECURE: remedy})
 
 
 class SecureSum:
@@ -57,9 +34,9 @@ class SecureSum:
     def __init__(self, round: Round, size: int, remedy: str, fewest: int = 2) -> None:
         self.round, self.size, self.remedy = round, size, remedy
         self.nodes = {node.domain: node for node in round.sources}
-        self.least = max(threshold(len(self.nodes)), fewest)
+        self.least = max(wire.threshold(len(self.nodes)), fewest)
 
-    def total(self, sources: Sources) -> tuple[Words, dict[str, ClientUpdate]]:
+    def total(self, sources: Sources) -> tuple[wire.Words, dict[str, ClientUpdate]]:
         """Return the sum, and the updates of the sources included in it.
 
         Parameters
@@ -72,25 +49,29 @@ class SecureSum:
         BadReplyError
             If at most half of the sources or too few are left, or a secret cannot be recovered.
         """
-        told = Counter(key for update in sources.values() for key in to_bytes(update.extra[SECURE]).values())
-        keys = self._checked(KEYS, sources, partial(_check_keys, told))
-        pairs = from_bytes({name: pair[SHARING] + pair[MASKING] for name, pair in keys.items()})
-        replies = self._ask(SHARES, dict.fromkeys(keys, pairs))
-        shared = self._checked(SHARES, replies, partial(_check_shares, set(keys)))
-        updates = self._ask(MASKED, {name: _passed_on(shared, name) for name in shared})
-        masked = self._checked(MASKED, updates, self._check_masked)
+        told = Counter(
+            key for update in sources.values() for key in wire.to_bytes(update.extra[wire.SECURE]).values()
+        )
+        keys = self._checked(wire.KEYS, sources, partial(_check_keys, told))
+        pairs = wire.from_bytes(
+            {name: pair[wire.SHARING] + pair[wire.MASKING] for name, pair in keys.items()}
+        )
+        replies = self._ask(wire.SHARES, dict.fromkeys(keys, pairs))
+        shared = self._checked(wire.SHARES, replies, partial(_check_shares, set(keys)))
+        updates = self._ask(wire.MASKED, {name: _passed_on(shared, name) for name in shared})
+        masked = self._checked(wire.MASKED, updates, self._check_masked)
         for name in self.round.record["sources"].keys() - masked.keys():
             del self.round.record["sources"][name]
-        replies = self._ask(UNMASK, dict.fromkeys(masked), **{ACTIVE: list(masked)})
-        held = self._checked(UNMASK, replies, partial(_check_revealed, set(shared)))
+        replies = self._ask(wire.UNMASK, dict.fromkeys(masked), **{wire.ACTIVE: list(masked)})
+        held = self._checked(wire.UNMASK, replies, partial(_check_revealed, set(shared)))
         total = np.zeros(self.size, np.uint64)
         for name, entries in masked.items():
-            seed = _secret(name, held, len(keys), digest_of, shared[name][DIGEST])
-            total += np.frombuffer(entries[SUMS], np.uint64) - key_stream(seed, self.size)
-        active = {name: keys[name][MASKING] for name in masked}
+            seed = _secret(name, held, len(keys), wire.digest_of, shared[name][wire.DIGEST])
+            total += np.frombuffer(entries[wire.SUMS], np.uint64) - wire.key_stream(seed, self.size)
+        active = {name: keys[name][wire.MASKING] for name in masked}
         for name in shared.keys() - masked.keys():
-            secret = _secret(name, held, len(keys), public_of, keys[name][MASKING])
-            total += masks_of_pairs(name, secret, active, self.size)
+            secret = _secret(name, held, len(keys), wire.public_of, keys[name][wire.MASKING])
+            total += wire.masks_of_pairs(name, secret, active, self.size)
         return total, {name: updates[name] for name in masked}
 
     def _ask(self, stage: str, sent: Mapping[str, Layers | None], **config: Any) -> Sources:
@@ -98,11 +79,11 @@ class SecureSum:
         asked = {self.nodes[name]: request(record).adding(config=config) for name, record in sent.items()}
         return self.round.exchange(asked)[1]
 
-    def _checked(self, stage: str, replies: Sources, check: Check) -> dict[str, Bytes]:
+    def _checked(self, stage: str, replies: Sources, check: Check) -> dict[str, wire.Bytes]:
         """Return the records of replies; drop those that fail a check."""
         found = {}
         for name, update in replies.items():
-            entries = to_bytes(update.extra[SECURE])
+            entries = wire.to_bytes(update.extra[wire.SECURE])
             try:
                 check(name, entries)
                 found[name] = entries
@@ -113,39 +94,43 @@ class SecureSum:
             raise BadReplyError(f"{usable} '{stage}', masked sums need {self.least}")
         return found
 
-    def _check_masked(self, _name: str, entries: Bytes) -> None:
-        if len(entries.get(SUMS, b"")) != 8 * self.size:
+    def _check_masked(self, _name: str, entries: wire.Bytes) -> None:
+        if len(entries.get(wire.SUMS, b"")) != 8 * self.size:
             raise ValueError(f"its masked sums are not {self.size} words")
 
 
-def _passed_on(shared: Mapping[str, Bytes], name: str) -> Layers:
-    return from_bytes({other: shared[other][f"{TO}{name}"] for other in shared if other != name})
+def _passed_on(shared: Mapping[str, wire.Bytes], name: str) -> Layers:
+    return wire.from_bytes({other: shared[other][f"{wire.TO}{name}"] for other in shared if other != name})
 
 
-def _check_keys(told: Mapping[bytes, int], _name: str, entries: Bytes) -> None:
-    for name in (SHARING, MASKING):
-        check_public(entries.get(name, b""))
+def _check_keys(told: Mapping[bytes, int], _name: str, entries: wire.Bytes) -> None:
+    for name in (wire.SHARING, wire.MASKING):
+        wire.check_public(entries.get(name, b""))
         if told[entries[name]] > 1:
             raise ValueError(f"its public key '{name}' equals another source's")
 
 
-def _check_shares(names: set[str], name: str, entries: Bytes) -> None:
-    expected = {DIGEST, *(f"{TO}{other}" for other in names if other != name)}
+def _check_shares(names: set[str], name: str, entries: wire.Bytes) -> None:
+    expected = {wire.DIGEST, *(f"{wire.TO}{other}" for other in names if other != name)}
     if entries.keys() != expected or max(map(len, entries.values())) > LONGEST:
         raise ValueError("its shares are not exactly one for each other source")
 
 
-def _check_revealed(names: set[str], _name: str, entries: Bytes) -> None:
-    if entries.keys() != names or {len(share) for share in entries.values()} != {SHARE}:
-        raise ValueError(f"it does not reveal a share of {SHARE} bytes of each source")
+def _check_revealed(names: set[str], _name: str, entries: wire.Bytes) -> None:
+    if entries.keys() != names or {len(share) for share in entries.values()} != {wire.SHARE}:
+        raise ValueError(f"it does not reveal a share of {wire.SHARE} bytes of each source")
 
 
 def _secret(
-    name: str, revealed: Mapping[str, Bytes], sources: int, told_of: Callable[[bytes], bytes], told: bytes
+    name: str,
+    revealed: Mapping[str, wire.Bytes],
+    sources: int,
+    told_of: Callable[[bytes], bytes],
+    told: bytes,
 ) -> bytes:
     """Return the secret that matches a source's commitment, from the first shares that yield it."""
     shares = [entries[name] for entries in revealed.values()]
-    for chosen in islice(combinations(shares, threshold(sources)), TRIES):
+    for chosen in islice(combinations(shares, wire.threshold(sources)), TRIES):
         try:
             secret = combine_shares(list(chosen))
             if told_of(secret) == told:
