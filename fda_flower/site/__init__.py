@@ -6,9 +6,9 @@ from fda_flower.names import lazy_exports
 from fda_flower.site.config import PrivacySettings, SiteConfig
 
 if TYPE_CHECKING:
-    from fda_flower.site.accountant import epsilon_of_steps, noise_of_steps
+    from fda_flower.site.accountant import epsilon, epsilon_of_steps, noise_multiplier, noise_of_steps
     from fda_flower.site.log import SENT, SentLog, read_log, totals
-    from fda_flower.site.noise import Ledger, Mechanism, PrivacyError, epsilon, noise_multiplier
+    from fda_flower.site.noise import Ledger, Mechanism, PrivacyError
     from fda_flower.site.privacy import DifferentialPrivacy, PrivateSite
     from fda_flower.site.rules import Asked, Rules, SiteGate
 else:

@@ -1,19 +1,94 @@
-"""``ε`` of steps on samples drawn at random, by Opacus' accountant, and the noise that keeps within one."""
+"""``ε`` of Gaussian releases and of steps on samples drawn at random, and the noise that keeps within it."""
 
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
-
-from fda_flower.site.noise import HALVINGS, epsilon, noise_multiplier
 
 ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(11, 64), 80, 96, 128, 192, 256, 512, 1024)
 """Orders of Rényi divergence: ``ε`` is the least over them, so that more of them make it no larger."""
 
+HALVINGS = 60
+"""Bound beyond which a float64 hardly changes."""
+
+TINY, PRECISION = 1e-9, 1e-4
+"""The share added to a noise multiplier, so that rounding keeps its ε within the budget; the precision of the
+search for one."""
+
 Steps = tuple[float, float, int]
 """A noise multiplier, the share of patients that a step draws, and a number of steps."""
+
+
+def epsilon(releases: Iterable[tuple[float, int]], delta: float) -> float:
+    """Return the exact ``ε`` of Gaussian releases (Balle and Wang, ICML 2018, theorem 8).
+
+    Together the releases equal one with noise multiplier ``z``, where ``1/z²`` is the sum over them (Dong et
+    al., "Gaussian differential privacy", 2022, corollary 3.3).
+
+    Parameters
+    ----------
+    releases : iterable of (float, int)
+        Noise multipliers ``z``, each with its number of releases. Every release uses all of the site's data:
+        there is no sampling to amplify privacy.
+    delta : float
+        ``δ``.
+
+    Examples
+    --------
+    >>> round(epsilon([(4.0, 20)], 1e-5), 2), epsilon([], 1e-5)
+    (4.98, 0.0)
+    """
+    mu = math.sqrt(sum(count / noise**2 for noise, count in sorted(releases)))
+    if not mu or _log_delta(0.0, mu) <= math.log(delta):
+        return 0.0
+    return _smallest(lambda epsilon: _log_delta(epsilon, mu) <= math.log(delta))
+
+
+def noise_multiplier(epsilon: float, delta: float) -> float:
+    """Return the smallest noise multiplier ``z`` with which one release costs at most ``ε``.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Both above 0, ``δ`` below 1.
+
+    Examples
+    --------
+    >>> round(noise_multiplier(1.0, 1e-5), 2)
+    3.73
+    """
+    return _smallest(lambda noise: _log_delta(epsilon, 1 / noise) <= math.log(delta))
+
+
+def _smallest(enough: Callable[[float], bool], precision: float = 0.0) -> float:
+    """Return the smallest number that is enough, from above, by halving an interval."""
+    least, most = 0.0, 1.0
+    while not enough(most):
+        least, most = most, 2 * most
+    for _ in range(HALVINGS):
+        if most - least < precision * most:
+            break
+        middle = (least + most) / 2
+        least, most = (least, middle) if enough(middle) else (middle, most)
+    return most
+
+
+def _log_delta(epsilon: float, mu: float) -> float:
+    """Return ``log(Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ))``, the log of the smallest ``δ``."""
+    first, second = _log_tail(epsilon / mu - mu / 2), epsilon + _log_tail(epsilon / mu + mu / 2)
+    return first + math.log1p(-math.exp(second - first)) if second < first else -math.inf
+
+
+FAR = 30.0
+
+
+def _log_tail(x: float) -> float:
+    """Return ``log(1 − Φ(x))``; far out by its asymptotic series, with an error below 1e-8."""
+    if x < FAR:
+        return math.log(math.erfc(x / math.sqrt(2)) / 2)
+    return -(x**2) / 2 - math.log(x * math.sqrt(2 * math.pi)) + math.log1p(-1 / x**2 + 3 / x**4 - 15 / x**6)
 
 
 def epsilon_of_steps(steps: Iterable[Steps], delta: float) -> float:
@@ -54,6 +129,7 @@ def epsilon_of_steps(steps: Iterable[Steps], delta: float) -> float:
     return max(float(spent), 0.0)
 
 
+@lru_cache(maxsize=64)
 def noise_of_steps(epsilon: float, delta: float, rate: float, steps: int) -> float:
     """Return a noise multiplier at which `steps` cost at most ``ε``, and hardly less.
 
@@ -76,28 +152,9 @@ def noise_of_steps(epsilon: float, delta: float, rate: float, steps: int) -> flo
     >>> round(noise_of_steps(1.0, 1e-5, rate=1.0, steps=4), 2)
     7.46
     """
-    return _noise_of_steps(epsilon, delta, rate, steps)
-
-
-@lru_cache(maxsize=64)
-def _noise_of_steps(epsilon: float, delta: float, rate: float, steps: int) -> float:
     if rate == 1:
         return noise_multiplier(epsilon, delta) * math.sqrt(steps) * (1 + TINY)
-    least, most = 0.0, 1.0
-    while epsilon_of_steps([(most, rate, steps)], delta) > epsilon:
-        least, most = most, 2 * most
-    for _ in range(HALVINGS):
-        if most - least < PRECISION * most:
-            break
-        middle = (least + most) / 2
-        enough = epsilon_of_steps([(middle, rate, steps)], delta) <= epsilon
-        least, most = (least, middle) if enough else (middle, most)
-    return most
-
-
-TINY, PRECISION = 1e-9, 1e-4
-"""The share added to a noise multiplier, so that rounding keeps its ε within the budget; the precision of the
-search for one."""
+    return _smallest(lambda noise: epsilon_of_steps([(noise, rate, steps)], delta) <= epsilon, PRECISION)
 
 
 @lru_cache(maxsize=256)

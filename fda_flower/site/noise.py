@@ -1,8 +1,8 @@
-"""Differential privacy: the noise mechanism, its accountant, and a site's ledger."""
+"""Differential privacy: the noise mechanism, and a site's ledger."""
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Layers
 from fda_flower.errors import RunError
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
+from fda_flower.site.accountant import epsilon_of_steps
 from fda_flower.site.config import PATIENT, SITE
 
 Randomness = Callable[[int], bytes]
@@ -140,79 +141,6 @@ def finite(array: NDArray[Any]) -> NDArray[Any]:
     if not np.isfinite(array).all():
         raise PrivacyError("it holds NaN or infinity, which cannot be clipped: nothing of the reply is sent")
     return array
-
-
-def epsilon(releases: Iterable[tuple[float, int]], delta: float) -> float:
-    """Return the exact ``ε`` of Gaussian releases (Balle and Wang, ICML 2018, theorem 8).
-
-    Together the releases equal one with noise multiplier ``z``, where ``1/z²`` is the sum over them (Dong et
-    al., "Gaussian differential privacy", 2022, corollary 3.3).
-
-    Parameters
-    ----------
-    releases : iterable of (float, int)
-        Noise multipliers ``z``, each with its number of releases. Every release uses all of the site's data:
-        there is no sampling to amplify privacy.
-    delta : float
-        ``δ``.
-
-    Examples
-    --------
-    >>> round(epsilon([(4.0, 20)], 1e-5), 2), epsilon([], 1e-5)
-    (4.98, 0.0)
-    """
-    mu = math.sqrt(sum(count / noise**2 for noise, count in sorted(releases)))
-    if not mu or _log_delta(0.0, mu) <= math.log(delta):
-        return 0.0
-    least, most = 0.0, 1.0
-    while _log_delta(most, mu) > math.log(delta):
-        least, most = most, 2 * most
-    for _ in range(HALVINGS):
-        middle = (least + most) / 2
-        least, most = (middle, most) if _log_delta(middle, mu) > math.log(delta) else (least, middle)
-    return most
-
-
-def noise_multiplier(epsilon: float, delta: float) -> float:
-    """Return the smallest noise multiplier ``z`` with which one release costs at most ``ε``.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Both above 0, ``δ`` below 1.
-
-    Examples
-    --------
-    >>> round(noise_multiplier(1.0, 1e-5), 2)
-    3.73
-    """
-    least, most = 0.0, 1.0
-    while _log_delta(epsilon, 1 / most) > math.log(delta):
-        least, most = most, 2 * most
-    for _ in range(HALVINGS):
-        middle = (least + most) / 2
-        least, most = (middle, most) if _log_delta(epsilon, 1 / middle) > math.log(delta) else (least, middle)
-    return most
-
-
-HALVINGS = 60
-"""Bound beyond which a float64 hardly changes."""
-
-
-def _log_delta(epsilon: float, mu: float) -> float:
-    """Return ``log(Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ))``, the log of the smallest ``δ``."""
-    first, second = _log_tail(epsilon / mu - mu / 2), epsilon + _log_tail(epsilon / mu + mu / 2)
-    return first + math.log1p(-math.exp(second - first)) if second < first else -math.inf
-
-
-FAR = 30.0
-
-
-def _log_tail(x: float) -> float:
-    """Return ``log(1 − Φ(x))``; far out by its asymptotic series, with an error below 1e-8."""
-    if x < FAR:
-        return math.log(math.erfc(x / math.sqrt(2)) / 2)
-    return -(x**2) / 2 - math.log(x * math.sqrt(2 * math.pi)) + math.log1p(-1 / x**2 + 3 / x**4 - 15 / x**6)
 
 
 FILE = "privacy.json"
@@ -355,6 +283,4 @@ def _epsilon(entries: list[Entry], delta: float, unit: str) -> float:
             "its dp-unit is site, but it has sent releases that protect each patient alone, and have no "
             "finite ε for the site: let dp-unit be patient"
         )
-    from fda_flower.site.accountant import epsilon_of_steps
-
     return epsilon_of_steps(((entry.noise, entry.rate, entry.releases) for entry in entries), delta)

@@ -12,7 +12,8 @@ from scipy.optimize import brentq
 from scipy.stats import kstest, norm
 
 from fda_flower.site import Ledger, Mechanism, PrivacyError, epsilon, noise
-from fda_flower.site.noise import BudgetError, Entry, gaussian, noise_multiplier
+from fda_flower.site.accountant import noise_multiplier
+from fda_flower.site.noise import BudgetError, Entry, gaussian
 
 DELTA = 1e-5
 
