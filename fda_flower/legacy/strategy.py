@@ -15,8 +15,10 @@ from flwr.server.strategy import Strategy
 from flwr.serverapp.strategy import Result
 
 from fda_flower.errors import ConfigError, invalid
-from fda_flower.legacy.grid import ClientError, ManagerGrid, NamedProxy
-from fda_flower.legacy.messages import (
+from fda_flower.legacy.grid import (
+    ClientError,
+    ManagerGrid,
+    NamedProxy,
     arrays_of,
     as_types_of,
     check_request,

@@ -35,7 +35,7 @@ from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.legacy import LegacyStrategy
-from fda_flower.legacy.messages import as_types_of
+from fda_flower.legacy.grid import as_types_of
 from fda_flower.models import build_model
 from fda_flower.runs.methods import METHODS
 from fda_flower.strategies import KD3A, FedAvg, FedDA, FedDAF, FedGP, Mixture, PFedFDA, RunFolder, SourceOnly
