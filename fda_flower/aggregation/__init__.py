@@ -25,7 +25,12 @@ from fda_flower.aggregation.features import (
     choose_share,
     class_priors,
     fit_mixture_of,
+    head_in,
     k_means,
+    linear_head,
+    shape_of_head,
+    train_head,
+    with_head,
 )
 from fda_flower.aggregation.gradients import (
     GRADIENT_ENCODINGS,
@@ -35,7 +40,6 @@ from fda_flower.aggregation.gradients import (
     StartGradients,
     read_gradients,
 )
-from fda_flower.aggregation.heads import head_in, linear_head, shape_of_head, train_head, with_head
 from fda_flower.aggregation.joint import joint_weights, matched_step, matching_weights
 from fda_flower.aggregation.kd3a import Votes, domain_weights, gate_of, smoothed_weights
 from fda_flower.aggregation.mixture import (

@@ -240,7 +240,7 @@ METHODS: Registry[Method] = Registry(
             needs=("frozen body",),
             train="linear",
             every_site=(
-                "fda_flower.strategies.ridge_sites:RidgeEverySite",
+                "fda_flower.strategies.ridge:RidgeEverySite",
                 "fda_flower.clients.ridge:RidgeSite",
             ),
             rounds=1,

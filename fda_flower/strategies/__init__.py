@@ -12,8 +12,7 @@ from fda_flower.strategies.mixture import Mixture
 from fda_flower.strategies.on_features import MPFT, FedPFT, PFedFDA
 from fda_flower.strategies.personal import APFL, Ditto, FedDAF, FedDWA, KNNPer
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate
-from fda_flower.strategies.ridge import Ridge
-from fda_flower.strategies.ridge_sites import RidgeEverySite
+from fda_flower.strategies.ridge import Ridge, RidgeEverySite
 from fda_flower.strategies.roster import Node
 from fda_flower.strategies.round import Round
 

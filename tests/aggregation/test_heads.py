@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fda_flower.aggregation import head_in, linear_head, shape_of_head, train_head, with_head
-from fda_flower.aggregation.heads import BATCH, DECAY, RATE
+from fda_flower.aggregation.features import BATCH, DECAY, RATE
 
 WEIGHT, BIAS = np.zeros((3, 2), np.float32), np.zeros(3, np.float32)
 

@@ -11,7 +11,7 @@ from digit_clients import mlp, state_of
 
 from fda_flower.aggregation import Mixture
 from fda_flower.clients import LocalTraining, MixturePlan, MixtureTarget
-from fda_flower.clients.student import (
+from fda_flower.clients.mixture import (
     MOST_UNLABELLED,
     first_of_student,
     learn,
