@@ -8,10 +8,8 @@ from torch.nn.functional import cross_entropy
 from fda_flower.clients.client import SourceClient
 from fda_flower.clients.gradients import Loss
 from fda_flower.clients.training import training_loss
+from fda_flower.wire.methods import PENALTY, STRENGTH
 from fda_flower.wire.protocol import TrainReply, TrainRequest
-
-STRENGTH, PENALTY = "irm", "penalty"
-"""Names on the wire: the setting with ``λ``, and the metric with the mean penalty."""
 
 
 class IRMSource(SourceClient):

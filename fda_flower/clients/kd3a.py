@@ -16,13 +16,8 @@ from fda_flower.datasets import Samples
 from fda_flower.files import derive_seed
 from fda_flower.models.parts import batch_norms, head_names
 from fda_flower.wire import protocol
+from fda_flower.wire.methods import CONTRIBUTION, GATE, HEAD, MASK_SHARE, MIXUP, SOURCE_MODEL, TEACHER_BN
 from fda_flower.wire.protocol import SERVER_ROUND, TrainReply, TrainRequest
-
-GATE, MIXUP, TEACHER_BN = "gate", "mixup", "teacher-bn"
-SOURCE_MODEL, CONTRIBUTION = "source-", "contribution-"
-MASK_SHARE, HEAD = "mask-share", "head"
-"""Names on the wire: settings; prefixes of the records of the sources' models and of the metrics of their
-contributions; the share of confident samples; and the property with the names of the head's arrays."""
 
 
 class KD3ATarget(TargetClient):

@@ -29,24 +29,10 @@ from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import measure, paired_interval, paired_shares
+from fda_flower.wire import methods as wire
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import TrainReply, TrainRequest, read_request, to_layers
 from fda_flower.wire.secure_sums import SECURE
-
-SUMS, SOURCES, PATHS = protocol.SUMS, "sources", "paths"
-SHARE, SOURCE_WEIGHT, WEIGHT, TEMPERATURE = "share", "source-weight", "weight", "temperature"
-HELD_OUT, FEWEST = "held-out", "fewest-labels"
-"""Names on the wire: the setting that requests sums, and their record; the record with the total for the
-target, and the setting that selects the heads to average; metrics of the target's reply."""
-
-TOTAL, REPORT, KEPT = "total", "report", "kept"
-ALONE, TOGETHER, LOW, HIGH = "alone", "with-others", "gain-low", "gain-high"
-"""The same if every site is a target: the record with the total of all sites; the setting that says whether a
-site reports figures; and metrics: whether it has kept its head, figures without and with the others, and the
-interval of the difference."""
-
-TARGET_ALONE, SOURCES_ALONE = f"{HELD_OUT}-target", f"{HELD_OUT}-sources"
-SOLUTION = "solution"
 
 SMALLEST = 1e-6
 """Smallest sum of squared labels that fixed point represents well enough."""
@@ -91,26 +77,26 @@ def fit_target(rows: NDArray[Any], labels: NDArray[Any], sent: Layers, paths: Pa
     `labels` are classes, integers of shape ``(n,)``, or numbers of shape ``(n, C)``. Outputs are in the unit
     of the labels; for classes they are scaled so that their softmax is calibrated.
     """
-    solution, numbers = sent[SOLUTION], labels.dtype.kind == "f"
+    solution, numbers = sent[wire.SOLUTION], labels.dtype.kind == "f"
     targets = np.asarray(labels, np.float64) if numbers else to_targets(labels, solution.shape[-1])
     mean, deviation = sent.get("mean", np.zeros(1)), sent.get("deviation", np.ones(1))
-    others = {n.partition(".")[2]: a for n, a in sent.items() if n.startswith(f"{SOLUTION}.")}
+    others = {n.partition(".")[2]: a for n, a in sent.items() if n.startswith(f"{wire.SOLUTION}.")}
     fitting = partial(fit_ridge, rows, (targets - mean) / deviation, solution)
     gram = unpack(sent["gram"]) if "gram" in sent else None
     fit, alone = fitting(gram, list(others.values()), paths), fitting(paths="target")
     sources = rows @ fitting(paths="sources").head
-    outputs = {HELD_OUT: fit.held_out, TARGET_ALONE: alone.held_out, SOURCES_ALONE: sources}
+    outputs = {wire.HELD_OUT: fit.held_out, wire.TARGET_ALONE: alone.held_out, wire.SOURCES_ALONE: sources}
     outputs = {name: found * deviation + mean for name, found in outputs.items()}
     judged = {name: _figure(found, labels) for name, found in outputs.items()}
     metrics = {name: figure for name, figure in judged.items() if np.isfinite(figure)}
-    metrics |= {TEMPERATURE: 1.0, **_numbers(fit, list(others))}
+    metrics |= {wire.TEMPERATURE: 1.0, **_numbers(fit, list(others))}
     if not numbers:
-        metrics[TEMPERATURE] = fit_temperature(fit.held_out, labels)
-        metrics[FEWEST] = int(np.unique(labels, return_counts=True)[1].min())
-    heads = [metrics[TEMPERATURE] * deviation * each.head for each in (fit, alone)]
+        metrics[wire.TEMPERATURE] = fit_temperature(fit.held_out, labels)
+        metrics[wire.FEWEST] = int(np.unique(labels, return_counts=True)[1].min())
+    heads = [metrics[wire.TEMPERATURE] * deviation * each.head for each in (fit, alone)]
     for head in heads:
         head[-1] += mean
-    held_out = {TOGETHER: outputs[HELD_OUT], ALONE: outputs[TARGET_ALONE]}
+    held_out = {wire.TOGETHER: outputs[wire.HELD_OUT], wire.ALONE: outputs[wire.TARGET_ALONE]}
     return TargetHead(heads[0], metrics, heads[1], held_out)
 
 
@@ -143,7 +129,7 @@ def fit_site(
 def _fit_to(rows: NDArray[Any], labels: NDArray[Any], others: Sums, paths: Paths) -> TargetHead:
     scaled = labels.dtype.kind == "f"
     if len(rows) < LEAST_LABELS:
-        return TargetHead(others.head(scaled), {SHARE: 1.0})
+        return TargetHead(others.head(scaled), {wire.SHARE: 1.0})
     return fit_target(rows, labels, others.start("pooled" in paths_of(paths), scaled), paths)
 
 
@@ -153,7 +139,7 @@ def compare(alone: Array, together: Array, labels: NDArray[Any]) -> dict[str, fl
     These are accuracies or, for numbers, R²; with a single row or constant labels there is no interval.
     """
     numbers = labels.dtype.kind == "f"
-    found = {name: _figure(each, labels) for name, each in ((ALONE, alone), (TOGETHER, together))}
+    found = {name: _figure(each, labels) for name, each in ((wire.ALONE, alone), (wire.TOGETHER, together))}
     if numbers:
         spread = np.square(labels - labels.mean(axis=0)).sum() / len(labels)
         errors = [np.square(each - labels).sum(axis=1) for each in (alone, together)]
@@ -161,7 +147,7 @@ def compare(alone: Array, together: Array, labels: NDArray[Any]) -> dict[str, fl
     else:
         right = [each.argmax(axis=1) == labels for each in (alone, together)]
         ends = paired_shares(right[0], right[1])
-    found |= {} if ends is None else {LOW: ends[0], HIGH: ends[1]}
+    found |= {} if ends is None else {wire.LOW: ends[0], wire.HIGH: ends[1]}
     return {name: value for name, value in found.items() if np.isfinite(value)}
 
 
@@ -169,14 +155,14 @@ def _numbers(fit: RidgeFit, domains: Sequence[str]) -> dict[str, float]:
     """Return the weights of the heads, and the share of the sources in them."""
     numbers = dict[str, float]()
     for head, weight in zip(fit.heads, fit.weights.tolist(), strict=True):
-        name = f"{WEIGHT}.{head.path}-{head.strength:g}"
+        name = f"{wire.WEIGHT}.{head.path}-{head.strength:g}"
         numbers[name] = numbers.get(name, 0.0) + weight
     if fit.shares.size:
-        numbers[SHARE] = float(fit.shares[0])
+        numbers[wire.SHARE] = float(fit.shares[0])
         shares = zip(domains, fit.shares[1:].tolist(), strict=True)
-        numbers |= {f"{SHARE}.{domain}": share for domain, share in shares}
+        numbers |= {f"{wire.SHARE}.{domain}": share for domain, share in shares}
     if fit.source_weight is not None:
-        numbers[SOURCE_WEIGHT] = fit.source_weight
+        numbers[wire.SOURCE_WEIGHT] = fit.source_weight
     return numbers
 
 
@@ -240,7 +226,7 @@ def ridge_reply(
         (``RidgeEverySite``), which means that each keeps its own layer.
     """
     request = read_request(message.content)
-    if TOTAL in request.records:
+    if wire.TOTAL in request.records:
         why = "every site is a target and keeps a layer of its own, which ridge_reply does not"
         remedy = "serve it with fda_flower.clients.RidgeSite, or name one target: Ridge(target=...)"
         raise ConfigError(why, thing="target", value="all", remedy=remedy)
@@ -258,7 +244,7 @@ def source_records(
 ) -> Records:
     """Return the records of a source's reply: its sums, open or masked as requested."""
     if SECURE not in request.config:
-        return {SUMS: source_sums(request, samples(), classes)}
+        return {protocol.SUMS: source_sums(request, samples(), classes)}
     if own_state is None:
         remedy = "give ridge_reply the context's state"
         raise ConfigError("the server asks for masked sums", thing="state", value=None, remedy=remedy)
@@ -281,9 +267,9 @@ def _reply(
     own_state: OwnState | None,
 ) -> TrainReply:
     model, (rows, labels, _) = to_layers(request.arrays), samples
-    if SOURCES not in request.records:
+    if wire.SOURCES not in request.records:
         records = source_records(request, own_state, lambda: samples, classes)
         return TrainReply(model, len(rows), {}, records)
-    sent = to_layers(request.records[SOURCES])  # type: ignore[arg-type]
-    fitted = fit_target(rows, labels, sent, request.config[PATHS])
+    sent = to_layers(request.records[wire.SOURCES])  # type: ignore[arg-type]
+    fitted = fit_target(rows, labels, sent, request.config[wire.PATHS])
     return TrainReply(fitted.in_model(model), len(rows), fitted.metrics)

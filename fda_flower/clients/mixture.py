@@ -24,13 +24,8 @@ from fda_flower.errors import ConfigError
 from fda_flower.models.parts import head_names, head_of, to_train
 from fda_flower.prediction.predictors import Mixed, Single
 from fda_flower.wire import protocol
+from fda_flower.wire.methods import FIRST, FIRST_ROUND, GROUPS, MIXTURE, REPORT, STUDENT, TAUGHT, TEACHER
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest
-
-MIXTURE, FIRST_ROUND, REPORT, FIRST = "mixture", "first-round", "report", "first"
-GROUPS, STUDENT, TAUGHT, TEACHER = "groups", "student", "taught", "teacher"
-"""Names on the wire: settings of an evaluate message (the plan as JSON, the round in which the target's own
-model starts, ``full`` or ``none`` of the figures), the record with that model, and a property; a setting that
-requests a student, the number of unlabelled samples it learned from, and the accuracy of the mixture."""
 
 BLEND_MU = 5.0
 """``μ`` of the member ``blend``, as in FedDAF's paper."""

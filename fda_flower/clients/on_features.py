@@ -24,6 +24,7 @@ from fda_flower.aggregation import (
 from fda_flower.clients.client import DomainClient, Settings, SourceClient, TargetClient
 from fda_flower.clients.training import Objective, plain_objective
 from fda_flower.files import derive_seed
+from fda_flower.wire.methods import DISTILLATION, GAUSSIANS, MIXTURES, OWN_SHARE, PROTOTYPES, RIDGE
 from fda_flower.wire.protocol import (
     SERVER_ROUND,
     EvaluateReply,
@@ -32,11 +33,6 @@ from fda_flower.wire.protocol import (
     TrainRequest,
     to_layers,
 )
-
-MIXTURES, PROTOTYPES, GAUSSIANS = "mixtures", "prototypes", "gaussians"
-DISTILLATION, RIDGE, OWN_SHARE = "distillation", "ridge", "own-share"
-"""Names on the wire: settings with the number of components, prototypes and folds, and names of the records;
-two more settings; and a metric."""
 
 
 class OnFeatures(DomainClient):

@@ -32,15 +32,9 @@ from fda_flower.clients.training import (
 from fda_flower.datasets import Samples
 from fda_flower.models.parts import to_train
 from fda_flower.prediction.predictors import Mix, Neighbours, Predictor, Single, Weighted
+from fda_flower.wire import methods as wire
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
-
-PERSONAL, MIXING, MIX, ADAPTIVE, ALPHA_DECAY = "personal", "mixing", "mix", "adaptive", "alpha-decay"
-ALPHA, MU, ADAPTED = "alpha", "mu", "adapted"
-NEIGHBOURS, LAMBDA, KERNEL_SCALE = "neighbours", "lambda", "kernel-scale"
-ACCURACY_ORACLE, LAMBDA_ORACLE = "accuracy-oracle-lambda", "oracle-lambda"
-"""Names on the wire: settings, metrics of the replies (``alpha`` and ``lambda`` are both), and the record of
-the model that FedDAF's target started from."""
 
 OWN_DITTO, OWN_APFL, OWN_FEDDAF = "ditto", "apfl", "feddaf"
 """Names in `OwnState` of the target's own model, with APFL's weight ``a``."""
@@ -61,11 +55,11 @@ class DittoTarget(TargetClient):
         ``distance``, ``‖v − θ‖`` before the training, and ``fresh-start``, 1 if there was no ``v``.
         """
         config, model = request.config, self.received(request)
-        if PERSONAL not in config:
+        if wire.PERSONAL not in config:
             return super().local_train(request)
         reply = self.train_from(model, {k: v for k, v in config.items() if k != protocol.EVALUATE_TRAINED})
         self.load(model)
-        personally = replace(self.training_in(config), proximal=float(config[PERSONAL]))
+        personally = replace(self.training_in(config), proximal=float(config[wire.PERSONAL]))
         plain = plain_objective(self.domain.train.y, self.training)
         objective = penalised(plain, self.model, personally, "λ")
         server_round = int(config[protocol.SERVER_ROUND])
@@ -106,11 +100,11 @@ class APFLTarget(TargetClient):
         and ``fresh-start``, 1 if ``v`` started as the received model.
         """
         config, model = request.config, self.received(request)
-        if MIXING not in config:
+        if wire.MIXING not in config:
             return super().local_train(request)
         server_round = int(config[protocol.SERVER_ROUND])
         kept = self.own_state.load_before(OWN_APFL, server_round)
-        layers, alpha = (model, config[MIXING]) if kept is None else (kept[0], kept[1]["alpha"])
+        layers, alpha = (model, config[wire.MIXING]) if kept is None else (kept[0], kept[1]["alpha"])
         self.load(layers)
         training = self.training_in(config)
         loss = training_loss(self.domain.train.y, training)
@@ -118,7 +112,7 @@ class APFLTarget(TargetClient):
         reply = self.train_from(model, config, own.objective, own.on_step)
         self.model.load_state_dict(own.model.state_dict())
         self.own_state.save_after(OWN_APFL, self.layers(), {"alpha": own.alpha}, server_round)
-        own_metrics = {ALPHA: own.alpha, protocol.FRESH_START: int(kept is None)}
+        own_metrics = {wire.ALPHA: own.alpha, protocol.FRESH_START: int(kept is None)}
         return replace(reply, metrics={**reply.metrics, **own_metrics})
 
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
@@ -128,7 +122,7 @@ class APFLTarget(TargetClient):
         two are equal.
         """
         config = request.config
-        if MIXING not in config:
+        if wire.MIXING not in config:
             return super().local_evaluate(request)
         passes, alone = self.passes(config), self.single(self.received(request), config)
         reply = self.score(self._mixed(alone, request), config, passes)
@@ -140,7 +134,7 @@ class APFLTarget(TargetClient):
         if kept is None:
             return alone
         own, alpha = kept[0], kept[1]["alpha"]
-        if config[MIX] == "outputs":
+        if config[wire.MIX] == "outputs":
             return Weighted(self.adapted(own, config), alone.layers, alpha)
         model = self.received(request)
         buffers = model.keys() - dict(self.model.named_parameters(remove_duplicate=False)).keys()
@@ -168,9 +162,9 @@ class OwnModel:
         self._rate = training.learning_rate
         self._loss = loss
         self._optimizer = OPTIMIZERS[training.optimizer](to_train(model), lr=self._rate)
-        self._of_outputs = config[MIX] == "outputs"
-        self._adapts = bool(config[ADAPTIVE])
-        self._decay = float(config[ALPHA_DECAY])
+        self._of_outputs = config[wire.MIX] == "outputs"
+        self._adapts = bool(config[wire.ADAPTIVE])
+        self._decay = float(config[wire.ALPHA_DECAY])
         self._random: RandomNumbers | None = None
 
     def objective(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -252,7 +246,7 @@ class FedDAFTarget(TargetClient):
         Replies as `train_from` does, with the record ``adapted``, and ``fresh-start``: 1 if the target had
         no model of its own, else 0 with ``sim``, ``theta`` (radians) and ``alpha``.
         """
-        if MU not in request.config:
+        if wire.MU not in request.config:
             return super().local_train(request)
         config, received = request.config, self.received(request)
         server_round = int(config[protocol.SERVER_ROUND])
@@ -260,11 +254,13 @@ class FedDAFTarget(TargetClient):
         adapted: Layers = received
         told: dict[str, float] = {}
         if kept is not None:
-            adapted, told = blended(self, received, kept[0], self.domain.train, config, float(config[MU]))
+            adapted, told = blended(
+                self, received, kept[0], self.domain.train, config, float(config[wire.MU])
+            )
         reply = self.train_from(adapted, config)
         self.own_state.save_after(OWN_FEDDAF, reply.arrays, {}, server_round)
         metrics = {**reply.metrics, protocol.FRESH_START: int(kept is None), **told}
-        return replace(reply, metrics=metrics, records={**reply.records, ADAPTED: adapted})
+        return replace(reply, metrics=metrics, records={**reply.records, wire.ADAPTED: adapted})
 
 
 def blended(
@@ -301,16 +297,16 @@ class KNNPerTarget(TargetClient):
         ``oracle-test`` also ``accuracy-oracle-lambda`` and ``oracle-lambda``.
         """
         config = request.config
-        if NEIGHBOURS not in config:
+        if wire.NEIGHBOURS not in config:
             return super().local_evaluate(request)
         predictor, passes = self._neighbours(request), self.passes(config)
         reply = self.score(predictor, config, passes)
-        metrics: dict[str, float] = {LAMBDA: predictor.weight}
-        if config[LAMBDA] == "oracle-test":
+        metrics: dict[str, float] = {wire.LAMBDA: predictor.weight}
+        if config[wire.LAMBDA] == "oracle-test":
             outputs, near = predictor.seen(passes)
             labels = self.domain.test.y.cpu().numpy()
             best = best_weight(outputs.cpu().numpy(), near, labels, predictor.mix)
-            metrics |= dict(zip((LAMBDA_ORACLE, ACCURACY_ORACLE), best, strict=True))
+            metrics |= dict(zip((wire.LAMBDA_ORACLE, wire.ACCURACY_ORACLE), best, strict=True))
         reply = reply.with_second(self.figures(passes.outputs(predictor.layers), self.domain.test))
         return replace(reply, metrics={**reply.metrics, **metrics})
 
@@ -318,8 +314,8 @@ class KNNPerTarget(TargetClient):
         config, train = request.config, self.domain.train
         layers = self.single(self.received(request), config).layers
         outputs, keys = self.passes(config, "keys", train).outputs_and_features(layers)
-        labels, mix, weight = train.y.cpu().numpy(), cast(Mix, config[MIX]), config[LAMBDA]
-        k, scale = int(config[NEIGHBOURS]), float(config[KERNEL_SCALE])
+        labels, mix, weight = train.y.cpu().numpy(), cast(Mix, config[wire.MIX]), config[wire.LAMBDA]
+        k, scale = int(config[wire.NEIGHBOURS]), float(config[wire.KERNEL_SCALE])
         predictor = Neighbours(layers, keys.double().cpu().numpy(), labels, k, scale, 0.0, mix)
         if isinstance(weight, str):
             near = predictor.near(outputs.shape[1])

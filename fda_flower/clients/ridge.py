@@ -9,15 +9,6 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Columns, Layers, Sums, shape_of_head
 from fda_flower.clients.client import Settings, SourceClient, TargetClient
 from fda_flower.clients.local_ridge import (
-    ALONE,
-    KEPT,
-    PATHS,
-    REPORT,
-    SHARE,
-    SOURCES,
-    SUMS,
-    TOGETHER,
-    TOTAL,
     Array,
     Samples,
     TargetHead,
@@ -32,6 +23,7 @@ from fda_flower.clients.on_features import OnFeatures
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import invalid
 from fda_flower.prediction.predictors import Single
+from fda_flower.wire import methods as wire
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import TrainReply, TrainRequest, to_layers
 from fda_flower.wire.secure_sums import SECURE
@@ -78,14 +70,14 @@ class RidgeSource(OnRows, SourceClient):
         With the setting ``secure-sums``, which names a stage of the protocol, the record is ``secure-sums``
         instead; see `fda_flower.wire.secure_sums`.
         """
-        if request.config.keys().isdisjoint({SUMS, SECURE}):
+        if request.config.keys().isdisjoint({protocol.SUMS, SECURE}):
             return super().local_train(request)
         model = self.received(request)
         samples = partial(self.samples, model, request.config)
         records = source_records(request, self.own_state, samples, self.outputs(model))
-        table = SUMS in records and self.domain.train.x.ndim == 2
+        table = protocol.SUMS in records and self.domain.train.x.ndim == 2
         if table and protocol.OF_PATIENTS not in request.config and (columns := self.columns(samples()[0])):
-            records = {**records, SUMS: {**records[SUMS], **columns.to_arrays()}}
+            records = {**records, protocol.SUMS: {**records[protocol.SUMS], **columns.to_arrays()}}
         if self.domain.standardised:  # one more patient changes all rows
             records = {
                 name: {key: array for key, array in record.items() if key != protocol.CHANGE}
@@ -110,35 +102,38 @@ class RidgeSite(RidgeSource):
         if request.config.get(protocol.OF_PATIENTS):
             why = "but if every site is a target, it would subtract its open sums from noisy ones"
             raise invalid("dp-unit", "patient", "name one target", why)
-        if TOTAL not in request.records:
+        if wire.TOTAL not in request.records:
             return super().local_train(request)
         model, config = self.received(request), request.config
         rows, labels = self.rows(model, config)
         own = open_sums(rows, labels, self.outputs(model)).rounded()
         outputs, features = shape_of_head(model)
-        sent = to_layers(request.records[TOTAL])  # type: ignore[arg-type]
+        sent = to_layers(request.records[wire.TOTAL])  # type: ignore[arg-type]
         total, columns = Sums.from_arrays(sent, features + 1, outputs), self.both_columns(rows, sent)
-        fitted = fit_site(rows, labels, total, own, config[PATHS], columns)
+        fitted = fit_site(rows, labels, total, own, config[wire.PATHS], columns)
         whole = Single(fitted.in_model(model))
         self.announce(whole, config)
-        told = self._figures(model, whole, fitted, labels, config) if config[REPORT] == "full" else {}
-        return self.replying(request, {}, {KEPT: float(self.publish is not None), **told})
+        told = self._figures(model, whole, fitted, labels, config) if config[wire.REPORT] == "full" else {}
+        return self.replying(request, {}, {wire.KEPT: float(self.publish is not None), **told})
 
     def _figures(
         self, model: Layers, whole: Single, fitted: TargetHead, labels: NDArray[Any], config: Settings
     ) -> dict[str, float]:
         """Return the metrics of the reply."""
-        test, told = self.domain.test, {SHARE: fitted.metrics[SHARE]} if SHARE in fitted.metrics else {}
+        test, told = (
+            self.domain.test,
+            {wire.SHARE: fitted.metrics[wire.SHARE]} if wire.SHARE in fitted.metrics else {},
+        )
         if not len(test):
             held_out = fitted.held_out
-            return told | (compare(held_out[ALONE], held_out[TOGETHER], labels) if held_out else {})
+            return told | (compare(held_out[wire.ALONE], held_out[wire.TOGETHER], labels) if held_out else {})
         told[f"{protocol.EVAL}{protocol.NUM_EXAMPLES}"] = len(test)
         passes = self.passes(config)
         outputs = whole.outputs(passes)
         told |= {f"{protocol.EVAL}{key}": value for key, value in self.figures(outputs, test).items()}
         if fitted.alone is None:
             figure = "r2" if test.y.is_floating_point() else "accuracy"
-            return told | {TOGETHER: told[f"{protocol.EVAL}{figure}"]}
+            return told | {wire.TOGETHER: told[f"{protocol.EVAL}{figure}"]}
         alone = Single(placed(model, fitted.alone)).outputs(passes)
         without, together = (each.cpu().double().numpy() for each in (alone, outputs))
         return told | compare(without, together, test.y.cpu().numpy())
@@ -149,14 +144,14 @@ class RidgeTarget(OnRows, TargetClient):
 
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Return the model with the fitted head, and numbers for the round's record."""
-        if SOURCES not in request.records:
+        if wire.SOURCES not in request.records:
             return super().local_train(request)
         model = self.received(request)
         rows, labels = self.rows(model, request.config)
-        sent = to_layers(request.records[SOURCES])  # type: ignore[arg-type]
+        sent = to_layers(request.records[wire.SOURCES])  # type: ignore[arg-type]
         if (columns := self.both_columns(rows, sent)) is None:
-            fitted = fit_target(rows, labels, sent, request.config[PATHS])
+            fitted = fit_target(rows, labels, sent, request.config[wire.PATHS])
         else:
             matrix = columns[0].into(columns[1])
-            fitted = fit_target(rows @ matrix, labels, sent, request.config[PATHS]).moved(matrix)
+            fitted = fit_target(rows @ matrix, labels, sent, request.config[wire.PATHS]).moved(matrix)
         return TrainReply(fitted.in_model(model), len(rows), fitted.metrics)

@@ -31,10 +31,8 @@ from fda_flower.strategies.base import (
 )
 from fda_flower.strategies.fedavg import SourceOnly
 from fda_flower.strategies.replies import NotFiniteError
+from fda_flower.wire.methods import PENALTY, STRENGTH
 from fda_flower.wire.protocol import LOSS_AT_START, NUM_STEPS, TRAIN_LOSS
-
-STRENGTH, PENALTY = "irm", "penalty"
-"""Names on the wire: the setting with ``λ``, and the metric with the mean penalty."""
 
 ANNEALING, DONE = "annealing", "steps"
 """Name of the strategy's state: the number of local steps done."""

@@ -22,13 +22,8 @@ from fda_flower.strategies.base import (
 )
 from fda_flower.strategies.hooks import Epochs
 from fda_flower.wire.arrays import copied
+from fda_flower.wire.methods import CONTRIBUTION, GATE, HEAD, MASK_SHARE, MIXUP, SOURCE_MODEL, TEACHER_BN
 from fda_flower.wire.protocol import to_layers, to_record
-
-GATE, MIXUP, TEACHER_BN = "gate", "mixup", "teacher-bn"
-SOURCE_MODEL, CONTRIBUTION = "source-", "contribution-"
-MASK_SHARE, HEAD = "mask-share", "head"
-"""Names on the wire: settings; prefixes of the records of the sources' models and of the metrics of their
-contributions; the share of confident samples; and the property with the names of the head's arrays."""
 
 WEIGHTS = "weights"
 REMEDY = "serve the target with fda_flower.clients.KD3ATarget"

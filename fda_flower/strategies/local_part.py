@@ -11,10 +11,8 @@ from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, R
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.hooks import Epochs
 from fda_flower.wire import protocol
+from fda_flower.wire.methods import FINAL_HEAD_EPOCHS
 from fda_flower.wire.protocol import LOCAL_PART, EvaluateRequest
-
-FINAL_HEAD_EPOCHS = "final-head-epochs"
-"""Setting of an evaluate message that requests further training of the head."""
 
 
 class LocalPart(FedAvg):

@@ -16,13 +16,8 @@ from fda_flower.strategies.fedavg import SourceOnly
 from fda_flower.strategies.hooks import Epochs
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
+from fda_flower.wire.methods import FIRST, FIRST_ROUND, GROUPS, MIXTURE, REPORT, STUDENT, TAUGHT, TEACHER
 from fda_flower.wire.protocol import LABELLED, EvaluateRequest
-
-MIXTURE, FIRST_ROUND, REPORT, FIRST = "mixture", "first-round", "report", "first"
-GROUPS, STUDENT, TAUGHT, TEACHER = "groups", "student", "taught", "teacher"
-"""Names on the wire: settings of an evaluate message (the plan as JSON, the round in which the target's own
-model starts, ``full`` or ``none`` of the figures), the record with that model, and a property; a setting that
-requests a student, the number of unlabelled samples it learned from, and the accuracy of the mixture."""
 
 PER_MEMBER = ("weight", "temperature", "held-out", "test", "left-out")
 """Prefixes of metrics of the target's reply, each followed by a member."""

@@ -37,12 +37,8 @@ from fda_flower.strategies.base import (
 )
 from fda_flower.strategies.hooks import Epochs
 from fda_flower.strategies.replies import NotFiniteError
+from fda_flower.wire.methods import DISTILLATION, GAUSSIANS, MIXTURES, OWN_SHARE, PROTOTYPES, RIDGE
 from fda_flower.wire.protocol import EvaluateRequest, to_layers
-
-MIXTURES, PROTOTYPES, GAUSSIANS = "mixtures", "prototypes", "gaussians"
-DISTILLATION, RIDGE, OWN_SHARE = "distillation", "ridge", "own-share"
-"""Names on the wire: settings with the number of components, prototypes and folds, and names of the records;
-two more settings; and a metric."""
 
 
 class OnFeatures(DomainAdaptationStrategy):

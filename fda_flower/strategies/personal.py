@@ -34,15 +34,9 @@ from fda_flower.strategies.base import (
 )
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.hooks import Epochs, Noised
+from fda_flower.wire import methods as wire
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import FRESH_START, GUIDANCE, EvaluateRequest, to_layers
-
-PERSONAL, MIXING, MIX, ADAPTIVE, ALPHA_DECAY = "personal", "mixing", "mix", "adaptive", "alpha-decay"
-ALPHA, MU, ADAPTED = "alpha", "mu", "adapted"
-NEIGHBOURS, LAMBDA, KERNEL_SCALE = "neighbours", "lambda", "kernel-scale"
-ACCURACY_ORACLE, LAMBDA_ORACLE = "accuracy-oracle-lambda", "oracle-lambda"
-"""Names on the wire: settings, metrics of the replies (``alpha`` and ``lambda`` are both), and the record of
-the model that FedDAF's target started from."""
 
 SOURCES = "sources"
 """FedDAF's state: the model of the sources."""
@@ -102,7 +96,7 @@ class Ditto(OwnModel, FedAvg):
         if not node.is_target:
             return request
         return request.adding(
-            config={PERSONAL: self.lam},
+            config={wire.PERSONAL: self.lam},
             requires={"distance": "serve the target with fda_flower.clients.DittoTarget"},
             measures={"distance": "distance", FRESH_START: FRESH_START},
         )
@@ -154,18 +148,18 @@ class APFL(OwnModel, FedAvg):
         if self.alpha_decay and not self.adaptive:
             remedy = "leave it out, or set adaptive=true"
             raise invalid("alpha_decay", self.alpha_decay, remedy, "but the mixing weight is fixed")
-        self._mixture: Record = {MIXING: self.mixing, MIX: self.mix}
+        self._mixture: Record = {wire.MIXING: self.mixing, wire.MIX: self.mix}
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Request training of the target's own model too."""
         request = super().train_request(node, round)
         if not node.is_target:
             return request
-        adapting = {ADAPTIVE: self.adaptive, ALPHA_DECAY: self.alpha_decay}
+        adapting = {wire.ADAPTIVE: self.adaptive, wire.ALPHA_DECAY: self.alpha_decay}
         return request.adding(
             config={**self._mixture, **adapting},
-            requires={ALPHA: "serve the target with fda_flower.clients.APFLTarget"},
-            measures={ALPHA: "alpha", FRESH_START: FRESH_START},
+            requires={wire.ALPHA: "serve the target with fda_flower.clients.APFLTarget"},
+            measures={wire.ALPHA: "alpha", FRESH_START: FRESH_START},
         )
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
@@ -221,9 +215,9 @@ class FedDAF(OwnModel):
             return request
         remedy = "serve the target with fda_flower.clients.FedDAFTarget"
         return request.adding(
-            config={MU: self.mu},
-            expects={ADAPTED: "model"},
-            requires={ADAPTED: remedy},
+            config={wire.MU: self.mu},
+            expects={wire.ADAPTED: "model"},
+            requires={wire.ADAPTED: remedy},
             measures={name: name for name in ("sim", "theta", "alpha", protocol.FRESH_START)},
         )
 
@@ -237,7 +231,7 @@ class FedDAF(OwnModel):
         weights = source_weights(updates, self.source_weights)
         before = to_layers(self.state[SOURCES]) if SOURCES in self.state else round.model
         model = self.mean_of_sources(before, updates, weights)
-        return Aggregated(target.extra[ADAPTED], {SOURCES: model})
+        return Aggregated(target.extra[wire.ADAPTED], {SOURCES: model})
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
         """Request an evaluation of the adapted model and, in addition, of the source model."""
@@ -384,7 +378,12 @@ class KNNPer(FedAvg):
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
         """Request an evaluation of the mixture and of the new global model."""
-        asked: Record = {NEIGHBOURS: self.k, LAMBDA: self.mixing, KERNEL_SCALE: self.scale, MIX: self.mix}
+        asked: Record = {
+            wire.NEIGHBOURS: self.k,
+            wire.LAMBDA: self.mixing,
+            wire.KERNEL_SCALE: self.scale,
+            wire.MIX: self.mix,
+        }
         return EvaluateRequest(round.arrays, {**round.config, **asked})
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -394,11 +393,11 @@ class KNNPer(FedAvg):
         if metrics is None or self.round.warmup:
             return metrics
         others = record.pop("metrics", {})
-        told = (LAMBDA, ACCURACY_ORACLE, LAMBDA_ORACLE)
+        told = (wire.LAMBDA, wire.ACCURACY_ORACLE, wire.LAMBDA_ORACLE)
         record |= {name: others.pop(name) for name in told if name in others}
         if others:
             record["metrics"] = others
-        if LAMBDA not in record:
+        if wire.LAMBDA not in record:
             why = "so it may have evaluated the global model alone: let it run KNNPerTarget"
             log(WARNING, "Round %d: the target reports no lambda, %s", server_round, why)
         return metrics

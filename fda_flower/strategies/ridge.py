@@ -43,30 +43,21 @@ from fda_flower.strategies.base import (
 from fda_flower.strategies.on_features import OnFeatures
 from fda_flower.strategies.replies import EVALUATED
 from fda_flower.strategies.secure_sums import SecureSum, secure_request
+from fda_flower.wire import methods as wire
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import to_layers, to_record
 from fda_flower.wire.secure_sums import FEWEST as FEWEST_SOURCES
 from fda_flower.wire.secure_sums import KEYS, MOST, decode
 
-SUMS, SOURCES, PATHS = protocol.SUMS, "sources", "paths"
-SHARE, SOURCE_WEIGHT, WEIGHT, TEMPERATURE = "share", "source-weight", "weight", "temperature"
-HELD_OUT, FEWEST = "held-out", "fewest-labels"
-"""Names on the wire: the setting that requests sums, and their record; the record with the total for the
-target, and the setting that selects the heads to average; metrics of the target's reply."""
-
-TARGET_ALONE, SOURCES_ALONE = f"{HELD_OUT}-target", f"{HELD_OUT}-sources"
-NUMBERS = (SOURCE_WEIGHT, TEMPERATURE, HELD_OUT, TARGET_ALONE, SOURCES_ALONE, FEWEST)
-
-TOTAL, REPORT, KEPT = "total", "report", "kept"
-ALONE, TOGETHER, LOW, HIGH = "alone", "with-others", "gain-low", "gain-high"
-"""The same if every site is a target: the record with the total of all sites; the setting that says whether a
-site reports figures; and metrics: whether it has kept its head, figures without and with the others, and the
-interval of the difference."""
+FIGURES = (wire.HELD_OUT, wire.TARGET_ALONE, wire.SOURCES_ALONE)
+NUMBERS = (wire.SOURCE_WEIGHT, wire.TEMPERATURE, *FIGURES, wire.FEWEST)
+OF_A_SITE = (wire.ALONE, wire.TOGETHER, wire.LOW, wire.HIGH, wire.SHARE)
+"""Metrics of the reply of a target, and of a site where every site is one."""
 
 SITES, GAIN, INTERVAL, JUDGED_BY = "sites", "gain", "interval", "judged-by"
 """Entries of the record if every site is a target."""
 
-RIDGE, SOLUTION = "ridge", "solution"
+RIDGE = "ridge"
 OF_SOURCE, OF_TARGET, OF_SITE = (
     f"serve it with fda_flower.clients.Ridge{role}" for role in ("Source", "Target", "Site")
 )
@@ -173,7 +164,8 @@ class Ridge(OnFeatures):
         if self.secure:
             return secure_request(round, KEYS, OF_SOURCE)
         request = TrainRequest(round.arrays, round.config)
-        return request.adding(config={SUMS: True}, expects={SUMS: "any"}, requires={SUMS: OF_SOURCE})
+        name = protocol.SUMS
+        return request.adding(config={name: True}, expects={name: "any"}, requires={name: OF_SOURCE})
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Add the sums up, solve, and let the target fit its head."""
@@ -184,13 +176,13 @@ class Ridge(OnFeatures):
             paths, sent = self._solve(round, sources, scaled=bool(node.info.get(protocol.REGRESSION)))
         except ValueError as error:
             raise BadReplyError(str(error)) from error
-        shares = [SHARE, *(f"{SHARE}.{domain}" for domain in self._named(round))]
-        measured = [*NUMBERS, *shares, *(f"{WEIGHT}.{name}" for name in head_names(paths))]
+        shares = [wire.SHARE, *(f"{wire.SHARE}.{domain}" for domain in self._named(round))]
+        measured = [*NUMBERS, *shares, *(f"{wire.WEIGHT}.{name}" for name in head_names(paths))]
         request = TrainRequest(round.arrays, round.config).adding(
-            config={PATHS: paths},
-            records={SOURCES: to_record(sent)},
+            config={wire.PATHS: paths},
+            records={wire.SOURCES: to_record(sent)},
             expects={protocol.ARRAYS: "model"},
-            requires={TEMPERATURE: OF_TARGET},
+            requires={wire.TEMPERATURE: OF_TARGET},
             measures={name: name for name in measured},
         )
         target, _ = round.exchange({node: request})
@@ -218,16 +210,16 @@ class Ridge(OnFeatures):
         total = add_up(round, sources, form)
         if isinstance(total, CentredSums):
             paths: Paths = "shrunk" if self.paths == "both" else self.paths
-            sent = {SOLUTION: total.solution()}
+            sent = {wire.SOLUTION: total.solution()}
             for domain in self._named(round):
                 own = read_sums(sources, form, domain, noise)
-                sent[f"{SOLUTION}.{domain}"] = CentredSums.total([own]).solution()
+                sent[f"{wire.SOLUTION}.{domain}"] = CentredSums.total([own]).solution()
         else:
             paths, sent = self.paths, total.start("pooled" in paths_of(self.paths), scaled)
             for domain in self._named(round):
                 single = _ready(read_open(sources, form, domain), form)
                 solved = single.scaled(*total.scale) if scaled else single
-                sent[f"{SOLUTION}.{domain}"] = solved.solution()
+                sent[f"{wire.SOLUTION}.{domain}"] = solved.solution()
         told = columns.to_arrays() if columns else {}
         return paths, {**{name: array.astype(np.float32) for name, array in sent.items()}, **told}
 
@@ -271,18 +263,18 @@ class Ridge(OnFeatures):
     def _note(self, round: Round, paths: Paths) -> None:
         """Move the target's metrics into the record's entry ``ridge``."""
         told = round.record["target"]
-        entry = {name: told.pop(name) for name in (SHARE, *NUMBERS) if name in told}
-        named = {name: told.pop(f"{WEIGHT}.{name}", None) for name in head_names(paths)}
+        entry = {name: told.pop(name) for name in (wire.SHARE, *NUMBERS) if name in told}
+        named = {name: told.pop(f"{wire.WEIGHT}.{name}", None) for name in head_names(paths)}
         round.record[RIDGE] = {"paths": paths, **entry, "weights": named}
         if self.secure:
             round.record[RIDGE]["secure"] = True
         for domain in self._named(round):
-            round.record["sources"][domain][SHARE] = told.pop(f"{SHARE}.{domain}", None)
+            round.record["sources"][domain][wire.SHARE] = told.pop(f"{wire.SHARE}.{domain}", None)
 
     def conclusion(self, record: Record) -> list[str]:
         """Return a line on the sources' benefit, by leave-one-out on the target's labels."""
         found = record.get(RIDGE, {})
-        figures = [found.get(name) for name in (HELD_OUT, TARGET_ALONE)]
+        figures = [found.get(name) for name in (wire.HELD_OUT, wire.TARGET_ALONE)]
         if None in figures:
             return []
         whole, alone = figures
@@ -292,7 +284,7 @@ class Ridge(OnFeatures):
             brought = f"{100 * (whole - alone):.0f} points"
             shown = f"{100 * whole:.0f} with them, {100 * alone:.0f} without"
         line = f"The sources bring {brought} here, by held-out labels: {shown}"
-        if found.get(FEWEST, ENOUGH) < ENOUGH:
+        if found.get(wire.FEWEST, ENOUGH) < ENOUGH:
             line += f"; that is optimistic, since a class has fewer than {ENOUGH} labels and each is held out"
         return [line]
 
@@ -310,7 +302,7 @@ def in_common_columns(sources: Sources, form: Form) -> tuple[Sources, Columns | 
     """
     read = dict[str, tuple[Columns, Sums]]()
     for domain in sorted(sources):
-        arrays = sources[domain].extra.get(SUMS, {})
+        arrays = sources[domain].extra.get(protocol.SUMS, {})
         try:
             if (columns := Columns.from_arrays(arrays, form[0] - 1)) is None:
                 return sources, None
@@ -323,13 +315,13 @@ def in_common_columns(sources: Sources, form: Form) -> tuple[Sources, Columns | 
     moved = dict(sources)
     for domain, (own, sums) in read.items():
         arrays = move(sums, own.into(common)).to_arrays(np.float64)
-        moved[domain] = replace(moved[domain], extra={**moved[domain].extra, SUMS: arrays})
+        moved[domain] = replace(moved[domain], extra={**moved[domain].extra, protocol.SUMS: arrays})
     return moved, common
 
 
 def is_private(sources: Sources, domain: str) -> bool:
     """Whether the sums in a source's reply protect patients."""
-    return "centre" in sources[domain].extra[SUMS]
+    return "centre" in sources[domain].extra[protocol.SUMS]
 
 
 def read_open(sources: Sources, form: Form, domain: str) -> Sums:
@@ -337,7 +329,7 @@ def read_open(sources: Sources, form: Form, domain: str) -> Sums:
     if is_private(sources, domain):
         raise ValueError("its sums have noise, which takes classes, one target, and paths but 'pooled'")
     update = sources[domain]
-    sums = Sums.from_arrays(update.extra[SUMS], *form)
+    sums = Sums.from_arrays(update.extra[protocol.SUMS], *form)
     if sums.rows != np.float32(update.examples):
         raise ValueError(f"its sums are of {sums.rows:g} rows, but it reports {update.examples} examples")
     return sums
@@ -348,7 +340,7 @@ def read_sums(sources: Sources, form: Form, domain: str, noise: bool) -> Sums | 
     if not (noise and is_private(sources, domain)):
         return read_open(sources, form, domain)
     update = sources[domain]
-    sums = PrivateSums.from_arrays(update.extra[SUMS], *form)
+    sums = PrivateSums.from_arrays(update.extra[protocol.SUMS], *form)
     if sums.rows > update.examples:  # patients, each with one row or more
         raise ValueError(f"its sums are of {sums.rows:g} patients, but it reports {update.examples} examples")
     return sums
@@ -441,12 +433,12 @@ class RidgeEverySite(Ridge):
         round.record |= headline(sites, {domain: entries[domain] for domain in sites}, metric)
 
     def _request(self, round: Round, total: Sums, columns: Columns | None) -> TrainRequest:
-        measured = {name: name for name in (ALONE, TOGETHER, LOW, HIGH, SHARE)}
+        measured = {name: name for name in OF_A_SITE}
         arrays = total.to_arrays(np.float64) | (columns.to_arrays() if columns else {})
         return TrainRequest(round.arrays, round.config).adding(
-            config={PATHS: self.paths, REPORT: self.report},
-            records={TOTAL: to_record(arrays)},
-            requires={KEPT: OF_SITE},
+            config={wire.PATHS: self.paths, wire.REPORT: self.report},
+            records={wire.TOTAL: to_record(arrays)},
+            requires={wire.KEPT: OF_SITE},
             measures={**measured, **EVALUATED},
         )
 
@@ -473,18 +465,18 @@ def site_entry(entry: Record, metric: Metric) -> Record:
     found: Record = {"labels": entry["examples"]}
     if TEST_EXAMPLES in entry:
         found[TEST_EXAMPLES] = entry[TEST_EXAMPLES]
-    told = {name: entry.pop(name) for name in (ALONE, TOGETHER, LOW, HIGH, SHARE) if name in entry}
-    for name in (ALONE, TOGETHER):
+    told = {name: entry.pop(name) for name in OF_A_SITE if name in entry}
+    for name in (wire.ALONE, wire.TOGETHER):
         if name in told and not metric.allows(told[name]):
             raise BadReplyError(f"its metric '{name}' is {told[name]:g}, which no {metric.title} can be")
-    if TOGETHER not in told:
+    if wire.TOGETHER not in told:
         return found
     found[JUDGED_BY] = "test" if TEST_EXAMPLES in entry else "held-out"
-    found |= {name: told[name] for name in (ALONE, TOGETHER, SHARE) if name in told}
-    if ALONE in told:
-        found[GAIN] = told[TOGETHER] - told[ALONE]
-        if LOW in told and HIGH in told:
-            found[INTERVAL] = [told[LOW], told[HIGH]]
+    found |= {name: told[name] for name in (wire.ALONE, wire.TOGETHER, wire.SHARE) if name in told}
+    if wire.ALONE in told:
+        found[GAIN] = told[wire.TOGETHER] - told[wire.ALONE]
+        if wire.LOW in told and wire.HIGH in told:
+            found[INTERVAL] = [told[wire.LOW], told[wire.HIGH]]
     return found
 
 
@@ -495,5 +487,5 @@ def headline(sites: Mapping[str, Record], entries: Mapping[str, Record], metric:
         for name in METRICS
         if (values := [entry[name] for entry in entries.values() if name in entry])
     }
-    together = [site[TOGETHER] for site in sites.values() if TOGETHER in site]
+    together = [site[wire.TOGETHER] for site in sites.values() if wire.TOGETHER in site]
     return found | ({metric: float(np.mean(together))} if together else {})

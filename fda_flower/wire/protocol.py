@@ -1,7 +1,7 @@
 """The wire contract of strategies and clients: names of records, requests and replies.
 
-``docs/wire.md`` explains each name for authors of other clients. A name that only one method uses is defined
-in that method's two files.
+``docs/wire.md`` explains each name for authors of other clients. Names that
+only one method uses are in `fda_flower.wire.methods`.
 """
 
 from collections.abc import Callable, Iterable, Mapping

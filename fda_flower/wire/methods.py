@@ -1,0 +1,44 @@
+"""Names of records, settings, metrics and properties that only one method, or one family, uses."""
+
+GATE, MIXUP, TEACHER_BN = "gate", "mixup", "teacher-bn"
+SOURCE_MODEL, CONTRIBUTION = "source-", "contribution-"
+MASK_SHARE, HEAD = "mask-share", "head"
+"""KD3A's settings; prefixes of the records of the sources' models and of the metrics of their contributions;
+the share of confident samples; and the property with the names of the head's arrays."""
+
+PERSONAL, MIXING, MIX, ADAPTIVE, ALPHA_DECAY = "personal", "mixing", "mix", "adaptive", "alpha-decay"
+NEIGHBOURS, LAMBDA, KERNEL_SCALE = "neighbours", "lambda", "kernel-scale"
+ALPHA, MU, ADAPTED = "alpha", "mu", "adapted"
+ACCURACY_ORACLE, LAMBDA_ORACLE = "accuracy-oracle-lambda", "oracle-lambda"
+"""Settings of personal methods, metrics (`ALPHA` and `LAMBDA` are both), and the record of the model that
+FedDAF's target started from."""
+
+FINAL_HEAD_EPOCHS = "final-head-epochs"
+"""FedRep's setting of an evaluate message that requests further training of the head."""
+
+STRENGTH, PENALTY = "irm", "penalty"
+"""IRM's setting with ``λ``, and the metric with the mean penalty."""
+
+MIXTURES, PROTOTYPES, GAUSSIANS = "mixtures", "prototypes", "gaussians"
+DISTILLATION, RIDGE, OWN_SHARE = "distillation", "ridge", "own-share"
+"""Settings of methods on features with the number of components, prototypes and folds, and names of the
+records; two more settings; and a metric."""
+
+MIXTURE, FIRST_ROUND, REPORT, FIRST = "mixture", "first-round", "report", "first"
+GROUPS, STUDENT, TAUGHT, TEACHER = "groups", "student", "taught", "teacher"
+"""Mixture's settings of an evaluate message (the plan as JSON, the round in which the target's own model
+starts, ``full`` or ``none`` of the figures), the record with that model, and a property; a setting that
+requests a student, the number of unlabelled samples it learned from, and the accuracy of the mixture."""
+
+SOURCES, PATHS, SOLUTION = "sources", "paths", "solution"
+SHARE, SOURCE_WEIGHT, WEIGHT, TEMPERATURE = "share", "source-weight", "weight", "temperature"
+HELD_OUT, FEWEST = "held-out", "fewest-labels"
+TARGET_ALONE, SOURCES_ALONE = f"{HELD_OUT}-target", f"{HELD_OUT}-sources"
+"""Ridge's record with the total for the target, the setting that selects the heads to average, and an array;
+metrics of the target's reply."""
+
+TOTAL, KEPT = "total", "kept"
+ALONE, TOGETHER, LOW, HIGH = "alone", "with-others", "gain-low", "gain-high"
+"""The same if every site is a target: the record with the total of all sites; and metrics: whether the site
+has kept its head, figures without and with the others, and the interval of the difference. `REPORT` says
+whether a site reports figures."""
