@@ -11,7 +11,6 @@ from digit_clients import mlp, normalised, same, state_of, trained
 from flwr.app import RecordDict
 from safetensors.numpy import load_file
 
-from fda_flower import run
 from fda_flower.aggregation import (
     blend,
     fit_mixture,
@@ -286,27 +285,6 @@ def test_the_own_model_of_all_labels_trains_as_the_target_and_a_tuned_one_an_epo
     assert same(found["target", 0], alone)
     for view in range(5):
         assert same(found["tuned-3", view], once["tuned-3", view])
-
-
-def test_the_model_of_all_labels_and_the_sources_are_those_of_the_single_methods(tmp_path):
-    """Target Only's differs by rounding: its server adds the difference of two models to the first."""
-    settings = {"model": "mlp", "sources": 2, "target_samples": 12, "source_samples": 30, "rounds": 3}
-    settings |= {"device": "cpu", "warmup_rounds": 1, "learning_rate_factor": 0.5, "seed": 2}
-    options = {"method": "mixture", "method_options": {"epochs": "1,2", "every": 2}}
-    mixed = run(**settings, **options, output=tmp_path / "run")  # type: ignore[arg-type]
-    sources, alone = (run(**settings, method=name) for name in ("source-only", "target-only"))  # type: ignore[arg-type]
-    assert same(mixed.model, sources.model)
-    found = models_in(tmp_path / "run" / "clients" / "target")
-    assert same(found["sources", 0], sources.model)
-    for name, array in alone.model.items():
-        np.testing.assert_allclose(found["target", 0][name], array, atol=1e-6)  # type: ignore[arg-type]
-    for number in (2, 3):
-        members = mixed.history[number]["mixture"]["members"]
-        assert members["target"]["test"] == alone.history[number]["accuracy"]
-        assert members["sources"]["test"] == sources.history[number]["accuracy"]
-    bytes_received = [[record["bytes-received"] for record in each.history] for each in (mixed, sources)]
-    assert bytes_received[0] == bytes_received[1]
-    assert [path.name for path in (tmp_path / "run" / "clients").iterdir()] == ["target"]
 
 
 # What it sends
