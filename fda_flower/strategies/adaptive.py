@@ -31,19 +31,11 @@ from fda_flower.aggregation import (
 from fda_flower.aggregation.adaptive import FROM_STEPS
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.names import Count
-from fda_flower.strategies.base import (
-    Aggregated,
-    BadReplyError,
-    ClientUpdate,
-    DomainAdaptationStrategy,
-    Node,
-    Record,
-    Round,
-    Sources,
-    TrainRequest,
-)
+from fda_flower.records.record import Record
+from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
+from fda_flower.strategies.replies import BadReplyError, ClientUpdate
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import to_record
+from fda_flower.wire.protocol import TrainRequest, to_record
 
 ROUNDS = 3
 RATIO = 1 / 20

@@ -20,19 +20,11 @@ from fda_flower.aggregation import (
 from fda_flower.aggregation.joint import inner_products_of
 from fda_flower.aggregation.updates import weighted_sum
 from fda_flower.names import Natural, NotNegative, Positive
-from fda_flower.strategies.base import (
-    Aggregated,
-    ClientUpdate,
-    DomainAdaptationStrategy,
-    Node,
-    Round,
-    Sources,
-    TrainRequest,
-)
+from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.fedavg import SourceOnly
-from fda_flower.strategies.replies import NotFiniteError
+from fda_flower.strategies.replies import ClientUpdate, NotFiniteError
 from fda_flower.wire.methods import PENALTY, STRENGTH
-from fda_flower.wire.protocol import LOSS_AT_START, NUM_STEPS, TRAIN_LOSS
+from fda_flower.wire.protocol import LOSS_AT_START, NUM_STEPS, TRAIN_LOSS, TrainRequest
 
 ANNEALING, DONE = "annealing", "steps"
 """Name of the strategy's state: the number of local steps done."""

@@ -10,20 +10,12 @@ from flwr.app import ArrayRecord
 from fda_flower.aggregation import Layers, domain_weights, gate_of, mean_update, smoothed_weights
 from fda_flower.errors import ConfigError
 from fda_flower.names import Bounds, Natural, NotNegative
-from fda_flower.strategies.base import (
-    Aggregated,
-    BadReplyError,
-    ClientUpdate,
-    DomainAdaptationStrategy,
-    Node,
-    Round,
-    Sources,
-    TrainRequest,
-)
+from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.hooks import Epochs
+from fda_flower.strategies.replies import BadReplyError, ClientUpdate
 from fda_flower.wire.arrays import copied
 from fda_flower.wire.methods import CONTRIBUTION, GATE, HEAD, MASK_SHARE, MIXUP, SOURCE_MODEL, TEACHER_BN
-from fda_flower.wire.protocol import to_layers, to_record
+from fda_flower.wire.protocol import TrainRequest, to_layers, to_record
 
 WEIGHTS = "weights"
 REMEDY = "serve the target with fda_flower.clients.KD3ATarget"

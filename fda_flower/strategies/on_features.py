@@ -25,20 +25,12 @@ from fda_flower.aggregation.updates import Vector
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
 from fda_flower.names import Bounds, Count, NotNegative
-from fda_flower.strategies.base import (
-    Aggregated,
-    ClientUpdate,
-    DomainAdaptationStrategy,
-    Node,
-    Record,
-    Round,
-    Sources,
-    TrainRequest,
-)
+from fda_flower.records.record import Record
+from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.hooks import Epochs
-from fda_flower.strategies.replies import NotFiniteError
+from fda_flower.strategies.replies import ClientUpdate, NotFiniteError
 from fda_flower.wire.methods import DISTILLATION, GAUSSIANS, MIXTURES, OWN_SHARE, PROTOTYPES, RIDGE
-from fda_flower.wire.protocol import EvaluateRequest, to_layers
+from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers
 
 
 class OnFeatures(DomainAdaptationStrategy):

@@ -22,21 +22,14 @@ from fda_flower.aggregation import (
 )
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.names import Bounds, Count, NotNegative, Positive, Share
-from fda_flower.strategies.base import (
-    Aggregated,
-    ClientUpdate,
-    DomainAdaptationStrategy,
-    Node,
-    Record,
-    Round,
-    Sources,
-    TrainRequest,
-)
+from fda_flower.records.record import Record
+from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.hooks import Epochs, Noised
+from fda_flower.strategies.replies import ClientUpdate
 from fda_flower.wire import methods as wire
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import FRESH_START, GUIDANCE, EvaluateRequest, to_layers
+from fda_flower.wire.protocol import FRESH_START, GUIDANCE, EvaluateRequest, TrainRequest, to_layers
 
 SOURCES = "sources"
 """FedDAF's state: the model of the sources."""

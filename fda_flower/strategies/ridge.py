@@ -31,21 +31,13 @@ from fda_flower.aggregation import (
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.records.record import TEST_EXAMPLES, Record
-from fda_flower.strategies.base import (
-    Aggregated,
-    BadReplyError,
-    ClientUpdate,
-    Node,
-    Round,
-    Sources,
-    TrainRequest,
-)
+from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.on_features import OnFeatures
-from fda_flower.strategies.replies import EVALUATED
+from fda_flower.strategies.replies import EVALUATED, BadReplyError
 from fda_flower.strategies.secure_sums import SecureSum, secure_request
 from fda_flower.wire import methods as wire
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import to_layers, to_record
+from fda_flower.wire.protocol import TrainRequest, to_layers, to_record
 from fda_flower.wire.secure_sums import FEWEST as FEWEST_SOURCES
 from fda_flower.wire.secure_sums import KEYS, MOST, decode
 
