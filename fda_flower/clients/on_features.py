@@ -24,15 +24,9 @@ from fda_flower.aggregation import (
 from fda_flower.clients.client import DomainClient, Settings, SourceClient, TargetClient
 from fda_flower.clients.training import Objective, plain_objective
 from fda_flower.files import derive_seed
+from fda_flower.wire import protocol
 from fda_flower.wire.methods import DISTILLATION, GAUSSIANS, MIXTURES, OWN_SHARE, PROTOTYPES, RIDGE
-from fda_flower.wire.protocol import (
-    SERVER_ROUND,
-    EvaluateReply,
-    EvaluateRequest,
-    TrainReply,
-    TrainRequest,
-    to_layers,
-)
+from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, to_layers
 
 
 class OnFeatures(DomainClient):
@@ -70,7 +64,7 @@ class Mixtures(OnFeatures):
         if MIXTURES not in config:
             return super().local_train(request)
         features, labels = self.features(self.received(request), config)
-        seed = derive_seed(self.seed, "mixtures", config.get(SERVER_ROUND, 0), self.domain.name)
+        seed = derive_seed(self.seed, "mixtures", config.get(protocol.SERVER_ROUND, 0), self.domain.name)
         found = ClassMixtures.of(features, labels, self.classes(request), int(config[MIXTURES]), seed)
         return self.replying(request, {MIXTURES: found.layers()})
 
@@ -92,7 +86,7 @@ class Prototypes(OnFeatures):
         if PROTOTYPES not in config:
             return super().local_train(request)
         features, labels = self.features(self.received(request), config)
-        most, seed = int(config[PROTOTYPES]), config.get(SERVER_ROUND, 0)
+        most, seed = int(config[PROTOTYPES]), config.get(protocol.SERVER_ROUND, 0)
         used = np.zeros((self.classes(request), most), np.uint8)
         centres = np.zeros((*used.shape, features.shape[1]), np.float32)
         for label in np.unique(labels):

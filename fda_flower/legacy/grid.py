@@ -1,6 +1,6 @@
 """Clients of Flower's older API as nodes of a grid, their instructions, and their results as replies."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,17 +24,10 @@ from flwr.server.client_proxy import ClientProxy
 
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
+from fda_flower.wire import protocol
 from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.numpy_client import packed_in
-from fda_flower.wire.protocol import (
-    ARRAYS,
-    INFO,
-    METRICS,
-    NUM_EXAMPLES,
-    ROLE_QUERY,
-    EvaluateRequest,
-    read_request,
-)
+from fda_flower.wire.protocol import EvaluateRequest, read_request
 
 
 class ClientError(Exception):
@@ -100,7 +93,7 @@ class ManagerGrid(LocalGrid):
     ) -> Iterable[Message]:
         """Return the replies to role queries; raise a `ConfigError` for any other message."""
         queries = numbered(messages)
-        if any(message.metadata.message_type != ROLE_QUERY for message in queries):
+        if any(message.metadata.message_type != protocol.ROLE_QUERY for message in queries):
             why = "the method sends several requests a round, which Flower's older server cannot"
             raise ConfigError(why, thing="method", remedy="use the Message API")
         with ThreadPoolExecutor() as pool:
@@ -116,7 +109,7 @@ class ManagerGrid(LocalGrid):
         if answer.status.code != Code.OK or "domain" not in answer.properties:
             remedy = 'let its get_properties return {"domain": ..., "role": "source" or "target"}'
             return error_reply(message, f"client {proxy.cid} does not report its domain: {remedy}")
-        return Message(RecordDict({INFO: ConfigRecord(dict(answer.properties))}), reply_to=message)
+        return Message(RecordDict({protocol.INFO: ConfigRecord(dict(answer.properties))}), reply_to=message)
 
 
 NUMPY = "numpy.ndarray"
@@ -165,20 +158,20 @@ def fit_reply(message: Message, result: FitRes, names: Sequence[str]) -> Message
     content = RecordDict()
     for record, arrays in packed_in(result.metrics).items():
         content[record] = arrays_of(Parameters(list(arrays.values()), NUMPY), list(arrays))
-    content[ARRAYS] = arrays_of(result.parameters, names)
-    content[METRICS] = MetricRecord({NUM_EXAMPLES: result.num_examples, **_numbers(result.metrics)})
+    content[protocol.ARRAYS] = arrays_of(result.parameters, names)
+    content[protocol.METRICS] = MetricRecord(_numbers(result))
     return Message(content, reply_to=message)
 
 
 def evaluate_reply(message: Message, result: EvaluateRes) -> Message:
     """Return a client's evaluation result as a reply."""
-    numbers = {"loss": float(result.loss), NUM_EXAMPLES: result.num_examples, **_numbers(result.metrics)}
-    return Message(RecordDict({METRICS: MetricRecord(numbers)}), reply_to=message)
+    numbers = {"loss": float(result.loss), **_numbers(result)}
+    return Message(RecordDict({protocol.METRICS: MetricRecord(numbers)}), reply_to=message)
 
 
-def _numbers(metrics: Mapping[str, Scalar]) -> dict[str, MetricRecordValues]:
-    return {
-        name: value
-        for name, value in metrics.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
+def _numbers(result: FitRes | EvaluateRes) -> dict[str, MetricRecordValues]:
+    numbers: dict[str, MetricRecordValues] = {protocol.NUM_EXAMPLES: result.num_examples}
+    for name, value in result.metrics.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            numbers[name] = value
+    return numbers
