@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.app.typing import MetricRecordValues
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
@@ -29,7 +28,7 @@ from fda_flower.site.rules import SiteGate
 from fda_flower.wire import protocol
 from fda_flower.wire.bundles import bundled
 from fda_flower.wire.internals import filled, lacks_evaluation
-from fda_flower.wire.numpy_client import NumPyFace, unpack
+from fda_flower.wire.numpy_client import NumPyFace, numbers_in, unpack
 from fda_flower.wire.protocol import (
     EvaluateReply,
     EvaluateRequest,
@@ -220,7 +219,7 @@ def _answer(client: Any, request: TrainRequest) -> TrainReply:
         return client.local_train(request)
     parameters, examples, metrics = client.fit(request.arrays.to_numpy_ndarrays(), dict(request.config))
     arrays = dict(zip(request.arrays, map(np.asarray, parameters), strict=True))
-    return TrainReply(arrays, int(examples), _numbers(metrics), unpack(metrics))
+    return TrainReply(arrays, int(examples), numbers_in(metrics), unpack(metrics))
 
 
 def _evaluation(client: Any, request: EvaluateRequest) -> EvaluateReply:
@@ -230,11 +229,5 @@ def _evaluation(client: Any, request: EvaluateRequest) -> EvaluateReply:
         name = type(client).__name__
         raise ConfigError(f"{name} does not implement `evaluate`", thing="client", value=name)
     loss, examples, metrics = client.evaluate(request.arrays.to_numpy_ndarrays(), dict(request.config))
-    numbers = _numbers({"loss": float(loss), **metrics})
+    numbers = numbers_in({"loss": float(loss), **metrics})
     return EvaluateReply(int(examples), numbers, unpack(metrics))
-
-
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, MetricRecordValues]:
-    """Return the metrics that Flower accepts, Python's integers and floats; drop all others."""
-    plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in metrics.items()}
-    return {k: v for k, v in plain.items() if isinstance(v, int | float) and not isinstance(v, bool)}

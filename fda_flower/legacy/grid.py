@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.app.typing import MetricRecordValues
 from flwr.clientapp import ClientApp
 from flwr.common import (
     Code,
@@ -26,7 +25,7 @@ from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.wire import protocol
 from fda_flower.wire.internals import error_reply, numbered
-from fda_flower.wire.numpy_client import packed_in
+from fda_flower.wire.numpy_client import numbers_in, packed_in
 from fda_flower.wire.protocol import EvaluateRequest, read_request
 
 
@@ -159,19 +158,17 @@ def fit_reply(message: Message, result: FitRes, names: Sequence[str]) -> Message
     for record, arrays in packed_in(result.metrics).items():
         content[record] = arrays_of(Parameters(list(arrays.values()), NUMPY), list(arrays))
     content[protocol.ARRAYS] = arrays_of(result.parameters, names)
-    content[protocol.METRICS] = MetricRecord(_numbers(result))
+    content[protocol.METRICS] = MetricRecord(
+        {protocol.NUM_EXAMPLES: result.num_examples, **numbers_in(result.metrics)}
+    )
     return Message(content, reply_to=message)
 
 
 def evaluate_reply(message: Message, result: EvaluateRes) -> Message:
     """Return a client's evaluation result as a reply."""
-    numbers = {"loss": float(result.loss), **_numbers(result)}
+    numbers = {
+        "loss": float(result.loss),
+        protocol.NUM_EXAMPLES: result.num_examples,
+        **numbers_in(result.metrics),
+    }
     return Message(RecordDict({protocol.METRICS: MetricRecord(numbers)}), reply_to=message)
-
-
-def _numbers(result: FitRes | EvaluateRes) -> dict[str, MetricRecordValues]:
-    numbers: dict[str, MetricRecordValues] = {protocol.NUM_EXAMPLES: result.num_examples}
-    for name, value in result.metrics.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            numbers[name] = value
-    return numbers

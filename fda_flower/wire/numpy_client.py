@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
+from flwr.app.typing import MetricRecordValues
 from flwr.client import NumPyClient
 from numpy.typing import NDArray
 
@@ -86,6 +87,12 @@ def packed_in(metrics: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
         if isinstance(value, bytes) and name:
             records.setdefault(record, {})[name] = value
     return records
+
+
+def numbers_in(metrics: Mapping[str, Any]) -> dict[str, MetricRecordValues]:
+    """Return the metrics that Flower accepts, Python's integers and floats; drop all others."""
+    plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in metrics.items()}
+    return {k: v for k, v in plain.items() if isinstance(v, int | float) and not isinstance(v, bool)}
 
 
 def unpack(metrics: Mapping[str, Any]) -> dict[str, dict[str, NDArray[Any]]]:
