@@ -3,16 +3,8 @@
 from collections.abc import Mapping
 from typing import get_args
 
-from fda_flower.aggregation import (
-    Average,
-    Layers,
-    Mean,
-    Median,
-    MovingAverage,
-    SourceMean,
-    TailAverage,
-    TrimmedMean,
-)
+from fda_flower.aggregation import Average, Mean, Median, MovingAverage, SourceMean, TailAverage, TrimmedMean
+from fda_flower.aggregation.updates import Layers
 from fda_flower.errors import invalid
 from fda_flower.strategies.hooks import Buffers, MethodHooks
 from fda_flower.strategies.round import Round
