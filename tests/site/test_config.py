@@ -7,7 +7,6 @@ from naming import names
 
 from fda_flower import RunConfig
 from fda_flower.errors import ConfigError
-from fda_flower.names import missing_extra
 from fda_flower.site import PrivacySettings, SiteConfig
 
 
@@ -97,13 +96,6 @@ def test_a_run_whose_steps_protect_patients_trains_one_linear_layer_by_the_plain
     run = RunConfig(**private, dp_clip=0.5)
     assert run.privacy.chooses_noise
     assert run.fingerprint() != RunConfig(**{**private, "max_epsilon": 2.0}, dp_clip=0.5).fingerprint()
-
-
-def test_a_run_whose_steps_protect_patients_needs_opacus_before_it_trains(monkeypatch):
-    monkeypatch.setattr("fda_flower.names.find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError) as caught:
-        RunConfig(method="fedavg", dp_unit="patient", max_epsilon=4.0)
-    assert "fda-flower[patients]" in (missing_extra(caught.value) or "")
 
 
 def test_a_run_has_them_as_settings():

@@ -26,6 +26,7 @@ from fda_flower.client_app import make_client_app
 from fda_flower.clients import ridge_reply
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import checksum, derive_seed
+from fda_flower.names import missing_extra
 from fda_flower.records.folder import RunFolder
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS
@@ -362,6 +363,7 @@ def test_training_needs_opacus_and_reading_its_results_does_not(monkeypatch):
     with pytest.raises(ModuleNotFoundError) as raised:
         run(**settings)
     assert raised.value.name == "opacus"
+    assert "fda-flower[patients]" in (missing_extra(raised.value) or "")
 
 
 @pytest.mark.parametrize("method", ["fedavg-ft", "fedgp-auto", "mixture", "fedomg", "fedprox"])
