@@ -1,5 +1,6 @@
 """Each shift does to the data what its name says, and each partition deals as its name says."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -42,6 +43,21 @@ def load(monkeypatch, samples, *shift):
 
 def classes_of(samples):
     return set(samples.y.tolist())
+
+
+@pytest.mark.parametrize(
+    "shift", [("rotate",), ("rotate", (("angle", 30.0),)), ("noise",), ("label",), ("color",)]
+)
+def test_images_of_bytes_give_the_domains_of_their_floats(monkeypatch, shift):
+    floats = images(200, 1, 6, 6)
+    pixels = (255 * floats.x).to(torch.uint8)
+    of_bytes = load(monkeypatch, replace(floats, x=pixels), *shift)
+    of_floats = load(monkeypatch, replace(floats, x=pixels.float() / 255), *shift)
+    for name, domain in of_floats.domains.items():
+        for part, samples in domain.parts.items():
+            found = of_bytes.domains[name].parts[part]
+            assert (found.x.dtype, torch.equal(found.x, samples.x)) == (torch.float32, True)
+            assert torch.equal(found.y, samples.y)
 
 
 # rotate
