@@ -239,8 +239,7 @@ def test_at_is_for_its_column_or_group_alone(read):
     experiment = read(WHOLE, "[rows.at.few]\nbeta = 0.25\n[rows.at.'0.4']\nepochs = 3")
     settings = {
         place: (config.beta, config.epochs)
-        for place in experiment.places
-        for config in [experiment.config(place, 0, {})]
+        for place, config in experiment.configs(experiment.places, 0, {}).items()
         if place[1] == "FedGP"
     }
     assert settings == {
