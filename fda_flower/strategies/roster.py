@@ -1,7 +1,7 @@
 """The participants of a run: each node's role, domain and data, as reported by the nodes."""
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import WARNING
 from typing import Any, TypeGuard
@@ -40,6 +40,30 @@ SILENT = "it does not answer"
 
 SHARED = ("class-names", "classes", "features", "shape", FROZEN)
 """Properties of data and network that must agree between all nodes that report them."""
+
+
+MOST_NAMED = 5
+"""Largest number of domains in a line of the log; the record has all."""
+
+
+def by_reason(failed: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield each reason once, after its domains in words, of pairs of a domain and a reason.
+
+    Examples
+    --------
+    >>> list(by_reason([("a", "no reply"), ("b", "no data"), ("c", "no reply")]))
+    [('each of 2 nodes (a, c)', 'no reply'), ('b', 'no data')]
+    """
+    alike: dict[str, list[str]] = {}
+    for domain, reason in failed:
+        alike.setdefault(reason, []).append(domain)
+    for reason, domains in alike.items():
+        yield domains[0] if len(domains) == 1 else f"each of {len(domains)} nodes ({listed(domains)})", reason
+
+
+def listed(domains: Sequence[str]) -> str:
+    """Return the first domains in words."""
+    return ", ".join(domains[:MOST_NAMED]) + (", ..." if len(domains) > MOST_NAMED else "")
 
 
 @dataclass(frozen=True)
@@ -148,6 +172,7 @@ class Roster:
         told = list(self._ask(grid, new, max(patience, self._query_timeout)))
         if not begun:
             _check_refusals(told)
+        left_out = list[tuple[str, str]]()
         for node, problem in sorted(told, key=lambda each: each[0].domain):
             clash = next(filter(None, (conflict(other, node) for other in self.nodes)), None)
             if clash is None and node.is_target and self._first_target not in (None, node.domain):
@@ -156,10 +181,12 @@ class Roster:
             if clash and not problem and not begun:
                 raise clash
             if reason := problem or (clash and str(clash)):
-                log(WARNING, "%s does not take part: %s", node.domain, reason)
+                left_out.append((node.domain, reason))
                 self._missing[node.id] = Missing(node, reason, time.monotonic(), reason.startswith(SILENT))
             else:
                 self._nodes[node.id] = node
+        for nodes, reason in by_reason(left_out):
+            log(WARNING, "%s does not take part: %s", nodes, reason)
 
     @property
     def nodes(self) -> list[Node]:

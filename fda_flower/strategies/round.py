@@ -29,7 +29,7 @@ from fda_flower.strategies.replies import (
     read_metrics,
     read_update,
 )
-from fda_flower.strategies.roster import Node, match_replies
+from fda_flower.strategies.roster import Node, by_reason, listed, match_replies
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
 from fda_flower.wire.internals import AWAY
@@ -37,8 +37,6 @@ from fda_flower.wire.protocol import Config, EvaluateRequest, Keys, TrainRequest
 
 MOST_UNCOVERED = 100
 """Entries of a reply that the record names as unprotected."""
-MOST_NAMED = 5
-"""Largest number of domains in a line of the log; the record has all."""
 
 
 def record_privacy(record: Record, node: Node, reply: Message | None) -> None:
@@ -254,13 +252,9 @@ class Round:
 
         `failed` holds domains and reasons.
         """
-        alike: dict[str, list[str]] = {}
-        for domain, reason in failed:
-            if self.told.get((domain, what)) != reason:
-                self.told[domain, what] = reason
-                alike.setdefault(reason, []).append(domain)
-        for reason, domains in alike.items():
-            nodes = domains[0] if len(domains) == 1 else f"each of {len(domains)} nodes ({_listed(domains)})"
+        new = [(domain, reason) for domain, reason in failed if self.told.get((domain, what)) != reason]
+        self.told |= {(domain, what): reason for domain, reason in new}
+        for nodes, reason in by_reason(new):
             log(WARNING, "Round %d: %s %s: %s", self.number, what, nodes, reason)
 
     def _check_common_failure(self, dropped: Collection[tuple[str, str]]) -> None:
@@ -270,7 +264,7 @@ class Round:
             return
         (reason,) = reasons
         raise RunError(
-            f"all {len(asked)} nodes asked to train ({_listed(asked)}) fail alike, so that no later round "
+            f"all {len(asked)} nodes asked to train ({listed(asked)}) fail alike, so that no later round "
             f"can work; each: {reason}",
             thing="client app",
             value=reason,
@@ -379,10 +373,6 @@ def _means(entries: Sequence[Record]) -> dict[str, MetricRecordValues]:
         name: math.fsum(value * examples for value, examples in pairs) / sum(each for _, each in pairs)
         for name, pairs in found.items()
     }
-
-
-def _listed(domains: Sequence[str]) -> str:
-    return ", ".join(domains[:MOST_NAMED]) + (", ..." if len(domains) > MOST_NAMED else "")
 
 
 def _arrays_in(reply: Message) -> list[ArrayRecord]:

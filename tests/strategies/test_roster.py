@@ -219,6 +219,11 @@ def test_a_node_without_its_data_is_missing_until_it_is_mended_and_asked_again(c
     assert MISSING in flower_log.text
 
 
+def test_nodes_left_out_for_one_reason_share_a_warning(flower_log):
+    roster_of(Changing(federation(T, A, B, C, a=PROBLEM, b=PROBLEM), (0, 1, 2, 3)))
+    assert flower_log.messages == [f"each of 2 nodes (a, b) does not take part: {MISSING}"]
+
+
 def problem(text):
     return RecordDict({"info": ConfigRecord({"problem": text})})
 
