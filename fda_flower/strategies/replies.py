@@ -213,10 +213,10 @@ def read_update(
 
 def _own_metrics(content: RecordDict, request: TrainRequest) -> dict[str, float]:
     """Return a project's own finite numbers in a train reply, such as ``train_loss``."""
-    found = {}
+    found, known = {}, {*KNOWN, *request.measures, *request.requires}
     for name, value in sorted(_metrics(content).items())[:MOST_METRICS]:
-        known = name in KNOWN or name in request.measures or name.startswith(protocol.EVAL)
-        if not known and isinstance(value, int | float) and math.isfinite(value):
+        own = name not in known and not name.startswith(protocol.EVAL)
+        if own and isinstance(value, int | float) and math.isfinite(value):
             found[printable(name, LONGEST_NAME)] = float(value)
     return found
 

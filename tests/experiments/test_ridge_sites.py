@@ -48,6 +48,7 @@ def test_every_site_has_what_a_run_with_it_as_the_target_gives(paths, whole, tab
     if paths != "both":
         whole = run(**ALL, **settings, output=tmp_path / "all")
     (record,) = whole.history
+    assert not any("metrics" in entry for entry in record["sources"].values())
     for domain in "abc":
         one = run(**{**ALL, "target": domain}, **settings, target_samples="all", output=tmp_path / domain)
         site = record["sites"][domain]

@@ -124,6 +124,9 @@ def test_every_method_runs_and_its_summary_has_the_epochs_that_the_clients_train
         settings["method_options"] = {"gate_start": 0, "gate_end": 0}
     result = run(**settings, rounds=2, sources=2, source_samples=40, output=tmp_path)
     assert result.history == lines_of(tmp_path)
+    for record in result.history:
+        replies = [*record["sources"].values(), *filter(None, [record["target"]])]
+        assert not any("metrics" in reply for reply in replies), "they are a project's own"
     assert len(result.accuracies) == result.config.all_rounds == 1 + (METHODS[method].rounds or 2)
     assert 0 <= result.accuracies[-1] <= 100
     assert all(record["held"] is None for record in result.history)

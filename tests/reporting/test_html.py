@@ -293,6 +293,18 @@ def test_the_page_of_a_table_of_runs_has_a_chart_for_each_place(results):
     assert "fda experiment x" in render([page], "now")
 
 
+def test_runs_share_a_row_of_samples_where_their_numbers_agree(results, history):
+    def view(**sources):
+        (record,) = history(0.5)
+        sizes = {"a": {"train": 300, "test": 9}, "t": {"train": 50, "test": 8}}
+        return RunView("FedAvg", 0, [record | {"sizes": sizes, "sources": sources, "target": None}])
+
+    views = {"trains": view(a={"domain": "a", "examples": 300}), "does not": view()}
+    (table,) = parts_of(results_page(results(), [], {}, views, []))["Samples"]
+    assert column(table, "domain") == ["a", "t"]
+    assert column(table, "role") == ["source", "target"]
+
+
 def test_the_page_of_an_experiment_without_a_run_can_be_drawn(results):
     page = results_page(results(), ["Nothing"], {}, {}, ["fda experiment x"])
     assert page.about == "Nothing measured yet"
@@ -308,7 +320,7 @@ def test_pages_have_the_most_frequent_class_as_a_line_and_in_words(results, unev
         assert 75.0 in {number for point in lines_of(first(found[section][0]))[label] for number in point}
     view = RunView("FedAvg", 0, cell.history, summary=summarise(cell.history))
     table, judged, fair, chart = parts_of(run_page(view, "x"))["Results"]
-    assert table.records()[0][f"{label}, accuracy (%)"] == "75.0"
+    assert table.records()[0]["most frequent class, accuracy (%)"] == "75.0"
     assert judged.startswith("Not better than")
     assert "AUROC 62.5% (50.0%)" in fair
     assert label in lines_of(first(chart))

@@ -17,7 +17,7 @@ from fda_flower.reporting.html.page import Chart, Code, Page, Section, settings_
 from fda_flower.reporting.plots import WEIGHT, baseline_line, member_weights, weights
 from fda_flower.reporting.results import Place, Results, RunView
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
-from fda_flower.reporting.summary import judge, scores
+from fda_flower.reporting.summary import judge, name_of_baseline, scores
 from fda_flower.reporting.tables import Part, Table
 
 TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
@@ -93,7 +93,7 @@ def _headlines(view: RunView) -> Table:
         for key, value in scores(view.history, view.metric).items()
     }
     if line := baseline_line([view.history], view.metric):
-        shown[f"{line[1]}, {metric.label}"] = f"{line[0]:.{metric.decimals}f}"
+        shown[f"{name_of_baseline(view.metric)}, {metric.label}"] = f"{line[0]:.{metric.decimals}f}"
     shown |= {"rounds": str(len(view.history)), "seconds": seconds, "MB received": received}
     return Table(["method", "seed", *shown], [[view.label, view.seed, *shown.values()]])
 
@@ -375,10 +375,12 @@ def _faults_of(views: Mapping[str, RunView]) -> list[Table | str]:
 
 
 def _sizes_of(views: Mapping[str, RunView]) -> list[Table]:
-    """Return the number of samples of each domain; runs with equal numbers share a row."""
+    """Return the number of samples of each domain; runs share a row where their numbers agree."""
     records = [row for view in views.values() if view.history for row in sizes_table(view.history).records()]
     columns = list(dict.fromkeys(key for record in records for key in record))
-    rows = {tuple(record.get(key, "") for key in columns) for record in records}
+    known = [{key: value for key, value in record.items() if value != ""} for record in records]
+    whole = [one for one in known if not any(one.items() < other.items() for other in known)]
+    rows = {tuple(record.get(key, "") for key in columns) for record in whole}
     ordered = sorted(rows, key=lambda row: tuple(map(str, row)))
     return [Table(columns, ordered, folded=len(rows) > 12, title="Samples of each domain")] if rows else []
 
