@@ -1,4 +1,4 @@
-"""How long FedGP's aggregation takes, and how much memory, beside one pass that only reads.
+"""How long FedGP's aggregation takes, and how much memory, against one pass that only reads.
 
 Whole FedGP (inner products, coefficients, new model) from the clients' float32 updates, against one NumPy
 pass that only reads all updates: the inner product of each source's update with the target's,

@@ -1,4 +1,4 @@
-"""What a round of the local engine costs beside bare PyTorch.
+"""A round of the local engine against bare PyTorch.
 
 A steady round (training, aggregation, evaluation, from the seconds in the run's records) with the defaults
 of a run, against a hand-written PyTorch loop that trains models of the same four clients, from the same

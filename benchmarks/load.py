@@ -4,7 +4,7 @@
 and through Ray, a small model, FedGP_Auto. Both should grow linearly. (2) What the server holds of a model
 of ResNet-18's size, in units of the model: asked are the updates of all clients once, plus 3 models. (3) The
 same model over a SuperLink and SuperNodes on loopback, with TLS: bytes and seconds a round, and the peak
-memory of the ServerApp's process beyond that of one with a tiny model, code not counted. (4) Bytes of a round
+memory of the ServerApp's process beyond one with a tiny model, code not counted. (4) Bytes of a round
 that the server aggregates, or the target.
 
 Each case of (1) runs in a process of its own. Memory of processes is read from ``/proc`` (Linux).

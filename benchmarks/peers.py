@@ -46,7 +46,7 @@ QUICK = ("bare", "pfl", "fluke", "fda-local", "fda-workers")
 """What is quick enough for ``--quick``, which runs B alone."""
 
 Outcomes = dict[tuple[str, str], list[Outcome]]
-"""Those of all passes, by the names of framework and task."""
+"""The outcomes of all passes, by the names of framework and task."""
 
 
 def missing(name: str) -> str:

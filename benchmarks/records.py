@@ -1,8 +1,8 @@
 """What records and pages of a long run with many sources take.
 
-FedGP_Auto with 100 sources: (1) the bytes of a line of ``rounds.jsonl`` after the first, beside those of its
-numbers as float64; (2) the page of a run of 1,000 such rounds, beside plotly's script, which every page
-held until 25 November 2026; and the peak memory of the process that writes it, beside one that only
+FedGP_Auto with 100 sources: (1) the bytes of a line of ``rounds.jsonl`` after the first, against its
+numbers as float64; (2) the page of a run of 1,000 such rounds, against plotly's script, which every page
+held until 25 November 2026; and the peak memory of the process that writes it, against one that only
 reads the records.
 Asked: a line of 3.8 kB, a page of 0.98 MB, 79 MiB.
 """

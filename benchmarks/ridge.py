@@ -1,4 +1,4 @@
-"""What Ridge costs beside the features, and that a server's memory does not grow with the sources.
+"""Ridge's time without the features, and a server's memory, which does not grow with the sources.
 
 Rows of 1,280 features and a 1, seven classes, ten sources of 500 samples and a target of 50 labels. Asked:
 0.1 s at the server, 0.05 s at the target, 0.015 s at a source, and as much memory for 100 sources as for 10.

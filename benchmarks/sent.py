@@ -1,9 +1,9 @@
-"""What really passes between a site and a SuperLink in a round, by what of a pretrained network is trained.
+"""The bytes between a site and a SuperLink in a round, by the part of a pretrained network that is trained.
 
 FedAvg with EfficientNet-Lite0 and 7 classes over a SuperLink and two SuperNodes on loopback, with TLS and
 node authentication. The source reaches the SuperLink through a relay that counts the bytes of TCP in both
-directions, everything included: TLS, HTTP, Flower's requests for messages. A round's bytes are those of a run
-of three rounds without those of a run of one, halved. The images are noise, which changes no byte.
+directions, everything included: TLS, HTTP, Flower's requests for messages. A round's bytes are half the
+difference between a run of three rounds and a run of one. The images are noise, which changes no byte.
 """
 
 import os

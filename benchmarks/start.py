@@ -1,4 +1,4 @@
-"""How long `fda run` takes from the command to its end, beside `import torch`.
+"""How long `fda run` takes from the command to its end, against `import torch`.
 
 One round of the default run on scikit-learn's digits, and two, which also draw a picture, each in a new
 process, in turns with one that only imports PyTorch. Least seconds.

@@ -1,9 +1,9 @@
 """Clients side by side: the same run in this process, in two workers, on Ray with two cores, and deployed.
 
 Nine sources of 1,000 images of Fashion-MNIST, a target that evaluates on as many, LeNet. Each engine is a
-process of its own, and all take turns, one round each, so that all meet the same load: a ratio is that of two
-rounds which followed each other. The start is the time from the process' beginning to its first round.
-Memory is that of all its processes, in which what they share counts once. Asked of two workers: a round of at
+process of its own, and all take turns, one round each, so that all meet the same load: a ratio is between two
+rounds that followed each other. The start is the time from the start of the process to its first round.
+Memory is the sum over its processes; what they share counts once. Asked of two workers: a round of at
 most 0.6 of one's, and a start of at most 4 seconds more.
 
 The deployment, a SuperLink and ten SuperNodes with resident workers on loopback, cannot wait for its turn: it

@@ -47,7 +47,7 @@ class BareLoop:
     test : tuple
         The test set.
     order : callable
-        The positions of so many samples in the order of an epoch. Default: at random.
+        The positions of the samples, by their number, in the order of an epoch. Default: at random.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ Labelled = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Task:
-    """FedAvg over clients of equal size, of which all take part in each round.
+    """FedAvg over clients of equal size, which all take part in each round.
 
     Attributes
     ----------

@@ -1,1 +1,1 @@
-"""The app with a frozen network, of which only adapters and the head are trained and sent."""
+"""The app with a frozen network: only adapters and the head are trained and sent."""
