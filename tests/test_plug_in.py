@@ -21,6 +21,7 @@ from projects import (
     loss_of,
     network,
     partition_of,
+    recorded_train,
     reply_to,
     same_bits,
     sgd,
@@ -424,16 +425,9 @@ def test_a_subclass_with_a_start_of_its_own_waits_for_nodes_and_says_what_a_clie
 def test_within_flowers_wrapper_for_privacy_a_fixed_beta_works_and_auto_weighting_ends_at_once(auto):
     """Its mod refuses a reply with batch updates, and the wrapper then aggregates nothing."""
 
-    @record_updates
-    def train(message, context):
-        model = network(batch_norm=False)
-        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        take_steps(model, sgd(model), partition_of(context))
-        return reply_to(message, model.state_dict())
-
     strategy = FedGP(target="3", auto=auto)
     wrapped = DifferentialPrivacyClientSideFixedClipping(strategy, 0.01, 10.0, num_sampled_clients=4)
-    app = client_app(train, train_mods=[fixedclipping_mod])
+    app = client_app(recorded_train, train_mods=[fixedclipping_mod])
     first = ArrayRecord(network(batch_norm=False).state_dict())
     if auto:
         with pytest.raises(RunError, check=names("strategy", "FedGP")):
@@ -464,15 +458,13 @@ def test_a_mod_that_reads_the_round_of_every_message_finds_0_in_the_role_query(m
         seen.append((message.metadata.message_type, message.content["config"]["server-round"]))
         return call_next(message, context)
 
-    @record_updates
-    def train(message, context):
-        model = network(batch_norm=False)
-        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        take_steps(model, sgd(model), partition_of(context))
-        return reply_to(message, model.state_dict())
-
     strategy = make(target="3", auto=True)
-    start(strategy, client_app(train, mods=[logs]), ArrayRecord(network(batch_norm=False).state_dict()), 1)
+    start(
+        strategy,
+        client_app(recorded_train, mods=[logs]),
+        ArrayRecord(network(batch_norm=False).state_dict()),
+        1,
+    )
     assert fallbacks(strategy) == {None}
     assert set(seen) == {("query.role", 0), ("train", 1), ("evaluate", 1)}
 

@@ -13,7 +13,7 @@ changes nothing but the noise, and leaves the constant out of the ridge.
 References
 ----------
 Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018; Dong et al., "Gaussian
-differential privacy", 2022, corollary 3.3, for two releases of which the second depends on the first.
+differential privacy", 2022, corollary 3.3, for two releases, the second of which depends on the first.
 """
 
 from collections.abc import Iterable

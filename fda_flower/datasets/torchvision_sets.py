@@ -201,7 +201,7 @@ TEST_SHARE = 0.25
 def load_digits_set(data_dir: Path | None, seed: int) -> Split:
     """Return the digits, three quarters for training and a quarter for testing, balanced by class.
 
-    They are those of scikit-learn's `load_digits` and `train_test_split`, to the bit, without importing it.
+    They equal scikit-learn's `load_digits` and `train_test_split` to the bit, without importing it.
 
     References
     ----------
@@ -221,7 +221,7 @@ def load_digits_set(data_dir: Path | None, seed: int) -> Split:
 def stratified(labels: NDArray[np.int64], num_test: int, random: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the positions of training and test samples, at random; each class has its share of both.
 
-    They are those of scikit-learn's ``train_test_split(stratify=labels)``, which draws in this order.
+    They equal scikit-learn's ``train_test_split(stratify=labels)``, which draws in this order.
     """
     generator = np.random.RandomState(random)
     counts = np.bincount(labels)

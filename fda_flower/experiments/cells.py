@@ -117,7 +117,7 @@ def run_cell(cell: Cell) -> None:
 
 
 BODIES = "bodies"
-"""The folder, beside the runs of a table, with what makes their features: each file once."""
+"""The folder, next to the runs of a table, with what makes their features: each file once."""
 
 
 def share(path: Path, kept: Path) -> None:

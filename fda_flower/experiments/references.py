@@ -69,7 +69,7 @@ class Reference(CommonOptions, ABC):
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
-    """Nothing with any options, beside what its method needs."""
+    """Nothing with any options, besides what its method needs."""
     uses_target: ClassVar[bool] = False
     """Whether it trains on the target's samples."""
     share: ClassVar[float | None] = None

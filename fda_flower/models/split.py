@@ -117,7 +117,7 @@ class Features(nn.Module):
     """A network without its head, whose features have a root mean square of about 1.
 
     A power of two brings the features of scikit-learn's two photos to that size, so it is the same at every
-    site; for samples other than images it is 1. The first `beside` numbers of a sample are features already.
+    site; for samples other than images it is 1. The first `columns` numbers of a sample are features already.
     """
 
     factor: Tensor
@@ -125,7 +125,7 @@ class Features(nn.Module):
     def __init__(self, network: nn.Module, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.network = network
-        self.beside = int(getattr(network, "beside", 0))
+        self.columns = int(getattr(network, "columns", 0))
         with torch.no_grad():
             size = 1.0 if len(shape) != 3 else float(network(_agreed(shape)).double().square().mean().sqrt())
         self.register_buffer("factor", torch.tensor(2.0 ** -round(torch.tensor(size).log2().item())))

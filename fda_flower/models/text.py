@@ -17,24 +17,24 @@ SCALE = 16
 class TextNetwork(nn.Module):
     """An encoder and a linear head, for rows whose last `LENGTH` numbers are a text's tokens.
 
-    A row's first `beside` numbers, before the tokens, go to the head unchanged. The buffer `vocabulary` is
+    A row's first `columns` numbers, before the tokens, go to the head unchanged. The buffer `vocabulary` is
     the digest of the tokenizer, on which all sites must agree.
     """
 
     vocabulary: Tensor
 
-    def __init__(self, encoder: nn.Module, head: nn.Linear, beside: int, vocabulary: bytes) -> None:
+    def __init__(self, encoder: nn.Module, head: nn.Linear, columns: int, vocabulary: bytes) -> None:
         super().__init__()
-        self.encoder, self.head, self.beside = encoder, head, beside
+        self.encoder, self.head, self.columns = encoder, head, columns
         self.register_buffer("vocabulary", torch.tensor(list(vocabulary), dtype=torch.uint8))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map rows, shape ``(n, beside + LENGTH)``, to outputs, shape ``(n, classes)``.
+        """Map rows, shape ``(n, columns + LENGTH)``, to outputs, shape ``(n, classes)``.
 
         A text's features are the mean of the encoder's outputs over its tokens, scaled to unit length as in
         sentence-transformers, times `SCALE`.
         """
-        numbers, tokens = x[:, : self.beside], x[:, self.beside :].long().clamp(min=0)
+        numbers, tokens = x[:, : self.columns], x[:, self.columns :].long().clamp(min=0)
         longest = int((tokens != 0).sum(dim=1).max())
         tokens = tokens[:, : max(longest, 1)]
         there = tokens != 0
@@ -62,12 +62,12 @@ def minilm(shape: tuple[int, ...], classes: int) -> nn.Module:
     from safetensors.torch import load_file
     from transformers import BertConfig, BertModel
 
-    beside = shape[0] - LENGTH
+    columns = shape[0] - LENGTH
     # Drawn before the encoder, which draws as many numbers as its version does.
-    head = nn.Linear(beside + NUMBERS, classes)
+    head = nn.Linear(columns + NUMBERS, classes)
     encoder = BertModel(BertConfig.from_json_file(place / "config.json"), add_pooling_layer=False)
     if not are_replaced():
         state = load_file(place / "model.safetensors")
         encoder.load_state_dict({name: state[name] for name in encoder.state_dict()})
     vocabulary = hashlib.sha256((place / "tokenizer.json").read_bytes()).digest()
-    return TextNetwork(encoder, head, beside, vocabulary)
+    return TextNetwork(encoder, head, columns, vocabulary)

@@ -85,7 +85,7 @@ def features(
     """
     if not len(samples):
         return replace(samples, x=torch.zeros(0))
-    keys = keys_of(samples.x, beside(front)) if keys is None else keys
+    keys = keys_of(samples.x, columns_of(front)) if keys is None else keys
     if samples.noise:
         seed = int.from_bytes(hashlib.blake2b(b"".join(keys), digest_size=7).digest())
         x = torch.cat([x for x, _ in samples.batches(1, torch.Generator().manual_seed(seed))])
@@ -94,16 +94,16 @@ def features(
     first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in store.known}
     if first:
         new = torch.stack(_computed(front, samples.x, list(first.values()), device))
-        store.add(list(first), new[:, beside(front) :].contiguous())
+        store.add(list(first), new[:, columns_of(front) :].contiguous())
     found = torch.stack([store.known[key] for key in keys])
-    if number := beside(front):
+    if number := columns_of(front):
         found = torch.cat([samples.x[:, :number].cpu(), found], dim=1)
     return replace(samples, x=found)
 
 
-def beside(front: nn.Module) -> int:
+def columns_of(front: nn.Module) -> int:
     """Return how many numbers at the beginning of a sample a front passes on unchanged."""
-    return int(getattr(front, "beside", 0))
+    return int(getattr(front, "columns", 0))
 
 
 def _computed(
@@ -160,7 +160,7 @@ def federation_features(
     """
     front, domains = front.to(device).eval(), dict(data.domains)
     parts = [(name, *part) for name, domain in domains.items() for part in domain.parts.items()]
-    keys = [keys_of(samples.x, beside(front)) for _, _, samples in parts]
+    keys = [keys_of(samples.x, columns_of(front)) for _, _, samples in parts]
     if new := len(set().union(*keys) - store.known.keys()):
         tell("%d samples pass the frozen part of the network, once", new)
     for (name, part, samples), known in zip(parts, keys, strict=True):

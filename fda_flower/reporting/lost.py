@@ -70,7 +70,7 @@ def plot_lost(results: Results) -> Figure:
     found = {place: values for place in results.places if (values := lost(results, place))}
     shown = [row for row in results.rows if any(row == place[1] for place in found)]
     if not shown or not columns:
-        return blank(f"Nothing is measured beside {clean} yet.")
+        return blank(f"Only {clean} is measured so far.")
     figure = Figure(figsize=(PAGE, LINE * len(shown) + ABOVE), layout="constrained")
     axes = figure.subplots(1, len(results.groups), sharey=True, squeeze=False)[0]
     for axis, group in zip(axes, results.groups, strict=True):

@@ -36,7 +36,7 @@ class PrivacySettings:
     dp_unit : {"site", "patient"}
         The unit of protection: all of the site's data together, or each patient.
     dp_clip : float, optional
-        ``C``, the limit on the norm of an update; with the unit ``patient`` on that of a patient's gradient,
+        ``C``, the limit on the norm of an update; with the unit ``patient`` on a patient's gradient,
         by default `CLIP`.
     dp_noise : float
         ``z``, the noise multiplier: the noise's standard deviation over the sensitivity. With the unit

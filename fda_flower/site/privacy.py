@@ -58,7 +58,7 @@ class Exchange:
     """One train message's model and settings, and the releases in its reply.
 
     `update` is the parameters' change as sent, with its noise; `uncovered` names records that leave without
-    noise; `steps` are those of a training with noise for each patient.
+    noise; `steps` are the steps of a training with noise for each patient.
     """
 
     settings: PrivacySettings
@@ -174,7 +174,7 @@ def patients_model(exchange: Exchange, arrays: Arrays) -> Arrays:
 
 
 def patients_updates(exchange: Exchange, arrays: Arrays) -> Arrays:
-    """Return batch updates as they are: steps with noise cover them, and others leave where allowed."""
+    """Return batch updates unchanged: steps with noise cover them, and others leave where allowed."""
     if exchange.steps is None:
         if not (exchange.settings.allows_model and exchange.settings.allows(protocol.BATCH_UPDATES)):
             raise PrivacyError(

@@ -68,7 +68,7 @@ class OnFeatures(DomainAdaptationStrategy):
 def asking(
     request: TrainRequest, record: str, number: int, clients: str, empty: Callable[[Layers], Layers]
 ) -> TrainRequest:
-    """Ask for a record of statistics, alike what `empty` returns, of which there are a `number`."""
+    """Ask for a record of statistics, like `empty`'s, with a `number` of them per class."""
     remedy = f"serve the clients with fda_flower.clients.{clients}Source and {clients}Target"
     return request.adding(config={record: number}, expects={record: empty}, requires={record: remedy})
 

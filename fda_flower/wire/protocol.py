@@ -80,10 +80,10 @@ EPSILON, DELTA, UNCOVERED = "epsilon", "delta", "uncovered"
 without protection."""
 
 SUMS, MEAN_NOISE, CHANGE, OF_PATIENTS = "sums", "mean-noise", "change", "of-patients"
-"""Setting that requests Ridge's sums, and their record. `MEAN_NOISE` is the record by which the site's own
-mod gives its client the noise of the mean around which the sums are. `CHANGE` is the largest change that one
-patient makes to them; it never leaves the site. `OF_PATIENTS` is the setting by which the mod requests it,
-and the entry of ``info`` that says that ``ε`` is per patient."""
+"""Setting that requests Ridge's sums, and their record. `MEAN_NOISE` is the record in which the site's own
+mod gives its client the noise of the mean around which the sums are taken. `CHANGE` is the largest change
+that one patient makes to them; it never leaves the site. `OF_PATIENTS` is the setting with which the mod
+requests it, and the entry of ``info`` that says that ``ε`` is per patient."""
 
 BUDGET_CODE = 106
 """Error code of a site whose privacy budget is spent; Flower's own codes are below 100."""

@@ -38,7 +38,7 @@ def site(seed, n=60, features=5, classes=3):
 
 
 def private(sample, noise=NOTHING):
-    """The sums of a site before their noise; that of the mean is given."""
+    """The sums of a site before their noise; the mean's noise is given."""
     rows, targets = sample
     return PrivateSums.of(rows, targets, None, np.asarray(noise, float))
 

@@ -2,9 +2,8 @@
 
 from flwr.app import ArrayRecord
 from flwr.serverapp import ServerApp
-from projects import client_app, network, partition_of, reply_to, sgd, take_steps
+from projects import client_app, network, recorded_train
 
-from fda_flower.clients import record_updates
 from fda_flower.strategies import FedGP
 
 server = ServerApp()
@@ -15,15 +14,7 @@ def counts(message, context, call_next):
     return call_next(message, context)
 
 
-@record_updates
-def train(message, context):
-    model = network(batch_norm=False)
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    take_steps(model, sgd(model), partition_of(context))
-    return reply_to(message, model.state_dict())
-
-
-client = client_app(train, mods=[counts])
+client = client_app(recorded_train, mods=[counts])
 
 
 @server.main()

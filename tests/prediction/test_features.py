@@ -60,7 +60,7 @@ def test_a_sample_has_the_same_bits_whatever_comes_with_it_and_passes_once():
     assert torch.equal(everything.x, made(samples).x)
 
 
-def test_what_is_a_feature_already_passes_beside_the_front_and_is_no_part_of_the_key(tmp_path):
+def test_what_is_a_feature_already_passes_around_the_front_and_is_no_part_of_the_key(tmp_path):
     class Beside(nn.Module):
         beside, calls = 2, 0
 

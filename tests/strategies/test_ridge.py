@@ -304,7 +304,7 @@ TESTED = {"eval-num-examples": 40, "eval-accuracy": 0.75, "eval-auroc": 0.5}
 
 
 class EverySite(Site):
-    """Sends sums, as they are or changed, and then figures; keeps the total that it gets."""
+    """Sends sums, perhaps changed, then figures; keeps the total that it gets."""
 
     def __init__(self, domain, told=TOLD_BY_ALL | TESTED, **changed):
         super().__init__(domain, told=told, **changed)
