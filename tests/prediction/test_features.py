@@ -62,7 +62,7 @@ def test_a_sample_has_the_same_bits_whatever_comes_with_it_and_passes_once():
 
 def test_what_is_a_feature_already_passes_around_the_front_and_is_no_part_of_the_key(tmp_path):
     class Beside(nn.Module):
-        beside, calls = 2, 0
+        columns, calls = 2, 0
 
         def forward(self, x):
             self.calls += 1
