@@ -8,8 +8,9 @@ from typing import Any
 
 from fda_flower.datasets import images
 from fda_flower.datasets.own_data import network_for_images, visible
+from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.spec import DataSpec
-from fda_flower.datasets.table_reading import Problem, Problems, places, tables_in
+from fda_flower.datasets.table_files import places, tables_in
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import longer, told
 from fda_flower.names import split_names

@@ -15,9 +15,11 @@ from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.images import LOOKED_AT, MEMORY_LIMIT, common_size
 from fda_flower.datasets.own_data import found_names, read_size, unusable
 from fda_flower.datasets.preparation import ImagePreparation, pixels_of
+from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.table import Survey, divide, split_of, survey
-from fda_flower.datasets.table_reading import Meaning, Problems, RawTable, read_names
+from fda_flower.datasets.table_files import RawTable
+from fda_flower.datasets.table_options import Meaning, read_names
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.files import derive_seed
 from fda_flower.names import split_names

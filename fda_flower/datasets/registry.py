@@ -129,7 +129,7 @@ DATASETS: Registry[Dataset] = Registry(
             "your own tables, in files DOMAIN.csv",
             "table:OwnTables",
             domains=None,
-            complete="fda_flower.datasets.table_reading:complete",
+            complete="fda_flower.datasets.table_options:complete",
             model=network_for_rows,
         ),
         "hf": _ours(

@@ -13,30 +13,22 @@ from torch import Tensor
 
 from fda_flower.datasets.amounts import HeldOut, held_out
 from fda_flower.datasets.domains import Split, Splits
+from fda_flower.datasets.labels import class_names, class_numbers, numbers_to_predict
+from fda_flower.datasets.numbers import Array
 from fda_flower.datasets.own_data import PARTS, own_folder, unusable, warn_of_one
 from fda_flower.datasets.preparation import TablePreparation
+from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.samples import Samples, balanced
-from fda_flower.datasets.table_reading import (
+from fda_flower.datasets.table_columns import (
     SPLIT,
-    SUFFIXES,
-    Array,
-    Cells,
     Columns,
-    Meaning,
-    Problems,
-    RawTable,
     categorical_columns,
-    class_names,
-    class_numbers,
     clean,
     features_of,
-    files_of,
     has_split,
-    numbers_to_predict,
-    read_categories,
-    read_names,
-    read_table,
 )
+from fda_flower.datasets.table_files import SUFFIXES, Cells, RawTable, files_of, read_table
+from fda_flower.datasets.table_options import Meaning, read_categories, read_names
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import longer

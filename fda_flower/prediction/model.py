@@ -15,18 +15,12 @@ from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
+from fda_flower.datasets.numbers import is_missing
 from fda_flower.datasets.preparation import Column, ImagePreparation, Preparation, TablePreparation
-from fda_flower.datasets.table_reading import (
-    COMMA,
-    NO_VALUE,
-    UNKNOWN,
-    Columns,
-    Meaning,
-    Problems,
-    RawTable,
-    clean,
-    is_missing,
-)
+from fda_flower.datasets.problems import Problems
+from fda_flower.datasets.table_columns import COMMA, NO_VALUE, UNKNOWN, Columns, clean
+from fda_flower.datasets.table_files import RawTable
+from fda_flower.datasets.table_options import Meaning
 from fda_flower.errors import ConfigError, RunError, unknown
 from fda_flower.files import MODEL, writing
 from fda_flower.models import Train, build_architecture, build_model, reads_text

@@ -11,15 +11,12 @@ import torch
 
 from fda_flower.datasets import Samples
 from fda_flower.datasets.images import SUFFIXES
+from fda_flower.datasets.labels import numbers_to_predict
 from fda_flower.datasets.preparation import ImagePreparation, TablePreparation
-from fda_flower.datasets.table_reading import (
-    SPLIT,
-    Problems,
-    RawTable,
-    numbers_to_predict,
-    read_names,
-    read_table,
-)
+from fda_flower.datasets.problems import Problems
+from fda_flower.datasets.table_columns import SPLIT
+from fda_flower.datasets.table_files import RawTable, read_table
+from fda_flower.datasets.table_options import read_names
 from fda_flower.errors import ConfigError
 from fda_flower.files import write_atomically, writing
 from fda_flower.prediction.model import LoadedModel, check_columns, columns_for, probabilities

@@ -9,10 +9,12 @@ from naming import names
 from sites import write_table
 
 from fda_flower.datasets import DataSpec, load_domain, load_federation
-from fda_flower.datasets import table_reading as reading
+from fda_flower.datasets import table_files as reading
 from fda_flower.datasets.preparation import Preparation
+from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table import OwnTables
-from fda_flower.datasets.table_reading import MOST_CATEGORIES, Problems, read_table
+from fda_flower.datasets.table_columns import MOST_CATEGORIES
+from fda_flower.datasets.table_files import read_table
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import LENGTH
 

@@ -1,0 +1,64 @@
+"""Labels of tables: classes, their numbers, and numbers to predict."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from fda_flower.datasets.numbers import Array, is_missing, to_numbers
+from fda_flower.datasets.problems import Problems
+from fda_flower.datasets.table_files import Cells
+from fda_flower.errors import ConfigError
+
+MOST_CLASSES = 1000
+"""The most unnamed classes: a column that is no label must not make a network with a million outputs."""
+
+
+def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool) -> tuple[str, ...]:
+    """Return the classes in the order of their numbers: `named` by an option or found in the labels.
+
+    Numeric labels give the whole numbers from 0 to the largest; words are sorted. Raise a `ConfigError` if
+    words must be named: there are too many, or the labels are `alone` here and another site may have others.
+    """
+    found = {text: each for each in labels for text in each.texts if not is_missing(text, True)}
+    if named or not found:
+        return named
+    if np.isfinite(to_numbers(found)).any():
+        numbers = [int(number) for text in found if (number := _whole(text)) is not None]
+        return tuple(map(str, range(max(numbers, default=0) + 1)))
+    example = next(iter(found.values()))
+    where = f"the label in the data file '{example.path}', column '{example.column}',"
+    if alone or len(found) > MOST_CLASSES:
+        many = f"is one of {len(found)} different words"
+        why = "is a word, and other sites may have others" if alone else many
+        remedy = "list all in the option 'classes'" if alone else "name another column in the option 'label'"
+        raise ConfigError(f"{where} {why}", thing="label", value=example.column, remedy=remedy)
+    return tuple(sorted(found))
+
+
+def class_numbers(labels: Cells, classes: tuple[str, ...], named: bool, problems: Problems) -> Array:
+    """Return each label's class number, and add unknown labels to `problems`."""
+    known = {name: number for number, name in enumerate(classes)}
+    words = named or not all(name.isdigit() for name in classes)
+    numbers = {text: known.get(text if words else text.removesuffix(".0"), -1) for text in set(labels.texts)}
+    found = np.array([numbers[text] for text in labels.texts], dtype=np.int64)
+    if words:
+        what = f"a label that is none of the classes {', '.join(classes)},"
+        remedy = "fix it, or list all in the option 'classes'"
+    else:
+        what = f"a label that is not a whole number from 0 to {MOST_CLASSES - 1}"
+        remedy = "list them in the option 'classes', or predict them by --dataset-option task=regression"
+    labels.tell(problems, found < 0, what, remedy)
+    return found.clip(min=0)
+
+
+def numbers_to_predict(labels: Cells, decimal_comma: bool, problems: Problems) -> Array:
+    """Return the labels as numbers, and add other labels to `problems`."""
+    found = to_numbers(labels.texts, decimal_comma)
+    remedy = "a regression needs one: fix it, or remove the line"
+    labels.tell(problems, ~np.isfinite(found), "a label that is no number", remedy)
+    return found
+
+
+def _whole(text: str) -> int | None:
+    digits = text.removesuffix(".0")
+    return int(digits) if digits.isdecimal() and int(digits) < MOST_CLASSES else None

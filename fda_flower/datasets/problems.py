@@ -1,0 +1,89 @@
+"""Problems of the user's data, collected and counted by kind."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fda_flower.errors import ConfigError
+
+
+@dataclass
+class Problem:
+    """A problem of a file; it names no value, because the server may read it.
+
+    `what` describes the first `line` and `column` or, without a file, is the whole message; `remedy` says how
+    to fix it, and `count` is the number of lines with it.
+    """
+
+    what: str
+    remedy: str = ""
+    path: Path | None = None
+    line: int = 0
+    column: str = ""
+    count: int = 1
+    error: ConfigError | None = None
+
+    def __str__(self) -> str:
+        if self.path is None:
+            return self.what
+        column = f", column '{self.column}'" if self.column else ""
+        place = f" in line {self.line}{column}{self._others(' (and ', ')')}" if self.line else ""
+        return f"the data file '{self.path}' has {self.what}{place}: {self.remedy}"
+
+    @property
+    def place(self) -> str:
+        """The place in the file, as text."""
+        line = f"line {self.line}{self._others(' and ', '')}" if self.line else ""
+        return ", ".join(filter(None, (self.column, line)))
+
+    def _others(self, before: str, after: str) -> str:
+        others = self.count - 1
+        return f"{before}{others} more {'line' if others == 1 else 'lines'}{after}" if others else ""
+
+
+@dataclass
+class Problems:
+    """Problems; problems of one kind in one column of a file are counted as one."""
+
+    found: dict[tuple[object, ...], Problem] = field(default_factory=dict)
+
+    def add(self, problem: Problem) -> None:
+        """Add a problem."""
+        key = (problem.what, problem.path, problem.column)
+        if key in self.found:
+            self.found[key].count += problem.count
+        else:
+            self.found[key] = problem
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Catch a `ConfigError` that is raised in this context, and add it."""
+        try:
+            yield
+        except ConfigError as error:
+            self.add(Problem(str(error), error=error))
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    def raise_first(self) -> None:
+        """Raise a `ConfigError` with the first problem, if there is one."""
+        for problem in self.found.values():
+            what = str(problem).removesuffix(f": {problem.remedy}")
+            raise problem.error or ConfigError(
+                what, thing="data file", value=problem.path, remedy=problem.remedy
+            )
+
+    def by_kind(self) -> dict[str, list[str]]:
+        """Return the places of problems, by kind and remedy."""
+        kinds: dict[str, dict[Path, list[str]]] = {}
+        for each in self.found.values():
+            kind = f"{each.what}: {each.remedy}" if each.path else each.what
+            files = kinds.setdefault(kind, {})
+            if each.path:
+                files.setdefault(each.path, []).extend(filter(None, (each.place,)))
+        return {
+            kind: [": ".join(filter(None, (str(path), "; ".join(places)))) for path, places in files.items()]
+            for kind, files in kinds.items()
+        }

@@ -1,0 +1,156 @@
+"""The columns of tables, checked cell by cell: features as numbers, categories or texts."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from fda_flower.datasets.numbers import Array, is_missing, to_numbers
+from fda_flower.datasets.own_data import PARTS
+from fda_flower.datasets.problems import Problem, Problems
+from fda_flower.datasets.table_files import Cells, RawTable
+from fda_flower.datasets.table_options import Meaning
+from fda_flower.errors import ConfigError
+
+FEWEST = 5
+
+SPLIT = "split"
+"""The column that splits rows into training and test, if it holds words."""
+
+MOST_CATEGORIES = 100
+"""The most unnamed categories: a column of names or dates must not become a feature for each."""
+
+Columns = Mapping[str, Array]
+"""Numbers, NaN where one is missing, or words or texts, empty where one is missing, by the column's name."""
+
+
+def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[str]:
+    """Return a table's feature columns in alphabetical order; without a label, all columns.
+
+    Missing or repeated columns and too few rows are problems.
+    """
+    header = table.header
+    others = {meaning.label, meaning.group, *meaning.ignore, *([SPLIT] if has_split(table) else [])}
+    features = sorted({*header} - others)
+    columns = f"the columns {', '.join(header) or 'none'}"
+    if meaning.label not in header or len({*header}) < len(header) or not features:
+        remedy = (
+            f"it needs '{meaning.label}' (the option 'label') and at least one other, each of them once: "
+            "name the column to predict by --dataset-option label=COLUMN"
+        )
+        problems.add(Problem(columns, remedy, table.path))
+        return features
+    named = [("group", meaning.group), ("text", meaning.text)]
+    for option, name in (*named, *(("categories", name) for name in meaning.categories)):
+        if name and name not in header:
+            remedy = f"the option '{option}' names '{name}': name one of them"
+            problems.add(Problem(columns, remedy, table.path))
+    if len(table) < FEWEST:
+        problems.add(Problem(f"{len(table)} rows, at least {FEWEST} are needed", "get more", table.path))
+    return features
+
+
+def has_split(table: RawTable) -> bool:
+    """Return whether a table has a column that splits rows into training and test."""
+    return SPLIT in table.header and any(cell.lower() in PARTS for cell in table.texts[SPLIT])
+
+
+def categorical_columns(
+    tables: Sequence[RawTable], features: Iterable[str], meaning: Meaning, alone: bool, problems: Problems
+) -> dict[str, tuple[str, ...]]:
+    """Return the categorical columns, with their given categories, or those found in the tables here.
+
+    A column is categorical if its categories are given or, where words are allowed, if most of its cells in
+    some table are words. Categories must be given, else it is a problem, if there are too many, or the tables
+    are `alone` here and another site may have others.
+    """
+    found = dict(meaning.categories)
+    for name in features if meaning.categorical else ():
+        cells = [table.texts[name] for table in tables if name in table.header]
+        if (
+            name in found
+            or name == meaning.text
+            or not any(_are_words(to_numbers(each, meaning.decimal_comma)) for each in cells)
+        ):
+            continue
+        words = {text for each in cells for text in each}
+        found[name] = tuple(sorted(text for text in words if not is_missing(text, True)))
+        number = len(found[name])
+        if alone or number > MOST_CATEGORIES:
+            remedy = f"categories={name}:A|B|..., or leave it out by ignore={name}"
+            remedy = f"list its categories by --dataset-option {remedy}"
+            where = f"column '{name}' of the data file '{tables[0].path}'"
+            many = f"and the others has {number} different words, more than {MOST_CATEGORIES}"
+            what = f"{where} {'holds words, and other sites may have others' if alone else many}"
+            with problems.caught():
+                raise ConfigError(what, thing="column", value=name, remedy=remedy)
+    return found
+
+
+def clean(
+    table: RawTable,
+    features: Iterable[str],
+    categories: Mapping[str, Collection[str]],
+    meaning: Meaning,
+    problems: Problems,
+) -> Columns:
+    """Return a table's features, and add the problems of its cells to `problems`."""
+    found = {}
+    for name in features:
+        cells = table.column(name)
+        if name == meaning.text:
+            found[name] = _texts(cells, problems)
+        elif name in categories:
+            found[name] = _words(cells, categories[name], meaning, problems)
+        else:
+            found[name] = _numbers(cells, meaning, problems)
+    return found
+
+
+def _texts(cells: Cells, problems: Problems) -> Array:
+    found = np.array(["" if is_missing(text, True) else text for text in cells.texts], dtype=object)
+    cells.tell(problems, found == "", *NO_TEXT)
+    return found
+
+
+def _words(cells: Cells, known: Collection[str], meaning: Meaning, problems: Problems) -> Array:
+    meant = {text: text if text in known else text.removesuffix(".0") for text in set(cells.texts)}
+    meant = {text: "" if is_missing(word, True) else word for text, word in meant.items()}
+    found = np.array([meant[text] for text in cells.texts], dtype=object)
+    if not meaning.missing:
+        cells.tell(problems, found == "", *NO_VALUE)
+    strange = [word for word in set(meant.values()) if word and word not in known]
+    fix = "list all of them in the option 'categories', or leave the column out by ignore=COLUMN"
+    cells.tell(problems, np.isin(found, strange), UNKNOWN, fix)
+    return found
+
+
+def _numbers(cells: Cells, meaning: Meaning, problems: Problems) -> Array:
+    found = to_numbers(cells.texts, meaning.decimal_comma)
+    wrong = np.isinf(found)
+    comma = wrong.copy()
+    comma[wrong] = np.isfinite(to_numbers([cells.texts[at] for at in np.flatnonzero(wrong)], True))
+    cells.tell(problems, comma, COMMA, "write a point, or give --dataset-option decimal=comma")
+    words = not meaning.categorical and _are_words(found)
+    cells.tell(problems, wrong & ~comma, *(A_WORD if words else ("no number", "fix it")))
+    if not meaning.missing:
+        cells.tell(problems, np.isnan(found), *NO_VALUE)
+    return found
+
+
+NO_VALUE = (
+    "no value",
+    "fill it in, or remove the line, or the column at all sites, or fill in the mean by --dataset-option "
+    "missing=mean",
+)
+NO_TEXT = "no text", "write one, or remove the line"
+A_WORD = (
+    "a word",
+    "make categories of words by --dataset-option categorical=onehot; of texts, have an encoder make numbers "
+    "by text=COLUMN; of a column that tells patients or "
+    "rows apart, keep each one's rows together by group=COLUMN, or leave it out by ignore=COLUMN",
+)
+UNKNOWN, COMMA = "none of the known categories", "a decimal comma"
+
+
+def _are_words(numbers: Array) -> bool:
+    return int(np.isinf(numbers).sum()) > int(np.isfinite(numbers).sum())

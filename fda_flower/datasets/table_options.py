@@ -1,0 +1,112 @@
+"""The meaning of a table's columns, as options say it, and the options that follow from the files."""
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from fda_flower.datasets.numbers import to_numbers
+from fda_flower.datasets.own_data import found_names, is_here
+from fda_flower.datasets.table_files import SUFFIXES, State, files_of, places, read_table, state_of, tables_in
+from fda_flower.errors import invalid
+from fda_flower.names import split_names
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The meaning of a table's columns; the fields are parsed options of the data set `table`.
+
+    `missing` allows missing features, `categorical` makes categories of columns of words, and `text` is the
+    column for the sentence encoder. In a regression, the network predicts ``(label - label_mean) /
+    label_deviation``.
+    """
+
+    label: str = "label"
+    group: str = ""
+    ignore: tuple[str, ...] = ()
+    missing: bool = False
+    categorical: bool = False
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    decimal_comma: bool = False
+    classes: tuple[str, ...] = ()
+    regression: bool = False
+    label_mean: float = 0.0
+    label_deviation: float = 1.0
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        others = {"label": (self.label,), "group": (self.group,), "ignore": self.ignore}
+        for option, names in {**others, "categories": tuple(self.categories)}.items():
+            if self.text and self.text in names:
+                why = f"but the option '{option}' names that column too"
+                raise invalid("option 'text'", self.text, "name a column that is neither", why)
+
+
+def read_categories(text: str) -> dict[str, tuple[str, ...]]:
+    """Parse an option's categories by column.
+
+    Examples
+    --------
+    >>> read_categories("sex:f|m,pain:none|some|much")
+    {'sex': ('f', 'm'), 'pain': ('none', 'some', 'much')}
+    """
+    found = {}
+    for part in text.split(",") if text else ():
+        name, colon, values = part.partition(":")
+        names = tuple(value.strip() for value in values.split("|"))
+        if not (name.strip() and colon and all(names) and len(set(names)) == len(names)):
+            remedy = "give columns with their categories, each of them once, such as sex:f|m"
+            raise invalid("option 'categories'", text, f"{remedy},pain:none|some|much")
+        found[name.strip()] = names
+    return found
+
+
+def read_names(option: str, text: str) -> tuple[str, ...]:
+    """Parse a list of names, which may be empty."""
+    return split_names(f"option '{option}'", text) if text else ()
+
+
+def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
+    """Return the missing options that follow from the tables in a folder.
+
+    These are the domains and, in a regression, the mean and deviation of the sources' labels.
+    """
+    found: dict[str, Any] = {}
+    if folder is None or not is_here(folder, options):
+        return found
+    if "domains" not in options:
+        names = {path.stem for place in places(folder).values() for path in tables_in(place)}
+        wanted = f"a file for each domain, such as north{SUFFIXES[0]}"
+        found["domains"] = ",".join(found_names("table", folder, names, wanted))
+    if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
+        found |= label_scale(folder, {**options, **found}, target)
+    return found
+
+
+def label_scale(folder: Path, options: Mapping[str, Any], target: str | None) -> dict[str, float]:
+    """Return the mean and the deviation of the sources' labels, with three digits, as options."""
+    column, encoding = str(options.get("label", Meaning.label)), str(options.get("encoding", ""))
+    comma = options.get("decimal") == "comma"
+    domains = split_names("option 'domains'", str(options["domains"]))
+    numbers = [
+        number
+        for domain in domains
+        if domain != (target or domains[-1])
+        for path in files_of(folder, domain).values()
+        for number in _labels_in(path, column, comma, state_of(path, encoding))
+    ]
+    if len(numbers) < 2 or not (deviation := statistics.pstdev(numbers)):
+        return {}
+    scale = {"label_mean": statistics.mean(numbers), "label_deviation": deviation}
+    return {name: float(f"{value:.3g}") for name, value in scale.items()}
+
+
+@lru_cache(maxsize=256)
+def _labels_in(path: Path, column: str, comma: bool, state: State) -> list[float]:
+    """Return a file's labels that are numbers; cached for the runs of a comparison."""
+    table = read_table(path, state[0], ahead=True)
+    found = to_numbers(table.texts.get(column, []), comma)
+    return [float(number) for number in found if math.isfinite(number)]
