@@ -17,6 +17,7 @@ from fda_flower.errors import invalid
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+    from rich.table import Table as RichTable
 
     from fda_flower.experiments.cells import Progress as CellProgress
     from fda_flower.reporting import Table
@@ -75,17 +76,32 @@ def show_markup(line: str, always: bool = False) -> None:
 
 
 def show_table(table: "Table", words: Collection[str] = ()) -> None:
-    """Print a table with its title; only the first column and those in `words` are left-aligned."""
+    """Print a table with its title; only the first column and those in `words` are left-aligned.
+
+    Where the terminal is too narrow, cells are folded: nothing is cut.
+    """
+    console.print(_drawn(table, words))
+
+
+def fits(table: "Table") -> bool:
+    """Return whether a table has room in the terminal without folded cells."""
+    return (
+        _drawn(table).__rich_measure__(console, console.options.update(max_width=10_000)).maximum
+        <= console.width
+    )
+
+
+def _drawn(table: "Table", words: Collection[str] = ()) -> "RichTable":
     from rich.table import Table as RichTable
 
     shown = RichTable(title=escape(table.title))
     for name in table.header:
         left = name in (table.header[0], *words)
-        shown.add_column(escape(name), justify="left" if left else "right")
+        shown.add_column(escape(name), justify="left" if left else "right", overflow="fold")
     for row in table.rows:
         texts = [(escape(str(getattr(cell, "text", cell))), getattr(cell, "best", False)) for cell in row]
         shown.add_row(*(f"[bold]{text}[/bold]" if best else text for text, best in texts))
-    console.print(shown)
+    return shown
 
 
 def say_without_bar(text: object) -> None:

@@ -1,17 +1,22 @@
 """The command `fda data`, for the user's own data."""
 
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import say, show_markup, show_table
+from fda_flower.cli.console import fits, say, show_markup, show_table
 from fda_flower.cli.options import with_settings
 from fda_flower.datasets.own_data import few_tests
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.settings import SETTINGS, command_options
+
+if TYPE_CHECKING:
+    from fda_flower.datasets.check import DomainCheck
+    from fda_flower.datasets.problems import Problem, Problems
 
 app = typer.Typer(no_args_is_help=True, help="Check your own data before a run.")
 
@@ -37,7 +42,6 @@ def check(
     from fda_flower.datasets import DataSpec
     from fda_flower.datasets.check import CHECKS, find_dataset, sizes_of
     from fda_flower.errors import unknown
-    from fda_flower.reporting import Table
 
     dataset = settings.pop("dataset") or find_dataset(folder)
     if dataset not in CHECKS:
@@ -48,28 +52,11 @@ def check(
     spec = DataSpec(**settings)
     found = CHECKS[dataset](folder, dict(spec.dataset_options))
     sizes = {} if found.problems else sizes_of(spec, found.problems)
-    classes = list(dict.fromkeys(name for domain in found.domains.values() for name in domain.classes))
-    shown = classes if len(classes) <= MAX_CLASS_COLUMNS else []
-    last = ["Missing values"] if any(domain.missing for domain in found.domains.values()) else []
-    header = ["Domain", "Samples", "Train", "Test", *shown, *last]
-    rows = []
-    for name, domain in found.domains.items():
-        missing = [", ".join(f"{column} {count}" for column, count in domain.missing.items())] if last else []
-        role = " (target)" if name == spec.target_name else ""
-        counts = (domain.classes.get(each, 0) for each in shown)
-        rows.append([f"{name}{role}", domain.samples, *sizes.get(name, ("", "")), *counts, *missing])
-    show_table(Table(header, rows, f"{dataset} in {folder}"), last)
-    if shown != classes:
-        rows = [
-            [each, *(domain.classes.get(each, 0) for domain in found.domains.values())] for each in classes
-        ]
-        show_table(Table(["Class", *found.domains], rows, "Samples of each class"))
+    names = {name: f"{name} (target)" if name == spec.target_name else name for name in found.domains}
+    show_domains(found.domains, sizes, names, f"{dataset} in {folder}")
     say(f"Inputs: {found.inputs}")
-    for kind, places in found.problems.by_kind().items():
-        show_markup(f"[red]Refused:[/red] {escape(kind)}")
-        for place in places:
-            say(f"  {place}")
     if found.problems:
+        show_problems(found.problems)
         raise typer.Exit(1)
     for name in spec.domain_names if spec.every_site else [spec.target_name]:
         for problem in few_tests(int(sizes[name][1])):
@@ -78,3 +65,62 @@ def check(
     given = [each for each in SETTINGS if each.name in settings]
     say("Run it:")
     say(shlex.join(["fda", "run", *command_options(given, settings)]))
+
+
+def show_domains(
+    domains: "Mapping[str, DomainCheck]",
+    sizes: Mapping[str, tuple[str, str]],
+    names: Mapping[str, str],
+    title: str,
+) -> None:
+    """Print each domain's samples, classes and missing values: in one table if it fits the terminal."""
+    from fda_flower.reporting import Table
+
+    classes = list(dict.fromkeys(label for domain in domains.values() for label in domain.classes))
+    columns = dict.fromkeys(column for domain in domains.values() for column in domain.missing)
+    rows = [[names[name], each.samples, *sizes.get(name, ("", ""))] for name, each in domains.items()]
+    counts = [[each.classes.get(label, 0) for label in classes] for each in domains.values()]
+    gaps = [
+        [", ".join(f"{name} {count}" for name, count in each.missing.items())] for each in domains.values()
+    ]
+    last = ["Missing values"] if columns else []
+    header = ["Domain", "Samples", "Train", "Test"]
+    wide = Table(
+        [*header, *classes, *last],
+        [[*row, *count, *(gap if last else [])] for row, count, gap in zip(rows, counts, gaps, strict=True)],
+        title,
+    )
+    if len(classes) <= MAX_CLASS_COLUMNS and fits(wide):
+        show_table(wide, last)
+        return
+    show_table(Table(header, rows, title))
+    counted = [[label, *(each.classes.get(label, 0) for each in domains.values())] for label in classes]
+    missing = [[name, *(each.missing.get(name, 0) for each in domains.values())] for name in columns]
+    for kind, about, cells in (
+        ("Class", "Samples of each class", counted),
+        ("Column", "Missing values", missing),
+    ):
+        if cells:
+            show_table(Table([kind, *domains], cells, about))
+
+
+def show_problems(problems: "Problems") -> None:
+    """Print each kind of problem with its first place and the number of cells, then all places."""
+    kinds = problems.by_kind()
+    for kind, places in kinds.items():
+        show_markup(f"[red]Refused:[/red] {escape(kind)}")
+        if first := places[0].path:
+            cells = sum(each.count for each in places)
+            say(f"  {_where(first, places[:1])}{f'; {cells} in all' if len(places) > 1 else ''}")
+    if all(len(places) == 1 for places in kinds.values()):
+        return
+    say("All places:")
+    for places in kinds.values():
+        if len(places) > 1:
+            say(f"  {places[0].what}")
+            for path in dict.fromkeys(each.path for each in places):
+                say(f"    {_where(path, [each for each in places if each.path == path])}")
+
+
+def _where(path: Path | None, problems: "Sequence[Problem]") -> str:
+    return ": ".join(filter(None, (str(path), "; ".join(each.place for each in problems if each.place))))

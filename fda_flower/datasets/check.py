@@ -1,13 +1,13 @@
 """Checks of the user's data before a run: sizes, classes, missing values, and all problems."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fda_flower.datasets import images
-from fda_flower.datasets.own_data import network_for_images, visible
+from fda_flower.datasets.own_data import LISTED, network_for_images, visible
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.table_files import places, tables_in
@@ -65,12 +65,17 @@ def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
         missing = {column: count for column, count in rows.missing.items() if count}
         domains[name] = DomainCheck(rows.samples, dict(sorted(classes.items())), missing)
     columns = sorted({column for rows in found.rows.values() for column in rows.columns})
-    beside = {name: f" ({'|'.join(words)})" for name, words in found.categories.items()}
+    beside = {name: f" ({_listed(words)})" for name, words in found.categories.items()}
     if text := str(options.get("text", "")):
         cut = {name: longer(rows.columns.get(text, ())) for name, rows in found.rows.items()}
         beside[text] = f" (a text: {told(cut)})"
     inputs = ", ".join(f"{name}{beside.get(name, '')}" for name in columns)
     return Check(domains, f"{len(columns)} columns: {inputs}", found.problems)
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - LISTED
+    return "|".join(words) if more <= 0 else f"{'|'.join(words[:LISTED])}|... and {more} more"
 
 
 def check_images(folder: Path, options: Mapping[str, Any]) -> Check:

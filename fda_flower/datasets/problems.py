@@ -75,15 +75,9 @@ class Problems:
                 what, thing="data file", value=problem.path, remedy=problem.remedy
             )
 
-    def by_kind(self) -> dict[str, list[str]]:
-        """Return the places of problems, by kind and remedy."""
-        kinds: dict[str, dict[Path, list[str]]] = {}
+    def by_kind(self) -> dict[str, list[Problem]]:
+        """Return the problems by kind and remedy."""
+        kinds: dict[str, list[Problem]] = {}
         for each in self.found.values():
-            kind = f"{each.what}: {each.remedy}" if each.path else each.what
-            files = kinds.setdefault(kind, {})
-            if each.path:
-                files.setdefault(each.path, []).extend(filter(None, (each.place,)))
-        return {
-            kind: [": ".join(filter(None, (str(path), "; ".join(places)))) for path, places in files.items()]
-            for kind, files in kinds.items()
-        }
+            kinds.setdefault(f"{each.what}: {each.remedy}" if each.path else each.what, []).append(each)
+        return kinds

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from sites import write_images, write_table
 
+from fda_flower.cli.console import console
+
 
 def cells_of(out):
     """The cells of tables."""
@@ -52,8 +54,9 @@ def test_check_tells_all_problems_at_once_and_ends_with_1(fda):
         1,
         ["no value", "no number", "a label that is not a whole number from 0 to 999"],
     )
-    assert out.count("  north.csv: ") == out.count("  west.csv: ") == 3
-    assert "age, line 4" in out
+    assert "\n  north.csv: age, line 4; 2 in all\n" in out
+    _, details = out.split("All places:\n")
+    assert details.count("    north.csv: ") == details.count("    west.csv: ") == 3
     assert "A run would" not in out
 
 
@@ -62,7 +65,7 @@ def test_check_tells_of_gaps_and_words_before_it_knows_the_label(fda):
     code, out, _ = fda("data", "check", ".")
     assert (code, refused(out)) == (1, ["the columns age, sex, ill", "no value", "a word"])
     assert [row[:2] for row in cells_of(out)] == [["north", "20"], ["west (target)", "20"]]
-    assert out.count(".csv: age, line 6") == 2
+    assert out.split("All places:")[1].count(".csv: age, line 6") == 2
 
 
 def test_each_column_of_too_many_words_is_told_and_no_other(fda):
@@ -111,3 +114,18 @@ def test_many_classes_are_rows_of_a_table_of_their_own(fda):
     assert code == 0
     domains = [[name, "60", "48", "12"] for name in ("a", "b (target)")]
     assert cells_of(out) == [*domains, ["0", "10", "0"], *([str(i), "10", "12"] for i in range(1, 6))]
+
+
+def test_a_narrow_terminal_shows_all_in_tables_of_their_own(fda, monkeypatch):
+    monkeypatch.setattr(console, "_width", 60)
+    names = ("north", "south", "a-hospital-with-a-long-name")
+    write("age,height,label", lambda i: f"{i or ''},{i},{'class-' + 'ab'[i % 2] * 9}", names)
+    code, out, _ = fda("data", "check", ".", "--dataset-option", "missing=mean", "--target-samples", "all")
+    assert code == 0
+    tables = out.split("Inputs")[0]
+    assert max(map(len, tables.splitlines())) <= 60
+    assert "\u2026" not in tables
+    assert cells_of(out)[0][0] == "a-hospital-with-a-long-name"
+    assert [row for row in cells_of(out) if row[0].startswith("class-")] == [
+        [f"class-{letter * 9}", "10", "10", "10"] for letter in "ab"
+    ]
