@@ -230,6 +230,14 @@ def _sites(config: RunConfig, shared: Path | None) -> dict[str, _Site]:
     return {}
 
 
+def forget() -> None:
+    """Free the data of earlier runs in this process: the next run reads the files again."""
+    from fda_flower.datasets import federation
+
+    _sites.cache_clear()
+    federation.forget()
+
+
 @lru_cache(maxsize=2)
 def _model(
     config: RunConfig, shape: tuple[int, ...], classes: int, device: "torch.device", thread: int

@@ -16,8 +16,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
-from fda_flower.client_app import make_client, make_client_app
-from fda_flower.datasets import FederatedDataset
+from fda_flower.client_app import forget, make_client, make_client_app
+from fda_flower.datasets import DATASETS, FederatedDataset
 from fda_flower.datasets.amounts import HeldOut
 from fda_flower.datasets.federation import write_shared
 from fda_flower.engines import ENGINES, Engine, Resources
@@ -403,6 +403,8 @@ def run_config(
     if engine not in RUNNERS:
         raise unknown("engine", engine, RUNNERS)
     path = None if output is None else Path(output).absolute()
+    if DATASETS[config.dataset].domains is None:
+        forget()  # the user may have changed a file since the last run in this process
     check_trackers(track)
     if track and path is None:
         raise invalid("track", ",".join(track), "give an output folder", "but nothing is written")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from naming import names
+from sites import write_table
 from whole_runs import check_same, cut_off, same_bits, untimed
 
 from fda_flower import ConfigError, RunConfig, RunError, run
@@ -344,3 +345,19 @@ def test_an_invalid_setting_is_refused_before_anything_is_written(small, setting
     with pytest.raises(ConfigError, check=names(*error)):
         run(**{**small, "rounds": 1, **settings}, output=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ridge"])
+def test_own_data_that_changed_since_the_last_run_are_read_again(method, tmp_path):
+    settings = {"method": method, "dataset": "table", "data_dir": str(tmp_path), "device": "cpu"}
+    scores = []
+    for labels in ("01", "10"):
+        for seed, name in enumerate("abc"):
+            write_table(tmp_path / f"{name}.csv", seed)
+        target = tmp_path / "c.csv"
+        lines = target.read_text().split("\n")
+        changed = [f"{line[:-1]}{labels[int(line[-1])]}" for line in lines[1:]]
+        target.write_text("\n".join([lines[0], *changed]))
+        result = run(**settings, rounds=1, model="logistic", target_samples=4)
+        scores.append(result.accuracies)
+    assert scores[0] != scores[1]
