@@ -1,13 +1,27 @@
 """Numbers as people write them, and the marks of a missing value."""
 
 import math
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 MISSING = ("", "?", "na", "n/a", "nan", "none", "null")
+
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number that a network can take."""
+
+SIGN = "[+\\-\N{MINUS SIGN}]?"
+EXPONENT = f"(?:[eE]{SIGN}[0-9]+)?"
+PLAIN = re.compile(f"{SIGN}(?:[0-9]+[.]?[0-9]*|[.][0-9]+){EXPONENT}")
+GROUPED = re.compile(f"{SIGN}(?:[1-9][0-9]{{0,2}}(?:[.][0-9]{{3}})+|[0-9]{{1,3}})(?:,[0-9]+)?")
+"""A number with points between thousands and a decimal comma."""
+
+SPACES = " \N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}"
+THOUSANDS = f"[0-9]{{1,3}}(?:[.,_'\N{RIGHT SINGLE QUOTATION MARK}{SPACES}][0-9]{{3}})+(?:[.,][0-9]+)?"
+MARKED = re.compile(f"{SIGN}(?:{THOUSANDS}|[0-9]*[.,][0-9]+{EXPONENT})")
 
 Array = NDArray[Any]
 
@@ -18,18 +32,41 @@ def is_missing(cell: str, words: bool = False) -> bool:
 
 
 def to_numbers(texts: Collection[str], decimal_comma: bool = False) -> Array:
-    """Return the numbers in cells: NaN if missing, infinity if a cell is no number."""
+    """Return the numbers in a column's cells: NaN if missing, infinity if a cell is no number.
+
+    A number has a sign, ASCII digits, a decimal mark and an exponent, of which only digits are needed. With
+    `decimal_comma`, points are thousands marks if all of the column's numbers may have them so; else a cell
+    with a point is no number.
+
+    Examples
+    --------
+    >>> to_numbers(["1.5", "?", "1,234", "1_000"]).tolist()
+    [1.5, nan, inf, inf]
+    >>> to_numbers(["980", "1.020,5"], decimal_comma=True).tolist()
+    [980.0, 1020.5]
+    >>> to_numbers(["980", "1.02"], decimal_comma=True).tolist()
+    [980.0, inf]
+    """
     if decimal_comma:
-        texts = [text.replace(",", ".") for text in texts]
-    try:
-        found = np.array(list(map(float, texts)), dtype=np.float64)
-    except ValueError:
-        found = np.array(list(map(_number, texts)), dtype=np.float64)
-    return np.where(np.isinf(found), math.inf, found)
+        grouped = all(GROUPED.fullmatch(text) or is_missing(text) for text in texts)
+        meant = str.maketrans(",", ".", ".") if grouped else str.maketrans(",.", ".,")
+        texts = [text.translate(meant) for text in texts]
+    found = np.array([_number(text) for text in texts], dtype=np.float64)
+    return np.where(np.abs(found) > LARGEST, math.inf, found)
+
+
+def with_marks(texts: Iterable[str]) -> Array:
+    """Return which cells are numbers if their marks, such as commas or spaces, have a meaning.
+
+    Examples
+    --------
+    >>> with_marks(["1,5", "1 234", "1'234.5", "1_000", "much", "120_80"]).tolist()
+    [True, True, True, True, False, False]
+    """
+    return np.array([MARKED.fullmatch(text) is not None for text in texts], dtype=bool)
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan if is_missing(text) else math.inf
+    if PLAIN.fullmatch(text):
+        return float(text.replace("\N{MINUS SIGN}", "-"))
+    return math.nan if is_missing(text) else math.inf

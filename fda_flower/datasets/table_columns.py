@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fda_flower.datasets.numbers import Array, is_missing, to_numbers
+from fda_flower.datasets.numbers import Array, is_missing, to_numbers, with_marks
 from fda_flower.datasets.own_data import PARTS
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.table_files import Cells, RawTable
@@ -69,7 +69,7 @@ def categorical_columns(
         if (
             name in found
             or name == meaning.text
-            or not any(_are_words(to_numbers(each, meaning.decimal_comma)) for each in cells)
+            or not any(_are_words(each, meaning.decimal_comma) for each in cells)
         ):
             continue
         words = {text for each in cells for text in each}
@@ -127,11 +127,10 @@ def _words(cells: Cells, known: Collection[str], meaning: Meaning, problems: Pro
 def _numbers(cells: Cells, meaning: Meaning, problems: Problems) -> Array:
     found = to_numbers(cells.texts, meaning.decimal_comma)
     wrong = np.isinf(found)
-    comma = wrong.copy()
-    comma[wrong] = np.isfinite(to_numbers([cells.texts[at] for at in np.flatnonzero(wrong)], True))
-    cells.tell(problems, comma, COMMA, "write a point, or give --dataset-option decimal=comma")
-    words = not meaning.categorical and _are_words(found)
-    cells.tell(problems, wrong & ~comma, *(A_WORD if words else ("no number", "fix it")))
+    marked = wrong & with_marks(cells.texts)
+    cells.tell(problems, marked, MARKS, WITH_COMMA if meaning.decimal_comma else WITH_POINT)
+    words = not meaning.categorical and _are_words(cells.texts, meaning.decimal_comma)
+    cells.tell(problems, wrong & ~marked, *(A_WORD if words else ("no number", "fix it")))
     if not meaning.missing:
         cells.tell(problems, np.isnan(found), *NO_VALUE)
     return found
@@ -149,8 +148,15 @@ A_WORD = (
     "by text=COLUMN; of a column that tells patients or "
     "rows apart, keep each one's rows together by group=COLUMN, or leave it out by ignore=COLUMN",
 )
-UNKNOWN, COMMA = "none of the known categories", "a decimal comma"
+UNKNOWN, MARKS = "none of the known categories", "a number with other marks"
+WITH_POINT = (
+    "write a point for decimals and no mark for thousands or, where the comma is the decimal mark, give "
+    "--dataset-option decimal=comma"
+)
+WITH_COMMA = "write a comma for decimals and no mark for thousands, or leave out decimal=comma"
 
 
-def _are_words(numbers: Array) -> bool:
-    return int(np.isinf(numbers).sum()) > int(np.isfinite(numbers).sum())
+def _are_words(texts: Collection[str], decimal_comma: bool) -> bool:
+    numbers = to_numbers(texts, decimal_comma)
+    words = np.isinf(numbers) & ~with_marks(texts)
+    return 2 * int(words.sum()) > len(texts) - int(np.isnan(numbers).sum())

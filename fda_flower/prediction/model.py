@@ -18,7 +18,7 @@ from fda_flower.datasets import Samples
 from fda_flower.datasets.numbers import is_missing
 from fda_flower.datasets.preparation import Column, ImagePreparation, Preparation, TablePreparation
 from fda_flower.datasets.problems import Problems
-from fda_flower.datasets.table_columns import COMMA, NO_VALUE, UNKNOWN, Columns, clean
+from fda_flower.datasets.table_columns import MARKS, NO_VALUE, UNKNOWN, Columns, clean
 from fda_flower.datasets.table_files import RawTable
 from fda_flower.datasets.table_options import Meaning
 from fda_flower.errors import ConfigError, RunError, unknown
@@ -114,7 +114,7 @@ def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: b
         problem.remedy = {
             NO_VALUE[0]: "the model has no value for it: fill it in, or train with missing=mean",
             UNKNOWN: f"the model knows {known}: fix it{', or leave it empty' if may_lack else ''}",
-            COMMA: "write a point, as in the training tables",
+            MARKS: f"write a {'comma' if decimal_comma else 'point'} for decimals and no mark for thousands",
         }.get(problem.what, problem.remedy)
     problems.raise_first()
     return columns

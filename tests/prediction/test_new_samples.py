@@ -43,8 +43,10 @@ def test_a_file_like_the_runs_own_is_predicted_without_a_word(patients_run, tmp_
     [
         ("größe;sex\n1,5;x\n", "line 2, column 'sex'", "the model knows f, m"),
         ("größe;sex\nmuch;f\n", "line 2, column 'größe'", "fix it"),
+        ("größe;sex\n1,5;f\n1.5;f\n", "line 3, column 'größe'", "write a comma for decimals"),
+        ("größe;sex\n1_5;f\n", "line 2, column 'größe'", "fix it"),
         ("größe;sex;risk\n1;f;high\n", "line 2, column 'risk'", ""),
-        ('age,height\n1,"1,5"\n', "line 2, column 'height'", "write a point, as in the training"),
+        ('age,height\n1,"1,5"\n', "line 2, column 'height'", "write a point for decimals"),
         ("age,height\n1,?\n", "line 2, column 'height'", "train with missing=mean"),
     ],
 )
