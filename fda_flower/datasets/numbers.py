@@ -16,7 +16,7 @@ LARGEST = float(np.finfo(np.float32).max)
 SIGN = "[+\\-\N{MINUS SIGN}]?"
 EXPONENT = f"(?:[eE]{SIGN}[0-9]+)?"
 PLAIN = re.compile(f"{SIGN}(?:[0-9]+[.]?[0-9]*|[.][0-9]+){EXPONENT}")
-GROUPED = re.compile(f"{SIGN}(?:[1-9][0-9]{{0,2}}(?:[.][0-9]{{3}})+|[0-9]{{1,3}})(?:,[0-9]+)?")
+GROUPED = re.compile(f"{SIGN}(?:[1-9][0-9]{{0,2}}(?:[.][0-9]{{3}})+|[0-9]{{1,3}})(?:,([0-9]+))?")
 """A number with points between thousands and a decimal comma."""
 
 SPACES = " \N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}"
@@ -35,24 +35,29 @@ def to_numbers(texts: Collection[str], decimal_comma: bool = False) -> Array:
     """Return the numbers in a column's cells: NaN if missing, infinity if a cell is no number.
 
     A number has a sign, ASCII digits, a decimal mark and an exponent, of which only digits are needed. With
-    `decimal_comma`, points are thousands marks if all of the column's numbers may have them so; else a cell
-    with a point is no number.
+    `decimal_comma`, the points of a column are thousands marks if it is `grouped`; else a cell with a point
+    is no number.
 
     Examples
     --------
     >>> to_numbers(["1.5", "?", "1,234", "1_000"]).tolist()
     [1.5, nan, inf, inf]
-    >>> to_numbers(["980", "1.020,5"], decimal_comma=True).tolist()
-    [980.0, 1020.5]
+    >>> to_numbers(["980", "1.020"], decimal_comma=True).tolist()
+    [980.0, 1020.0]
     >>> to_numbers(["980", "1.02"], decimal_comma=True).tolist()
     [980.0, inf]
     """
     if decimal_comma:
-        grouped = all(GROUPED.fullmatch(text) or is_missing(text) for text in texts)
-        meant = str.maketrans(",", ".", ".") if grouped else str.maketrans(",.", ".,")
+        meant = str.maketrans(",", ".", ".") if grouped(texts) else str.maketrans(",.", ".,")
         texts = [text.translate(meant) for text in texts]
     found = np.array([_number(text) for text in texts], dtype=np.float64)
     return np.where(np.abs(found) > LARGEST, math.inf, found)
+
+
+def grouped(texts: Iterable[str]) -> bool:
+    """Return whether points can mark the thousands of all numbers, which have the same number of decimals."""
+    found = [GROUPED.fullmatch(text) for text in texts if not is_missing(text)]
+    return all(found) and len({len(number[1] or "") for number in found if number}) < 2
 
 
 def with_marks(texts: Iterable[str]) -> Array:

@@ -23,6 +23,7 @@ from fda_flower.datasets.table_columns import (
     SPLIT,
     Columns,
     categorical_columns,
+    check_points,
     clean,
     features_of,
     has_split,
@@ -204,6 +205,8 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     found = Survey(problems=problems)
     every = sorted({name for names in features.values() for name in names})
     found.categories = categorical_columns(there, every, meaning, alone, problems)
+    numeric = [name for name in (*every, meaning.label) if name not in found.categories]
+    check_points(there, numeric, meaning, problems)
     for domain, parts in tables.items():
         rows = found.rows[domain] = Rows()
         for part, table in parts.items():

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fda_flower.datasets.numbers import Array, is_missing, to_numbers, with_marks
+from fda_flower.datasets.numbers import Array, grouped, is_missing, to_numbers, with_marks
 from fda_flower.datasets.own_data import PARTS
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.table_files import Cells, RawTable
@@ -84,6 +84,21 @@ def categorical_columns(
             with problems.caught():
                 raise ConfigError(what, thing="column", value=name, remedy=remedy)
     return found
+
+
+def check_points(
+    tables: Sequence[RawTable], names: Iterable[str], meaning: Meaning, problems: Problems
+) -> None:
+    """Add to problems the points of numbers that are thousands marks in one table, but not in all tables.
+
+    These are of columns with decimal commas; `clean` judges each table alone.
+    """
+    for name in names if meaning.decimal_comma else ():
+        columns = [table.column(name) for table in tables if name in table.header]
+        thousands = [cells for cells in columns if grouped(cells.texts)]
+        if not grouped(text for cells in columns for text in cells.texts):
+            for cells in thousands:
+                cells.tell(problems, np.array(["." in text for text in cells.texts]), MARKS, WITH_COMMA)
 
 
 def clean(

@@ -117,6 +117,17 @@ def test_decimal_commas_are_named_and_read_if_an_option_says_so(tmp_path):
     assert sorted([*split.train.y.tolist(), *split.test.y.tolist()]) == [0] * 10 + [1] * 10
 
 
+def test_points_are_thousands_marks_at_all_sites_or_refused(tmp_path):
+    counts = [[f"{950 + 10 * i:,}".replace(",", "."), "1", str(i % 2)] for i in range(10)]
+    write(tmp_path, rows=counts, separator=";")
+    assert max(raw(one(tmp_path, decimal="comma"))) == pytest.approx(1040)
+    write(tmp_path, "b", rows=[["1,234", "1", "0"], *counts], separator=";")
+    with pytest.raises(
+        ConfigError, match="line 7, column 'age'", check=names("data file", tmp_path / "a.csv")
+    ):
+        _ = OwnTables(tmp_path, 0, "a,b", decimal="comma")["b"]
+
+
 def test_domains_are_the_tables_of_the_first_suffix_that_a_folder_has(tmp_path):
     (tmp_path / "readme.txt").write_text("about")
     for name in ("south", "north"):
