@@ -240,7 +240,7 @@ class TablePreparation(Preparation):
 
     def outputs(self, labels: Tensor) -> Tensor:
         """Return a regression's labels in the network's scale, float32, shape ``(n, 1)``."""
-        return ((labels.double() - self.label_mean) / self.label_deviation).float()[:, None]
+        return _finite(((labels.double() - self.label_mean) / self.label_deviation)[:, None], ["label"])
 
     def apply(self, raw: Mapping[str, Column]) -> Tensor:
         """Return the features of rows, float32, shape ``(n, features)``; `raw` may hold further columns.
@@ -256,7 +256,7 @@ class TablePreparation(Preparation):
         rows = _features(raw, self.columns, dict(self.categories))
         if self.fill:
             rows = rows.where(~rows.isnan(), rows.new_tensor(self.fill))
-        return ((rows - rows.new_tensor(self.mean)) / rows.new_tensor(self.deviation)).float()
+        return _finite((rows - rows.new_tensor(self.mean)) / rows.new_tensor(self.deviation), self.features)
 
 
 @dataclass(frozen=True)
@@ -288,6 +288,16 @@ def _features(
         else:
             features.append(torch.as_tensor(cells, dtype=torch.float64)[:, None])
     return torch.cat(features, dim=1)
+
+
+def _finite(scaled: Tensor, names: Sequence[str]) -> Tensor:
+    """Return standardised columns as float32; raise a `ConfigError` on the first that overflows."""
+    found = scaled.float()
+    if wrong := found.isinf().any(dim=0).nonzero().flatten().tolist():
+        name = names[wrong[0]]
+        what = f"'{name}' has a number that is too far from those in training to be standardised"
+        raise ConfigError(what, thing="column", value=name, remedy="correct it, or leave its row out")
+    return found
 
 
 def _hashable(value: Any) -> Any:

@@ -45,6 +45,16 @@ def test_outputs_of_a_regression_and_labels_are_each_others_inverse():
 # Images
 
 
+def test_what_is_not_finite_after_standardising_is_named():
+    preparation = TablePreparation(("age", "bp"), (0.0, 0.0), (1.0, 1e-9), label_deviation=1e-9)
+    for wrong, apply in (
+        ("bp", lambda: preparation.apply({"age": [1e30, 1.0], "bp": [1.0, 1e30]})),
+        ("label", lambda: preparation.outputs(torch.tensor([1e30]))),
+    ):
+        with pytest.raises(ConfigError, check=names("column", wrong)):
+            apply()
+
+
 def test_pixels_are_rgb_in_rows_from_the_top_left_decoded_when_indexed(tmp_path):
     pixels = np.zeros((2, 2, 3), dtype=np.uint8)
     pixels[0, 1] = (255, 128, 0)
