@@ -267,6 +267,7 @@ EXTRAS = {
     "simulation": ("ray",),
     "deploy": ("cryptography", "psutil", "tomli_w"),
     "hf": ("datasets", "flwr_datasets"),
+    "excel": ("openpyxl",),
     "tensorboard": ("tensorboard",),
     "export": ("onnx", "onnxscript"),
     "tune": ("optuna",),

@@ -15,7 +15,7 @@ from fda_flower.datasets.amounts import HeldOut, held_out
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.labels import class_names, class_numbers, numbers_to_predict
 from fda_flower.datasets.numbers import Array
-from fda_flower.datasets.own_data import PARTS, own_folder, unusable, warn_of_one
+from fda_flower.datasets.own_data import PARTS, logger, own_folder, unusable, warn_of_one
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.samples import Samples, balanced
@@ -171,10 +171,18 @@ class OwnTables(Splits):
         problems = Problems()
         tables: dict[str, dict[str, RawTable]] = {}
         for name in self:
-            for part, path in files_of(self._folder, name).items():
-                with problems.caught():
-                    tables.setdefault(name, {})[part] = read_table(path, self._encoding, problems)
+            with problems.caught():
+                for part, path in files_of(self._folder, name).items():
+                    with problems.caught():
+                        tables.setdefault(name, {})[part] = self._table(path, problems)
         return survey(tables, len(self), self._meaning, problems)
+
+    def _table(self, path: Path, problems: Problems) -> RawTable:
+        table = read_table(path, self._encoding, self._meaning.decimal_comma, problems)
+        kept = table.filled
+        if empty := len(table) - len(kept):
+            logger.warning("table: %d rows of '%s' are left out, as their cells are all empty", empty, path)
+        return kept
 
     @cached_property
     def _sound(self) -> Survey:

@@ -1,24 +1,23 @@
 """Files of tables: found in a folder, and read into cells of text."""
 
-import csv
-import io
-import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 
+from fda_flower.datasets import csv_rows, excel_rows
 from fda_flower.datasets.numbers import Array
 from fda_flower.datasets.own_data import PARTS, unusable, visible
 from fda_flower.datasets.problems import Problem, Problems
 
-SUFFIXES = (".csv", ".tsv", ".txt")
-"""The suffixes of tables. Only the first one present in a folder counts: a readme.txt is no domain."""
-
-SEPARATORS = ",;\t|"
-QUOTED = re.compile(r'"[^"]*"')
-HEADER = re.compile(rf'(?:[^"\r\n]+|{QUOTED.pattern})*')
+EXCEL = ".xlsx"
+FIRST = (".csv", ".tsv", EXCEL)
+SUFFIXES = (*FIRST, ".txt")
+"""The suffixes of tables, in either case. The last one counts only without others: a readme is no domain."""
 
 State = tuple[str, int, int]
 
@@ -55,6 +54,13 @@ class RawTable:
         """Return the cells of a column."""
         return Cells(self.texts[name], name, self.path, self.lines)
 
+    @property
+    def filled(self) -> "RawTable":
+        """The table without the rows whose cells are all empty."""
+        full = [any(row) for row in zip(*self.texts.values(), strict=True)]
+        texts = {name: list(compress(cells, full)) for name, cells in self.texts.items()}
+        return self if all(full) else replace(self, texts=texts, lines=self.lines[full])
+
 
 def places(folder: Path) -> dict[str, Path]:
     """Return the folders of tables by part: ``train`` and ``test``, or the folder itself as ``""``."""
@@ -63,41 +69,70 @@ def places(folder: Path) -> dict[str, Path]:
 
 
 def files_of(folder: Path, domain: str) -> dict[str, Path]:
-    """Return a domain's existing files by part."""
+    """Return a domain's existing files by part; raise a `ConfigError` if there are several in one folder."""
     found = {}
     for part, place in places(folder).items():
-        paths = (place / f"{domain}{suffix}" for suffix in SUFFIXES)
-        if path := next((path for path in paths if path.is_file()), None):
-            found[part] = path
+        alike = _tables(path for path in _files(place) if _read_as(path.stem) == _read_as(domain))
+        if len(alike) > 1:
+            what = f"has several files in '{place}', {', '.join(path.name for path in alike)}"
+            raise unusable("domain", domain, what, "keep one of them, or rename the others")
+        if alike and normalize("NFC", alike[0].stem) == normalize("NFC", domain):
+            found[part] = alike[0]
     return found
 
 
 def tables_in(place: Path) -> list[Path]:
-    """Return the tables in a folder: the files with the first of `SUFFIXES` that is present."""
-    files = [path for path in visible(place) if path.is_file()]
-    for suffix in SUFFIXES:
-        if found := [path for path in files if path.suffix.lower() == suffix]:
-            return found
-    return []
+    """Return the tables in a folder."""
+    return _tables(_files(place))
 
 
-_AHEAD: dict[Path, tuple[State, tuple[RawTable, list[Problem]]]] = {}
+def left_out(folder: Path) -> list[Path]:
+    """Return what a folder holds besides tables and the folders of an existing split."""
+    places_read = list(places(folder).values())
+    read = {*places_read, *(path for place in places_read for path in tables_in(place))}
+    return [
+        path
+        for place in {folder: 0, **dict.fromkeys(places_read)}
+        for path in visible(place)
+        if path not in read
+    ]
+
+
+def _files(place: Path) -> list[Path]:
+    return [path for path in visible(place) if path.is_file()] if place.is_dir() else []
+
+
+def _tables(files: Iterable[Path]) -> list[Path]:
+    found = [path for path in files if path.suffix.lower() in SUFFIXES and not path.name.startswith("~$")]
+    return [path for path in found if path.suffix.lower() in FIRST] or found
+
+
+def _read_as(name: str) -> str:
+    return normalize("NFC", name).casefold()
+
+
+_AHEAD: dict[Path, tuple[tuple[State, bool], tuple[RawTable, list[Problem]]]] = {}
 """Tables read for their labels, until they are read for the rest."""
 
 
 def read_table(
-    path: Path, encoding: str = "", problems: Problems | None = None, ahead: bool = False
+    path: Path,
+    encoding: str = "",
+    decimal_comma: bool = False,
+    problems: Problems | None = None,
+    ahead: bool = False,
 ) -> RawTable:
-    """Read a table with a header, whose separator is the most frequent one in the header.
+    """Read a table with a header: a CSV file, or the only sheet of an Excel file.
 
-    Rows whose number of cells differs from the header's are left out and added to `problems`; without
-    `problems`, the first raises a `ConfigError`, and so does an unreadable file. `encoding` is a Python name;
-    the default is UTF-8, or UTF-16 after its mark. A table read `ahead` is cached for the next call.
+    Rows whose number of cells differs from the header's and further headers are left out and added to
+    `problems`; without `problems`, the first raises a `ConfigError`, and so does an unreadable file. Rows of
+    empty cells remain; a column of empty cells without a name does not. `encoding` is of a CSV file, and
+    `decimal_comma` of the numbers of an Excel file. A table read `ahead` is cached for the next call.
     """
-    state = state_of(path, encoding)
+    state = state_of(path, encoding), decimal_comma
     before, found = _AHEAD.pop(path, (None, None))
     if found is None or before != state:
-        found = _read(path, encoding)
+        found = _read(path, encoding, decimal_comma)
     if ahead:
         _AHEAD[path] = state, found
     table, wrong = found
@@ -118,35 +153,55 @@ def state_of(path: Path, encoding: str) -> State:
     return encoding, found.st_mtime_ns, found.st_size
 
 
-def _read(path: Path, encoding: str) -> tuple[RawTable, list[Problem]]:
+Rows = Iterator[tuple[int, list[str]]]
+
+
+def _read(path: Path, encoding: str, decimal_comma: bool) -> tuple[RawTable, list[Problem]]:
+    excel = path.suffix.lower() == EXCEL
+    rows = excel_rows.rows_of(path, decimal_comma) if excel else csv_rows.rows_of(path, encoding)
+    top, header = next(((line, cells) for line, cells in rows if any(cells)), (0, []))
+    if not header:
+        raise unusable("data file", path, "is empty", "give it a header and a row for each sample")
+    if all(len(name) > 1 and name[0] == name[-1] == "'" for name in header):
+        remedy = 'put quotation marks (") in their place'
+        raise unusable("data file", path, f"has apostrophes around its cells in line {top}", remedy)
+    width = len(header)
     flat: list[str] = []  # of all cells: a list of lists would keep the garbage collector busy
     lines: list[int] = []
     wrong: list[Problem] = []
-    try:
-        data = path.read_bytes()
-        marked = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-        text = data.decode(encoding or ("utf-16" if marked else "utf-8")).removeprefix("\ufeff")
-        names = QUOTED.sub("", HEADER.match(text)[0])  # type: ignore[index]
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(SEPARATORS, key=names.count))
-        rows = filter(any, reader)
-        header = [cell.strip() for cell in next(rows, [])]
-        for cells in rows:
-            if len(cells) == len(header):
-                flat += cells
-                lines.append(reader.line_num)
-            else:
-                remedy = f"fix it, the header has {len(header)}"
-                wrong.append(Problem(f"{len(cells)} columns", remedy, path, reader.line_num))
-    except UnicodeError as error:
-        remedy = (
-            "save it as UTF-8, or name its encoding by the option 'encoding', such as cp1252 for what Excel "
-            "writes in Western Europe"
-        )
-        raise unusable("data file", path, f"cannot be read ({error})", remedy) from error
-    except (OSError, LookupError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise unusable("data file", path, f"cannot be read ({reason})", "put a CSV file there") from error
-    if not header:
-        raise unusable("data file", path, "is empty", "give it a header and a row for each sample")
-    texts = {name: [cell.strip() for cell in flat[at :: len(header)]] for at, name in enumerate(header)}
-    return RawTable(path, header, texts, np.array(lines, dtype=np.int64)), wrong
+    widths: Counter[int] = Counter()
+    for line, cells in _without_blank_lines(rows, width):
+        if cells == header:
+            wrong.append(Problem("its header again", "remove the line", path, line))
+        elif len(cells) == width:
+            flat += cells
+            lines.append(line)
+        else:
+            wrong.append(Problem(f"{len(cells)} columns", f"fix it, the header has {width}", path, line))
+            widths[len(cells)] += 1
+    _check_header(path, top, width, len(lines), widths)
+    columns = [(name, flat[at::width]) for at, name in enumerate(header)]
+    columns = [(name, cells) for name, cells in columns if name or any(cells)]
+    numbers = np.array(lines, dtype=np.int64)
+    return RawTable(path, [name for name, _ in columns], dict(columns), numbers), wrong
+
+
+def _without_blank_lines(rows: Rows, width: int) -> Rows:
+    """Yield rows; blank lines between those of a single column are rows, too."""
+    blank: list[int] = []
+    for line, cells in rows:
+        if not cells or (cells == [""] and width > 1):
+            blank.append(line)
+            continue
+        yield from ((each, [""]) for each in blank if width == 1)
+        blank.clear()
+        yield line, cells if any(cells) else [""] * width
+
+
+def _check_header(path: Path, line: int, width: int, fitting: int, widths: Counter[int]) -> None:
+    """Raise a `ConfigError` if the rows have in common what the header does not."""
+    for other, count in widths.most_common(1):
+        if count > max(fitting, 1):
+            what = f"has {width} columns in line {line}, its header, but {other} in {count} lines below"
+            remedy = "remove the lines above the header, or give each column a name"
+            raise unusable("data file", path, what, remedy)

@@ -107,6 +107,6 @@ def label_scale(folder: Path, options: Mapping[str, Any], target: str | None) ->
 @lru_cache(maxsize=256)
 def _labels_in(path: Path, column: str, comma: bool, state: State) -> list[float]:
     """Return a file's labels that are numbers; cached for the runs of a comparison."""
-    table = read_table(path, state[0], ahead=True)
+    table = read_table(path, state[0], comma, ahead=True)
     found = to_numbers(table.texts.get(column, []), comma)
     return [float(number) for number in found if math.isfinite(number)]

@@ -50,7 +50,8 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     if not isinstance(preparation, TablePreparation):
         raise ConfigError(f"the model cannot predict the rows of '{path}': {_why_not(model, 'columns')}")
     options = model.about.dataset_options
-    table = read_table(path, str(options.get("encoding", "")))
+    comma = options.get("decimal") == "comma"
+    table = read_table(path, str(options.get("encoding", "")), comma)
     header, who, label = table.header, f"the file '{path}' has", model.about.label
     if not len(table):
         raise ConfigError(f"{who} no rows: give a header and a row for each sample")
@@ -61,7 +62,6 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     if missing := [name for name in (*keep, *([label] if labelled else [])) if name not in header]:
         message = f"{who} no column {', '.join(missing)}: it has {', '.join(header)}"
         raise ConfigError(message, thing="column", value=", ".join(missing))
-    comma = options.get("decimal") == "comma"
     x = preparation.apply(columns_for(table, preparation, comma))
     if "line" in keep:
         raise ConfigError("the column line to keep is also a column of the predictions: rename it")
