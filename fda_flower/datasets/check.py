@@ -45,10 +45,11 @@ def find_dataset(folder: Path) -> str:
     if any(tables_in(place) for place in places(folder).values()):
         found.append("table")
     if len(found) != 1:
-        what = "both tables and folders of images" if found else "neither tables nor folders of images"
+        there = ", ".join(path.name for path in visible(folder)[:LISTED]) or "nothing"
+        what = "both tables and folders of images" if found else f"neither tables nor images, but {there}"
         raise ConfigError(
-            f"'{folder}' holds {what}: put a file DOMAIN.csv for each domain there, or folders DOMAIN/CLASS/ "
-            "with images, or say which by --dataset table or --dataset images",
+            f"'{folder}' holds {what}: put a file DOMAIN.csv for each domain there (export other formats as "
+            "CSV), or folders DOMAIN/CLASS/ with images, or say which by --dataset table or --dataset images",
             thing=str(folder),
         )
     return found[0]
@@ -59,6 +60,8 @@ def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
     from fda_flower.datasets.table import OwnTables
 
     found = OwnTables(folder, 0, **options).survey()
+    if found.problems:
+        found.tell()  # else loading the data does
     domains = {}
     for name, rows in found.rows.items():
         classes = Counter(text for cells in rows.labels for text in cells.texts) if found.classes else {}

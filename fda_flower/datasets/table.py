@@ -15,7 +15,7 @@ from fda_flower.datasets.amounts import HeldOut, held_out
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.labels import class_names, class_numbers, numbers_to_predict
 from fda_flower.datasets.numbers import Array
-from fda_flower.datasets.own_data import PARTS, logger, own_folder, unusable, warn_of_one
+from fda_flower.datasets.own_data import LISTED, PARTS, logger, own_folder, unusable, warn_of_one
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.samples import Samples, balanced
@@ -28,9 +28,17 @@ from fda_flower.datasets.table_columns import (
     features_of,
     has_split,
 )
-from fda_flower.datasets.table_files import SUFFIXES, Cells, RawTable, files_of, read_table
+from fda_flower.datasets.table_files import (
+    SUFFIXES,
+    Cells,
+    RawTable,
+    files_of,
+    left_out,
+    read_table,
+    tables_in,
+)
 from fda_flower.datasets.table_options import Meaning, read_categories, read_names
-from fda_flower.errors import ConfigError, invalid
+from fda_flower.errors import ConfigError, invalid, near
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import longer
 from fda_flower.names import split_names
@@ -105,7 +113,7 @@ class Survey:
     """The tables on this machine, read together.
 
     `rows` holds the readable domains, `categories` the categories by column, and `numbers`, by domain, each
-    row's class, as a position in `classes`, or the number to predict.
+    row's class, as a position in `classes`, or the number to predict. `notes` say what is left out.
     """
 
     rows: dict[str, Rows] = field(default_factory=dict)
@@ -113,6 +121,12 @@ class Survey:
     classes: tuple[str, ...] = ()
     numbers: dict[str, Array] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
+    notes: list[str] = field(default_factory=list)
+
+    def tell(self) -> None:
+        """Log the notes."""
+        for note in self.notes:
+            logger.warning("table: %s", note)
 
 
 class OwnTables(Splits):
@@ -170,30 +184,34 @@ class OwnTables(Splits):
         """Read all tables on this machine, and collect their problems."""
         problems = Problems()
         tables: dict[str, dict[str, RawTable]] = {}
+        notes = []
         for name in self:
             with problems.caught():
                 for part, path in files_of(self._folder, name).items():
                     with problems.caught():
-                        tables.setdefault(name, {})[part] = self._table(path, problems)
-        return survey(tables, len(self), self._meaning, problems)
-
-    def _table(self, path: Path, problems: Problems) -> RawTable:
-        table = read_table(path, self._encoding, self._meaning.decimal_comma, problems)
-        kept = table.filled
-        if empty := len(table) - len(kept):
-            logger.warning("table: %d rows of '%s' are left out, as their cells are all empty", empty, path)
-        return kept
+                        table = read_table(path, self._encoding, self._meaning.decimal_comma, problems)
+                        kept = tables.setdefault(name, {})[part] = table.filled
+                        if empty := len(table) - len(kept):
+                            notes.append(f"'{path}' has rows of empty cells, which are left out: {empty}")
+        if beside := [path.name for path in left_out(self._folder)]:
+            listed = f"{', '.join(beside[:LISTED])}{', ...' if len(beside) > LISTED else ''}"
+            notes.append(f"'{self._folder}' also holds {listed}: export tables of other formats as CSV")
+        found = survey(tables, len(self), self._meaning, problems)
+        found.notes = notes
+        return found
 
     @cached_property
     def _sound(self) -> Survey:
         found = self.survey()
         found.problems.raise_first()
+        found.tell()
         return found
 
     def _split(self, domain: str) -> Split:
         if not files_of(self._folder, domain):
             path = self._folder / f"{domain}{SUFFIXES[0]}"
-            raise unusable("data file", path, "is missing", "put the domain's table there")
+            others = near(domain, (each.stem for each in tables_in(self._folder)))
+            raise unusable("data file", path, f"is missing{others}", "put the domain's table there")
         found, meaning = self._sound, self._meaning
         if not (meaning.classes or meaning.regression) and len(found.rows) == 1 < len(self):
             warn_of_one("table", domain, len(found.classes))

@@ -88,14 +88,13 @@ def tables_in(place: Path) -> list[Path]:
 
 def left_out(folder: Path) -> list[Path]:
     """Return what a folder holds besides tables and the folders of an existing split."""
-    places_read = list(places(folder).values())
-    read = {*places_read, *(path for place in places_read for path in tables_in(place))}
-    return [
-        path
-        for place in {folder: 0, **dict.fromkeys(places_read)}
-        for path in visible(place)
-        if path not in read
-    ]
+    parts = [place for place in places(folder).values() if place.is_dir()]
+    read = {*parts, *(path for place in parts for path in tables_in(place))}
+    return (
+        [path for place in dict.fromkeys((folder, *parts)) for path in visible(place) if path not in read]
+        if parts
+        else []
+    )
 
 
 def _files(place: Path) -> list[Path]:

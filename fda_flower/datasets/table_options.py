@@ -79,7 +79,7 @@ def complete(folder: Path | None, options: Mapping[str, Any], target: str | None
         return found
     if "domains" not in options:
         names = {path.stem for place in places(folder).values() for path in tables_in(place)}
-        wanted = f"a file for each domain, such as north{SUFFIXES[0]}"
+        wanted = f"a file for each domain, such as north{SUFFIXES[0]}, exported from other formats,"
         found["domains"] = ",".join(found_names("table", folder, names, wanted))
     if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
         found |= label_scale(folder, {**options, **found}, target)

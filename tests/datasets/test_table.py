@@ -128,13 +128,31 @@ def test_points_are_thousands_marks_at_all_sites_or_refused(tmp_path):
         _ = OwnTables(tmp_path, 0, "a,b", decimal="comma")["b"]
 
 
-def test_domains_are_the_tables_of_the_first_suffix_that_a_folder_has(tmp_path):
-    (tmp_path / "readme.txt").write_text("about")
-    for name in ("south", "north"):
-        write(tmp_path, name, rows=numbers())
+def test_domains_are_the_tables_of_a_folder_and_what_else_it_holds_is_said(tmp_path, caplog):
+    for name in ("readme.txt", "east.xls"):
+        (tmp_path / name).write_text("about")
+    for name, suffix in (("south", ".csv"), ("north", ".CSV"), ("west", ".tsv")):
+        write(tmp_path, name, rows=numbers(), suffix=suffix)
     spec = spec_of(tmp_path)
-    assert (spec.domain_names, spec.target_name) == (["north", "south"], "south")
-    assert dict(spec.dataset_options) == {"domains": "north,south"}
+    assert (spec.domain_names, spec.target_name) == (["north", "south", "west"], "west")
+    assert dict(spec.dataset_options) == {"domains": "north,south,west"}
+    assert sorted(load_federation(spec).domains) == ["north", "south", "west"]
+    assert "also holds east.xls, readme.txt" in caplog.text
+
+
+def test_domains_whose_files_look_alike_are_refused(tmp_path):
+    for name, suffix in (("a", ".csv"), ("A", ".csv"), ("b", ".csv"), ("b", ".tsv")):
+        write(tmp_path, name, rows=numbers(), suffix=suffix)
+    found = OwnTables(tmp_path, 0, "A,a,b").survey().problems.found
+    assert [each.error.value for each in found.values()] == ["A", "a", "b"]
+    with pytest.raises(ConfigError, match="did you mean 'a'", check=names("data file")):
+        _ = OwnTables(tmp_path, 0, "aa")["aa"]
+
+
+def test_rows_of_empty_cells_are_left_out_and_counted(tmp_path, caplog):
+    split = one(write(tmp_path, rows=[*numbers()[:7], ["", "", ""], *numbers()[7:], ["", "", ""]]))
+    assert len(split.train) + len(split.test) == 20
+    assert "left out: 2" in caplog.text
 
 
 def test_a_folder_without_tables_and_names_that_options_cannot_hold_are_errors(tmp_path):

@@ -72,6 +72,7 @@ def test_what_is_no_table_is_left_out_by_name(tmp_path):
         put(tmp_path / part, "a.csv")
     assert {path.name for path in left_out(tmp_path)} >= {"a.csv", "west"}
     assert not left_out(tmp_path / "west")
+    assert not left_out(tmp_path / "nowhere")
 
 
 # Text

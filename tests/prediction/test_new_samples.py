@@ -56,6 +56,26 @@ def test_a_cell_that_cannot_be_used_is_named(text, place, remedy, patients_run, 
         from_csv(load(patients_run if ";" in text else table_run), path, labelled="risk" in text)
 
 
+def test_a_row_of_empty_cells_is_predicted_or_refused(patients_run, table_run, tmp_path):
+    path = written(tmp_path / "new.csv", "größe;sex\n1,5;f\n;\n2,5;m\n")
+    new = from_csv(load(patients_run), path)
+    assert (len(new.samples), new.names) == (3, {"line": ["2", "3", "4"]})
+    path = written(tmp_path / "new.csv", "age,height\n1,2\n,\n3,4\n")
+    with pytest.raises(ConfigError, match="line 3", check=names("data file", path)):
+        from_csv(load(table_run), path)
+
+
+def test_an_excel_file_is_read_like_the_csv_file_of_it(patients_run, tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in [["sex", "größe"], ["f", 1.234], ["m", 2], [None, None], ["f", None]]:
+        book.active.append(row)
+    book.save(tmp_path / "new.xlsx")
+    model = load(patients_run)
+    expected = from_csv(model, written(tmp_path / "new.csv", "sex;größe\nf;1,234\nm;2\n;\nf;\n"))
+    np.testing.assert_array_equal(from_csv(model, tmp_path / "new.xlsx").samples.x, expected.samples.x)
+
+
 def test_a_column_that_the_model_does_not_know_is_named(patients_run, tmp_path):
     path = written(tmp_path / "new.csv", "größe;sex;weight\n1;f;2\n")
     with pytest.raises(ConfigError, check=names("columns", "weight")):
