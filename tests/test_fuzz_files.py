@@ -10,6 +10,9 @@ from handmade import HandMade, initial, moves, weights
 from whole_runs import untimed
 
 from fda_flower import load
+from fda_flower.datasets.numbers import to_numbers
+from fda_flower.datasets.problems import Problems
+from fda_flower.datasets.table_files import read_table
 from fda_flower.errors import FdaError
 from fda_flower.files import DESCRIPTION, MODEL
 from fda_flower.prediction import About, Single, write_model
@@ -93,6 +96,35 @@ def test_a_damaged_model_is_loaded_as_it_was_or_refused(name, damage, seeds, tmp
         with suppress(FdaError):
             found = load(tmp_path).predict(np.eye(3, dtype=np.float32))
             np.testing.assert_array_equal(found, expected)
+
+
+CSV = 'sep=;\r\n\r\nname;"age; years";label\r\n' + "".join(
+    f'"P{i} ""ö""";{i}.5;{i % 2}\r\n' for i in range(9)
+)
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
+@pytest.mark.parametrize("kind", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "xlsx"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_table_is_read_row_by_row_or_refused(kind, damage, seeds, tmp_path):
+    path = tmp_path / f"a.{kind}"
+    if kind == "xlsx":
+        book = pytest.importorskip("openpyxl").Workbook()
+        for i in range(9):
+            book.active.append(["name", i, None, 0.5])
+        book.save(path)
+    else:
+        path.write_text(CSV, encoding=kind)
+    good = path.read_bytes()
+    for seed in seeds:
+        rng = np.random.default_rng([seed, len(good)])
+        path.write_bytes(DAMAGE[damage](good, rng, int(rng.integers(len(good)))))
+        problems = Problems()
+        with suppress(FdaError):
+            table = read_table(path, problems=problems)
+            assert {len(cells) for cells in table.texts.values()} == {len(table.lines)}
+            assert (np.diff(table.lines) > 0).all()
+            to_numbers([text for cells in table.texts.values() for text in cells])
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(About)])

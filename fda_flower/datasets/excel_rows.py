@@ -6,7 +6,6 @@ from datetime import datetime, time
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 from fda_flower.datasets.own_data import unusable
 
@@ -47,7 +46,7 @@ def _sheet(path: Path, only_values: bool) -> list[tuple[Any, ...]]:
             book = openpyxl.load_workbook(file, read_only=True, data_only=only_values)
             sheets = {sheet.title: _cells(sheet) for sheet in book.worksheets}
             book.close()
-    except (OSError, BadZipFile, KeyError, ValueError, TypeError, AttributeError, SyntaxError) as error:
+    except Exception as error:  # a damaged file raises errors of many kinds
         remedy = f"save it as .xlsx, without a password, or {EXPORT}"
         raise unusable("data file", path, f"cannot be read ({error})", remedy) from error
     filled = {name: cells for name, cells in sheets.items() if cells}

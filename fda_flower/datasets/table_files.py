@@ -88,13 +88,11 @@ def tables_in(place: Path) -> list[Path]:
 
 def left_out(folder: Path) -> list[Path]:
     """Return what a folder holds besides tables and the folders of an existing split."""
-    parts = [place for place in places(folder).values() if place.is_dir()]
+    if not folder.is_dir():
+        return []
+    parts = places(folder).values()
     read = {*parts, *(path for place in parts for path in tables_in(place))}
-    return (
-        [path for place in dict.fromkeys((folder, *parts)) for path in visible(place) if path not in read]
-        if parts
-        else []
-    )
+    return [path for place in dict.fromkeys((folder, *parts)) for path in visible(place) if path not in read]
 
 
 def _files(place: Path) -> list[Path]:
