@@ -55,8 +55,9 @@ def _separator(text: str) -> str:
         at = blank.end() if (blank := BLANK.match(text, at)) else at
         line = LINE.match(text, at)[0]  # type: ignore[index]
         at += len(line)
-        found = max(SEPARATORS, key=QUOTED.sub("", line).count)
-        if found in line:
+        bare = QUOTED.sub("", line)
+        found = max(SEPARATORS, key=bare.count)
+        if found in bare:
             return found
     return SEPARATORS[0]
 

@@ -21,7 +21,7 @@ GROUPED = re.compile(f"{SIGN}(?:[1-9][0-9]{{0,2}}(?:[.][0-9]{{3}})+|[0-9]{{1,3}}
 
 SPACES = " \N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}"
 THOUSANDS = f"[0-9]{{1,3}}(?:[.,_'\N{RIGHT SINGLE QUOTATION MARK}{SPACES}][0-9]{{3}})+(?:[.,][0-9]+)?"
-MARKED = re.compile(f"{SIGN}(?:{THOUSANDS}|[0-9]*[.,][0-9]+{EXPONENT})")
+MARKED = re.compile(f"{SIGN}(?:{THOUSANDS}|[0-9]*[.,][0-9]+{EXPONENT})|'(?:{PLAIN.pattern})'?")
 
 Array = NDArray[Any]
 
@@ -61,7 +61,7 @@ def grouped(texts: Iterable[str]) -> bool:
 
 
 def with_marks(texts: Iterable[str]) -> Array:
-    """Return which cells are numbers if their marks, such as commas or spaces, have a meaning.
+    """Return which cells are numbers if their marks, such as commas, spaces or apostrophes, mean so.
 
     Examples
     --------

@@ -200,5 +200,8 @@ def _check_header(path: Path, line: int, width: int, fitting: int, widths: Count
     for other, count in widths.most_common(1):
         if count > max(fitting, 1):
             what = f"has {width} columns in line {line}, its header, but {other} in {count} lines below"
-            remedy = "remove the lines above the header, or give each column a name"
+            remedy = (
+                "remove the lines above the header, or give each column a name; put cells that hold a "
+                "separator in quotation marks"
+            )
             raise unusable("data file", path, what, remedy)

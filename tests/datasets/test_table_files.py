@@ -94,7 +94,8 @@ def test_blank_lines_above_the_header_count_as_lines_only(tmp_path, blank):
 
 
 @pytest.mark.parametrize(
-    "title", ["Export of ward 3", "Export of ward 3, all", "encoding=utf-8", "# from, a, long, list"]
+    "title",
+    ["Export of ward 3", "Export of ward 3, all", "encoding=utf-8", "# from, a, long, list", '"Ward, 3"'],
 )
 @pytest.mark.parametrize("separator", [",", ";"])
 def test_a_line_above_the_header_is_named_in_place_of_those_below(tmp_path, title, separator):
