@@ -73,7 +73,7 @@ def _decoded(path: Path, encoding: str) -> str:
             "save it as UTF-8, or name its encoding by the option 'encoding', such as cp1252 for what Excel "
             "writes in Western Europe"
         )
-        what = f"cannot be read: line {line} is not in {known.upper()}"
+        what = f"cannot be read: line {line} is not in {known}"
         raise unusable("data file", path, what, remedy) from error
     except OSError as error:
         what = f"cannot be read ({error.strerror})"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
-from fda_flower.datasets.numbers import is_missing
+from fda_flower.datasets.numbers import is_missing, to_numbers
 from fda_flower.datasets.preparation import Column, ImagePreparation, Preparation, TablePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_columns import MARKS, NO_VALUE, UNKNOWN, Columns, clean
@@ -79,6 +79,8 @@ def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
 
 def _numbers(name: str, values: Any, may_lack: bool) -> Tensor:
     try:
+        if np.isinf(to_numbers([value.strip() for value in values if isinstance(value, str)])).any():
+            raise ValueError("but text")
         numbers = np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise _bad(name, f"holds no numbers ({error}): fix it") from error

@@ -90,6 +90,14 @@ def test_whole_numbers_are_categories_as_text(patients_run):
             read_column("kind", values, preparation)
 
 
+@pytest.mark.parametrize("text", ["1_000", "inf", "\u0661", "1,5", "much"])
+def test_text_is_a_number_only_as_in_a_table(text):
+    preparation = TablePreparation(("age",), (0.0,), (1.0,))
+    assert list(read_column("age", ["1e1", 2.5], preparation)) == [10, 2.5]
+    with pytest.raises(ConfigError, check=names("column", "age")):
+        read_column("age", [1, text], preparation)
+
+
 def test_a_regression_is_in_the_unit_of_its_label(patients_run):
     model = load(patients_run)
     new = from_csv(model, patients_run.parent / "c.csv", labelled=True)
