@@ -24,6 +24,9 @@ ENCODINGS = {
 }
 """The encodings by a file's first bytes, which count more than the option."""
 
+EXCEL = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
+"""The first bytes of Excel files."""
+
 
 def rows_of(path: Path, encoding: str = "") -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a file with the line where each begins; a blank line has no cells.
@@ -34,9 +37,8 @@ def rows_of(path: Path, encoding: str = "") -> Iterator[tuple[int, list[str]]]:
     text = _decoded(path, encoding)
     said = SAID.match(text)
     separator = said[1] if said else _separator(text)
-    reader = csv.reader(
-        io.StringIO(text[said.end() if said else 0 :], newline=""), delimiter=separator, strict=True
-    )
+    lines = io.StringIO(text[said.end() if said else 0 :], newline="")
+    reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
     line = 1
     try:
         for cells in reader:
@@ -65,6 +67,9 @@ def _separator(text: str) -> str:
 def _decoded(path: Path, encoding: str) -> str:
     try:
         data = path.read_bytes()
+        if data.startswith(EXCEL):
+            remedy = "give it the suffix .xlsx if it is one, or export the table as CSV"
+            raise unusable("data file", path, "is no text, but an Excel file or an archive", remedy)
         known = next((name for mark, name in ENCODINGS.items() if data.startswith(mark)), encoding or "utf-8")
         text = data.decode(known)
     except UnicodeDecodeError as error:

@@ -2,6 +2,7 @@
 
 import sys
 from datetime import date, datetime
+from zipfile import ZipFile
 
 import pytest
 from naming import names
@@ -155,6 +156,16 @@ def test_apostrophes_around_cells_are_named(tmp_path):
     refused(put(tmp_path, "a.csv", "'age';'label'\n'50';'1'\n"), "apostrophes .* line 1", "quotation marks")
 
 
+@pytest.mark.parametrize("first", [b"PK\x03\x04\0\0", b"\xd0\xcf\x11\xe0"])
+def test_an_excel_file_under_another_name_is_named(tmp_path, first):
+    refused(put(tmp_path, "a.csv", first), "Excel", ".xlsx")
+
+
+def test_spaces_before_quotation_marks_are_none_of_a_cell(tmp_path):
+    table = read_table(put(tmp_path, "a.csv", '"age", "note"\n50, "x, y"\n'))
+    assert table.texts == {"age": ["50"], "note": ["x, y"]}
+
+
 # Rows
 
 
@@ -223,6 +234,16 @@ def test_the_cells_of_an_excel_file_are_as_in_csv(workbook):
     }
     assert read_table(table.path, decimal_comma=True).texts["bp"] == ["120,5", "", "1e-05"]
     refused(workbook([["age"], [50, 60], [70]]), "2 columns in line 2", "the header has 1")
+
+
+def test_a_formula_is_its_value(workbook, tmp_path):
+    path = workbook([["age", "bp"], [50, "=A2+1"]])
+    with ZipFile(path) as old, ZipFile(tmp_path / "b.xlsx", "w") as new:
+        for name in old.namelist():
+            new.writestr(
+                name, old.read(name).replace(b"<v></v>", b"<v>51</v>").replace(b"<v />", b"<v>51</v>")
+            )
+    assert read_table(tmp_path / "b.xlsx").texts == {"age": ["50"], "bp": ["51"]}
 
 
 @pytest.mark.parametrize(
