@@ -14,7 +14,7 @@ import torch
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.images import LOOKED_AT, MEMORY_LIMIT, common_size
 from fda_flower.datasets.own_data import found_names, read_size, unusable
-from fda_flower.datasets.preparation import ImagePreparation, pixels_of
+from fda_flower.datasets.preparation import ImagePreparation, pixels_of, size_of
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.table import Survey, divide, split_of, survey
@@ -170,7 +170,7 @@ def complete(folder: Path | None, options: Mapping[str, Any], target: str | None
     column = image_column(parts["train"])
     if column and "image_size" not in options:
         shown = parts["train"].select(range(min(LOOKED_AT, len(parts["train"]))))
-        sizes = Counter((image.height, image.width) for image in shown[column])
+        sizes = Counter(size_of(image) for image in shown[column])
         found["image_size"] = "x".join(map(str, common_size(sizes)))
     return found
 
@@ -248,7 +248,7 @@ class HuggingFace(Splits):
         if self._size:
             return self._size
         images = (image for data in self._every_part for image in data[image_column(data)])
-        return common_size(Counter((image.height, image.width) for image in images))
+        return common_size(Counter(size_of(image) for image in images))
 
     @cached_property
     def _survey(self) -> Survey:

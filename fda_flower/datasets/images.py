@@ -21,7 +21,7 @@ from fda_flower.datasets.own_data import (
     visible,
     warn_of_one,
 )
-from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation
+from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation, size_of
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
@@ -80,7 +80,7 @@ def sizes_of(domains: Iterable[Files]) -> Counter[Size]:
         for path in paths[:: -(-len(paths) // LOOKED_AT) or 1]:
             try:
                 with Image.open(path) as image:
-                    sizes[image.height, image.width] += 1
+                    sizes[size_of(image)] += 1
             except Exception:  # Pillow's decoders raise errors of many kinds; decoding names the file.
                 continue
     return sizes

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from fda_flower.datasets.own_data import unusable
@@ -22,6 +22,8 @@ Column = Sequence[float] | Sequence[str] | Tensor | NDArray[Any]
 """A column of numbers (NaN if missing), of categories (empty if missing), or of texts."""
 
 CHANNELS = 3
+SIDEWAYS = range(5, 9)
+"""EXIF's orientations of pictures that are turned by 90 degrees."""
 CPU = torch.device("cpu")
 
 
@@ -87,11 +89,18 @@ class ImageFiles:
 
 
 def pixels_of(image: Image.Image, height: int, width: int) -> NDArray[np.uint8]:
-    """Return an image as RGB, resized, uint8, shape ``(3, height, width)``."""
+    """Return an image as a viewer shows it, in RGB, resized, uint8, shape ``(3, height, width)``."""
+    image = ImageOps.exif_transpose(image)
     # 16 bits of grey are scaled to 8: Pillow's conversion would clip them to white.
     eight_bits = image.point(lambda grey: grey / 256) if image.mode[0] == "I" else image
     rgb = eight_bits.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+
+
+def size_of(image: Image.Image) -> tuple[int, int]:
+    """Return the height and width of an image as a viewer shows it; it is not decoded."""
+    turned = image.getexif().get(ExifTags.Base.Orientation, 1) in SIDEWAYS
+    return (image.width, image.height) if turned else (image.height, image.width)
 
 
 def unreadable(paths: Iterable[Path]) -> list[str]:

@@ -287,3 +287,21 @@ def test_the_network_fits_the_size_and_is_asked_for_where_it_is_unknown(tmp_path
     assert config.model == config.settings()["model"] == config.to_flower()["model"] == "cnn"
     again = RunConfig.from_flower({**config.to_flower(), "data-dir": ""})
     assert again.fingerprint() == config.fingerprint()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_photos_stored_sideways_are_turned_as_viewers_turn_them(tmp_path, orientation):
+    stored_by = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # Pillow's numbers of the turns back
+    seen = np.zeros((40, 24, 3), dtype=np.uint8)
+    seen[:20] = 200
+    seen[:, :8] //= 2
+    shown = Image.fromarray(seen)
+    back = stored_by.get(orientation)
+    stored = shown if back is None else shown.transpose(Image.Transpose(back))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / "photo.png"
+    stored.save(path, exif=exif)
+    assert sizes_of([{"ant": [path]}]) == {(40, 24): 1}
+    (read,) = ImageFiles((path,), (40, 24))[:]
+    np.testing.assert_array_equal(read.numpy().transpose(1, 2, 0), seen)
