@@ -7,12 +7,14 @@ import re
 import sys
 import types
 import typing
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from numbers import Integral
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, dataclass_transform
 
@@ -79,6 +81,28 @@ def known_name(name: str, names: Iterable[str]) -> str:
 
     valid = tuple(names)
     return name if name in valid else next((each for each in valid if plain(each) == plain(name)), name)
+
+
+def alike(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return groups of different names that people read as the same: in another case, width or spacing.
+
+    Examples
+    --------
+    >>> alike(["Age", "sex", "age", "blood  pressure", "blood pressure"])
+    [('Age', 'age'), ('blood  pressure', 'blood pressure')]
+    """
+    read: dict[str, list[str]] = {}
+    for name in sorted({*names}):
+        read.setdefault(" ".join(unicodedata.normalize("NFKC", name).casefold().split()), []).append(name)
+    return [tuple(group) for group in read.values() if len(group) > 1]
+
+
+def check_alike(what: str, names: Iterable[str]) -> None:
+    """Raise a `ConfigError` if two of these names look alike."""
+    for group in alike(names):
+        listed = " and ".join(f"'{name}'" for name in group)
+        message = f"the {what} {listed} differ only in case or spacing"
+        raise ConfigError(message, thing=what, value=", ".join(group), remedy="rename them to one name")
 
 
 def resolve(reference: Any) -> Any:
@@ -152,12 +176,21 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     if typing.get_origin(hint) is Literal:
         check_choice(name, value, typing.get_args(hint))
     try:
-        value = value if hint is str else _convert(value, hint)
+        value = _text(value) if hint is str else _convert(value, hint)
     except (TypeError, ValueError) as error:
         raise invalid(name, value, f"{error}") from error
     for each in bounds:
         if not each.hold(value):
             raise invalid(name, value, f"it must be {each.words}")
+    return value
+
+
+def _text(value: Any) -> str:
+    """Return text; a whole number, such as a partition id, is its digits."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return str(int(value))
+    if not isinstance(value, str):
+        raise TypeError("give text")
     return value
 
 

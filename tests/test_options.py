@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from naming import names
 
 from fda_flower.errors import ConfigError
 from fda_flower.names import WithOptions, read_options, split_names, split_options
+from fda_flower.strategies import FedGP
 
 
 def build(
@@ -160,3 +162,14 @@ def test_a_subclass_that_sets_an_option_without_a_type_is_refused() -> None:
         weights: str = "uniform"
 
     assert Typed().weights == "uniform"
+
+
+@pytest.mark.parametrize("number", [3, np.int64(3)])
+def test_a_domain_may_be_given_as_its_number(number):
+    assert FedGP(target=number).target == "3"
+
+
+@pytest.mark.parametrize("value", [True, 3.0, ["3"]])
+def test_a_domain_is_text_or_a_whole_number(value):
+    with pytest.raises(ConfigError, check=names("target", value)):
+        FedGP(target=value)

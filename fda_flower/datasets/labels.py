@@ -8,6 +8,7 @@ from fda_flower.datasets.numbers import Array, is_missing, to_numbers
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_files import Cells
 from fda_flower.errors import ConfigError
+from fda_flower.names import check_alike
 
 MOST_CLASSES = 1000
 """The most unnamed classes: a column that is no label must not make a network with a million outputs."""
@@ -25,6 +26,7 @@ def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool) ->
     if np.isfinite(to_numbers(found)).any():
         numbers = [int(number) for text in found if (number := _whole(text)) is not None]
         return tuple(map(str, range(max(numbers, default=0) + 1)))
+    check_alike("labels", found)
     example = next(iter(found.values()))
     where = f"the label in the data file '{example.path}', column '{example.column}',"
     if alone or len(found) > MOST_CLASSES:
@@ -41,13 +43,15 @@ def class_numbers(labels: Cells, classes: tuple[str, ...], named: bool, problems
     words = named or not all(name.isdigit() for name in classes)
     numbers = {text: known.get(text if words else text.removesuffix(".0"), -1) for text in set(labels.texts)}
     found = np.array([numbers[text] for text in labels.texts], dtype=np.int64)
+    empty = np.array([is_missing(text, True) and text not in known for text in labels.texts], dtype=bool)
+    labels.tell(problems, empty, "no label", "fill it in, or remove the line")
     if words:
         what = f"a label that is none of the classes {', '.join(classes)},"
         remedy = "fix it, or list all in the option 'classes'"
     else:
         what = f"a label that is not a whole number from 0 to {MOST_CLASSES - 1}"
         remedy = "list them in the option 'classes', or predict them by --dataset-option task=regression"
-    labels.tell(problems, found < 0, what, remedy)
+    labels.tell(problems, (found < 0) & ~empty, what, remedy)
     return found.clip(min=0)
 
 

@@ -38,10 +38,10 @@ from fda_flower.datasets.table_files import (
     tables_in,
 )
 from fda_flower.datasets.table_options import Meaning, read_categories, read_names
-from fda_flower.errors import ConfigError, invalid, near
+from fda_flower.errors import ConfigError, invalid, near, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import longer
-from fda_flower.names import split_names
+from fda_flower.names import check_alike, split_names
 
 TEST_SHARE = 0.2
 FOLDS = round(1 / TEST_SHARE)
@@ -221,13 +221,20 @@ class OwnTables(Splits):
 def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -> Survey:
     """Read the tables of `domains` on this machine together; add problems to `problems`."""
     features: dict[Path, list[str]] = {}
+    headers = {name for parts in tables.values() for table in parts.values() for name in table.header}
+    alone = len(tables) == 1 < domains
+    with problems.caught():
+        check_alike("columns", headers)
+    for name in meaning.ignore if headers and not alone else ():
+        if name and name not in headers:
+            with problems.caught():
+                raise unknown("column of the option 'ignore'", name, sorted(headers))
     for table in (table for parts in tables.values() for table in parts.values()):
         with problems.caught():
             if names := features_of(table, meaning, problems):
                 features[table.path] = names
                 _check_features(table.path, features)
     there = [table for parts in tables.values() for table in parts.values() if table.path in features]
-    alone = len(tables) == 1 < domains
     found = Survey(problems=problems)
     every = sorted({name for names in features.values() for name in names})
     found.categories = categorical_columns(there, every, meaning, alone, problems)

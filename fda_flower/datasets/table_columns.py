@@ -10,6 +10,7 @@ from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.table_files import Cells, RawTable
 from fda_flower.datasets.table_options import Meaning
 from fda_flower.errors import ConfigError
+from fda_flower.names import check_alike
 
 FEWEST = 5
 
@@ -32,6 +33,10 @@ def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[s
     others = {meaning.label, meaning.group, *meaning.ignore, *([SPLIT] if has_split(table) else [])}
     features = sorted({*header} - others)
     columns = f"the columns {', '.join(header) or 'none'}"
+    if "" in header:
+        where = f"a column without a name, the {header.index('') + 1}th"
+        problems.add(Problem(where, "name it in the first line, or remove it", table.path))
+        return []
     if meaning.label not in header or len({*header}) < len(header) or not features:
         remedy = (
             f"it needs '{meaning.label}' (the option 'label') and at least one other, each of them once: "
@@ -75,6 +80,8 @@ def categorical_columns(
         words = {text for each in cells for text in each}
         found[name] = tuple(sorted(text for text in words if not is_missing(text, True)))
         number = len(found[name])
+        with problems.caught():
+            check_alike(f"categories of column '{name}'", found[name])
         if alone or number > MOST_CATEGORIES:
             remedy = f"categories={name}:A|B|..., or leave it out by ignore={name}"
             remedy = f"list its categories by --dataset-option {remedy}"

@@ -44,10 +44,12 @@ def check_columns(
     remedy: str = "leave them out",
 ) -> None:
     """Raise a `ConfigError` unless `names` are the model's columns, plus allowed ones."""
+    if "" in names:
+        raise ConfigError(f"{who} a column without a name: name it, or remove it", thing="column", value="")
     wanted = preparation.raw
     needed = ", ".join(wanted)
     if missing := ", ".join(name for name in wanted if name not in names):
-        message = f"{who} no column {missing}: the model needs {needed}"
+        message = f"{who} no column {missing}, only {', '.join(map(str, names))}: the model needs {needed}"
         raise ConfigError(message, thing="column", value=missing)
     if others := ", ".join(sorted({*map(str, names)} - {*wanted, *allowed})):
         message = f"{who} the columns {others}, which the model does not know: {remedy} (it needs {needed})"

@@ -205,7 +205,7 @@ def test_columns_are_in_alphabetical_order_and_standardised_by_the_training_part
         (["1", "0", "secret"], "label", "list them in"),
         (["1", "0", "-1"], "label", "list them in"),
         (["1", "0", "0.5"], "label", "task=regression"),
-        (["1", "0", ""], "label", "list them in"),
+        (["1", "0", ""], "label", "remove the line"),
         (["1", "0", "1000"], "label", "list them in"),
     ],
     ids=str,
@@ -470,3 +470,41 @@ def test_labels_that_are_no_numbers_are_named_and_constant_ones_have_no_scale(tm
         write(tmp_path, name, rows=labelled("7"))
     spec = spec_of(tmp_path, task="regression")
     assert load_domain(spec, "a").domains["a"].train.y.unique().tolist() == [7.0]
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "thing", "value"),
+    [
+        ("age,,label", {}, "data file", None),
+        ("Age,sex,label", {}, "columns", "Age, age"),
+        ("age,sex,label", {"ignore": "sx"}, "column of the option 'ignore'", "sx"),
+    ],
+)
+def test_columns_that_cannot_be_understood_are_refused(tmp_path, header, options, thing, value):
+    write(tmp_path, "a", rows=numbers())
+    write(tmp_path, "b", header, numbers())
+    with pytest.raises(ConfigError, check=names(thing, value or tmp_path / "b.csv")):
+        _ = OwnTables(tmp_path, 0, "a,b", **options)["b"]
+
+
+def test_a_column_to_ignore_may_be_in_one_file_only(tmp_path):
+    write(tmp_path, "a", "age,sex,label", numbers())
+    write(tmp_path, "b", "age,sex,note,label", [[*row[:2], "x", row[2]] for row in numbers()])
+    assert OwnTables(tmp_path, 0, "a,b", ignore="note")["b"].features == ("age", "sex")
+
+
+@pytest.mark.parametrize(("column", "thing"), [(1, "categories of column 'sex'"), (2, "labels")])
+def test_words_that_look_alike_are_refused(tmp_path, column, thing):
+    for name, (first, second) in {"a": ("yes", "no"), "b": ("Yes", "no")}.items():
+        rows = [[str(i), "fm"[i % 2], "0"] for i in range(20)]
+        for i, row in enumerate(rows):
+            row[column] = (first, second)[i % 2]
+        write(tmp_path, name, rows=rows)
+    with pytest.raises(ConfigError, check=names(thing, "Yes, yes")):
+        _ = OwnTables(tmp_path, 0, "a,b", categorical="onehot")["a"]
+
+
+def test_rows_without_a_label_are_named(tmp_path):
+    write(tmp_path, rows=numbers(r3c2="", r5c2="NA"))
+    (problem,) = OwnTables(tmp_path, 0, "a").survey().problems.found.values()
+    assert (problem.what, problem.line, problem.count) == ("no label", 5, 2)

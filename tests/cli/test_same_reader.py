@@ -1,0 +1,83 @@
+"""`fda data check`, `fda run`, `fda predict` and `fda evaluate` say the same of the same file."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROW = 5
+"""The line that holds the fault."""
+
+
+def line(number, old, new):
+    """A change of one line of a table's bytes."""
+
+    def changed(text):
+        lines = text.split(b"\n")
+        lines[number - 1] = lines[number - 1].replace(old, new, 1)
+        return b"\n".join(lines)
+
+    return changed
+
+
+TABLES = {
+    "an underscore": (line(ROW, b".", b"_"), f"line {ROW}", "age"),
+    "a hexadecimal": (line(ROW, b".", b"x"), f"line {ROW}", "age"),
+    "a number too large": (line(ROW, b",", b"e999,"), f"line {ROW}", "age"),
+    "an infinity": (line(ROW, b",", b",inf,"), f"line {ROW}", ""),
+    "a unit": (line(ROW, b",", b" mmHg,"), f"line {ROW}", "age"),
+    "no value": (line(ROW, b".", b",."), f"line {ROW}", ""),
+    "a stray quote": (lambda text: text.replace(b"\n", b'\n"', 1), "line 2", ""),
+    "another encoding": (line(ROW, b",", b"\xe4,"), "utf-8", ""),
+    "a column without a name": (
+        lambda text: text.replace(b"\n", b",1\n").replace(b",1\n", b",\n", 1) + b",1",
+        "without a name",
+        "",
+    ),
+    "a column twice": (line(1, b"height", b"age"), "age, age", ""),
+    "another case": (line(1, b"age", b"Age"), "Age", ""),
+}
+
+
+def four(fda, dataset, folder, bad, run, option):
+    """What the four commands say of a file or folder that a run uses, too; all of them must refuse it."""
+    calls = {
+        "check": ("data", "check", folder),
+        "run": ("run", "--dataset", dataset, "--data-dir", folder, "--rounds", "1", "--output", "refused"),
+        "predict": ("predict", run, option, bad),
+        "evaluate": ("evaluate", run, option, bad),
+    }
+    said = {}
+    for name, call in calls.items():
+        code, out, error = fda(*call)
+        assert code, (name, out, error)
+        said[name] = out + error
+        assert "Traceback" not in said[name], name
+    assert not Path("refused").exists()
+    return said
+
+
+@pytest.mark.parametrize("fault", TABLES)
+def test_of_a_table(fda, table_run, fault):
+    change, place, column = TABLES[fault]
+    folder = Path("hospitals")
+    folder.mkdir()
+    for name in "abc":
+        shutil.copy(table_run.parent / f"{name}.csv", folder)
+    bad = folder / "b.csv"
+    bad.write_bytes(change(bad.read_bytes()))
+    for name, said in four(fda, "table", folder, bad, table_run, "--csv").items():
+        assert all(each in said for each in (place, column)), (name, said)
+
+
+def damaged(path):
+    path.write_bytes(path.read_bytes()[:60])
+
+
+def test_of_an_image(fda, image_run):
+    folder = Path("photos")
+    for name in "abc":
+        shutil.copytree(image_run.parent / name, folder / name)
+    damaged(folder / "b/bee/3.png")
+    for name, said in four(fda, "images", folder, folder / "b", image_run, "--images").items():
+        assert "bee/3.png" in said, name
