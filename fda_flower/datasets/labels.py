@@ -6,9 +6,8 @@ import numpy as np
 
 from fda_flower.datasets.numbers import Array, is_missing, to_numbers
 from fda_flower.datasets.problems import Problems
-from fda_flower.datasets.table_files import Cells
+from fda_flower.datasets.table_files import Cells, check_words
 from fda_flower.errors import ConfigError
-from fda_flower.names import check_alike
 
 MOST_CLASSES = 1000
 """The most unnamed classes: a column that is no label must not make a network with a million outputs."""
@@ -20,13 +19,14 @@ def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool) ->
     Numeric labels give the whole numbers from 0 to the largest; words are sorted. Raise a `ConfigError` if
     words must be named: there are too many, or the labels are `alone` here and another site may have others.
     """
-    found = {text: each for each in labels for text in each.texts if not is_missing(text, True)}
+    columns = list(labels)
+    found = {text: each for each in columns for text in each.texts if not is_missing(text, True)}
     if named or not found:
         return named
     if np.isfinite(to_numbers(found)).any():
         numbers = [int(number) for text in found if (number := _whole(text)) is not None]
         return tuple(map(str, range(max(numbers, default=0) + 1)))
-    check_alike("labels", found)
+    check_words(columns)
     example = next(iter(found.values()))
     where = f"the label in the data file '{example.path}', column '{example.column}',"
     if alone or len(found) > MOST_CLASSES:

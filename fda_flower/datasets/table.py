@@ -224,7 +224,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     headers = {name for parts in tables.values() for table in parts.values() for name in table.header}
     alone = len(tables) == 1 < domains
     with problems.caught():
-        check_alike("columns", headers)
+        check_alike("columns", headers - {*meaning.ignore})
     for name in meaning.ignore if headers and not alone else ():
         if name and name not in headers:
             with problems.caught():

@@ -7,10 +7,9 @@ import numpy as np
 from fda_flower.datasets.numbers import Array, grouped, is_missing, to_numbers, with_marks
 from fda_flower.datasets.own_data import PARTS
 from fda_flower.datasets.problems import Problem, Problems
-from fda_flower.datasets.table_files import Cells, RawTable
+from fda_flower.datasets.table_files import Cells, RawTable, check_words
 from fda_flower.datasets.table_options import Meaning
 from fda_flower.errors import ConfigError
-from fda_flower.names import check_alike
 
 FEWEST = 5
 
@@ -81,7 +80,7 @@ def categorical_columns(
         found[name] = tuple(sorted(text for text in words if not is_missing(text, True)))
         number = len(found[name])
         with problems.caught():
-            check_alike(f"categories of column '{name}'", found[name])
+            check_words(table.column(name) for table in tables if name in table.header)
         if alone or number > MOST_CATEGORIES:
             remedy = f"categories={name}:A|B|..., or leave it out by ignore={name}"
             remedy = f"list its categories by --dataset-option {remedy}"

@@ -10,9 +10,11 @@ from unicodedata import normalize
 import numpy as np
 
 from fda_flower.datasets import csv_rows, excel_rows
-from fda_flower.datasets.numbers import Array
+from fda_flower.datasets.numbers import Array, is_missing
 from fda_flower.datasets.own_data import PARTS, unusable, visible
 from fda_flower.datasets.problems import Problem, Problems
+from fda_flower.errors import ConfigError
+from fda_flower.names import alike
 
 EXCEL = ".xlsx"
 FIRST = (".csv", ".tsv", EXCEL)
@@ -36,6 +38,20 @@ class Cells:
         if count := int(np.count_nonzero(wrong)):
             first = int(self.lines[np.argmax(wrong)])
             problems.add(Problem(what, remedy, self.path, first, self.column, count))
+
+
+def check_words(columns: Iterable[Cells]) -> None:
+    """Raise a `ConfigError` if words of a column, in one or several tables, look alike; it names no word."""
+    cells = list(columns)
+    words = {text for each in cells for text in each.texts if not is_missing(text, True)}
+    for group in alike(words):
+        places = []
+        for word in group:
+            each = next(each for each in cells if word in each.texts)
+            places.append(f"line {each.lines[each.texts.index(word)]} of '{each.path}'")
+        what = f"column '{cells[0].column}' holds words that differ only in case or spacing, in "
+        remedy = "write them in one way"
+        raise ConfigError(what + " and ".join(places), thing="column", value=cells[0].column, remedy=remedy)
 
 
 @dataclass(frozen=True)

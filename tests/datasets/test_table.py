@@ -493,15 +493,22 @@ def test_a_column_to_ignore_may_be_in_one_file_only(tmp_path):
     assert OwnTables(tmp_path, 0, "a,b", ignore="note")["b"].features == ("age", "sex")
 
 
-@pytest.mark.parametrize(("column", "thing"), [(1, "categories of column 'sex'"), (2, "labels")])
-def test_words_that_look_alike_are_refused(tmp_path, column, thing):
+@pytest.mark.parametrize(("column", "header"), [(1, "sex"), (2, "label")])
+def test_words_that_look_alike_are_refused_without_naming_them(tmp_path, column, header):
     for name, (first, second) in {"a": ("yes", "no"), "b": ("Yes", "no")}.items():
         rows = [[str(i), "fm"[i % 2], "0"] for i in range(20)]
         for i, row in enumerate(rows):
             row[column] = (first, second)[i % 2]
         write(tmp_path, name, rows=rows)
-    with pytest.raises(ConfigError, check=names(thing, "Yes, yes")):
+    with pytest.raises(ConfigError, check=names("column", header)) as error:
         _ = OwnTables(tmp_path, 0, "a,b", categorical="onehot")["a"]
+    assert f"line 2 of '{tmp_path / 'b.csv'}' and line 2 of '{tmp_path / 'a.csv'}'" in str(error.value)
+    assert "yes" not in str(error.value).lower()
+
+
+def test_an_ignored_column_may_look_like_another(tmp_path):
+    write(tmp_path, "a", "age,Age,label", numbers())
+    assert OwnTables(tmp_path, 0, "a", ignore="Age")["a"].features == ("age",)
 
 
 def test_rows_without_a_label_are_named(tmp_path):
