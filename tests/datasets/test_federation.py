@@ -72,6 +72,19 @@ def test_each_source_draws_its_own_samples_by_the_seed(monkeypatch):
     assert not same(first["a"].train, other["a"].train)
 
 
+@pytest.mark.parametrize("settings", [{}, {"validation": "20%", "select_by": "sources"}, {"target": "all"}])
+def test_the_test_samples_are_the_same_whatever_else_is_cut(settings, monkeypatch):
+    samples = Samples(torch.arange(40.0)[:, None], torch.arange(40) % 2)
+    twins = dict.fromkeys("abc", Split(samples, samples, 2))
+    monkeypatch.setitem(DATASETS, "twins", Dataset("made", lambda data_dir, seed: twins, tuple(twins)))
+    first, *others = (
+        load_federation(DataSpec("twins", test_samples=9, **cut, **settings)).domains["c"].test
+        for cut in ({}, {"target_samples": 8}, {"target_samples": "50%"}, {"source_samples": 8})
+    )
+    assert len(first) == 9
+    assert all(same(first, other) for other in others)
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "remedy"),
     [

@@ -249,6 +249,20 @@ def test_a_resume_follows_a_run_that_still_goes_on(superlink, output, monkeypatc
     assert len(history) == 2
 
 
+def test_a_resume_follows_no_run_of_another_connection(superlink, output, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(submission, "_follow", fails)
+        with pytest.raises(CrashError):
+            run_deployed(CONFIG, "prod", output)
+    other = SuperLink(superlink.folder)
+    other.name = "other"
+    other.states["1"] = ("running", "")
+    monkeypatch.setattr(submission, "Connection", lambda name, environment: other)
+    history, _ = run_deployed(CONFIG, "other", output, resume=True)
+    assert len(other.submitted) == 1
+    assert len(history) == 2
+
+
 # Faults
 
 
