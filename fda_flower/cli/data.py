@@ -11,7 +11,6 @@ from rich.markup import escape
 from fda_flower.cli.console import fits, say, show_markup, show_table
 from fda_flower.cli.options import with_settings
 from fda_flower.datasets.own_data import few_tests
-from fda_flower.runs.config import RunConfig
 from fda_flower.runs.settings import SETTINGS, command_options
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ def check(
     dataset = settings.pop("dataset") or find_dataset(folder)
     if dataset not in CHECKS:
         raise unknown("data set of one's own", dataset, CHECKS)
-    settings = {"target_samples": RunConfig.target_samples, **settings}
     settings |= {"dataset": dataset, "data_dir": str(folder)}
     settings["dataset_options"] = tuple(settings.get("dataset_options", {}).items())
     spec = DataSpec(**settings)

@@ -16,6 +16,7 @@ from fda_flower.datasets.images import LOOKED_AT, MEMORY_LIMIT, common_size
 from fda_flower.datasets.own_data import found_names, read_size, unusable
 from fda_flower.datasets.preparation import ImagePreparation, pixels_of, size_of
 from fda_flower.datasets.problems import Problems
+from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.table import Survey, divide, split_of, survey
 from fda_flower.datasets.table_files import RawTable
@@ -156,7 +157,9 @@ Parts = Mapping[str, Any]
 """The samples of a domain, ``train`` and ``test``, as data sets of the library `datasets`."""
 
 
-def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
+def complete(
+    folder: Path | None, options: Mapping[str, Any], target: str | None, only_sources: Sources = None
+) -> dict[str, Any]:
     """Return the options that follow from a data set: domains and image size."""
     if "domains" in options:
         return {}

@@ -22,6 +22,7 @@ from fda_flower.datasets.own_data import (
     warn_of_one,
 )
 from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation, size_of
+from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
@@ -42,7 +43,9 @@ Files = dict[str, list[Path]]
 """The images of one domain, by class."""
 
 
-def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
+def complete(
+    folder: Path | None, options: Mapping[str, Any], target: str | None, only_sources: Sources = None
+) -> dict[str, Any]:
     """Return the missing options that follow from a folder: domains and image size."""
     found: dict[str, Any] = {}
     if folder is None or not is_here(folder, options):

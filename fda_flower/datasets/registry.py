@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DOMAINBED = "DomainBed's download script (https://github.com/facebookresearch/DomainBed)"
 Options = Mapping[str, Any]
+Sources = tuple[str, ...] | None
 
 OFFICE_CALTECH = "https://github.com/ChristophRaab/Office_Caltech_DA_Dataset (rename its Caltech to caltech)"
 
@@ -46,8 +47,8 @@ class Dataset:
     regression : bool
         Whether its labels are numbers; an option ``task=regression`` makes them so too.
     complete : str or callable, optional
-        A function, or ``"module:function"``, from the folder, the given options and the target's domain to
-        further options that follow from the folder.
+        A function, or ``"module:function"``, from the folder, the given options, the target's domain and the
+        only sources, if they are given, to further options that follow from the folder.
     model : str or callable
         The default network, or a function from the options to its name.
     """
@@ -58,8 +59,13 @@ class Dataset:
     shift: str = "rotate"
     arguments: tuple[Any, ...] = ()
     regression: bool = False
-    complete: "str | Callable[[Path | None, Options, str | None], Options] | None" = None
+    complete: "str | Callable[[Path | None, Options, str | None, Sources], Options] | None" = None
     model: str | Callable[[Options], str] = "cnn"
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the data are the user's own: domains follow from them, and all labels are used."""
+        return self.domains is None
 
     @cached_property
     def loader(self) -> "Callable[..., Split | Mapping[str, Split]]":

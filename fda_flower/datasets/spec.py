@@ -119,7 +119,7 @@ class DataSpec:
         options = dict(self.dataset_options)
         if self._entry.complete is not None:
             folder = None if self.data_dir is None else Path(self.data_dir).expanduser()
-            options |= resolve(self._entry.complete)(folder, options, self.target)
+            options |= resolve(self._entry.complete)(folder, options, self.target, self.only_sources)
         object.__setattr__(self, "dataset_options", tuple(options.items()))
 
     def _check_shift(self) -> None:

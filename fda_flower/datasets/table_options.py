@@ -10,6 +10,7 @@ from typing import Any
 
 from fda_flower.datasets.numbers import to_numbers
 from fda_flower.datasets.own_data import found_names, is_here
+from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.table_files import SUFFIXES, State, files_of, places, read_table, state_of, tables_in
 from fda_flower.errors import invalid
 from fda_flower.names import split_names
@@ -69,7 +70,9 @@ def read_names(option: str, text: str) -> tuple[str, ...]:
     return split_names(f"option '{option}'", text) if text else ()
 
 
-def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
+def complete(
+    folder: Path | None, options: Mapping[str, Any], target: str | None, only_sources: Sources = None
+) -> dict[str, Any]:
     """Return the missing options that follow from the tables in a folder.
 
     These are the domains and, in a regression, the mean and deviation of the sources' labels.
@@ -82,19 +85,24 @@ def complete(folder: Path | None, options: Mapping[str, Any], target: str | None
         wanted = f"a file for each domain, such as north{SUFFIXES[0]}, exported from other formats,"
         found["domains"] = ",".join(found_names("table", folder, names, wanted))
     if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
-        found |= label_scale(folder, {**options, **found}, target)
+        found |= label_scale(folder, {**options, **found}, target, only_sources)
     return found
 
 
-def label_scale(folder: Path, options: Mapping[str, Any], target: str | None) -> dict[str, float]:
-    """Return the mean and the deviation of the sources' labels, with three digits, as options."""
+def label_scale(
+    folder: Path, options: Mapping[str, Any], target: str | None, only_sources: Sources
+) -> dict[str, float]:
+    """Return the mean and the deviation of the labels of the sources that take part, as options.
+
+    They have three digits.
+    """
     column, encoding = str(options.get("label", Meaning.label)), str(options.get("encoding", ""))
     comma = options.get("decimal") == "comma"
     domains = split_names("option 'domains'", str(options["domains"]))
     numbers = [
         number
         for domain in domains
-        if domain != (target or domains[-1])
+        if domain != (target or domains[-1]) and domain in (only_sources or domains)
         for path in files_of(folder, domain).values()
         for number in _labels_in(path, column, comma, state_of(path, encoding))
     ]

@@ -403,7 +403,7 @@ def run_config(
     if engine not in RUNNERS:
         raise unknown("engine", engine, RUNNERS)
     path = None if output is None else Path(output).absolute()
-    if DATASETS[config.dataset].domains is None:
+    if DATASETS[config.dataset].is_own:
         forget()  # the user may have changed a file since the last run in this process
     check_trackers(track)
     if track and path is None:

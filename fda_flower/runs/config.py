@@ -108,7 +108,8 @@ class RunConfig(RunSettings):
             self._set(name, tuple(sorted(read.items())))
         for name in AMOUNTS:
             self._set(name, read_amount(name.replace("_", "-"), getattr(self, name)))
-        if self.every_site and self.target_samples == RunSettings.target_samples:
+        uses_all = self.every_site or (self.dataset in DATASETS and DATASETS[self.dataset].is_own)
+        if uses_all and self.target_samples == RunSettings.target_samples:
             self._set("target_samples", None)
         held_out = read_validation(self.validation)
         self._set("validation", None if held_out is None else str(held_out))

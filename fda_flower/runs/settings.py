@@ -183,7 +183,7 @@ class RunSettings:
     )
     target_samples: Amount | None = _data(
         "up to 50",
-        "Labelled samples of the target: a number, a share such as 15%, or all (as for target all).",
+        "Labelled samples of the target: a number, a share such as 15%, or all (as for your own data).",
     )
     source_samples: Amount | None = _data(
         None, "Samples of each source: a number, a share, or all.", shown="all"

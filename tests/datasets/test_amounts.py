@@ -69,16 +69,21 @@ def test_more_than_there_are_and_a_share_that_leaves_none_are_refused(amount, to
         count("target-samples", amount, total)
 
 
-def test_a_default_is_a_limit_and_a_number_that_is_given_is_not(tmp_path):
-    for i, name in enumerate("ab"):
-        write_table(tmp_path / f"{name}.csv", i)
-    config = RunConfig(dataset="table", data_dir=str(tmp_path))
-    domain = load_domain(config.data, "b").domains["b"]
-    assert (len(domain.train), len(domain.test), domain.unlabelled) == (32, 8, None)
-    given = replace(config, target_samples=50)
+def test_a_default_is_a_limit_and_a_number_that_is_given_is_not():
+    config = RunConfig(dataset="digits", target_samples="up to 2000")
+    given = replace(config, target_samples=2000)
     assert given.fingerprint() == config.fingerprint(), "a run of enough labels goes on with either"
-    with pytest.raises(ConfigError, check=names("target-samples", 50)):
-        load_domain(given.data, "b")
+    with pytest.raises(ConfigError, check=names("target-samples", 2000)):
+        load_domain(given.data, "target")
+    assert load_domain(config.data, "target").domains["target"].unlabelled is None
+
+
+def test_all_labels_of_own_data_are_used_unless_a_number_is_given(tmp_path):
+    for i, name in enumerate("ab"):
+        write_table(tmp_path / f"{name}.csv", i, rows=100)
+    for given, labels in (({}, 80), ({"target_samples": 30}, 30), ({"target_samples": "50"}, 50)):
+        config = RunConfig(dataset="table", data_dir=str(tmp_path), **given)
+        assert len(load_domain(config.data, "b").domains["b"].train) == labels
 
 
 # Held out

@@ -17,6 +17,7 @@ from fda_flower.datasets.table_columns import MOST_CATEGORIES
 from fda_flower.datasets.table_files import read_table
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import LENGTH
+from fda_flower.runs.config import RunConfig
 
 HEADER = "age,sex,label"
 WORDS = [["40", "f", "1"], ["50", "m", "0"], ["60", "f", "1"], ["70", "m", "0"], ["80", "f", "1"]] * 4
@@ -515,3 +516,12 @@ def test_rows_without_a_label_are_named(tmp_path):
     write(tmp_path, rows=numbers(r3c2="", r5c2="NA"))
     (problem,) = OwnTables(tmp_path, 0, "a").survey().problems.found.values()
     assert (problem.what, problem.line, problem.count) == ("no label", 5, 2)
+
+
+def test_labels_of_sources_that_take_no_part_do_not_scale_a_regression(tmp_path):
+    for name, first in (("a", 0), ("b", 1000), ("c", 5000)):
+        write(tmp_path, name, rows=[[str(i), "1", str(first + i)] for i in range(20)])
+    given = {"dataset": "table", "data_dir": str(tmp_path), "dataset_options": {"task": "regression"}}
+    config = RunConfig(**given, method="fedavg", target="c", only_sources="a")
+    options = dict(config.dataset_options)
+    assert (options["label_mean"], options["label_deviation"]) == (9.5, 5.77)
