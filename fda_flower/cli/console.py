@@ -111,10 +111,10 @@ def say_without_bar(text: object) -> None:
 
 
 @contextmanager
-def saying(logger: logging.Logger) -> Iterator[None]:
-    """Print a logger's messages as plain lines of the command."""
+def saying(logger: logging.Logger, show: Callable[[str], object] = say) -> Iterator[None]:
+    """Give a logger's messages to `show`: by default, they are plain lines of the command."""
     handler = logging.Handler()
-    handler.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: show(record.getMessage())  # type: ignore[assignment]
     handlers, propagate, level = logger.handlers, logger.propagate, logger.level
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.INFO)

@@ -1,5 +1,6 @@
 """The command `fda data`, for the user's own data."""
 
+import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import fits, say, show_markup, show_table
+from fda_flower.cli.console import fits, say, saying, show_markup, show_table
 from fda_flower.cli.options import with_settings
 from fda_flower.datasets.own_data import few_tests
 from fda_flower.runs.settings import SETTINGS, command_options
@@ -48,11 +49,15 @@ def check(
     settings |= {"dataset": dataset, "data_dir": str(folder)}
     settings["dataset_options"] = tuple(settings.get("dataset_options", {}).items())
     spec = DataSpec(**settings)
-    found = CHECKS[dataset](folder, dict(spec.dataset_options))
-    sizes = {} if found.problems else sizes_of(spec, found.problems)
+    warnings: dict[str, None] = {}
+    with saying(logging.getLogger("fda_flower"), warnings.setdefault):
+        found = CHECKS[dataset](folder, dict(spec.dataset_options))
+        sizes = {} if found.problems else sizes_of(spec, found.problems)
     names = {name: f"{name} (target)" if name == spec.target_name else name for name in found.domains}
     show_domains(found.domains, sizes, names, f"{dataset} in {folder}")
     say(f"Inputs: {found.inputs}")
+    for warning in warnings:
+        show_markup(f"[yellow]Warning:[/yellow] {escape(warning)}")
     if found.problems:
         show_problems(found.problems)
         raise typer.Exit(1)

@@ -1,5 +1,6 @@
 """Labels of tables: classes, their numbers, and numbers to predict."""
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -12,20 +13,26 @@ from fda_flower.errors import ConfigError
 MOST_CLASSES = 1000
 """The most unnamed classes: a column that is no label must not make a network with a million outputs."""
 
+PADDED = re.compile("0[0-9]")
+"""The beginning of a code, such as 01, which is a word."""
 
-def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool) -> tuple[str, ...]:
+
+def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool, whole: bool) -> tuple[str, ...]:
     """Return the classes in the order of their numbers: `named` by an option or found in the labels.
 
-    Numeric labels give the whole numbers from 0 to the largest; words are sorted. Raise a `ConfigError` if
-    words must be named: there are too many, or the labels are `alone` here and another site may have others.
+    Whole numbers and words are sorted. If the labels are not the `whole` federation's, numbers give those
+    from 0 to the largest, since another site may have others. Raise a `ConfigError` if words must be
+    named: there are too many, or the labels are `alone` here.
     """
     columns = list(labels)
     found = {text: each for each in columns for text in each.texts if not is_missing(text, True)}
     if named or not found:
         return named
-    if np.isfinite(to_numbers(found)).any():
-        numbers = [int(number) for text in found if (number := _whole(text)) is not None]
-        return tuple(map(str, range(max(numbers, default=0) + 1)))
+    digits = all(text.isascii() and text.isdecimal() for text in found)
+    padded = digits and any(PADDED.match(text) for text in found)
+    if np.isfinite(to_numbers(found)).any() and not padded:
+        numbers = {number for text in found if (number := _whole(text)) is not None}
+        return tuple(map(str, sorted(numbers) if whole and numbers else range(max(numbers, default=0) + 1)))
     check_words(columns)
     example = next(iter(found.values()))
     where = f"the label in the data file '{example.path}', column '{example.column}',"

@@ -197,7 +197,7 @@ class OwnTables(Splits):
             listed = f"{', '.join(beside[:LISTED])}{', ...' if len(beside) > LISTED else ''}"
             notes.append(f"'{self._folder}' also holds {listed}: export tables of other formats as CSV")
         found = survey(tables, len(self), self._meaning, problems)
-        found.notes = notes
+        found.notes += notes
         return found
 
     @cached_property
@@ -250,7 +250,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     with problems.caught():
         labels = [each for rows in found.rows.values() for each in rows.labels]
         if not meaning.regression:
-            found.classes = class_names(labels, meaning.classes, alone)
+            found.classes = class_names(labels, meaning.classes, alone, len(tables) == domains)
         for domain, rows in found.rows.items():
             numbers = [
                 numbers_to_predict(each, meaning.decimal_comma, problems)
@@ -259,7 +259,19 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
                 for each in rows.labels
             ]
             found.numbers[domain] = np.concatenate(numbers) if numbers else np.empty(0)
+        if found.classes != meaning.classes and _with_gaps(found.classes):
+            listed = ", ".join(found.classes[:LISTED])
+            found.notes.append(
+                f"the labels' numbers have gaps, and each is a class: {listed}; if there are others, list "
+                "all in the option 'classes'"
+            )
     return found
+
+
+def _with_gaps(classes: Sequence[str]) -> bool:
+    """Return whether numbers of classes do not count up from 0 or 1."""
+    numbers = [int(name) for name in classes if name.isdecimal()]
+    return len(numbers) == len(classes) and [*range(len(numbers))] not in (numbers, [n - 1 for n in numbers])
 
 
 def _append(

@@ -521,7 +521,36 @@ def test_rows_without_a_label_are_named(tmp_path):
 def test_labels_of_sources_that_take_no_part_do_not_scale_a_regression(tmp_path):
     for name, first in (("a", 0), ("b", 1000), ("c", 5000)):
         write(tmp_path, name, rows=[[str(i), "1", str(first + i)] for i in range(20)])
-    given = {"dataset": "table", "data_dir": str(tmp_path), "dataset_options": {"task": "regression"}}
-    config = RunConfig(**given, method="fedavg", target="c", only_sources="a")
+    config = RunConfig(
+        dataset="table",
+        data_dir=str(tmp_path),
+        dataset_options={"task": "regression"},
+        method="fedavg",
+        target="c",
+        only_sources="a",
+    )
     options = dict(config.dataset_options)
     assert (options["label_mean"], options["label_deviation"]) == (9.5, 5.77)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "warned"),
+    [
+        (("1", "2"), ("1", "2"), False),
+        (("7", "900"), ("7", "900"), True),
+        (("10", "9.0"), ("9", "10"), True),
+        (("01", "02"), ("01", "02"), False),
+    ],
+)
+def test_classes_are_the_numbers_found_where_all_files_are_here(tmp_path, caplog, labels, classes, warned):
+    for name in "ab":
+        write(tmp_path, name, rows=[[str(i), "1", labels[i % 2]] for i in range(20)])
+    part = OwnTables(tmp_path, 0, "a,b")["b"]
+    assert (part.classes, part.class_names) == (2, classes)
+    assert sorted(part.train.y.bincount().tolist()) == [8, 8]
+    assert ("gaps" in caplog.text) == warned
+
+
+def test_numbers_count_up_from_0_where_another_site_may_have_others(tmp_path):
+    write(tmp_path, "a", rows=[[str(i), "1", str(1 + i % 2)] for i in range(20)])
+    assert OwnTables(tmp_path, 0, "a,b")["a"].class_names == ("0", "1", "2")
