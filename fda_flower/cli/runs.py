@@ -474,5 +474,9 @@ def _changes(pairs: list[str]) -> dict[str, Any]:
         name = key.replace("-", "_")
         if not equals or name.replace("_", "-") not in RUN_KEYS:
             raise invalid("--set", pair, f"give KEY=VALUE with one of the keys {', '.join(sorted(RUN_KEYS))}")
-        changes[name] = split_options(value) if name in OPTION_FIELDS else value
+        read: Any = split_options(value) if name in OPTION_FIELDS else value
+        before = changes.get(name, {})
+        if before and (read is value or before.keys() & read.keys()):
+            raise invalid("--set", pair, "give each setting once", "but it was given before")
+        changes[name] = {**before, **read} if name in OPTION_FIELDS else read
     return changes

@@ -190,6 +190,8 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
     name, count = settings.get("attack"), settings.get("attackers", 0)
     if name is not None and not isinstance(name, str):
         raise invalid("attack", name, f"give one of {', '.join(NAMES)}")
+    if isinstance(count, str) and count.isdecimal():
+        count = int(count)
     if type(count) is not int or count < 0:
         raise invalid("attackers", count, "give the number of sources that attack")
     sources: Sequence[str] = config.data.source_names

@@ -148,9 +148,11 @@ class Experiment:
             found[place] = known[repr(own)]
         return found
 
-    def attack(self, place: Place, config: RunConfig) -> "Attack | None":
+    def attack(
+        self, place: Place, config: RunConfig, overrides: Mapping[str, Any] | None = None
+    ) -> "Attack | None":
         """Return the attack on a cell with this configuration; a `ConfigError` names the cell."""
-        settings = self._settings(place, {})
+        settings = self._settings(place, overrides or {})
         if not settings.keys() & ATTACK_KEYS:
             return None
         from fda_flower.experiments.attacks import read_attack  # loads PyTorch

@@ -4,6 +4,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +12,7 @@ from urllib.parse import quote
 
 from fda_flower.engines import ENGINES, Resources
 from fda_flower.errors import ConfigError, FdaError, invalid, unknown
-from fda_flower.experiments.definition import Experiment, file_name, read_experiment
+from fda_flower.experiments.definition import ATTACK_KEYS, Experiment, file_name, read_experiment
 from fda_flower.files import check_writable, only_writer, output_error, read_json, write_atomically, writing
 from fda_flower.models.own import only_read
 from fda_flower.names import known_name
@@ -195,8 +196,9 @@ def load_results(folder: str | Path) -> Results:
         return compared(folder.resolve().name, [run for run in read_runs(folder).values() if run.history])
     mark = read_mark(folder)
     experiment = read_experiment(folder / DEFINITION)
-    configs = experiment.configs(experiment.places, 0, mark["settings"])
-    asked = {place: plain.rounds for place, plain in experiment.configs(configs, 0, {}).items()}
+    plain = experiment.configs(experiment.places, 0, {})
+    asked = {place: config.rounds for place, config in plain.items()}
+    configs = plain | _changed(experiment, mark["settings"])
     endings = {row.label: {"model": "", "average": AVERAGE}[row.headline] for row in experiment.rows}
     names = {file_name(place): place for place in configs}
     cells, rounds, short, stopped = [], [], [], []
@@ -244,6 +246,15 @@ def load_results(folder: str | Path) -> Results:
         refused=refused,
         metrics={(group, column): config.headline for (group, _, column), config in configs.items()},
     )
+
+
+def _changed(experiment: Experiment, settings: Mapping[str, Any]) -> dict[Place, RunConfig]:
+    """Return the cells' configurations with changed settings; a cell that refuses them has had no run."""
+    found = {}
+    for place in experiment.places if settings else ():
+        with suppress(ConfigError):
+            found[place] = experiment.config(place, 0, settings)
+    return found
 
 
 def _cuts(
@@ -326,7 +337,7 @@ def run_experiment(
     only : collection of str
         Labels of the rows, columns and groups to run. Default: all.
     seeds, rounds, settings : optional
-        Replace the experiment's; the settings are fields of `RunConfig`.
+        Replace the experiment's; the settings are fields of `RunConfig`, ``attack`` and ``attackers``.
     machine : Mapping, optional
         ``data_dir``, ``device`` and ``threads``.
     jobs, track, on_progress
@@ -344,13 +355,17 @@ def run_experiment(
     check_trackers(track)
     folder = Path(output).absolute()
     changed = dict(settings or {})
+    if rounds is not None and "rounds" in changed:
+        raise invalid("rounds", rounds, "leave one of them out", f"but the settings say {changed['rounds']}")
     overrides = {**changed, **(machine or {}), **({} if rounds is None else {"rounds": rounds})}
     how = {"resume": True, "track": track, "track_in": folder}
     cells = [
-        Cell(place, config, folder / RUNS, how, experiment.attack(place, config), may_refuse=True)
+        Cell(place, config, folder / RUNS, how, experiment.attack(place, config, changed), may_refuse=True)
         for seed in (experiment.seeds if seeds is None else seeds)
         for place, config in experiment.configs(chosen_places(experiment, only), seed, overrides).items()
     ]
+    if changed.keys() & ATTACK_KEYS and changed.get("attackers") not in (0, "0"):
+        _check_attacked(changed, cells)
     call = {"only": list(only), "seeds": None if seeds is None else list(seeds), "rounds": rounds}
     mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed)), "calls": [call]}
     with only_writer(folder):
@@ -359,6 +374,12 @@ def run_experiment(
         todo = [cell for cell in cells if not _is_done(cell, found.get(cell.name))]
         _claim(experiment, folder, mark)
         return run_cells(todo, jobs, on_progress, len(cells) - len(todo))
+
+
+def _check_attacked(changed: Mapping[str, Any], cells: "Sequence[Cell]") -> None:
+    if all(cell.attack is None for cell in cells):
+        name = next(key for key in ATTACK_KEYS if key in changed)
+        raise invalid(name, changed[name], "give attack and attackers", "but no source of any cell attacks")
 
 
 def _is_done(cell: "Cell", view: RunView | None) -> bool:

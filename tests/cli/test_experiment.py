@@ -90,7 +90,7 @@ def test_a_cut_down_run_is_marked_in_its_report_and_json_has_its_rows(fda):
 
 def test_set_changes_settings_of_all_runs(fda):
     changes = "method=fedgp beta=0.1,0.2,0.3 batch_size=100 epochs=2 target-samples=5% shift-options=std=0.2"
-    options = ["--set", "method-options=granularity=model magnitude=cosine"]
+    options = ["--set", "method-options=granularity=model", "--set", "method_options=magnitude=cosine"]
     code, _, err = fda(*SHORT, *options, *(part for one in changes.split() for part in ("--set", one)))
     assert (code, err) == (0, "")
     config = json.loads(Path("runs/noise/runs", FIRST, "config.json").read_text(encoding="utf-8"))["run"]
@@ -190,6 +190,9 @@ def test_without_the_extra_the_command_says_what_to_install(fda, monkeypatch):
         (["noise.toml", "--rounds", "0"], ["cell 'FedAvg, 0.1'", "rounds is 0"]),
         (["noise.toml", "--set", "colour=red"], ["--set is 'colour=red'", *sorted(RUN_KEYS)]),
         (["noise.toml", "--set", "model"], ["'model'", "KEY=VALUE"]),
+        (["noise.toml", "--set", "epochs=2", "--set", "epochs=3"], ["'epochs=3'", "given before"]),
+        (["noise.toml", "--set", "epochs=2", "--set", "epochs=2"], ["'epochs=2'", "given before"]),
+        (["noise.toml", "--set", "rounds=2", "--rounds", "1"], ["rounds is 1", "leave one"]),
         (["noise.toml", "--set", "shift-options=std"], ["'std'", "NAME=VALUE"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -21,8 +21,6 @@ from fda_flower.records.folder import RunFolder
 from fda_flower.reporting import summarise
 from fda_flower.runs.methods import METHODS
 
-pytestmark = pytest.mark.slow
-
 TEXT = """
 title = "Digits with noise"
 source = "Nobody, 2024, Table 1"
@@ -322,6 +320,23 @@ def test_settings_replace_those_of_the_experiment(experiment, tmp_path):
     assert results.metrics == {("", "little"): "macro-f1", ("", "much"): "macro-f1"}
 
 
+def test_a_setting_that_another_row_refuses_is_reported_for_the_rows_that_take_it(define, tmp_path):
+    gp = define(with_row('{ label = "FedGP", method = "fedgp" }'))
+    chosen, settings = ["FedGP", "little"], {"beta": "0.25"}
+    assert run_experiment(gp, tmp_path, only=chosen, seeds=[0], rounds=1, settings=settings) == {}
+    results = load_results(tmp_path)
+    assert [one.place[1] for one in results.cells] == ["FedGP"]
+    assert {"beta is 0.25", "1 of 6 cells"} < {*results.cuts}
+    assert write_report([results], tmp_path / "report.md")
+
+
+def test_an_attack_among_the_settings_attacks(experiment, tmp_path):
+    settings = {"attack": "flip-sign", "attackers": "2"}
+    assert run_experiment(experiment, tmp_path, rounds=1, settings=settings, **ONE) == {}
+    config = cell(tmp_path)["config"]
+    assert (config["attack"], config["attackers"]) == ("flip-sign", ["source-1", "source-2"])
+
+
 # What is refused
 
 
@@ -331,6 +346,8 @@ def test_invalid_labels_seeds_and_settings_are_refused_before_a_folder_is_made(e
         ({"only": [""]}, ("row, column or group", "")),
         ({"rounds": 0}, ("cell", "FedAvg, little")),
         ({"jobs": 0}, ("jobs", 0)),
+        ({"rounds": 1, "settings": {"rounds": "2"}}, ("rounds", 1)),
+        ({"settings": {"attack": "nothing"}}, ("attack", "nothing")),
     ):
         with pytest.raises(ConfigError, check=names(*error)):
             run_experiment(experiment, tmp_path / "out", **how)
