@@ -61,7 +61,7 @@ def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
 
     found = OwnTables(folder, 0, **options).survey()
     if found.problems:
-        found.tell()  # else loading the data does
+        found.tell("table")  # else loading the data does
     domains = {}
     for name, rows in found.rows.items():
         classes = Counter(text for cells in rows.labels for text in cells.texts) if found.classes else {}

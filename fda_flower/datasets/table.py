@@ -123,10 +123,10 @@ class Survey:
     problems: Problems = field(default_factory=Problems)
     notes: list[str] = field(default_factory=list)
 
-    def tell(self) -> None:
-        """Log the notes."""
+    def tell(self, dataset: str) -> None:
+        """Log the notes on a data set."""
         for note in self.notes:
-            logger.warning("table: %s", note)
+            logger.warning("%s: %s", dataset, note)
 
 
 class OwnTables(Splits):
@@ -204,7 +204,7 @@ class OwnTables(Splits):
     def _sound(self) -> Survey:
         found = self.survey()
         found.problems.raise_first()
-        found.tell()
+        found.tell("table")
         return found
 
     def _split(self, domain: str) -> Split:
@@ -243,14 +243,22 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     for domain, parts in tables.items():
         rows = found.rows[domain] = Rows()
         for part, table in parts.items():
-            rows.samples += len(table)
             if table.path in features:
                 columns = clean(table, features[table.path], found.categories, meaning, problems)
-                _append(rows, part, table, columns, meaning, problems)
+                append(rows, part, table, columns, meaning, problems)
+            else:
+                rows.samples += len(table)
+    number_labels(found, domains, meaning)
+    return found
+
+
+def number_labels(found: Survey, domains: int, meaning: Meaning) -> None:
+    """Add the classes of the labels in the rows of `found`, of so many `domains`, and the numbers of all."""
+    problems, here = found.problems, len(found.rows)
     with problems.caught():
         labels = [each for rows in found.rows.values() for each in rows.labels]
         if not meaning.regression:
-            found.classes = class_names(labels, meaning.classes, alone, len(tables) == domains)
+            found.classes = class_names(labels, meaning.classes, here == 1 < domains, here == domains)
         for domain, rows in found.rows.items():
             numbers = [
                 numbers_to_predict(each, meaning.decimal_comma, problems)
@@ -265,7 +273,6 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
                 f"the labels' numbers have gaps, and each is a class: {listed}; if there are others, list "
                 "all in the option 'classes'"
             )
-    return found
 
 
 def _with_gaps(classes: Sequence[str]) -> bool:
@@ -274,9 +281,11 @@ def _with_gaps(classes: Sequence[str]) -> bool:
     return len(numbers) == len(classes) and [*range(len(numbers))] not in (numbers, [n - 1 for n in numbers])
 
 
-def _append(
+def append(
     rows: Rows, part: str, table: RawTable, columns: Columns, meaning: Meaning, problems: Problems
 ) -> None:
+    """Append a table's rows to others, with their features in `columns`; add problems to `problems`."""
+    rows.samples += len(table)
     for name, cells in columns.items():
         before = [rows.columns[name]] if name in rows.columns else []
         rows.columns[name] = np.concatenate([*before, cells])
