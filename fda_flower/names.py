@@ -225,9 +225,13 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
 
 
 def split_options(text: str) -> dict[str, str]:
-    """Parse ``"angle=90 domains=a,New York"``; raise a `ConfigError` for a part without name or value."""
+    """Parse ``"angle=90 domains=a,New York"``; raise a `ConfigError` for a part without name or value.
+
+    A part whose value looks like further parts is put in quotation marks.
+    """
     options = {}
-    for part in re.split(r"\s+(?=\S*=)", text.strip()) if text.strip() else ():
+    for pair in _pairs(text.strip()) if text.strip() else ():
+        part = unquoted(pair)
         name, equals, value = part.partition("=")
         if not (name and equals and value):
             raise ConfigError(f"option '{part}' is not of the form NAME=VALUE", thing="option", value=part)
@@ -235,12 +239,60 @@ def split_options(text: str) -> dict[str, str]:
     return options
 
 
+def join_options(options: Iterable[tuple[str, Any]]) -> str:
+    """Return options as text, for `split_options`."""
+    pairs = [f"{name}={value}" for name, value in options]
+    return " ".join(quoted(pair) if pair.count('"') % 2 or len(_pairs(pair)) > 1 else pair for pair in pairs)
+
+
+def _pairs(text: str) -> list[str]:
+    return split_quoted(text, r"\s+(?=\S*=)")
+
+
 def split_names(what: str, text: str) -> tuple[str, ...]:
-    """Parse the names in ``"a, b"``; raise a `ConfigError` on `what` if one is empty or repeated."""
-    names = tuple(name.strip() for name in text.split(","))
+    """Parse the names in ``'a, "b, c"'``; raise a `ConfigError` on `what` if one is empty or repeated."""
+    names = tuple(map(unquoted, split_quoted(text, ",")))
     if not all(names) or len(set(names)) < len(names):
-        raise invalid(what, text, "give names separated by commas, each of them once")
+        remedy = "give names separated by commas, each of them once; put one with a comma in quotation marks"
+        raise invalid(what, text, remedy)
     return names
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Return names as text, for `split_names`.
+
+    Examples
+    --------
+    >>> join_names(["ward", "doctor, nurse"])
+    'ward,"doctor, nurse"'
+    """
+    return ",".join(quoted(name) if "," in name or '"' in name else name for name in names)
+
+
+def split_quoted(text: str, separator: str) -> list[str]:
+    """Split text at a regular expression, but not within quotation marks; a single mark is a character."""
+    found, start, at, marks = [], 0, 0, 0
+    paired = text.count('"') % 2 == 0
+    for each in re.finditer(separator, text):
+        marks += text.count('"', at, each.start())
+        at = each.start()
+        if not (paired and marks % 2):
+            found.append(text[start:at])
+            start = each.end()
+    return [*found, text[start:]]
+
+
+def quoted(name: str) -> str:
+    """Return a name in quotation marks; its own are doubled."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def unquoted(text: str) -> str:
+    """Return a name without spaces and, if it is `quoted`, quotation marks around it."""
+    name = text.strip()
+    whole = re.fullmatch('"((?:[^"]|"")*)"', name)
+    return whole[1].replace('""', '"') if whole else name
 
 
 @cache
@@ -285,9 +337,9 @@ def _convert(value: Any, hint: Any) -> Any:
 def _joined(values: Collection[Any]) -> str:
     """Return a list as text, in the form of the command line."""
     words = [str(value) for value in values if isinstance(value, str | int | float)]
-    if len(words) < len(values) or any("," in word for word in words):
-        raise ValueError("give a list of numbers, or of words without commas")
-    return ",".join(words)
+    if len(words) < len(values):
+        raise ValueError("give a list of numbers or words")
+    return ",".join(word if '"' in word else join_names([word]) for word in words)
 
 
 EXTRAS = {

@@ -7,10 +7,19 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from naming import names
 
 from fda_flower.errors import ConfigError
-from fda_flower.names import WithOptions, read_options, split_names, split_options
+from fda_flower.names import (
+    WithOptions,
+    join_names,
+    join_options,
+    read_options,
+    split_names,
+    split_options,
+)
 from fda_flower.strategies import FedGP
 
 
@@ -55,6 +64,7 @@ def read(options: dict[str, Any], what: Callable[..., Any] = build, hidden: Sequ
         ("names", ["b", "c"], "b,c"),
         ("names", (1, 30), "1,30"),
         ("names", [], ""),
+        ("names", ["b,c", "d"], '"b,c",d'),
         ("kind", "two", "two"),
         ("size", "16", 16),
         ("size", 16, 16),
@@ -66,11 +76,11 @@ def read(options: dict[str, Any], what: Callable[..., Any] = build, hidden: Sequ
     ],
 )
 def test_an_option_is_converted_to_its_type(name: str, text: Any, value: Any) -> None:
-    given = {name: text}
-    found = read(given)
+    options = {name: text}
+    found = read(options)
     assert found == {name: value}
     assert type(found[name]) is type(value)
-    assert given == {name: text}
+    assert options == {name: text}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +89,6 @@ def test_an_option_is_converted_to_its_type(name: str, text: Any, value: Any) ->
         *(("count", text, "whole number") for text in ("many", "1.5", "", None, 2.5, 0.999)),
         ("rate", "fast", "give a number"),
         ("rate", [1], "give a number"),
-        ("names", ["b,c"], "without commas"),
         ("names", [["b"]], "list of numbers"),
         ("switch", "perhaps", "true or false"),
         ("switch", "2", "true or false"),
@@ -130,6 +139,9 @@ def test_a_name_may_have_dashes() -> None:
         ("expression=a=b", {"expression": "a=b"}),
         ("angle=1 angle=2", {"angle": "2"}),
         ("domains=Rome,New York size=8", {"domains": "Rome,New York", "size": "8"}),
+        ('ignore="dose, x=2" size=8', {"ignore": '"dose, x=2"', "size": "8"}),
+        ('size=8 "ignore=a,dose x=2"', {"size": "8", "ignore": "a,dose x=2"}),
+        ('ignore=5" size=8', {"ignore": '5"', "size": "8"}),
     ],
 )
 def test_text_is_split_into_names_and_values(text: str, options: dict[str, str]) -> None:
@@ -142,7 +154,18 @@ def test_a_part_that_is_no_name_and_value_is_refused(text: str, part: str) -> No
         split_options(text)
 
 
-@pytest.mark.parametrize("text", ["", "a,", "a,,b", "a, a"])
+@given(st.dictionaries(st.sampled_from("abc"), st.text(st.sampled_from('x ,="|:'), min_size=1)))
+def test_joined_options_are_read_as_they_were(options: dict[str, str]) -> None:
+    options = {name: value.strip() or "x" for name, value in options.items()}
+    assert split_options(join_options(options.items())) == options
+
+
+@given(st.sets(st.text(st.sampled_from('x ,"='), min_size=1).map(str.strip).filter(bool), min_size=1))
+def test_joined_names_are_read_as_they_were(wanted: set[str]) -> None:
+    assert {*split_names("names", join_names(wanted))} == wanted
+
+
+@pytest.mark.parametrize("text", ["", "a,", "a,,b", "a, a", 'a,""', '"a",a'])
 def test_names_are_separated_by_commas_and_refused_if_empty_or_there_twice(text: str) -> None:
     assert split_names("domains", "Rome, New York,x") == ("Rome", "New York", "x")
     with pytest.raises(ConfigError, check=names("domains", text)):

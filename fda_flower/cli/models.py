@@ -8,6 +8,7 @@ import typer
 from fda_flower.cli.console import say
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import check_writable
+from fda_flower.names import split_names
 
 if TYPE_CHECKING:
     from fda_flower.prediction.model import LoadedModel
@@ -161,7 +162,7 @@ def _samples(
     given = [name for name, value in (("csv", csv), ("images", images), ("data-dir", data_dir)) if value]
     if len(given) > 1:
         raise ConfigError(f"--{' and --'.join(given)} are given: give one of them")
-    kept = tuple(name.strip() for name in keep.split(",")) if keep else ()
+    kept = split_names("keep", keep) if keep else ()
     if kept and csv is None:
         raise invalid("keep", keep, "leave it out or add --csv", "but only --csv has columns")
     if csv is not None:

@@ -159,7 +159,9 @@ def _given(
     for each in taken:
         source, value = context.get_parameter_source(each.name), values[each.name]
         if source is not None:
-            given[source][each.name] = split_options(" ".join(value)) if each.has_options else value
+            if each.has_options:
+                value = dict(pair for text in value for pair in split_options(text).items())
+            given[source][each.name] = value
     return given
 
 

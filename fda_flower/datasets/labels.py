@@ -8,6 +8,7 @@ import numpy as np
 from fda_flower.datasets.numbers import Array, is_missing, to_numbers
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_files import Cells, check_words
+from fda_flower.datasets.table_forms import DATES, are_different, form_of
 from fda_flower.errors import ConfigError
 
 MOST_CLASSES = 1000
@@ -36,6 +37,11 @@ def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool, wh
     check_words(columns)
     example = next(iter(found.values()))
     where = f"the label in the data file '{example.path}', column '{example.column}',"
+    texts = [text for each in columns for text in each.texts]
+    if any(are_different(each.texts) for each in columns) or form_of(texts) is DATES:
+        why = "is a date" if form_of(texts) is DATES else "is another one in each row"
+        remedy = "name another column in the option 'label'"
+        raise ConfigError(f"{where} {why}", thing="label", value=example.column, remedy=remedy)
     if alone or len(found) > MOST_CLASSES:
         many = f"is one of {len(found)} different words"
         why = "is a word, and other sites may have others" if alone else many

@@ -71,6 +71,13 @@ def with_marks(texts: Iterable[str]) -> Array:
     return np.array([MARKED.fullmatch(text) is not None for text in texts], dtype=bool)
 
 
+def are_words(texts: Collection[str], decimal_comma: bool = False) -> bool:
+    """Return whether most cells of a column that are not missing are words."""
+    numbers = to_numbers(texts, decimal_comma)
+    words = np.isinf(numbers) & ~with_marks(texts)
+    return 2 * int(words.sum()) > len(texts) - int(np.isnan(numbers).sum())
+
+
 def _number(text: str) -> float:
     if PLAIN.fullmatch(text):
         return float(text.replace("\N{MINUS SIGN}", "-"))

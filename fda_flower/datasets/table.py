@@ -37,11 +37,12 @@ from fda_flower.datasets.table_files import (
     read_table,
     tables_in,
 )
-from fda_flower.datasets.table_options import Meaning, read_categories, read_names
+from fda_flower.datasets.table_forms import check_forms, identifiers
+from fda_flower.datasets.table_options import Meaning, as_option, read_categories, read_names
 from fda_flower.errors import ConfigError, invalid, near, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import longer
-from fda_flower.names import check_alike, split_names
+from fda_flower.names import check_alike, join_names, split_names
 
 TEST_SHARE = 0.2
 FOLDS = round(1 / TEST_SHARE)
@@ -225,10 +226,11 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     alone = len(tables) == 1 < domains
     with problems.caught():
         check_alike("columns", headers - {*meaning.ignore})
-    for name in meaning.ignore if headers and not alone else ():
-        if name and name not in headers:
-            with problems.caught():
-                raise unknown("column of the option 'ignore'", name, sorted(headers))
+    absent = [name for name in meaning.ignore if name and headers and name not in headers]
+    for name in absent if not alone else ():
+        valid = [join_names([each]) for each in sorted(headers)]
+        with problems.caught():
+            raise unknown("column of the option 'ignore'", name, valid)
     for table in (table for parts in tables.values() for table in parts.values()):
         with problems.caught():
             if names := features_of(table, meaning, problems):
@@ -236,15 +238,27 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
                 _check_features(table.path, features)
     there = [table for parts in tables.values() for table in parts.values() if table.path in features]
     found = Survey(problems=problems)
+    if alone and absent:
+        found.notes.append(f"the option 'ignore' names columns that are not here: {', '.join(absent)}")
     every = sorted({name for names in features.values() for name in names})
-    found.categories = categorical_columns(there, every, meaning, alone, problems)
-    numeric = [name for name in (*every, meaning.label) if name not in found.categories]
+    unsure = [name for name in every if name not in {meaning.text, *meaning.categories}]
+    strange = check_forms(there, unsure, meaning, problems)
+    sound = [name for name in every if name not in strange]
+    found.categories = categorical_columns(there, sound, meaning, alone, problems)
+    numeric = [name for name in (*sound, meaning.label) if name not in found.categories]
     check_points(there, numeric, meaning, problems)
+    if counted := identifiers(there, (name for name in numeric if name != meaning.label)):
+        found.notes.append(
+            f"columns that seem to number patients or rows are features: {', '.join(counted)}; if they do, "
+            "name them in the option 'group' or 'ignore'"
+        )
     for domain, parts in tables.items():
         rows = found.rows[domain] = Rows()
         for part, table in parts.items():
             if table.path in features:
-                columns = clean(table, features[table.path], found.categories, meaning, problems)
+                names = [name for name in features[table.path] if name not in strange]
+                columns = dict(clean(table, names, found.categories, meaning, problems))
+                columns |= {name: np.zeros(len(table)) for name in strange}
                 append(rows, part, table, columns, meaning, problems)
             else:
                 rows.samples += len(table)
@@ -307,7 +321,7 @@ def append(
 def _check_features(path: Path, features: Mapping[Path, list[str]]) -> None:
     for other, names in features.items():
         if differing := sorted({*features[path]} ^ {*names}):
-            columns, option = ", ".join(differing), f"--dataset-option ignore={','.join(differing)}"
+            columns, option = ", ".join(differing), as_option("ignore", differing)
             what = f"only one of the data files '{other}' and '{path}' has {columns}"
             remedy = f"give all domains the same columns, or leave them out by {option}"
             raise ConfigError(what, thing="columns", value=columns, remedy=remedy)

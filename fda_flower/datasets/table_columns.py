@@ -1,15 +1,16 @@
 """The columns of tables, checked cell by cell: features as numbers, categories or texts."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fda_flower.datasets.numbers import Array, grouped, is_missing, to_numbers, with_marks
+from fda_flower.datasets.numbers import Array, are_words, grouped, is_missing, to_numbers, with_marks
 from fda_flower.datasets.own_data import PARTS
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.table_files import Cells, RawTable, check_words
-from fda_flower.datasets.table_options import Meaning
-from fda_flower.errors import ConfigError
+from fda_flower.datasets.table_options import Meaning, as_option
+from fda_flower.errors import ConfigError, near
 
 FEWEST = 5
 
@@ -36,17 +37,21 @@ def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[s
         where = f"a column without a name, the {header.index('') + 1}th"
         problems.add(Problem(where, "name it in the first line, or remove it", table.path))
         return []
-    if meaning.label not in header or len({*header}) < len(header) or not features:
+    if twice := [name for name, times in Counter(header).items() if times > 1]:
+        remedy = f"rename or remove the further {', '.join(twice)}: each name may be there once"
+        problems.add(Problem(columns, remedy, table.path))
+        return []
+    if meaning.label not in header or not features:
         remedy = (
-            f"it needs '{meaning.label}' (the option 'label') and at least one other, each of them once: "
-            "name the column to predict by --dataset-option label=COLUMN"
+            f"it needs '{meaning.label}'{near(meaning.label, header)} (the option 'label') and at least one "
+            "other: name the column to predict by --dataset-option label=COLUMN"
         )
         problems.add(Problem(columns, remedy, table.path))
         return features
     named = [("group", meaning.group), ("text", meaning.text)]
     for option, name in (*named, *(("categories", name) for name in meaning.categories)):
         if name and name not in header:
-            remedy = f"the option '{option}' names '{name}': name one of them"
+            remedy = f"the option '{option}' names '{name}'{near(name, header)}: name one of them"
             problems.add(Problem(columns, remedy, table.path))
     if len(table) < FEWEST:
         problems.add(Problem(f"{len(table)} rows, at least {FEWEST} are needed", "get more", table.path))
@@ -73,7 +78,7 @@ def categorical_columns(
         if (
             name in found
             or name == meaning.text
-            or not any(_are_words(each, meaning.decimal_comma) for each in cells)
+            or not any(are_words(each, meaning.decimal_comma) for each in cells)
         ):
             continue
         words = {text for each in cells for text in each}
@@ -82,8 +87,10 @@ def categorical_columns(
         with problems.caught():
             check_words(table.column(name) for table in tables if name in table.header)
         if alone or number > MOST_CATEGORIES:
-            remedy = f"categories={name}:A|B|..., or leave it out by ignore={name}"
-            remedy = f"list its categories by --dataset-option {remedy}"
+            remedy = (
+                f"list its categories by --dataset-option 'categories={name}:A|B|...', or leave it out by "
+                + as_option("ignore", [name])
+            )
             where = f"column '{name}' of the data file '{tables[0].path}'"
             many = f"and the others has {number} different words, more than {MOST_CATEGORIES}"
             what = f"{where} {'holds words, and other sites may have others' if alone else many}"
@@ -150,7 +157,7 @@ def _numbers(cells: Cells, meaning: Meaning, problems: Problems) -> Array:
     wrong = np.isinf(found)
     marked = wrong & with_marks(cells.texts)
     cells.tell(problems, marked, MARKS, WITH_COMMA if meaning.decimal_comma else WITH_POINT)
-    words = not meaning.categorical and _are_words(cells.texts, meaning.decimal_comma)
+    words = not meaning.categorical and are_words(cells.texts, meaning.decimal_comma)
     cells.tell(problems, wrong & ~marked, *(A_WORD if words else ("no number", "fix it")))
     if not meaning.missing:
         cells.tell(problems, np.isnan(found), *NO_VALUE)
@@ -166,8 +173,7 @@ NO_TEXT = "no text", "write one, or remove the line"
 A_WORD = (
     "a word",
     "make categories of words by --dataset-option categorical=onehot; of texts, have an encoder make numbers "
-    "by text=COLUMN; of a column that tells patients or "
-    "rows apart, keep each one's rows together by group=COLUMN, or leave it out by ignore=COLUMN",
+    "by text=COLUMN; or leave the column out by ignore=COLUMN",
 )
 UNKNOWN, MARKS = "none of the known categories", "a number with other marks"
 WITH_POINT = (
@@ -175,9 +181,3 @@ WITH_POINT = (
     "--dataset-option decimal=comma"
 )
 WITH_COMMA = "write a comma for decimals and no mark for thousands, or leave out decimal=comma"
-
-
-def _are_words(texts: Collection[str], decimal_comma: bool) -> bool:
-    numbers = to_numbers(texts, decimal_comma)
-    words = np.isinf(numbers) & ~with_marks(texts)
-    return 2 * int(words.sum()) > len(texts) - int(np.isnan(numbers).sum())

@@ -1,8 +1,9 @@
 """The meaning of a table's columns, as options say it, and the options that follow from the files."""
 
 import math
+import shlex
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from fda_flower.datasets.own_data import found_names, is_here
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.table_files import SUFFIXES, State, files_of, places, read_table, state_of, tables_in
 from fda_flower.errors import invalid
-from fda_flower.names import split_names
+from fda_flower.names import check_alike, join_names, split_names, split_quoted, unquoted
 
 
 @dataclass(frozen=True)
@@ -47,22 +48,31 @@ class Meaning:
 
 
 def read_categories(text: str) -> dict[str, tuple[str, ...]]:
-    """Parse an option's categories by column.
+    """Parse an option's categories by column; a name with one of the separators is in quotation marks.
 
     Examples
     --------
-    >>> read_categories("sex:f|m,pain:none|some|much")
-    {'sex': ('f', 'm'), 'pain': ('none', 'some', 'much')}
+    >>> read_categories('sex:f|m,"pain, if any":none|some|much')
+    {'sex': ('f', 'm'), 'pain, if any': ('none', 'some', 'much')}
     """
-    found = {}
-    for part in text.split(",") if text else ():
-        name, colon, values = part.partition(":")
-        names = tuple(value.strip() for value in values.split("|"))
-        if not (name.strip() and colon and all(names) and len(set(names)) == len(names)):
-            remedy = "give columns with their categories, each of them once, such as sex:f|m"
-            raise invalid("option 'categories'", text, f"{remedy},pain:none|some|much")
-        found[name.strip()] = names
+    found: dict[str, tuple[str, ...]] = {}
+    for part in split_quoted(text, ",") if text else ():
+        column, *values = split_quoted(part, ":")
+        name, names = unquoted(column), tuple(map(unquoted, split_quoted(":".join(values), "[|]")))
+        if not (name and all(names)) or name in found or len(set(names)) < len(names):
+            remedy = (
+                "give columns with their categories, each of them once, such as sex:f|m,pain:none|some|much; "
+                "put names that have a comma, colon or bar in quotation marks"
+            )
+            raise invalid("option 'categories'", text, remedy)
+        check_alike(f"categories of '{name}'", names)
+        found[name] = names
     return found
+
+
+def as_option(name: str, names: Iterable[str]) -> str:
+    """Return words of a command that give names in an option of the data set."""
+    return f"--dataset-option {shlex.quote(f'{name}={join_names(names)}')}"
 
 
 def read_names(option: str, text: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 from fda_flower.datasets.amounts import Amount
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.metrics import METRICS
+from fda_flower.names import join_options
 
 OptionPairs = tuple[tuple[str, Any], ...]
 Options = Mapping[str, Any] | OptionPairs
@@ -106,7 +107,7 @@ def as_flower(value: Any) -> Any:
     if not isinstance(value, tuple):
         return value
     if value and isinstance(value[0], tuple):
-        return " ".join(f"{name}={option}" for name, option in value)
+        return join_options(value)
     return ",".join(map(str, value))
 
 
@@ -120,7 +121,7 @@ def command_options(settings: Iterable[Setting], values: Mapping[str, Any]) -> l
         if each.has_options:
             for name, one in value:
                 word = str(one).lower() if isinstance(one, bool) else str(one)
-                words += [each.option, f"{name}={word}"]
+                words += [each.option, join_options([(name, word)])]
         elif isinstance(value, bool):
             words.append(each.option if value else f"--no-{each.option.removeprefix('--')}")
         else:
