@@ -1,8 +1,10 @@
 """Record the target's per-step updates for auto-weighting."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,6 +143,9 @@ RECORDERS = {"norms": Recorder, "sketch": SketchRecorder, "full": FullRecorder}
 
 Train = Callable[[Message, Context], Message]
 
+Sent = Mapping[str, Tensor] | Iterable[Tensor]
+"""What travels: a state dictionary, or its parameters in their order."""
+
 
 class RecordedUpdates:
     """The recorded steps of an optimizer, made by `record_updates`.
@@ -149,10 +154,8 @@ class RecordedUpdates:
     ``learning_rate``, ``η``, is the mean over steps and parameters, so that ``K η`` sums a schedule's rates.
     """
 
-    def __init__(
-        self, optimizer: Optimizer, config: Mapping[str, Any], parameters: Iterable[Tensor] | None
-    ) -> None:
-        chosen = _trained_by(optimizer) if parameters is None else list(parameters)
+    def __init__(self, optimizer: Optimizer, config: Mapping[str, Any], parameters: Sent | None) -> None:
+        chosen = _trained_by(optimizer) if parameters is None else _parameters_in(parameters)
         self._recorder = make_recorder(chosen, config)
         self.steps, self.learning_rate = 0, 0.0
 
@@ -181,7 +184,7 @@ class RecordedUpdates:
 def record_updates(
     training: Optimizer | Train,
     config: Mapping[str, Any] | None = None,
-    parameters: Iterable[Tensor] | None = None,
+    parameters: Sent | None = None,
 ) -> Any:
     """Record the optimizer's steps, as a context manager around a loop or a decorator of a train function.
 
@@ -193,10 +196,12 @@ def record_updates(
     config : Mapping, optional
         The ``config`` of the train message, where the server requests batch updates. Default: record only
         the number of steps and the learning rate, which suffices for a source.
-    parameters : Iterable[Tensor], optional
-        The parameters that travel, in the order of the arrays. Default: the optimizer's; for a decorated
-        function, those with ``requires_grad`` if only these travel. Required if the optimizer lacks some
-        that travel (frozen ones), or holds them in groups.
+    parameters : Mapping[str, Tensor] or Iterable[Tensor], optional
+        The state dictionary that travels, ``model.state_dict()``; or the parameters in it, in its order, each
+        as often as it is there. Default: the optimizer's; for a decorated function, those with
+        ``requires_grad`` if only these travel, and a shared one under each of its names. Required if the
+        optimizer lacks some that travel (frozen ones), holds them in groups or, around the steps, if the
+        network uses one twice.
 
     Raises
     ------
@@ -224,7 +229,7 @@ def record_updates(
 
 @contextmanager
 def _recording(
-    optimizer: Optimizer, config: Mapping[str, Any], parameters: Iterable[Tensor] | None = None
+    optimizer: Optimizer, config: Mapping[str, Any], parameters: Sent | None = None
 ) -> Iterator[RecordedUpdates]:
     updates = RecordedUpdates(optimizer, config, parameters)
     hook = optimizer.register_step_post_hook(updates.step)
@@ -267,19 +272,46 @@ def _decorated(train: Train) -> Train:
 
 
 def _sent_of(optimizer: Optimizer, record: ArrayRecord) -> list[Tensor]:
-    """Return the optimizer's parameters that travel: all, or the unfrozen ones."""
+    """Return the optimizer's parameters that travel, as they are sent: all, or the unfrozen ones."""
     sent = to_layers(record)
     buffers = find_buffers(sent)
-    expected = [array.shape for name, array in sent.items() if name not in buffers]
+    expected = [array for name, array in sent.items() if name not in buffers]
+    shapes = [array.shape for array in expected]
     held = _trained_by(optimizer)
     for parameters in (held, [parameter for parameter in held if parameter.requires_grad]):
-        if [tuple(parameter.shape) for parameter in parameters] == expected:
+        if [tuple(parameter.shape) for parameter in parameters] == shapes:
             return parameters
+        if len(parameters) < len(expected) and (shared := _by_values(parameters, expected)):
+            return shared
     raise ConfigError(
         "the optimizer does not have the parameters that the server sent, in their order: use "
-        "`with record_updates(optimizer, config, parameters)` and give it those that are sent",
+        "`with record_updates(optimizer, config, model.state_dict())` around the steps, and give it what is "
+        "sent",
         thing="parameters",
     )
+
+
+def _by_values(parameters: Sequence[Tensor], sent: Sequence[NDArray[Any]]) -> list[Tensor]:
+    """Return the parameter of each array; empty if the values, before a first step, do not tell it.
+
+    A parameter that a network uses twice is one of the optimizer's, but sent under two names.
+    """
+    values = [parameter.detach().cpu().double().numpy() for parameter in parameters]
+    alike = [tuple(i for i, value in enumerate(values) if np.array_equal(value, array)) for array in sent]
+    counts = Counter(alike)
+    if any(len(places) not in (1, count) for places, count in counts.items()):
+        return []
+    turns = {places: cycle(places) for places in counts}
+    order = [next(turns[places]) for places in alike]
+    return [parameters[i] for i in order] if list(dict.fromkeys(order)) == [*range(len(values))] else []
+
+
+def _parameters_in(sent: Sent) -> list[Tensor]:
+    if not isinstance(sent, Mapping):
+        return list(sent)
+    kinds = {name: np.zeros(0, float if each.is_floating_point() else int) for name, each in sent.items()}
+    buffers = find_buffers(kinds)
+    return [each for name, each in sent.items() if name not in buffers]
 
 
 def _trained_by(optimizer: Optimizer) -> list[Tensor]:

@@ -145,7 +145,7 @@ def parameter(*values: float) -> nn.Parameter:
     return nn.Parameter(torch.tensor(values, dtype=torch.float32))
 
 
-def step(optimizer: Optimizer, *gradients: list[float]) -> None:
+def step(optimizer: Optimizer, *gradients: list[Any]) -> None:
     """One step with these gradients of the optimizer's parameters."""
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     for each, gradient in zip(parameters, gradients, strict=True):
@@ -265,6 +265,16 @@ def test_parameters_that_are_sent_but_not_trained_are_recorded_as_zero():
     assert recorded(told(updates))["full"].tolist() == [[0, 0, -2]]
 
 
+def test_of_a_state_dictionary_what_is_no_buffer_of_batchnorm_is_recorded_in_its_order():
+    network = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1, affine=False))
+    network.register_module("again", network[0])
+    network.register_buffer("scale", torch.ones(1))
+    optimizer = SGD(network.parameters(), lr=0.5)
+    with record_updates(optimizer, ASKED["full"], network.state_dict()) as updates:
+        step(optimizer, [[4.0]], [8.0])
+    assert recorded(told(updates))["full"] == pytest.approx(np.array([[0, -2, -4, -2, -4]]))
+
+
 # The decorator
 
 
@@ -332,3 +342,29 @@ def test_of_a_decorated_function_two_optimizers_are_refused_and_errors_and_none_
     assert ask(halved(parameter(1), error="the disk is full"), {}, [1]).error.reason == "the disk is full"
     content = ask(halved(optimizers=0), ASKED["norms"], [1]).content
     assert dict(content["metrics"]) == {"num-examples": 3}
+
+
+@every_form
+@pytest.mark.parametrize(
+    ("tensors", "sent", "order"),
+    [
+        ([[2, 4], [6]], [[2, 4], [6], [2, 4]], [0, 1, 0]),
+        ([[2, 4], [6], [8]], [[2, 4], [6], [2, 4], [6], [8]], [0, 1, 0, 1, 2]),
+        ([[1], [0], [1], [6]], [[1], [0], [1], [6], [6]], [0, 1, 2, 3, 3]),
+    ],
+    ids=["tied", "a module used twice", "beside equal ones"],
+)
+def test_a_parameter_that_layers_share_is_recorded_under_each_name(form, tensors, sent, order):
+    content = ask(halved(*(parameter(*values) for values in tensors)), ASKED[form], *sent).content
+    row = np.concatenate([np.array(tensors[i], np.float32) / -2 for i in order])
+    arrays = recorded(content)
+    assert arrays["norms"] == pytest.approx([row @ row])
+    if form == "full":
+        assert arrays["full"].tolist() == [row.tolist()]
+    if form == "sketch":
+        np.testing.assert_allclose(arrays["sketch"], [CountSketch(SIZE, SEED)({"w": row})])
+
+
+def test_which_of_two_equal_parameters_is_shared_is_not_guessed():
+    with pytest.raises(ConfigError, check=names("parameters", remedy="model.state_dict()")):
+        ask(halved(parameter(1), parameter(1)), ASKED["norms"], [1], [1], [1])
