@@ -39,7 +39,7 @@ from fda_flower.datasets.table_files import (
 )
 from fda_flower.datasets.table_forms import check_forms, identifiers
 from fda_flower.datasets.table_options import Meaning, as_option, read_categories, read_names
-from fda_flower.errors import ConfigError, invalid, near, unknown
+from fda_flower.errors import ConfigError, near, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import longer
 from fda_flower.names import check_alike, join_names, split_names
@@ -162,8 +162,6 @@ class OwnTables(Splits):
         label_deviation: float = 1.0,
         text: str = "",
     ) -> None:
-        if not label_deviation > 0:
-            raise invalid("option 'label_deviation'", label_deviation, "it must be above 0")
         self._meaning = Meaning(
             label,
             group,

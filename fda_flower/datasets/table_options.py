@@ -3,7 +3,7 @@
 import math
 import shlex
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -40,6 +40,8 @@ class Meaning:
     text: str = ""
 
     def __post_init__(self) -> None:
+        if not self.label_deviation > 0:
+            raise invalid("option 'label_deviation'", self.label_deviation, "it must be above 0")
         others = {"label": (self.label,), "group": (self.group,), "ignore": self.ignore}
         for option, names in {**others, "categories": tuple(self.categories)}.items():
             if self.text and self.text in names:
@@ -102,20 +104,27 @@ def complete(
 def label_scale(
     folder: Path, options: Mapping[str, Any], target: str | None, only_sources: Sources
 ) -> dict[str, float]:
-    """Return the mean and the deviation of the labels of the sources that take part, as options.
-
-    They have three digits.
-    """
+    """Return the mean and the deviation of the labels of the sources that take part, as options."""
     column, encoding = str(options.get("label", Meaning.label)), str(options.get("encoding", ""))
     comma = options.get("decimal") == "comma"
     domains = split_names("option 'domains'", str(options["domains"]))
-    numbers = [
+    return scale_of(
         number
-        for domain in domains
-        if domain != (target or domains[-1]) and domain in (only_sources or domains)
+        for domain in sources_in(domains, target, only_sources)
         for path in files_of(folder, domain).values()
         for number in _labels_in(path, column, comma, state_of(path, encoding))
-    ]
+    )
+
+
+def sources_in(domains: Sequence[str], target: str | None, only_sources: Sources) -> list[str]:
+    """Return the sources that take part."""
+    sources = [name for name in domains if name != (target or domains[-1])]
+    return [name for name in sources if name in (only_sources or sources)]
+
+
+def scale_of(labels: Iterable[float]) -> dict[str, float]:
+    """Return the mean and the deviation of labels as options with three digits; empty if all are equal."""
+    numbers = list(labels)
     if len(numbers) < 2 or not (deviation := statistics.pstdev(numbers)):
         return {}
     scale = {"label_mean": statistics.mean(numbers), "label_deviation": deviation}
