@@ -37,7 +37,7 @@ from fda_flower.records.record import COSTS, Record, has_stopped, headline, roun
 from fda_flower.reporting.trackers import read_names
 from fda_flower.runs.config import NAMED, RunConfig
 from fda_flower.runs.methods import method_names
-from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS, command_options
+from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS
 
 if TYPE_CHECKING:
     from fda_flower.experiments import RunResult
@@ -179,7 +179,7 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str]:
 
 def _judged(result: "RunResult") -> list[str]:
     """Return whether the model is useful, and the command of the comparison to run next."""
-    from fda_flower.experiments.experiment import NOT_SHARED
+    from fda_flower.experiments.experiment import comparison_of
     from fda_flower.reporting.summary import PARAMETERS, is_better, judge
 
     config, summary, alone = result.config, result.summary, "target-only"
@@ -188,10 +188,11 @@ def _judged(result: "RunResult") -> list[str]:
     if PARAMETERS not in summary or (useful and (known or config.strategy.conclusion(result.history[-1]))):
         return lines
     what = "What the sources bring" if useful else "Other methods on the same data"
-    methods = ["--methods", f"{alone},{config.method}"] if useful else []
-    shared = [each for each in SETTINGS if each.name not in NOT_SHARED]
-    command = shlex.join(["fda", "compare", *methods, *command_options(shared, vars(config))])
-    return [*lines, f"{what}: {command}"]
+    methods, options = comparison_of(config, [alone] if useful else COMPARED.split(","))
+    if len(methods) < 2:
+        return lines
+    chosen = [] if methods == COMPARED.split(",") else ["--methods", ",".join(methods)]
+    return [*lines, f"{what}: {shlex.join(['fda', 'compare', *chosen, *options])}"]
 
 
 @with_output

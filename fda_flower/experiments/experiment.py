@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from fda_flower.experiments.definition import ATTACK_KEYS, Experiment, file_name
 from fda_flower.files import check_writable, only_writer, output_error, read_json, write_atomically, writing
 from fda_flower.models.own import only_read
 from fda_flower.names import known_name
-from fda_flower.records.folder import CONFIG, RunFolder
+from fda_flower.records.folder import CONFIG, SUBMITTED, RunFolder
 from fda_flower.records.record import has_ended, has_stopped
 from fda_flower.reporting.experiment_tables import comparison, comparison_numbers
 from fda_flower.reporting.results import CellResult, Place, Results, RunView
@@ -25,7 +25,7 @@ from fda_flower.reporting.tables import markdown
 from fda_flower.reporting.trackers import check_trackers
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import OF_FLOWER, check_federated, find_method, method_names
-from fda_flower.runs.settings import SETTINGS, command_options
+from fda_flower.runs.settings import AUTO, SETTINGS, command_options
 
 if TYPE_CHECKING:
     from fda_flower.experiments.cells import Cell, Progress
@@ -107,11 +107,64 @@ def read_runs(folder: Path, failed: Collection[str] = ()) -> dict[str, RunView]:
     several = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
     paths = [folder] if (folder / CONFIG).exists() else several
     views = {path.name: read_view(path) for path in paths if path.name not in failed}
-    shared = [{k: v for k, v in view.settings.items() if k not in NOT_SHARED} for view in views.values()]
-    if len({(v.label, v.seed) for v in views.values()}) < len(views) or any(s != shared[0] for s in shared):
+    if not _is_comparison(views.values()):
         views = {name: replace(view, label=name) for name, view in views.items()}
     order = {name: number for number, name in enumerate(method_names())}
     return dict(sorted(views.items(), key=lambda v: order.get(str(v[1].settings.get("method")), len(order))))
+
+
+def _is_comparison(views: Collection[RunView]) -> bool:
+    """Return whether runs differ only in method and seed, and in what follows from the method."""
+    if len({(view.label, view.seed) for view in views}) < len(views):
+        return False
+    shared = [{k: v for k, v in view.settings.items() if k not in NOT_SHARED} for view in views]
+    return all(each == shared[0] for each in shared) or shared_settings(views) is not None
+
+
+def shared_settings(views: Collection[RunView]) -> dict[str, Any] | None:
+    """Return the settings with which a comparison of the runs' methods repeats them, if there are any."""
+    configs = [config for view in views if (config := config_of(view.settings)) is not None]
+    return settings_of_comparison(configs) if 0 < len(configs) == len(views) else None
+
+
+def settings_of_comparison(configs: Sequence[RunConfig]) -> dict[str, Any] | None:
+    """Return the settings of the comparison whose cells are these runs; None if there is none.
+
+    A method's own number of rounds, and the network that fits, are not settings.
+    """
+    usual = next((config for config in configs if config.entry.rounds is None), None)
+    shared: dict[str, Any] = {
+        each.name: getattr(usual or configs[0], each.name)
+        for each in SETTINGS
+        if each.name not in ("method", "seed")
+    }
+    shared |= {} if usual else {"rounds": RunConfig.rounds}
+    shared |= {"model": AUTO} if all(config.model == config.fitting_model for config in configs) else {}
+    shared["beta"] = next((config.beta for config in configs if config.beta is not None), None)
+    options: dict[str, Any] = {}
+    for config in configs:
+        options |= dict(config.method_options)
+    shared["method_options"] = tuple(options.items())
+    methods = [config.method for config in configs]
+    for config in configs:
+        with suppress(ConfigError):
+            made = _config(config.method, config.seed, methods, shared)
+            if (made.fingerprint(), made.rounds) == (config.fingerprint(), config.rounds):
+                continue
+        return None
+    return shared
+
+
+def comparison_of(config: RunConfig, others: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the methods and the options of a run's comparison with those `others` that fit its settings."""
+    settings, methods = settings_of_comparison([config]), list[str]()
+    if settings is None:
+        return methods, []
+    for method in dict.fromkeys([*others, config.method]):
+        with suppress(ConfigError):
+            _config(method, config.seed, [config.method, method], settings)
+            methods.append(method)
+    return methods, command_options([each for each in SETTINGS if each.name in settings], settings)
 
 
 def read_view(folder: Path) -> RunView:
@@ -123,12 +176,6 @@ def read_view(folder: Path) -> RunView:
     summary = read_json(folder / SUMMARY, AGAIN) if (folder / SUMMARY).exists() else None
     config = config_of(settings)
     rounds = config.all_rounds if config else int(found.get("rounds", 0))
-    commands = [
-        *([shlex.join(["fda", "run", *command_options(SETTINGS, vars(config))])] if config else []),
-        shlex.join(["fda", "run", "--config", str(path)]),
-        shlex.join(["fda", "run", "--config", str(path), "--resume", "--output", str(folder)]),
-        shlex.join(["fda", "report", "--html", str(folder)]),
-    ]
     return RunView(
         label=config.entry.title if config else str(settings.get("method", folder.name)),
         seed=int(settings.get("seed", 0)),
@@ -137,11 +184,24 @@ def read_view(folder: Path) -> RunView:
         notes={key: value for key, value in found.items() if key not in ("settings", "run")},
         rounds=rounds,
         done=has_ended(history, rounds, config.patience) if config else summary is not None,
-        commands=commands,
+        commands=[] if ATTACK_KEYS[0] in found["run"] else list(_commands(folder, config)),
         run=found["run"],
         summary=summary or {},
         **({} if config is None else {"metric": config.headline}),
     )
+
+
+def _commands(folder: Path, config: RunConfig | None) -> Iterator[str]:
+    """Yield the commands that repeat a run, continue it, and show it."""
+    repeat = ["fda", "run", "--config", str(folder / CONFIG)]
+    if (folder / SUBMITTED).exists():
+        connection = read_json(folder / SUBMITTED, AGAIN, connection=str)["connection"]
+        repeat += ["--engine", "deploy", "--connection", connection]
+    if config is not None:
+        yield shlex.join(["fda", "run", *command_options(SETTINGS, vars(config)), *repeat[4:]])
+    yield shlex.join(repeat)
+    yield shlex.join([*repeat, "--resume", "--output", str(folder)])
+    yield shlex.join(["fda", "report", "--html", str(folder)])
 
 
 def _archived(path: Path) -> RunView:

@@ -6,18 +6,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from fda_flower.errors import ConfigError
 from fda_flower.experiments.definition import file_name
 from fda_flower.experiments.experiment import (
     DEFINITION,
-    NOT_SHARED,
     config_of,
     kind_of,
     load_results,
     read_mark,
     read_runs,
     read_view,
+    shared_settings,
 )
 from fda_flower.files import DESCRIPTION, versions, write_atomically, writing
 from fda_flower.records.folder import CONFIG
@@ -27,13 +28,16 @@ from fda_flower.reporting import COMPARISON, REPORTS, about, markdown
 from fda_flower.reporting.card import Model, card, card_parts
 from fda_flower.reporting.html import Page, render, results_page, run_page
 from fda_flower.reporting.results import RunView
-from fda_flower.runs.settings import SETTINGS, command_options
+from fda_flower.runs.settings import SETTINGS, as_flower, command_options
 from fda_flower.site.log import read_log
 
 
 def single_page(folder: Path) -> Page:
     """Return the page of a run."""
     view = read_view(folder)
+    if view.commands:
+        first, *others = view.commands
+        view = replace(view, commands=[_into(first, _again(folder)), *others])
     return run_page(view, folder.resolve().name, card_parts(view, _model(folder, view)))
 
 
@@ -116,7 +120,7 @@ def draw(folder: Path, failed: Collection[str] = ()) -> Path:
 def _experiment_commands(folder: Path) -> list[str]:
     """Return a command for each recorded call of the experiment."""
     mark = read_mark(folder)
-    values = {key.replace("_", "-"): value for key, value in mark["settings"].items()}
+    values = {key.replace("_", "-"): _text(value) for key, value in mark["settings"].items()}
     changes = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
     commands = []
     for call in mark["calls"] or [{}]:
@@ -130,18 +134,42 @@ def _experiment_commands(folder: Path) -> list[str]:
     return [*commands, shlex.join(["fda", "report", str(folder)])]
 
 
+def _text(value: Any) -> str:
+    """Return a setting's JSON value as text, as commands take it."""
+    match value:
+        case None:
+            return "all"
+        case bool():
+            return str(value).lower()
+        case dict():
+            return str(as_flower(tuple((name, _text(one)) for name, one in value.items())))
+        case list():
+            return str(as_flower(tuple(map(_text, value))))
+    return str(value)
+
+
 def _compare_commands(folder: Path, views: Mapping[str, RunView]) -> list[str]:
     """Return the command that repeats a comparison, else the commands of its runs."""
-    config = config_of(next(iter(views.values())).settings)
-    if config is None or any(view.label == name for name, view in views.items()):
-        return [view.commands[0] for view in views.values()]
+    shared = shared_settings(views.values())
+    if shared is None or any(view.label == name for name, view in views.items()):
+        repeated = {name: view.commands[0] for name, view in views.items() if view.commands}
+        return [_into(command, _again(folder) / name) for name, command in repeated.items()]
     methods = list(dict.fromkeys(str(view.settings["method"]) for view in views.values()))
     seeds = sorted({view.seed for view in views.values()})
-    shared = [each for each in SETTINGS if each.name not in NOT_SHARED]
-    options = command_options(shared, vars(config))
     chosen = ["--methods", ",".join(methods), "--seeds", _seeds(seeds)]
-    compare = ["fda", "compare", *chosen, *options, "--output", str(folder)]
-    return [shlex.join(compare), shlex.join([*compare, "--resume"])]
+    options = command_options([each for each in SETTINGS if each.name in shared], shared)
+    compare = ["fda", "compare", *chosen, *options, "--output"]
+    return [shlex.join([*compare, str(_again(folder))]), shlex.join([*compare, str(folder), "--resume"])]
+
+
+def _again(folder: Path) -> Path:
+    """Return a folder for the repetition of what a folder holds."""
+    whole = folder.absolute() if folder.name in ("", "..") else folder
+    return whole.with_name(f"{whole.name}-again")
+
+
+def _into(command: str, folder: Path) -> str:
+    return f"{command} --output {shlex.quote(str(folder))}"
 
 
 def _seeds(seeds: Sequence[int]) -> str:

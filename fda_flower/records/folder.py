@@ -181,9 +181,8 @@ class RunFolder:
                 pass
         found = self._read_config()
         if found is not None:
-            self._check_same(
-                found, {**json.loads(json.dumps(self.config)), "strategy": found.get("strategy")}
-            )
+            known = {name: found[name] for name in ("strategy",) if name in found}
+            self._check_same(found, json.loads(json.dumps(self.config)) | known)
 
     def open(self, strategy: Mapping[str, Any]) -> Checkpoint | None:
         """Lock the folder, and check that it is free or holds this run. Nothing is written yet.

@@ -81,7 +81,7 @@ class RunConfig(RunSettings):
             self._set(name, getattr(data, name))
         self._set("target", data.target_name)
         if self.model == AUTO:
-            self._set("model", self._fitting_model)
+            self._set("model", self.fitting_model)
             check_installed(self.model)
         self._check_text()
         self._check_trained()
@@ -125,8 +125,8 @@ class RunConfig(RunSettings):
             raise invalid("beta", self.beta, "give one number, or one for each source in order")
 
     @property
-    def _fitting_model(self) -> str:
-        """Choose the network for the data; a method that trains only a linear layer takes no random body."""
+    def fitting_model(self) -> str:
+        """The network that fits the data; a method that trains only a linear layer takes no random body."""
         fits = self.data.fitting_model
         return fits if self.entry.train is None or is_pretrained(fits, {}) else LINEAR
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import logging
 import re
+import shlex
 import sys
 from itertools import product
 from pathlib import Path
@@ -16,11 +17,12 @@ from typer.testing import CliRunner
 
 import fda_flower
 from fda_flower import Comparison, RunConfig, cli, run
+from fda_flower.cli import runs
 from fda_flower.cli.app import app
 from fda_flower.datasets import DATASETS, SHIFTS
 from fda_flower.errors import RunError
 from fda_flower.experiments import RUNNERS, RunResult
-from fda_flower.experiments.experiment import compared
+from fda_flower.experiments.experiment import _config, compared
 from fda_flower.models import FORMS, MODELS
 from fda_flower.records.record import COSTS
 from fda_flower.runs.methods import METHODS
@@ -167,6 +169,36 @@ def test_run_writes_a_folder_named_after_what_was_run(fda, tmp_path):
     assert ("--methods target-only,fedavg" in command) is better
     assert command.startswith("fda compare ")
     assert {*SMALL} <= {*command.split()}
+
+
+@pytest.mark.parametrize(
+    ("about", "better", "methods"),
+    [
+        ({"method": "ridge"}, True, ["target-only", "ridge"]),
+        ({"method": "ridge"}, False, [*runs.COMPARED.split(","), "ridge"]),
+        ({"method": "fedprox", "method_options": {"mu": 0.5}}, True, ["target-only", "fedprox"]),
+        ({"method": "fedgp", "beta": 0.25}, False, runs.COMPARED.split(",")),
+        ({"method": "ridge", "target": "all", "sources": 3}, False, None),
+    ],
+)
+def test_the_comparison_that_a_run_suggests_has_it_as_it_ran_and_others_that_fit(
+    caught, about, better, methods
+):
+    config = RunConfig(**about)
+    floor = 0.1 if better else 0.9
+    summary = {"metric": "accuracy", "last5": 50.0, "baseline": {"accuracy": floor}, "parameters": 1}
+    lines = runs._judged(RunResult(config, [{}], summary | {"figures": {}}, {}, None))
+    assert len(lines) == 1 + (methods is not None)
+    if methods is not None:
+        ((chosen, _, _), settings) = caught(*shlex.split(lines[-1].partition(": fda ")[2]))
+        assert chosen == methods
+        assert not {"rounds", "model"} & settings.keys()
+        assert _config(config.method, 0, chosen, known(settings)).fingerprint() == config.fingerprint()
+        assert _config("fedavg", 0, chosen, known(settings)).rounds == RunConfig.rounds
+
+
+def known(settings):
+    return {each.name: settings[each.name] for each in SETTINGS if each.name in settings}
 
 
 def test_a_private_run_ends_with_the_largest_epsilon(fda):

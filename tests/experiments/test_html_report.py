@@ -2,15 +2,21 @@
 
 import json
 import os
+import shlex
+import sys
+from itertools import product
+from typing import Any
 
 import pytest
 from naming import names
 from run_folders import make_run, records
 
 from fda_flower import ConfigError
+from fda_flower.cli import main
 from fda_flower.experiments import read_experiment, run_experiment
-from fda_flower.experiments.experiment import kind_of
+from fda_flower.experiments.experiment import _config, config_of, kind_of, read_runs, read_view
 from fda_flower.experiments.pages import single_page, table_page, write_html
+from fda_flower.runs.settings import SETTINGS
 
 EXPERIMENT = """
 title = "Digits"
@@ -82,7 +88,11 @@ def test_a_run_of_another_version_is_shown_by_what_it_says(run):
     page = single_page(run)
     assert page.about.startswith("later")
     assert page.state.startswith("Not done: 3 of 7 rounds")
-    assert sections(page)["Repeat it"][0].lines[0] == f"fda run --config {run}/config.json"
+    again = f"fda run --config {run}/config.json"
+    assert sections(page)["Repeat it"][0].lines[:2] == [
+        f"{again} --output {run}-again",
+        f"{again} --resume --output {run}",
+    ]
 
 
 def test_the_page_of_a_comparison_has_a_row_for_each_method_in_the_usual_order(comparison):
@@ -93,9 +103,9 @@ def test_the_page_of_a_comparison_has_a_row_for_each_method_in_the_usual_order(c
     assert numbers.header[:2] == ["method", "last5"]
     again, resumed, report = sections(page)["Repeat it"][0].lines
     assert again.startswith("fda compare --methods fedavg,target-only --seeds 0,1 --shift rotate ")
-    assert again.endswith(f"--output {comparison}")
+    assert again.endswith(f"--output {comparison}-again")
     assert "/a b' " in again
-    assert resumed == f"{again} --resume"
+    assert resumed == f"{again.removesuffix('-again')} --resume"
     assert report == f"fda report --html {comparison}"
 
 
@@ -152,6 +162,99 @@ def test_the_page_of_an_experiment_repeats_each_call_with_what_was_chosen(tmp_pa
         f"{whole.format('0-0')} --output {folder}",
         f"{whole.format('0,1')} --output {folder}",
     ]
+
+
+# The printed commands
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What a printed command calls, which then does not run."""
+
+    def call(command):
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(CaughtError) as caught:
+            main()
+        return caught.value.args
+
+    def catch(*positional, **named):
+        raise CaughtError(positional, named)
+
+    for name in ("run_config", "compare", "run_experiment"):
+        monkeypatch.setattr(f"fda_flower.experiments.{name}", catch)
+    return call
+
+
+class CaughtError(Exception):
+    """Stops a command once it has called what was to be tested."""
+
+
+def test_the_commands_of_a_run_run_it(run, asked):
+    config = config_of(read_view(run).settings)
+    again, from_file, resumed, _ = sections(single_page(run))["Repeat it"][0].lines
+    for command, folder, resume in ((again, f"{run}-again", False), (resumed, str(run), True)):
+        (found,), how = asked(command)
+        assert (found, str(how["output"]), how["resume"]) == (config, folder, resume)
+    assert asked(from_file)[0] == (config,)
+
+
+def test_a_deployed_run_is_repeated_over_its_connection_and_an_attacked_one_by_its_experiment(run, asked):
+    (run / "submitted.json").write_text(json.dumps({"connection": "the hospitals"}))
+    for command in sections(single_page(run))["Repeat it"][0].lines[:3]:
+        assert {"engine": "deploy", "connection": "the hospitals"}.items() <= asked(command)[1].items()
+    found = json.loads((run / "config.json").read_text())
+    found["run"] |= {"attack": "random", "attackers": ["source-1"]}
+    (run / "config.json").write_text(json.dumps(found))
+    assert sections(single_page(run)).get("Repeat it", []) == []
+
+
+def test_the_command_of_a_comparison_runs_each_of_its_cells(tmp_path, asked):
+    """A method with a network and rounds of its own, and methods with options of theirs."""
+    folder, own = tmp_path / "a comparison", dict[str, dict[str, Any]]()
+    own |= {"fedprox": {"method_options": {"mu": 0.25}}, "fedda": {"beta": 0.25}, "ridge": {}}
+    for method, seed in product(own, (0, 3)):
+        make_run(folder / f"{method}-seed{seed}", method=method, seed=seed, epochs=2, **own[method])
+    page = table_page(folder)
+    assert [row[0] for row in sections(page)["Results"][0].rows] == ["FedProx", "FedDA", "Ridge"]
+    again, resumed, _ = sections(page)["Repeat it"][0].lines
+    for command, output, resume in ((again, f"{folder}-again", False), (resumed, str(folder), True)):
+        (methods, seeds, where), how = asked(command)
+        assert (str(where), how["resume"]) == (output, resume)
+        configs = [_config(method, seed, methods, settings_in(how)) for method in methods for seed in seeds]
+        views = read_runs(folder).values()
+        expected = [config_of(view.settings) for view in views]
+        assert [config.fingerprint() for config in configs] == [each.fingerprint() for each in expected]
+        assert [config.rounds for config in configs] == [3, 3, 3, 3, 1, 1]
+
+
+def settings_in(how):
+    return {name: value for name, value in how.items() if name in {each.name for each in SETTINGS}}
+
+
+def test_runs_that_no_comparison_repeats_are_repeated_one_by_one(tmp_path, asked):
+    for seed, rate in ((0, 0.1), (1, 0.2)):
+        make_run(tmp_path / "c" / f"run-{seed}", seed=seed, learning_rate=rate)
+    for seed, command in enumerate(sections(table_page(tmp_path / "c"))["Repeat it"][0].lines[:2]):
+        (config,), how = asked(command)
+        assert (config.seed, how["output"]) == (seed, tmp_path / "c-again" / f"run-{seed}")
+
+
+def test_the_command_of_an_experiment_changes_the_same_settings(tmp_path, asked, in_process):
+    (tmp_path / "noise.toml").write_text(EXPERIMENT)
+    definition = read_experiment(tmp_path / "noise.toml")
+    settings = {"method_options": {"granularity": "model", "filter": False}, "shift_options": {"std": 0.25}}
+    settings |= {"method": "fedgp", "beta": [0.25, 0.5, 0.5], "target_samples": None, "outcomes": True}
+    settings |= {"model": "mlp", "learning_rate": 0.001}
+    only = ["FedAvg"]
+    run_experiment(definition, tmp_path / "out", only=only, seeds=[3], rounds=1, settings=settings)
+    again, report = sections(table_page(tmp_path / "out"))["Repeat it"][0].lines[:2]
+    (found, folder), how = asked(again)
+    assert (found.name, folder, how["only"], list(how["seeds"]), how["rounds"]) == (
+        *("experiment", tmp_path / "out", only, [3], 1),
+    )
+    place = ("", "FedAvg", "0.4")
+    assert found.config(place, 3, how["settings"]) == definition.config(place, 3, settings)
+    assert report == f"fda report {tmp_path / 'out'}"
 
 
 def test_several_folders_make_one_file_written_whole(run, comparison, experiment, tmp_path):
