@@ -15,12 +15,7 @@ from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
-from fda_flower.datasets.numbers import is_missing, to_numbers
-from fda_flower.datasets.preparation import Column, ImagePreparation, Preparation, TablePreparation
-from fda_flower.datasets.problems import Problems
-from fda_flower.datasets.table_columns import MARKS, NO_VALUE, UNKNOWN, Columns, clean
-from fda_flower.datasets.table_files import RawTable
-from fda_flower.datasets.table_options import Meaning
+from fda_flower.datasets.preparation import ImagePreparation, Preparation, TablePreparation
 from fda_flower.errors import ConfigError, RunError, unknown
 from fda_flower.files import MODEL, writing
 from fda_flower.models import Train, build_architecture, build_model, reads_text
@@ -30,99 +25,11 @@ from fda_flower.models.parts import replace_head
 from fda_flower.models.split import Split, split
 from fda_flower.models.text import SCALE
 from fda_flower.models.tokens import NUMBERS
+from fda_flower.prediction.columns import read_columns
 from fda_flower.prediction.features import FeatureStore, digest_of, features
 from fda_flower.prediction.files import About, read_body, read_model
 from fda_flower.prediction.passes import Drawing, Passes, load_layers, seeded
 from fda_flower.prediction.predictors import Predictor
-
-
-def check_columns(
-    who: str,
-    names: Sequence[str],
-    preparation: TablePreparation,
-    allowed: Sequence[str] = (),
-    remedy: str = "leave them out",
-) -> None:
-    """Raise a `ConfigError` unless `names` are the model's columns, plus allowed ones."""
-    if "" in names:
-        raise ConfigError(f"{who} a column without a name: name it, or remove it", thing="column", value="")
-    wanted = preparation.raw
-    needed = ", ".join(wanted)
-    if missing := ", ".join(name for name in wanted if name not in names):
-        message = f"{who} no column {missing}, only {', '.join(map(str, names))}: the model needs {needed}"
-        raise ConfigError(message, thing="column", value=missing)
-    if others := ", ".join(sorted({*map(str, names)} - {*wanted, *allowed})):
-        message = f"{who} the columns {others}, which the model does not know: {remedy} (it needs {needed})"
-        raise ConfigError(message, thing="columns", value=others)
-
-
-def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
-    """Return a column of samples: numbers (NaN if missing), categories as text, or texts.
-
-    Raise a `ConfigError` for values of another kind, an unknown category, or a missing value that the
-    preparation does not fill in.
-    """
-    known = preparation.known.get(name)
-    values = given.numpy() if isinstance(given, Tensor) else given
-    if name == preparation.text:
-        texts = [_word(value) for value in values]
-        if "" in texts:
-            raise _bad(name, "lacks texts: write them, or leave these samples out")
-        return texts
-    if known is None:
-        return _numbers(name, values, bool(preparation.fill))
-    words = [_word(value) for value in values]
-    if unknown := sorted({*words} - {*known, ""}):
-        raise _bad(name, f"holds {', '.join(unknown)}, but the model knows only {', '.join(known)}: fix it")
-    if "" in words and not preparation.fill:
-        raise _bad(name, LACKS)
-    return words
-
-
-def _numbers(name: str, values: Any, may_lack: bool) -> Tensor:
-    try:
-        if np.isinf(to_numbers([value.strip() for value in values if isinstance(value, str)])).any():
-            raise ValueError("but text")
-        numbers = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise _bad(name, f"holds no numbers ({error}): fix it") from error
-    if np.isinf(numbers).any() or (np.isnan(numbers).any() and not may_lack):
-        raise _bad(name, LACKS)
-    return torch.from_numpy(numbers)
-
-
-LACKS = "lacks values: fill them in, or train with missing=mean"
-
-
-def _bad(name: str, why: str) -> ConfigError:
-    return ConfigError(f"column '{name}' of the samples {why}", thing="column", value=name)
-
-
-def _word(value: Any) -> str:
-    if value is None or value != value:
-        return ""
-    # A column of whole numbers with gaps holds floats.
-    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
-    return "" if is_missing(text, words=True) else text
-
-
-def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: bool = False) -> Columns:
-    """Return a table's columns for a preparation; a `ConfigError` names file, line and column."""
-    problems, may_lack = Problems(), bool(preparation.fill)
-    meaning = Meaning(
-        "", missing=may_lack, categorical=True, decimal_comma=decimal_comma, text=preparation.text
-    )
-    columns = clean(table, preparation.raw, preparation.known, meaning, problems)
-    for problem in problems.found.values():  # A run's options are no remedy for new rows.
-        known = ", ".join(preparation.known.get(problem.column, ()))
-        problem.remedy = {
-            NO_VALUE[0]: "the model has no value for it: fill it in, or train with missing=mean",
-            UNKNOWN: f"the model knows {known}: fix it{', or leave it empty' if may_lack else ''}",
-            MARKS: f"write a {'comma' if decimal_comma else 'point'} for decimals and no mark for thousands",
-        }.get(problem.what, problem.remedy)
-    problems.raise_first()
-    return columns
-
 
 Array = NDArray[Any]
 
@@ -348,9 +255,8 @@ class LoadedModel:
             return preparation.apply([Path(item) for item in raw])
         if isinstance(preparation, TablePreparation):
             columns = preparation.raw
-            words = preparation.categories or preparation.text
-            rows = np.array(raw, dtype=object) if words else _tensor(raw).numpy()
-            if rows.ndim != 2 or rows.shape[1] != len(columns) or not len(rows):
+            rows = raw.numpy() if isinstance(raw, Tensor) else _rows(raw)
+            if rows.ndim != 2 or rows.shape[1] != len(columns):
                 raise self._not_of(rows.shape)
             return self._from_columns(dict(zip(columns, rows.T, strict=True)))
         x = _tensor(raw)
@@ -362,10 +268,7 @@ class LoadedModel:
         if not isinstance(self.preparation, TablePreparation):
             message = f"the model takes no named columns: give {self._wanted}"
             raise ConfigError(message, thing="columns")
-        check_columns("the samples have", list(raw.keys()), self.preparation)
-        return self.preparation.apply(
-            {name: read_column(name, raw[name], self.preparation) for name in self.preparation.raw}
-        )
+        return self.preparation.apply(read_columns(raw, self.preparation))
 
     def _build(self, layers: Layers) -> nn.Module:
         network = copy.deepcopy(self._parts.end)
@@ -420,6 +323,18 @@ def build(about: About, with_weights: bool = False) -> Split:
     return parts
 
 
+def _rows(raw: Any) -> Array:
+    """Return rows as an array; the values in a list keep their types."""
+    rows = raw if isinstance(raw, np.ndarray) else np.array(raw, dtype=object)
+    if not rows.size:
+        raise _none()
+    return rows
+
+
+def _none() -> ConfigError:
+    return ConfigError("there are no samples: give at least one", thing="samples", value=0)
+
+
 def _tensor(raw: Any) -> Tensor:
     try:
         array = raw if isinstance(raw, Tensor) else torch.from_numpy(np.array(raw))
@@ -427,7 +342,7 @@ def _tensor(raw: Any) -> Tensor:
         message = f"the samples are no array of numbers ({error}): give one"
         raise ConfigError(message, thing="samples") from error
     if not array.ndim or not len(array):
-        raise ConfigError("there are no samples: give at least one", thing="samples", value=0)
+        raise _none()
     return array
 
 

@@ -19,7 +19,8 @@ from fda_flower.datasets.table_files import RawTable, read_table
 from fda_flower.datasets.table_options import read_names
 from fda_flower.errors import ConfigError
 from fda_flower.files import write_atomically, writing
-from fda_flower.prediction.model import LoadedModel, check_columns, columns_for, probabilities
+from fda_flower.prediction.columns import check_columns, columns_for
+from fda_flower.prediction.model import LoadedModel, probabilities
 from fda_flower.prediction.passes import Drawing, seeded
 
 

@@ -50,7 +50,7 @@ def test_columns_in_any_order_and_an_array_in_the_models_order_predict_alike(tab
         (np.zeros((2, 7)), names("samples", (2, 7), "an array of shape (samples, ")),
         (["a.png"], names("image files", remedy="the columns a")),
         ([], names("samples", 0)),
-        ([[1.0], [1.0, 2.0]], names("samples", remedy="give one")),
+        ([[1.0], [1.0, 2.0]], names("samples", (2,), "an array of shape (samples, ")),
     ],
 )
 def test_samples_that_do_not_fit_are_refused(table, samples, refused):

@@ -10,7 +10,7 @@ from naming import names
 from fda_flower import ConfigError, load, run
 from fda_flower.datasets import heart
 from fda_flower.datasets.preparation import TablePreparation
-from fda_flower.prediction.model import Probabilities, read_column
+from fda_flower.prediction.model import Probabilities
 from fda_flower.prediction.new_samples import from_csv
 from fda_flower.runs.model_folder import own_test_set
 
@@ -80,22 +80,6 @@ def test_a_column_that_the_model_does_not_know_is_named(patients_run, tmp_path):
     path = written(tmp_path / "new.csv", "größe;sex;weight\n1;f;2\n")
     with pytest.raises(ConfigError, check=names("columns", "weight")):
         from_csv(load(patients_run), path)
-
-
-def test_whole_numbers_are_categories_as_text(patients_run):
-    preparation = TablePreparation(("kind",), (0.0,), (1.0,), categories=(("kind", ("1", "2")),))
-    assert read_column("kind", [1, 2.0, " 1"], preparation) == ["1", "2", "1"]
-    for values in ([1.0, float("nan")], [1, 3]):
-        with pytest.raises(ConfigError, check=names("column", "kind")):
-            read_column("kind", values, preparation)
-
-
-@pytest.mark.parametrize("text", ["1_000", "inf", "\u0661", "1,5", "much"])
-def test_text_is_a_number_only_as_in_a_table(text):
-    preparation = TablePreparation(("age",), (0.0,), (1.0,))
-    assert list(read_column("age", ["1e1", 2.5], preparation)) == [10, 2.5]
-    with pytest.raises(ConfigError, check=names("column", "age")):
-        read_column("age", [1, text], preparation)
 
 
 def test_a_regression_is_in_the_unit_of_its_label(patients_run):

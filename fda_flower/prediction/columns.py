@@ -1,0 +1,155 @@
+"""The columns of new samples, from files and from Python, checked for a model's preparation."""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fda_flower.datasets.numbers import is_missing, to_numbers
+from fda_flower.datasets.preparation import Column, TablePreparation
+from fda_flower.datasets.problems import Problems
+from fda_flower.datasets.table_columns import MARKS, NO_VALUE, UNKNOWN, Columns, clean
+from fda_flower.datasets.table_files import RawTable
+from fda_flower.datasets.table_options import Meaning
+from fda_flower.errors import ConfigError
+
+
+def check_columns(
+    who: str,
+    names: Sequence[str],
+    preparation: TablePreparation,
+    allowed: Sequence[str] = (),
+    remedy: str = "leave them out",
+) -> None:
+    """Raise a `ConfigError` unless `names` are the model's columns, plus allowed ones."""
+    if "" in names:
+        raise ConfigError(f"{who} a column without a name: name it, or remove it", thing="column", value="")
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise ConfigError(
+            f"{who} the column {twice[0]} twice: rename or remove one", thing="column", value=twice[0]
+        )
+    wanted = preparation.raw
+    needed = ", ".join(wanted)
+    if missing := ", ".join(name for name in wanted if name not in names):
+        message = f"{who} no column {missing}, only {', '.join(map(str, names))}: the model needs {needed}"
+        raise ConfigError(message, thing="column", value=missing)
+    if others := ", ".join(sorted({*map(str, names)} - {*wanted, *allowed})):
+        message = f"{who} the columns {others}, which the model does not know: {remedy} (it needs {needed})"
+        raise ConfigError(message, thing="columns", value=others)
+
+
+def read_columns(given: Mapping[str, Any], preparation: TablePreparation) -> dict[str, Column]:
+    """Return the columns of samples that a preparation takes: numbers, categories as text, or texts.
+
+    A missing value is None, NaN, pandas' NA or NaT, or a mark of one, as text. Raise a `ConfigError` for
+    other columns, columns of different lengths, values of another kind, an unknown category, or a missing
+    value that the preparation does not fill in.
+    """
+    check_columns("the samples have", list(given.keys()), preparation)
+    found = {name: read_column(name, given[name], preparation) for name in preparation.raw}
+    if len(counts := {name: len(cells) for name, cells in found.items()}) and len({*counts.values()}) > 1:
+        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+        message = f"the columns have different numbers of samples: {listed}"
+        raise ConfigError(message, thing="columns", value=listed, remedy="give each sample a value in each")
+    if not any(counts.values()):
+        raise ConfigError("there are no samples: give at least one", thing="samples", value=0)
+    return found
+
+
+def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
+    """Return one of the columns of `read_columns`."""
+    known = preparation.known.get(name)
+    if isinstance(given, str) or not isinstance(given, Collection | Tensor):
+        raise _bad(name, f"is {type(given).__name__}: give a list of its values")
+    values = given.numpy() if isinstance(given, Tensor) else given
+    if name == preparation.text:
+        texts = [_word(value) for value in values]
+        if "" in texts:
+            raise _bad(name, "lacks texts: write them, or leave these samples out")
+        return texts
+    if known is None:
+        return _numbers(name, values, bool(preparation.fill))
+    words = [_word(value) for value in values]
+    if unknown := sorted({*words} - {*known, ""}):
+        raise _bad(name, f"holds {', '.join(unknown)}, but the model knows only {', '.join(known)}: fix it")
+    if "" in words and not preparation.fill:
+        raise _bad(name, LACKS)
+    return words
+
+
+LACKS = "lacks values: fill them in, or train with missing=mean"
+
+
+def _numbers(name: str, values: Any, may_lack: bool) -> Tensor:
+    cells = values if isinstance(values, np.ndarray) else np.array([*values], dtype=object)
+    try:
+        numbers = cells if cells.dtype.kind in "biuf" else [_number(cell) for cell in cells]
+        found = torch.from_numpy(np.array(numbers, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise _bad(name, f"holds {error}, but takes numbers: fix it") from error
+    if found.isinf().any():
+        raise _bad(name, "holds an infinite number: fix it")
+    if found.isnan().any() and not may_lack:
+        raise _bad(name, LACKS)
+    return found
+
+
+def _number(value: Any) -> float:
+    """Return a number, NaN if it is missing; raise a `TypeError` or `ValueError` that says what it is."""
+    if isinstance(value, str):
+        found = float(to_numbers([value.strip()])[0])
+        if math.isinf(found):
+            raise ValueError(f"the text {value!r}")
+        return found
+    if _is_missing(value):
+        return math.nan
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, Real | Decimal):
+        raise TypeError(f"values of the type {type(value).__name__}")
+    return float(value)
+
+
+def _word(value: Any) -> str:
+    if _is_missing(value):
+        return ""
+    # A column of whole numbers with gaps holds floats.
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    return "" if is_missing(text, words=True) else text
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except TypeError:  # pandas' NA has no truth value
+        return True
+
+
+def _bad(name: str, why: str) -> ConfigError:
+    return ConfigError(f"column '{name}' of the samples {why}", thing="column", value=name)
+
+
+def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: bool = False) -> Columns:
+    """Return a table's columns for a preparation; a `ConfigError` names file, line and column."""
+    problems, may_lack = Problems(), bool(preparation.fill)
+    meaning = Meaning(
+        "", missing=may_lack, categorical=True, decimal_comma=decimal_comma, text=preparation.text
+    )
+    columns = clean(table, preparation.raw, preparation.known, meaning, problems)
+    for problem in problems.found.values():  # A run's options are no remedy for new rows.
+        known = ", ".join(preparation.known.get(problem.column, ()))
+        problem.remedy = {
+            NO_VALUE[0]: "the model has no value for it: fill it in, or train with missing=mean",
+            UNKNOWN: f"the model knows {known}: fix it{', or leave it empty' if may_lack else ''}",
+            MARKS: f"write a {'comma' if decimal_comma else 'point'} for decimals and no mark for thousands",
+        }.get(problem.what, problem.remedy)
+    problems.raise_first()
+    return columns

@@ -1,0 +1,111 @@
+"""Columns of samples from Python: numbers, categories and gaps as lists, arrays and data frames hold them."""
+
+import datetime
+from decimal import Decimal
+
+import numpy as np
+import pytest
+import torch
+from naming import names
+
+from fda_flower import ConfigError, load
+from fda_flower.datasets.preparation import TablePreparation
+from fda_flower.prediction.columns import read_column, read_columns
+
+pd = pytest.importorskip("pandas")
+
+AGE = TablePreparation(("age",), (0.0,), (1.0,))
+FILLED = TablePreparation(("age",), (0.0,), (1.0,), fill=(50.0,))
+KIND = TablePreparation(("kind",), (0.0,), (1.0,), categories=(("kind", ("1", "2")),))
+GAPS = [None, float("nan"), np.nan, pd.NA, pd.NaT, "", "?", "NA"]
+
+
+@pytest.mark.parametrize("gap", GAPS)
+def test_a_gap_is_filled_in_or_refused(gap):
+    found = read_column("age", [61.0, gap], FILLED)
+    assert torch.isnan(torch.as_tensor(found)).tolist() == [False, True]
+    filled = TablePreparation(("kind",), (0.0,), (1.0,), fill=(0.0,), categories=KIND.categories)
+    assert read_column("kind", ["1", gap], filled) == ["1", ""]
+    for preparation in (AGE, KIND):
+        name = preparation.columns[0]
+        with pytest.raises(ConfigError, check=names("column", name)):
+            read_column(name, ["1", gap], preparation)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [10, 2.5],
+        ["1e1", " 2.5"],
+        [Decimal("10"), np.float32(2.5)],
+        np.array([10, 2.5], dtype=np.float32),
+        np.array([np.int64(10), "2.5"], dtype=object),
+        torch.tensor([10, 2.5]),
+        pd.Series([10, 2.5], dtype="Float64"),
+    ],
+)
+def test_numbers_are_read_in_each_form(values):
+    assert list(read_column("age", values, AGE)) == [10, 2.5]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "1_000",
+        "inf",
+        "\u0661",
+        "1,5",
+        "much",
+        float("inf"),
+        1j,
+        b"1",
+        [1],
+        datetime.date(2024, 5, 1),
+        np.datetime64("2024"),
+    ],
+)
+def test_what_is_no_number_is_refused(value):
+    with pytest.raises(ConfigError, check=names("column", "age")):
+        read_column("age", [1.5, value], AGE)
+
+
+@pytest.mark.parametrize("values", ["12", 12, None, np.array(["2024"], dtype="M8[D]")])
+def test_what_is_no_column_is_refused(values):
+    with pytest.raises(ConfigError, check=names("column", "age")):
+        read_column("age", values, AGE)
+
+
+def test_whole_numbers_are_categories_as_text():
+    assert read_column("kind", [1, 2.0, " 1"], KIND) == ["1", "2", "1"]
+    with pytest.raises(ConfigError, check=names("column", "kind")):
+        read_column("kind", [1, 3], KIND)
+
+
+@pytest.mark.parametrize(
+    ("columns", "thing"),
+    [
+        ({"a": [1.0], "b": [1.0, 2.0]}, "columns"),
+        ({"a": [], "b": []}, "samples"),
+        ({"a": [1.0]}, "column"),
+        ({"a": [1.0], "b": [1.0], "c": [1.0]}, "columns"),
+        ({"a": [1.0], "b": [1.0], "": [1.0]}, "column"),
+        (pd.DataFrame([[1.0, 2.0, 3.0]], columns=["a", "b", "b"]), "column"),
+    ],
+)
+def test_columns_that_do_not_fit_together_are_refused(columns, thing):
+    preparation = TablePreparation(("a", "b"), (0.0, 0.0), (1.0, 1.0))
+    with pytest.raises(ConfigError) as error:
+        read_columns(columns, preparation)
+    assert error.value.thing == thing
+
+
+def test_rows_with_gaps_are_predicted_if_the_run_fills_them_in(patients_run, table_run):
+    model = load(patients_run)
+    columns = model.feature_names_in_.tolist()
+    rows = [[{"größe": 2.5, "sex": "f"}[name] for name in columns], [None, None]]
+    frame = pd.DataFrame(rows, columns=columns).convert_dtypes()
+    assert frame.isna().sum().tolist() == [1, 1]
+    np.testing.assert_array_equal(model.predict(rows), model.predict(frame))
+    assert load(table_run).predict([[61, 1.5], ["62", 2]]).shape == (2,)
+    with pytest.raises(ConfigError, check=names("column", "height")):
+        load(table_run).predict([[61, None]])
