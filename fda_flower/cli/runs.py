@@ -401,7 +401,9 @@ def experiment(
     except KeyboardInterrupt:
         write_report([load_results(folder)], written)
         raise
-    _report([folder], written, failures)
+    files, rows = _write_tables([folder], written)
+    result = {"files": files, "rows": rows, "failures": failures}
+    conclude(f"Written: {escape(', '.join(files))}", result=result)
     end_with(failures)
 
 
@@ -431,39 +433,51 @@ def report(
     With --html: one page of runs, comparisons or experiments, with sortable tables and interactive charts.
     With --card: the model card of a run, for readers who did not train the model.
     """
-    from fda_flower.experiments.experiment import kind_of
+    _check_form(html=html, card=card, sent=sent)
+    if card and len(folders) > 1 and output is not None:
+        raise invalid("output", output, "leave it out", "but there are several cards")
+    from fda_flower.experiments.experiment import kind_of, load_results
     from fda_flower.experiments.pages import draw, write_card, write_html
+    from fda_flower.reporting.experiment_tables import comparison_numbers
 
+    written: list[list[str]] = []
     if card:
-        if len(folders) > 1 and output is not None:
-            raise invalid("output", output, "leave it out", "but there are several cards")
-        for folder in folders:
-            say(f"Written: {write_card(folder, output, sent)}")
-        return
+        written += [[str(write_card(folder, output, sent))] for folder in folders]
     if html:
         page = output or folders[0] / "report.html"
         write_html(folders, page)
-        say(f"Written: {page}")
-        return
-    of_runs = [folder for folder in folders if kind_of(folder) != "experiment"]
-    if output is not None and of_runs:
-        why = f"but the picture of '{of_runs[0]}' is written there"
-        raise invalid("output", output, "leave it out, or add --html", why)
-    for folder in of_runs:
-        say(f"Written: {draw(folder)}")
-    if tables := [folder for folder in folders if folder not in of_runs]:
-        _report(tables, output or tables[0] / "report.md")
+        written.append([str(page)])
+    rows: list[dict[str, Any]] = []
+    if not (card or html):
+        of_runs = [folder for folder in folders if kind_of(folder) != "experiment"]
+        if output is not None and of_runs:
+            why = f"but the picture of '{of_runs[0]}' is written there"
+            raise invalid("output", output, "leave it out, or add --html", why)
+        written += [[str(draw(folder))] for folder in of_runs]
+        rows += [row for each in of_runs for row in comparison_numbers(load_results(each)).records()]
+        if tables := [folder for folder in folders if folder not in of_runs]:
+            files, of_tables = _write_tables(tables, output or tables[0] / "report.md")
+            written, rows = [*written, files], [*rows, *of_tables]
+    lines = (f"Written: {escape(', '.join(files))}" for files in written)
+    conclude(*lines, result={"files": [file for files in written for file in files], "rows": rows})
 
 
-def _report(folders: list[Path], output: Path, failures: Mapping[str, str] | None = None) -> None:
+def _check_form(html: bool, card: bool, sent: Sequence[Path]) -> None:
+    """Raise a `ConfigError` for options of a report of which one would be ignored."""
+    if html and card:
+        raise ConfigError("--html and --card are given: give one of them", thing="--card")
+    if sent and not card:
+        raise invalid("sent", ", ".join(map(str, sent)), "add --card", "but only a model card sums up logs")
+
+
+def _write_tables(folders: list[Path], output: Path) -> tuple[list[str], list[dict[str, Any]]]:
+    """Write the report of experiments; return its files, and the rows of its tables."""
     from fda_flower.experiments import load_results, write_report
     from fda_flower.reporting.experiment_tables import numbers
 
     results = [load_results(folder) for folder in folders]
     files = list(map(str, write_report(results, output)))
-    rows = [{"experiment": one.name, **row} for one in results for row in numbers(one).records()]
-    told = {} if failures is None else {"failures": failures}
-    conclude(f"Written: {escape(', '.join(files))}", result={"files": files, "rows": rows, **told})
+    return files, [{"experiment": one.name, **row} for one in results for row in numbers(one).records()]
 
 
 def _changes(pairs: list[str]) -> dict[str, Any]:

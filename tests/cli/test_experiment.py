@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from run_folders import make_run
+from run_folders import files_below, make_run
 
 from fda_flower.errors import RunError
 from fda_flower.experiments import cells as module
@@ -165,6 +165,38 @@ def test_without_html_a_run_or_the_runs_of_a_folder_are_drawn(fda, pictures):
     code, _, err = fda("report", "runs/first", "--output", "page.md")
     assert code == 2
     assert "output is 'page.md', but the picture of 'runs/first'" in err
+
+
+def test_json_has_the_files_and_rows_of_every_kind_of_report_and_quiet_has_the_last_line(fda):
+    make_run(Path("runs/first"), method="fedavg")
+    for options, file in (
+        (["--html", "runs/first"], "runs/first/report.html"),
+        (["--card", "runs/first"], "runs/first/README.md"),
+        (["runs/first"], "runs/first/accuracy.png"),
+        (["runs"], "runs/comparison.png"),
+    ):
+        code, out, err = fda("report", *options, "--json")
+        found = json.loads(out)
+        assert (code, found["files"], err) == (0, [file], f"Written: {file}\n")
+        assert [row["method"] for row in found["rows"]] == ["FedAvg"] * (len(options) == 1)
+        assert fda("report", *options, "--quiet") == (0, f"Written: {file}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--html", "--card"], ["--html and --card are given"]),
+        (["--sent", "state"], ["sent is 'state'", "add --card"]),
+        (["--html", "--sent", "state"], ["sent is 'state'", "add --card"]),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(fda, options, words):
+    make_run(Path("runs/first"), method="fedavg")
+    before = files_below("runs")
+    code, _, err = fda("report", "runs/first", *options)
+    assert code == 2
+    assert all(word in err for word in words)
+    assert files_below("runs") == before
 
 
 def test_without_the_extra_the_command_says_what_to_install(fda, monkeypatch):
