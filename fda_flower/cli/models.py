@@ -169,8 +169,8 @@ def _samples(
         return from_csv(model, csv, kept, labelled)
     if images is not None:
         new = from_images(model, images, labelled)
-        if new.left_out:
-            say(f"Skipped, not an image: {', '.join(new.left_out)}")
+        for note in new.notes:
+            say(f"Warning: {note}")
         return new
     from fda_flower.runs.model_folder import own_test_set
 

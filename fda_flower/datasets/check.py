@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.datasets import images
+from fda_flower.datasets.image_folder import ImageFolder
 from fda_flower.datasets.own_data import LISTED, network_for_images, visible
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.table_files import places, tables_in
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import longer, told
-from fda_flower.names import split_names
 
 
 @dataclass
@@ -39,11 +39,11 @@ def find_dataset(folder: Path) -> str:
     if not folder.is_dir():
         remedy = "give the one that holds the domains"
         raise ConfigError(f"there is no folder '{folder}'", thing="folder", value=folder, remedy=remedy)
-    found = []
-    if any(images.files_of(path) for path in visible(folder) if path.is_dir()):
-        found.append("images")
-    if any(tables_in(place) for place in places(folder).values()):
-        found.append("table")
+    tables = any(tables_in(place) for place in places(folder).values())
+    pictures = ImageFolder.read(folder).images
+    in_folders = any(len(path.parts) > len(("domain", "class")) for path in pictures)
+    found = ["images"] if in_folders or (pictures and not tables) else []  # a plot beside tables is none
+    found += ["table"] if tables else []
     if len(found) != 1:
         there = ", ".join(path.name for path in visible(folder)[:LISTED]) or "nothing"
         what = "both tables and folders of images" if found else f"neither tables nor images, but {there}"
@@ -59,14 +59,34 @@ def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
     """Check the tables of a folder; `options` belong to the data set ``table``."""
     from fda_flower.datasets.table import OwnTables
 
-    found = OwnTables(folder, 0, **options).survey()
+    return _check_rows("table", OwnTables(folder, 0, **options).survey(), options)
+
+
+def check_hugging_face(folder: Path, options: Mapping[str, Any]) -> Check:
+    """Check a data set of Hugging Face in a folder or on the hub; decode every image."""
+    from fda_flower.datasets.hugging_face import HuggingFace
+
+    data = HuggingFace(folder, 0, **options)
+    found = data.survey()
+    if not data.images:
+        return _check_rows("hf", found, options)
+    sizes = data.sizes(found.problems)
+    return Check(_domains_of("hf", found), _told_images(sizes, options), found.problems)
+
+
+def _domains_of(dataset: str, found: Survey) -> dict[str, DomainCheck]:
     if found.problems:
-        found.tell("table")  # else loading the data does
+        found.tell(dataset)  # else loading the data does
     domains = {}
     for name, rows in found.rows.items():
         classes = Counter(text for cells in rows.labels for text in cells.texts) if found.classes else {}
         missing = {column: count for column, count in rows.missing.items() if count}
         domains[name] = DomainCheck(rows.samples, dict(sorted(classes.items())), missing)
+    return domains
+
+
+def _check_rows(dataset: str, found: Survey, options: Mapping[str, Any]) -> Check:
+    domains = _domains_of(dataset, found)
     columns = sorted({column for rows in found.rows.values() for column in rows.columns})
     beside = {name: f" ({_listed(words)})" for name, words in found.categories.items()}
     if text := str(options.get("text", "")):
@@ -85,22 +105,26 @@ def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
     """Check the image folders of a folder; decode every image."""
     from fda_flower.datasets.preparation import unreadable
 
-    names = split_names("option 'domains'", str(options["domains"]))
-    files = {name: images.files_of(folder / name) for name in names}
-    problems = Problems()
-    for found in files.values():
-        for message in unreadable(path for paths in found.values() for path in paths):
-            problems.add(Problem(message))
+    found = images.load_own(folder, 0, **options).survey()
+    if found.problems:
+        found.tell("images")  # else loading the data does
+    files = {name: each.classes for name, each in found.folders.items()}
+    for classes in files.values():
+        for message in unreadable(path for paths in classes.values() for path in paths):
+            found.problems.add(Problem(message))
     domains = {}
-    for name, found in files.items():
-        classes = {label: len(paths) for label, paths in found.items()}
-        domains[name] = DomainCheck(sum(classes.values()), classes)
-    sizes = images.sizes_of(files.values())
+    for name, classes in files.items():
+        counts = {label: len(paths) for label, paths in classes.items()}
+        domains[name] = DomainCheck(sum(counts.values()), counts)
+    return Check(domains, _told_images(images.sizes_of(files.values()), options), problems)
+
+
+def _told_images(sizes: Counter[images.Size], options: Mapping[str, Any]) -> str:
     shown = ", ".join(f"{height}x{width}: {count}" for (height, width), count in sizes.most_common(5))
     more = f", and {len(sizes) - 5} other sizes" if len(sizes) > 5 else ""
     size = options.get("image_size")
     fits = f", for the network {network_for_images(options)}" if size else ""
-    return Check(domains, f"images of {shown}{more}; brought to {size}{fits}", problems)
+    return Check(domains, f"images of {shown}{more}; brought to {size}{fits}", found.problems)
 
 
 def sizes_of(spec: DataSpec, problems: Problems) -> dict[str, tuple[str, str]]:
@@ -119,5 +143,9 @@ def sizes_of(spec: DataSpec, problems: Problems) -> dict[str, tuple[str, str]]:
     return sizes
 
 
-CHECKS: dict[str, Callable[[Path, Mapping[str, Any]], Check]] = {"table": check_table, "images": check_images}
+CHECKS: dict[str, Callable[[Path, Mapping[str, Any]], Check]] = {
+    "table": check_table,
+    "images": check_images,
+    "hf": check_hugging_face,
+}
 """The checks by data set."""

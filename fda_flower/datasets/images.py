@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
+from fda_flower.datasets.image_folder import Files, ImageFolder, check_loose, is_image, left_out
 from fda_flower.datasets.own_data import (
     FULL_SIZE,
     found_names,
@@ -22,13 +24,12 @@ from fda_flower.datasets.own_data import (
     warn_of_one,
 )
 from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation, size_of
+from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
 from fda_flower.names import split_names
-
-SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 
 LARGEST = 224
 """Height and width, in pixels, to which larger images are reduced, as networks for photos expect."""
@@ -39,38 +40,30 @@ LOOKED_AT = 1000
 Size = tuple[int, int]
 """Height and width, in pixels."""
 
-Files = dict[str, list[Path]]
-"""The images of one domain, by class."""
-
 
 def complete(
     folder: Path | None, options: Mapping[str, Any], target: str | None, only_sources: Sources = None
 ) -> dict[str, Any]:
-    """Return the missing options that follow from a folder: domains and image size."""
+    """Return the missing options that follow from a folder: domains and image size.
+
+    Every folder in it is a domain: loading the data refuses one without images.
+    """
     found: dict[str, Any] = {}
     if folder is None or not is_here(folder, options):
         return found
     if "domains" not in options:
-        names = [path.name for path in visible(folder) if path.is_dir() and files_of(path)]
+        names = [path.name for path in visible(folder) if path.is_dir()]
         wanted = "a folder for each domain, and in it one for each class"
         found["domains"] = ",".join(found_names("images", folder, names, wanted))
     if "image_size" not in options:
-        domains = split_names("option 'domains'", str({**options, **found}["domains"]))
-        if sizes := sizes_of(files_of(folder / name) for name in domains):
+        there = load_own(folder, 0, str({**options, **found}["domains"])).survey()
+        if sizes := sizes_of(each.classes for each in there.folders.values()):
             found["image_size"] = "x".join(map(str, common_size(sizes)))
+        else:
+            there.problems.raise_first()
+            paths = [each.place / path for each in there.folders.values() for path in each.images[:1]]
+            _ = ImageFiles(tuple(paths), 1)[:]  # names the damage
     return found
-
-
-def files_of(place: Path) -> Files:
-    """Return the images of a domain's folder by class, without empty classes."""
-    if not place.is_dir():
-        return {}
-    files = {
-        path.name: [file for file in visible(path) if file.suffix.lower() in SUFFIXES]
-        for path in visible(place)
-        if path.is_dir()
-    }
-    return {name: paths for name, paths in files.items() if paths}
 
 
 def sizes_of(domains: Iterable[Files]) -> Counter[Size]:
@@ -155,7 +148,7 @@ def load(
 
 def load_own(
     data_dir: Path | None, seed: int, domains: str, image_size: str | int = "", classes: str = ""
-) -> Splits:
+) -> "ImageFolders":
     """Return the user's images, whose domains are folders in `data_dir`; see `load`.
 
     `image_size` is ``64``, or a height and width, ``48x64``. Default: the `common_size` of the images.
@@ -165,6 +158,20 @@ def load_own(
     size = read_size(str(image_size)) if image_size else None
     remedy = "put the domain's images there, in a folder for each class"
     return ImageFolders("images", root, names, remedy, seed, size, classes)
+
+
+@dataclass
+class Survey:
+    """The folders of the domains on this machine, read together; `notes` say what is left out."""
+
+    folders: dict[str, ImageFolder] = field(default_factory=dict)
+    problems: Problems = field(default_factory=Problems)
+    notes: list[str] = field(default_factory=list)
+
+    def tell(self, dataset: str) -> None:
+        """Log the notes on a data set."""
+        for note in self.notes:
+            logger.warning("%s: %s", dataset, note)
 
 
 class ImageFolders(Splits):
@@ -184,9 +191,32 @@ class ImageFolders(Splits):
         self._name, self._root, self._remedy, self._seed, self._given = name, root, remedy, seed, size
         self._classes = split_names("option 'classes'", classes) if classes else ()
 
+    def survey(self) -> Survey:
+        """Read the folders of all domains on this machine, and collect their problems."""
+        found = Survey()
+        loose = [path for path in visible(self._root) if not path.is_dir()] if self._root.is_dir() else []
+        with found.problems.caught():
+            check_loose(self._root, loose)
+        others, empty = [path for path in loose if not is_image(path)], list[Path]()
+        for name in self:
+            if (self._root / name).is_dir():
+                with found.problems.caught():
+                    folder = found.folders[name] = ImageFolder.read(self._root / name)
+                    others += map(folder.place.joinpath, folder.others)
+                    empty += map(folder.place.joinpath, folder.empty)
+                    folder.check("domain folder", self._remedy)
+                    self._check_classes(folder)
+        found.notes += left_out(
+            *([path.relative_to(self._root) for path in each] for each in (others, empty))
+        )
+        return found
+
     @cached_property
     def _there(self) -> dict[str, Files]:
-        return {name: files_of(self._root / name) for name in self if (self._root / name).is_dir()}
+        found = self.survey()
+        found.problems.raise_first()
+        found.tell(self._name)
+        return {name: folder.classes for name, folder in found.folders.items()}
 
     @cached_property
     def _size(self) -> Size:
@@ -194,7 +224,10 @@ class ImageFolders(Splits):
         return self._given or (common_size(sizes) if sizes else (LARGEST, LARGEST))
 
     def _split(self, domain: str) -> Split:
-        self._check(self._root / domain, self._there.get(domain))
+        if domain not in self._there:
+            siblings = visible(self._root) if self._root.is_dir() else []
+            found = ", ".join(path.name for path in siblings if path.is_dir()) or "nothing"
+            raise unusable("domain folder", self._root / domain, f"is missing (found: {found})", self._remedy)
         files = self._there[domain]
         labels = self._classes or tuple(sorted({label for each in self._there.values() for label in each}))
         if missing := [label for label in labels if label not in files]:
@@ -213,20 +246,11 @@ class ImageFolders(Splits):
         train, test = _divide(files, labels, derive_seed(self._seed, domain))
         return Split(samples(train), samples(test), len(labels), labels, preparation=preparation)
 
-    def _check(self, place: Path, files: Files | None) -> None:
-        what, remedy = "", self._remedy
-        if files is None:
-            siblings = visible(place.parent) if place.parent.is_dir() else []
-            found = ", ".join(path.name for path in siblings if path.is_dir()) or "nothing"
-            what = f"is missing (found: {found})"
-        elif not files:
-            what = f"has no image ({', '.join(SUFFIXES)}) in a class folder"
-        elif self._classes and (others := [name for name in files if name not in self._classes]):
+    def _check_classes(self, folder: ImageFolder) -> None:
+        if self._classes and (others := [name for name in folder.classes if name not in self._classes]):
             listed = f"which the option 'classes' does not list ({', '.join(self._classes)})"
             what = f"has images of {', '.join(others)}, {listed}"
-            remedy = "list all classes, or remove these images"
-        if what:
-            raise unusable("domain folder", place, what, remedy)
+            raise unusable("domain folder", folder.place, what, "list all classes, or remove these images")
 
 
 def _divide(files: Files, classes: Sequence[str], seed: int) -> tuple[Labelled, Labelled]:

@@ -92,9 +92,21 @@ def is_here(folder: Path, options: Mapping[str, Any]) -> bool:
     return folder.is_dir()
 
 
+SYSTEM = (
+    *("__macosx", "@eadir", "$recycle.bin", "lost+found", "system volume information"),
+    *("desktop.ini", "ehthumbs.db", "thumbs.db"),
+)
+"""Files and folders that systems add, in lower case; others are hidden."""
+
+
+def is_shown(name: str) -> bool:
+    """Return whether a file or folder is neither hidden nor of the system."""
+    return not name.startswith(".") and name.lower() not in SYSTEM
+
+
 def visible(place: Path) -> list[Path]:
-    """Return a folder's entries by name, without hidden files."""
-    return sorted(path for path in place.iterdir() if not path.name.startswith("."))
+    """Return a folder's entries by name, without those that are hidden or of the system."""
+    return sorted(path for path in place.iterdir() if is_shown(path.name))
 
 
 def found_names(dataset: str, folder: Path, names: Iterable[str], wanted: str) -> tuple[str, ...]:

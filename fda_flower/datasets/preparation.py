@@ -99,7 +99,8 @@ def pixels_of(image: Image.Image, height: int, width: int) -> NDArray[np.uint8]:
 
 def size_of(image: Image.Image) -> tuple[int, int]:
     """Return the height and width of an image as a viewer shows it; it is not decoded."""
-    turned = image.getexif().get(ExifTags.Base.Orientation, 1) in SIDEWAYS
+    # Pillow turns a TIFF itself.
+    turned = image.format != "TIFF" and image.getexif().get(ExifTags.Base.Orientation, 1) in SIDEWAYS
     return (image.width, image.height) if turned else (image.height, image.width)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fda_flower.datasets import Samples
-from fda_flower.datasets.images import SUFFIXES
+from fda_flower.datasets.image_folder import ImageFolder, left_out
 from fda_flower.datasets.labels import numbers_to_predict
 from fda_flower.datasets.preparation import ImagePreparation, TablePreparation
 from fda_flower.datasets.problems import Problems
@@ -29,14 +29,14 @@ class NewSamples:
     """Samples to predict.
 
     `samples` holds their inputs and, if `labelled`, their labels. `names` identifies them, by column, for
-    example by line. `left_out` lists files that are not images. `drawing` gives the random numbers of samples
+    example by line. `notes` say what is left out. `drawing` gives the random numbers of samples
     with noise.
     """
 
     samples: Samples
     names: dict[str, list[str]] = field(default_factory=dict)
     labelled: bool = False
-    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     drawing: Drawing = seeded
 
 
@@ -82,19 +82,15 @@ def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> New
     if not folder.is_dir():
         what = f"there is no folder '{folder}': give one with images"
         raise ConfigError(what, thing="folder", value=folder)
-    found = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
-    found = [path for path in found if not any(part.startswith(".") for part in path.parts)]
-    paths = [path for path in found if path.suffix.lower() in SUFFIXES]
-    others = tuple(str(path) for path in found if path.suffix.lower() not in SUFFIXES)
-    if not paths:
-        what = f"the folder '{folder}' has no image ({', '.join(SUFFIXES)}): give another"
-        raise ConfigError(what, thing="folder", value=folder)
-    samples = model.samples([folder / path for path in paths])
+    found = ImageFolder.read(folder)
+    found.check("folder", "give another", in_classes=labelled)
+    samples = model.samples([folder / path for path in found.images])
     if labelled:
         classes = model.classes_.astype(str).tolist()
-        labels = [_class(classes, str(folder / path), path.parts[0]) for path in paths]
+        labels = [_class(classes, str(folder / path), path.parts[0]) for path in found.images]
         samples = Samples(samples.x, torch.tensor(labels))
-    return NewSamples(samples, {"file": list(map(str, paths))}, labelled, others)
+    names = {"file": list(map(str, found.images))}
+    return NewSamples(samples, names, labelled, tuple(left_out(found.others)))
 
 
 def _why_not(model: LoadedModel, what: str) -> str:

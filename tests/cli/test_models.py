@@ -83,7 +83,7 @@ def test_images_are_predicted_by_file_and_judged_by_folder(image_run):
     folder = shutil.copytree(image_run.parent / "c", "images")
     Path("images/ant/notes.txt").touch()
     said = fda("predict", image_run, "--images", folder)
-    assert "Skipped, not an image: ant/notes.txt" in said
+    assert "1 .txt, such as 'ant/notes.txt'" in said
     assert rows_of()[0]["file"] == "ant/0.png"
     assert fda("evaluate", image_run, "--images", folder).endswith("20 samples\n")
     Path("images/bee").rename("images/wasp")

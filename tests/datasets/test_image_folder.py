@@ -1,0 +1,122 @@
+"""What lies below a folder of images: read, told as left out, or refused with its place."""
+
+import doctest
+import shutil
+
+import pytest
+from naming import names
+from PIL import Image
+from sites import write_images
+
+from fda_flower.datasets import DataSpec, image_folder, load_federation
+from fda_flower.datasets.check import find_dataset
+from fda_flower.datasets.image_folder import ImageFolder
+from fda_flower.errors import ConfigError
+
+
+def test_examples():
+    assert doctest.testmod(image_folder).failed == 0
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Two domains of two classes."""
+    for i, name in enumerate("ab"):
+        write_images(tmp_path / name, i)
+    return tmp_path
+
+
+def picture(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 8)).save(path)
+
+
+def spec_of(folder):
+    return DataSpec("images", data_dir=str(folder))
+
+
+@pytest.mark.parametrize("suffix", ["bmp", "gif", "jfif", "JPG", "png", "tif", "TIFF", "webp"])
+def test_images_of_many_suffixes_are_read(photos, suffix):
+    for path in (photos / "b").rglob("*.png"):
+        Image.open(path).save(path.with_suffix(f".{suffix}"))
+        if suffix != "png":
+            path.unlink()
+    domain = load_federation(spec_of(photos)).domains["b"]
+    assert (len(domain.train), len(domain.test)) == (16, 4)
+    assert domain.train.x[:].float().std() > 50
+
+
+@pytest.mark.parametrize(
+    ("place", "thing", "named"),
+    [
+        ("0.png", "data folder", "."),
+        ("b/0.png", "domain folder", "b"),
+        ("b/ant/patient/0.png", "domain folder", "b"),
+        ("c/images/ant/0.png", "domain folder", "c"),
+        ("c/0.png", "domain folder", "c"),
+    ],
+)
+def test_images_at_another_depth_are_refused_with_their_place(photos, place, thing, named):
+    picture(photos / place)
+    spec = spec_of(photos)
+    assert spec.target_name == ("c" if place.startswith("c") else "b"), "no other is the target in its place"
+    with pytest.raises(ConfigError, match=r"0\.png", check=names(thing, photos / named, "CLASS")):
+        load_federation(spec)
+
+
+def test_where_no_image_is_in_its_place_the_first_that_is_not_is_named(photos, tmp_path):
+    below = shutil.copytree(photos, tmp_path / "above/below")
+    with pytest.raises(ConfigError, match=r"ant/0\.png", check=names("domain folder", below)):
+        spec_of(below.parent)
+    with pytest.raises(ConfigError, check=names("domain folder", photos / "a/ant")):
+        spec_of(photos / "a")
+
+
+@pytest.mark.parametrize("content", [None, ".mov"])
+def test_a_domain_without_images_is_refused_not_dropped(photos, content):
+    (photos / "c/ant").mkdir(parents=True)
+    if content:
+        (photos / "c/ant" / f"film{content}").touch()
+    with pytest.raises(ConfigError, match=content or "no image", check=names("domain folder", photos / "c")):
+        load_federation(spec_of(photos))
+
+
+def test_what_is_left_out_is_counted_by_suffix(photos, caplog):
+    for path in ("a/ant/1.mov", "b/bee/2.MOV", "b/notes.txt", "readme"):
+        (photos / path).touch()
+    (photos / "a/wasp").mkdir()
+    load_federation(spec_of(photos))
+    files, folders = caplog.messages
+    assert "2 .mov, 1 without a suffix, 1 .txt" in files
+    assert "a/wasp" in folders
+
+
+def test_links_are_followed_but_not_in_circles(photos):
+    (photos / "c").symlink_to(photos / "a")
+    assert len(ImageFolder.read(photos).images) == 60
+    (photos / "a/ant/again").symlink_to(photos)
+    with pytest.raises(ConfigError, check=names("folder", photos / "a/ant/again")):
+        ImageFolder.read(photos)
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        (["a/ant/0.png"], "images"),
+        (["x/a/ant/0.png"], "images"),
+        (["a/0.png"], "images"),
+        (["0.tif"], "images"),
+        (["a.csv", "plot.png"], "table"),
+        (["a.csv", "x/a/ant/0.png"], None),
+    ],
+)
+def test_a_data_set_is_found_by_images_at_any_depth(tmp_path, files, found):
+    for name in files:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    if found:
+        assert find_dataset(tmp_path) == found
+    else:
+        with pytest.raises(ConfigError, check=names(str(tmp_path), None)):
+            find_dataset(tmp_path)
