@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fda_flower.datasets import images
 from fda_flower.datasets.image_folder import ImageFolder
@@ -14,6 +14,9 @@ from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.table_files import places, tables_in
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import longer, told
+
+if TYPE_CHECKING:
+    from fda_flower.datasets.table import Survey
 
 
 @dataclass
@@ -62,19 +65,7 @@ def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
     return _check_rows("table", OwnTables(folder, 0, **options).survey(), options)
 
 
-def check_hugging_face(folder: Path, options: Mapping[str, Any]) -> Check:
-    """Check a data set of Hugging Face in a folder or on the hub; decode every image."""
-    from fda_flower.datasets.hugging_face import HuggingFace
-
-    data = HuggingFace(folder, 0, **options)
-    found = data.survey()
-    if not data.images:
-        return _check_rows("hf", found, options)
-    sizes = data.sizes(found.problems)
-    return Check(_domains_of("hf", found), _told_images(sizes, options), found.problems)
-
-
-def _domains_of(dataset: str, found: Survey) -> dict[str, DomainCheck]:
+def _domains_of(dataset: str, found: "Survey") -> dict[str, DomainCheck]:
     if found.problems:
         found.tell(dataset)  # else loading the data does
     domains = {}
@@ -85,7 +76,7 @@ def _domains_of(dataset: str, found: Survey) -> dict[str, DomainCheck]:
     return domains
 
 
-def _check_rows(dataset: str, found: Survey, options: Mapping[str, Any]) -> Check:
+def _check_rows(dataset: str, found: "Survey", options: Mapping[str, Any]) -> Check:
     domains = _domains_of(dataset, found)
     columns = sorted({column for rows in found.rows.values() for column in rows.columns})
     beside = {name: f" ({_listed(words)})" for name, words in found.categories.items()}
@@ -116,7 +107,7 @@ def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
     for name, classes in files.items():
         counts = {label: len(paths) for label, paths in classes.items()}
         domains[name] = DomainCheck(sum(counts.values()), counts)
-    return Check(domains, _told_images(images.sizes_of(files.values()), options), problems)
+    return Check(domains, _told_images(images.sizes_of(files.values()), options), found.problems)
 
 
 def _told_images(sizes: Counter[images.Size], options: Mapping[str, Any]) -> str:
@@ -124,7 +115,7 @@ def _told_images(sizes: Counter[images.Size], options: Mapping[str, Any]) -> str
     more = f", and {len(sizes) - 5} other sizes" if len(sizes) > 5 else ""
     size = options.get("image_size")
     fits = f", for the network {network_for_images(options)}" if size else ""
-    return Check(domains, f"images of {shown}{more}; brought to {size}{fits}", found.problems)
+    return f"images of {shown}{more}; brought to {size}{fits}"
 
 
 def sizes_of(spec: DataSpec, problems: Problems) -> dict[str, tuple[str, str]]:
@@ -143,9 +134,5 @@ def sizes_of(spec: DataSpec, problems: Problems) -> dict[str, tuple[str, str]]:
     return sizes
 
 
-CHECKS: dict[str, Callable[[Path, Mapping[str, Any]], Check]] = {
-    "table": check_table,
-    "images": check_images,
-    "hf": check_hugging_face,
-}
+CHECKS: dict[str, Callable[[Path, Mapping[str, Any]], Check]] = {"table": check_table, "images": check_images}
 """The checks by data set."""
