@@ -177,7 +177,7 @@ A_WORD = (
 )
 UNKNOWN, MARKS = "none of the known categories", "a number with other marks"
 WITH_POINT = (
-    "write a point for decimals and no mark for thousands or, where the comma is the decimal mark, give "
-    "--dataset-option decimal=comma"
+    "write a point for decimals, as in other files, and no mark for thousands; or, where the comma is the "
+    "decimal mark of all files, give --dataset-option decimal=comma"
 )
-WITH_COMMA = "write a comma for decimals and no mark for thousands, or leave out decimal=comma"
+WITH_COMMA = "write a comma for decimals in all files and no mark for thousands, or leave out decimal=comma"
