@@ -141,6 +141,12 @@ def with_settings(
     return decorate
 
 
+def options_given() -> set[str]:
+    """Return the names of the current command's options that its command line gives."""
+    context, given = click.get_current_context(), ParameterSource.COMMANDLINE
+    return {name for name in context.params if context.get_parameter_source(name) is given}
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the settings in a run's ``config.json``; raise a `ConfigError` if it holds none."""
     remedy = "give the config.json of a run's folder"

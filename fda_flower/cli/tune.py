@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from fda_flower.cli.console import console, progress_bar, read_seeds, say
-from fda_flower.cli.options import ConfigFile, with_settings
+from fda_flower.cli.options import ConfigFile, options_given, with_settings
 from fda_flower.cli.runs import Only, Resume
 from fda_flower.errors import RunError, invalid
 from fda_flower.runs.config import RunConfig
@@ -21,7 +21,7 @@ SHARE = "0.2"
 """Default share of labels held out."""
 
 
-@with_settings(shown={"validation": SHARE})
+@with_settings(shown={"validation": f"the experiment's, or {SHARE}"})
 def tune(
     settings: dict[str, Any],
     file: Annotated[
@@ -58,9 +58,14 @@ def tune(
     from fda_flower.experiments.tuning import read_spaces
 
     spaces = read_spaces(search)
-    changes = {"validation": SHARE, **settings}
+    told = options_given()
+    if seeds is not None and "seed" in told:
+        raise invalid("seed", settings["seed"], "leave one of them out", "but --seeds gives the seeds")
+    if both := [name for name in spaces if name.replace("-", "_") in told]:
+        why = "but --search gives its values"
+        raise invalid(both[0], settings[both[0].replace("-", "_")], "leave one of them out", why)
     given = [settings.get("seed", RunConfig.seed)] if seeds is None else list(read_seeds(seeds))
-    cells = _cells(file, changes, only, output)
+    cells = _cells(file, settings, only, output)
     logging.getLogger("flwr").setLevel(logging.WARNING)
     for name, (make, folder) in cells.items():
         _search(name, make, folder, spaces, trials=trials, seeds=given, judge=judge, resume=resume)
@@ -79,14 +84,16 @@ def _cells(
             raise invalid(
                 "only", ", ".join(only), "name its file, or leave it out", "but there is no experiment"
             )
-        return {"": (lambda seed, own: RunConfig(**{**merged(settings, own), "seed": seed}), output)}
+        whole = {"validation": SHARE, **settings}
+        return {"": (lambda seed, own: RunConfig(**{**merged(whole, own), "seed": seed}), output)}
     experiment = read_experiment(file)
     shared = {name: value for name, value in settings.items() if name != "seed"}
     cells: dict[str, tuple[Make, Path]] = {}
     for place in chosen_places(experiment, only):
 
         def make(seed: int, own: Mapping[str, Any], place: Any = place) -> RunConfig:
-            return experiment.config(place, seed, merged(shared, own))
+            usual = {"validation": experiment.settings(place, {}).get("validation", SHARE)}
+            return experiment.config(place, seed, merged(usual | shared, own))
 
         cells[", ".join(filter(None, place))] = make, output / file_name(place)
     return cells

@@ -140,7 +140,7 @@ class Experiment:
         found: dict[Place, RunConfig] = {}
         known: dict[str, RunConfig] = {}
         for place in places:
-            settings = self._settings(place, overrides)
+            settings = self.settings(place, overrides)
             own = {key: value for key, value in settings.items() if key not in ATTACK_KEYS}
             if repr(own) not in known:
                 with self._naming(place):
@@ -152,7 +152,7 @@ class Experiment:
         self, place: Place, config: RunConfig, overrides: Mapping[str, Any] | None = None
     ) -> "Attack | None":
         """Return the attack on a cell with this configuration; a `ConfigError` names the cell."""
-        settings = self._settings(place, overrides or {})
+        settings = self.settings(place, overrides or {})
         if not settings.keys() & ATTACK_KEYS:
             return None
         from fda_flower.experiments.attacks import read_attack  # loads PyTorch
@@ -160,7 +160,7 @@ class Experiment:
         with self._naming(place):
             return read_attack(settings, config)
 
-    def _settings(self, place: Place, overrides: Mapping[str, Any]) -> Settings:
+    def settings(self, place: Place, overrides: Mapping[str, Any]) -> Settings:
         """Return the settings and the attack's keys of a cell."""
         entries = (self.groups, self.rows, self.columns)
         group, row, column = (

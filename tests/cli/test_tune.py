@@ -42,6 +42,21 @@ def test_a_search_ends_with_the_best_settings_which_a_run_takes(fda, tmp_path):
     assert "selected" not in out
 
 
+@pytest.mark.parametrize(
+    ("own", "options", "found"),
+    [({}, [], "0.2"), ({"validation": "cv:2"}, [], "cv:2"), ({"validation": 0.5}, ["0.4"], "0.4")],
+)
+def test_an_experiment_says_which_labels_are_held_out_unless_told_otherwise(
+    fda, tmp_path, monkeypatch, own, options, found
+):
+    file, makers = tmp_path / "small.toml", []
+    file.write_text(FILE + "".join(f"{name} = {json.dumps(value)}\n" for name, value in own.items()))
+    monkeypatch.setattr("fda_flower.cli.tune._search", lambda name, make, *_, **how: makers.append(make))
+    options = [word for value in options for word in ("--validation", value)]
+    assert fda("tune", file, "--search", "epochs=1,2", *options)[0] == 0
+    assert {make(0, {}).validation for make in makers} == {found}
+
+
 def test_an_experiment_has_a_search_for_each_cell_it_is_told(fda, tmp_path):
     file = tmp_path / "small.toml"
     file.write_text(FILE)
@@ -62,6 +77,8 @@ def test_an_experiment_has_a_search_for_each_cell_it_is_told(fda, tmp_path):
         (("--search", "speed=1,2"), "'speed'"),
         (("--search", "epochs=1,2", "--only", "FedAvg"), "only is 'FedAvg'"),
         (("--search", "epochs=1,2", "--seeds", "x"), "seeds is 'x'"),
+        (("--search", "epochs=1,2", "--seeds", "3", "--seed", "4"), "seed is 4, but --seeds"),
+        (("--search", "batch-size=8,16", "--batch-size", "4"), "batch-size is 4, but --search"),
         (("--search", "epochs=1,2", "--target-samples", "9"), ", 9"),
     ],
 )
