@@ -65,6 +65,18 @@ def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
     return _check_rows("table", OwnTables(folder, 0, **options).survey(), options)
 
 
+def check_hugging_face(folder: Path, options: Mapping[str, Any]) -> Check:
+    """Check a data set of Hugging Face in a folder or on the hub; decode every image."""
+    from fda_flower.datasets.hugging_face import HuggingFace
+
+    data = HuggingFace(folder, 0, **options)
+    found = data.survey()
+    if not data.images:
+        return _check_rows("hf", found, options)
+    sizes = data.sizes(found.problems)
+    return Check(_domains_of("hf", found), _told_images(sizes, options), found.problems)
+
+
 def _domains_of(dataset: str, found: "Survey") -> dict[str, DomainCheck]:
     if found.problems:
         found.tell(dataset)  # else loading the data does
@@ -134,5 +146,9 @@ def sizes_of(spec: DataSpec, problems: Problems) -> dict[str, tuple[str, str]]:
     return sizes
 
 
-CHECKS: dict[str, Callable[[Path, Mapping[str, Any]], Check]] = {"table": check_table, "images": check_images}
+CHECKS: dict[str, Callable[[Path, Mapping[str, Any]], Check]] = {
+    "table": check_table,
+    "images": check_images,
+    "hf": check_hugging_face,
+}
 """The checks by data set."""

@@ -1,9 +1,8 @@
-"""Data sets of Hugging Face, from the hub or a folder, divided into domains."""
+"""The data set `hf`: the samples of Hugging Face, images or rows, read and checked as own files are."""
 
-import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -12,170 +11,94 @@ import numpy as np
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.images import LOOKED_AT, MEMORY_LIMIT, common_size
-from fda_flower.datasets.own_data import found_names, read_size, unusable
-from fda_flower.datasets.preparation import ImagePreparation, pixels_of, size_of
+from fda_flower.datasets.hugging_face_source import (
+    NO_DOMAIN,
+    Parts,
+    Source,
+    check_column,
+    check_kind,
+    class_names_of,
+    held_by,
+)
+from fda_flower.datasets.images import LARGEST, LOOKED_AT, MEMORY_LIMIT, Size, common_size
+from fda_flower.datasets.numbers import to_numbers
+from fda_flower.datasets.own_data import found_names, read_size, unusable, warn_of_one
+from fda_flower.datasets.preparation import CHANNELS, ImagePreparation, pixels_of, size_of
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
-from fda_flower.datasets.table import Survey, divide, split_of, survey
-from fda_flower.datasets.table_files import RawTable
-from fda_flower.datasets.table_options import Meaning, read_names
-from fda_flower.errors import ConfigError, unknown
+from fda_flower.datasets.table import Rows, Survey, append, divide, number_labels, numbered, split_of, survey
+from fda_flower.datasets.table_columns import SPLIT
+from fda_flower.datasets.table_files import Cells, RawTable
+from fda_flower.datasets.table_options import (
+    Meaning,
+    as_option,
+    read_categories,
+    read_names,
+    scale_of,
+    sources_in,
+)
+from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
-from fda_flower.names import split_names
-
-SAVED = ("dataset_dict.json", "state.json")
-"""Files that `save_to_disk` writes."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """The samples' place, and their division into domains; the fields are options of the data set `hf`."""
-
-    path: str = ""
-    subset: str = ""
-    split: str = "train"
-    test_split: str = ""
-    domain: str = ""
-    partitioner: str = ""
-    partitioner_options: str = ""
-
-    def __post_init__(self) -> None:
-        if bool(self.domain) == bool(self.partitioner):
-            raise ConfigError(
-                "data set 'hf' needs what divides it into domains: give --dataset-option domain=COLUMN, or "
-                "partitioner=NAME, one of flwr_datasets.partitioner",
-                thing="option 'domain'",
-                value=self.domain,
-            )
-
-    def open(self, data_dir: Path | None) -> dict[str, Any]:
-        """Return the parts ``train`` and, if there is one, ``test``; raise a `ConfigError` on failure."""
-        from datasets.load import load_dataset, load_from_disk
-
-        place = self._place(data_dir)
-        try:
-            if isinstance(place, Path) and any((place / name).exists() for name in SAVED):
-                found = load_from_disk(str(place))
-            else:
-                found = load_dataset(str(place), self.subset or None)
-        except Exception as error:  # Many kinds: the hub's, pyarrow's, of files.
-            what = f"cannot be read ({type(error).__name__}: {' '.join(str(error).split())[:300]})"
-            remedy = "give a name on the hub or a folder by --dataset-option path=..., or the folder alone by"
-            raise unusable("data set", place, what, f"{remedy} --data-dir") from error
-        parts = found if isinstance(found, Mapping) else {self.split: found}
-        for option, name in (("split", self.split), ("test_split", self.test_split)):
-            if name not in parts and (name or option == "split"):
-                raise unknown(f"part of the option '{option}'", name, parts)
-        names = {"train": self.split, "test": self.test_split}
-        return {part: parts[name] for part, name in names.items() if name}
-
-    def _place(self, data_dir: Path | None) -> Path | str:
-        if data_dir is not None and (data_dir / self.path).is_dir():
-            return data_dir / self.path
-        if not self.path:
-            message = "data set 'hf' needs a name on the hub, by --dataset-option path=NAME, or a folder, by "
-            raise ConfigError(f"{message}--data-dir", thing="option 'path'")
-        local = Path(self.path).expanduser()
-        return local if local.is_dir() else self.path
-
-    def domains(self, parts: Mapping[str, Any], seed: int) -> dict[str, dict[str, Any]]:
-        """Return the parts of each domain; raise a `ConfigError` if column or partitioner is unusable."""
-        found: dict[str, dict[str, Any]] = {}
-        for part, data in parts.items():
-            divided = self._by_column(data) if self.domain else self._partitioned(data, seed)
-            for name, samples in divided.items():
-                found.setdefault(name, {})[part] = samples
-        return dict(sorted(found.items())) if self.domain else found
-
-    def _by_column(self, data: Any) -> dict[str, Any]:
-        check_column("domain", self.domain, data)
-        positions: dict[str, list[int]] = {}
-        for position, name in enumerate(words(data, self.domain)):
-            positions.setdefault(name, []).append(position)
-        return {name: data.select(where) for name, where in positions.items()}
-
-    def _partitioned(self, data: Any, seed: int) -> dict[str, Any]:
-        from flwr_datasets import partitioner
-
-        kinds = [name for name in partitioner.__all__ if name.endswith("Partitioner")]
-        if self.partitioner not in kinds:
-            raise unknown("partitioner", self.partitioner, kinds)
-        build = getattr(partitioner, self.partitioner)
-        options = dict(_option(text) for text in self.partitioner_options.split(",") if text)
-        try:
-            made = build(**options)
-            if hasattr(made, "_seed") and "seed" not in options:
-                made = build(**options, seed=seed % 2**32)
-            made.dataset = data
-            return {f"partition-{i}": made.load_partition(i) for i in range(made.num_partitions)}
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            what = f"partitioner '{self.partitioner}' refuses '{self.partitioner_options}' ({error})"
-            example = "partitioner_options=num_partitions:4,partition_by:label"
-            remedy = f"give its arguments as --dataset-option {example}"
-            raise ConfigError(what, thing="partitioner", value=self.partitioner, remedy=remedy) from error
-
-
-def _option(text: str) -> tuple[str, Any]:
-    name, _, value = text.partition(":")
-    try:
-        return name.strip(), ast.literal_eval(value)
-    except (SyntaxError, ValueError):
-        return name.strip(), value
-
-
-def check_column(option: str, name: str, data: Any) -> None:
-    """Raise a `ConfigError` if a data set has no column that an option names."""
-    if name not in data.column_names:
-        raise ConfigError(
-            f"the data set has the columns {', '.join(data.column_names)}: name one of them by "
-            f"--dataset-option {option}=COLUMN, not '{name}'",
-            thing=f"option '{option}'",
-            value=name,
-        )
-
-
-def class_names_of(data: Any, column: str) -> tuple[str, ...]:
-    """Return the class names of a column; empty if it has none."""
-    return tuple(getattr(data.features[column], "names", None) or ())
-
-
-def words(data: Any, column: str) -> list[str]:
-    """Return a column as text; classes by their names."""
-    names = class_names_of(data, column)
-    return ["" if value is None else names[value] if names else str(value) for value in data[column]]
-
-
-def image_column(data: Any) -> str:
-    """Return the first column of images; empty if there is none."""
-    kinds: Iterable[tuple[str, Any]] = data.features.items()
-    return next((name for name, kind in kinds if type(kind).__name__ == "Image"), "")
-
-
-Parts = Mapping[str, Any]
-"""The samples of a domain, ``train`` and ``test``, as data sets of the library `datasets`."""
+from fda_flower.names import check_alike, split_names
 
 
 def complete(
     folder: Path | None, options: Mapping[str, Any], target: str | None, only_sources: Sources = None
 ) -> dict[str, Any]:
-    """Return the options that follow from a data set: domains and image size."""
-    if "domains" in options:
+    """Return the missing options that follow from a data set.
+
+    These are the domains, the size of images and, in a regression, the mean and deviation of the sources'
+    labels.
+    """
+    source = Source(**{name: str(options[name]) for name in Source.__dataclass_fields__ if name in options})
+    if "domains" in options and not isinstance(source.place(folder), Path):
         return {}
-    given = {name: str(options[name]) for name in Source.__dataclass_fields__ if name in options}
-    source = Source(**given)
-    parts = source.open(folder)
-    names = list(source.domains(parts, 0))
-    if source.domain:
-        names = list(found_names("hf", folder or Path(source.path), names, "a data set"))
-    found = {"domains": ",".join(names)}
-    column = image_column(parts["train"])
-    if column and "image_size" not in options:
-        shown = parts["train"].select(range(min(LOOKED_AT, len(parts["train"]))))
-        sizes = Counter(size_of(image) for image in shown[column])
+    found: dict[str, Any] = {}
+    parts, _ = source.open(folder)
+    domains = source.domains(parts, 0)
+    if "domains" not in options:
+        found["domains"] = ",".join(found_names("hf", Path(source.place(folder)), domains, "a data set"))
+    column = image_column(parts["train"].data, read_names("ignore", str(options.get("ignore", ""))))
+    if column and "image_size" not in options and (sizes := sizes_of(domains.values(), column)):
         found["image_size"] = "x".join(map(str, common_size(sizes)))
+    if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
+        label, comma = str(options.get("label", Meaning.label)), options.get("decimal") == "comma"
+        names = split_names("option 'domains'", str({**options, **found}["domains"]))
+        for part in parts.values():
+            check_column("label", label, part.data)
+        texts = (
+            part.column(label, Path()).texts
+            for name in sources_in(names, target, only_sources)
+            for part in domains.get(name, {}).values()
+        )
+        found |= scale_of(float(n) for each in texts for n in to_numbers(each, comma) if np.isfinite(n))
     return found
+
+
+def image_column(data: Any, ignore: Iterable[str]) -> str:
+    """Return the first column of images that is not ignored; empty if there is none."""
+    columns = (name for name in data.column_names if name not in ignore)
+    return next((name for name in columns if held_by(data.features[name]) == "images"), "")
+
+
+def sizes_of(domains: Iterable[Parts], column: str) -> Counter[Size]:
+    """Count the sizes of up to `LOOKED_AT` images per domain, without missing and damaged ones."""
+    sizes: Counter[Size] = Counter()
+    for parts in domains:
+        images = [(part.data[column], i) for part in parts.values() for i in range(len(part.lines))]
+        for images_there, i in images[:: -(-len(images) // LOOKED_AT) or 1]:
+            if (image := decoded(images_there, i)) is not None:
+                sizes[size_of(image)] += 1
+    return sizes
+
+
+def decoded(images: Any, position: int) -> Any:
+    """Return the image at a position of a column; None if it is missing or damaged."""
+    try:
+        return images[position]
+    except Exception:  # Pillow's decoders raise errors of many kinds.
+        return None
 
 
 class HuggingFace(Splits):
@@ -202,90 +125,222 @@ class HuggingFace(Splits):
         partitioner_options: str = "",
         label: str = "label",
         image_size: str | int = "",
-        ignore: str = "",
+        classes: str = "",
+        task: Literal["classes", "regression"] = "classes",
         missing: Literal["refuse", "mean"] = "refuse",
         categorical: Literal["refuse", "onehot"] = "refuse",
+        categories: str = "",
+        ignore: str = "",
+        group: str = "",
+        decimal: Literal["point", "comma"] = "point",
+        label_mean: float = 0.0,
+        label_deviation: float = 1.0,
         text: str = "",
     ) -> None:
         super().__init__(split_names("option 'domains'", domains), self._split)
         self._data_dir, self._seed = data_dir, seed
         self._source = Source(path, subset, split, test_split, domain, partitioner, partitioner_options)
-        left_out = (*read_names("ignore", ignore), domain)
-        self._meaning = Meaning(label, "", left_out, missing == "mean", categorical == "onehot", text=text)
+        self._given = Meaning(
+            label,
+            group,
+            read_names("ignore", ignore),
+            missing == "mean",
+            categorical == "onehot",
+            read_categories(categories),
+            decimal == "comma",
+            read_names("classes", classes),
+            task == "regression",
+            label_mean,
+            label_deviation,
+            text,
+        )
         self._size = read_size(str(image_size)) if image_size else None
+
+    @cached_property
+    def _opened(self) -> tuple[Parts, list[str]]:
+        return self._source.open(self._data_dir)
 
     @cached_property
     def _there(self) -> dict[str, Parts]:
         """The domains present on this machine."""
-        parts = self._source.open(self._data_dir)
-        for data in parts.values():
-            check_column("label", self._meaning.label, data)
-        wanted, found = list(self), self._source.domains(parts, self._seed)
-        return {name: each for name, each in found.items() if name in wanted}
+        found = self._source.domains(self._opened[0], self._seed)
+        return {name: each for name, each in found.items() if name in self._names}
+
+    @property
+    def _data(self) -> Any:
+        """The data set to train on, whose columns count."""
+        return self._opened[0]["train"].data
+
+    @cached_property
+    def images(self) -> str:
+        """The column of images; empty if the samples are rows."""
+        return image_column(self._data, self._given.ignore)
+
+    @cached_property
+    def _meaning(self) -> Meaning:
+        """The meaning of the columns, with the classes that the data set names."""
+        given, data = self._given, self._data
+        ignore = [name for name in (*given.ignore, self._source.domain) if name in data.column_names]
+        others = {given.label, given.group, given.text, *ignore}
+        features = [name for name in data.column_names if given.categorical and name not in others]
+        known = {name: names for name in features if (names := class_names_of(data, name))}
+        classes = class_names_of(data, given.label) if given.label in data.column_names else ()
+        return replace(
+            given,
+            ignore=tuple(ignore),
+            categories={**known, **given.categories},
+            classes=given.classes or classes,
+        )
+
+    def survey(self) -> Survey:
+        """Read all domains on this machine, and collect their problems."""
+        problems, meaning = Problems(), self._meaning
+        columns = self._check_columns(problems)
+        self._tell_without_domain(problems)
+        tables = {name: self._tables(name, columns) for name in self._there}
+        needed = {meaning.label, meaning.group, meaning.text, *meaning.categories} - {""}
+        if self.images or not needed <= {*columns}:
+            found = Survey(problems=problems)
+            for name, parts in tables.items():
+                rows = found.rows[name] = Rows()
+                for part, table in parts.items():
+                    append(rows, part, table, {}, meaning, problems)
+            if meaning.label in columns:
+                number_labels(found, len(self), meaning)
+        else:
+            found = survey(tables, len(self), meaning, problems)
+        found.notes += self._left_out()
+        return found
+
+    def _check_columns(self, problems: Problems) -> list[str]:
+        """Return the columns to read, and add to problems those that cannot be read, and wrong options."""
+        data, given, there = self._data, self._given, []
+        roles = {"label": [given.label], "group": [given.group], "text": [given.text]}
+        roles["categories"] = [*given.categories]
+        for option, names in {**roles, "ignore": given.ignore}.items():
+            for name in filter(None, names):
+                with problems.caught():
+                    check_column(option, name, data)
+        self._check_options(problems)
+        columns = {*data.column_names} - {*self._meaning.ignore}
+        with problems.caught():
+            check_alike("columns", columns)
+        if self.images:
+            pictures = (name for name in columns if held_by(data.features[name]) == "images")
+            columns &= {SPLIT, *pictures} - {self.images}
+        columns |= {name for names in roles.values() for name in names}
+        for name in (name for name in data.column_names if name in columns):
+            remedy = f"leave it out by {as_option('ignore', [name])}, or make numbers or words of it"
+            if name == given.label:
+                remedy = "name another one in the option 'label'"
+            with problems.caught():
+                check_kind(name, data, remedy)
+                there.append(name)
+        return there
+
+    def _check_options(self, problems: Problems) -> None:
+        """Add options that have no effect on these samples to problems."""
+        given = self._given
+        of_rows = {
+            "text": given.text,
+            "missing": given.missing,
+            "categorical": given.categorical,
+            "categories": given.categories,
+            "decimal": given.decimal_comma,
+            "task": given.regression,
+        }
+        of_images = {"image_size": self._size}
+        for option, value in (of_rows if self.images else of_images).items():
+            if value:
+                what = f"option '{option}' has no effect on {'images' if self.images else 'rows'}"
+                with problems.caught():
+                    raise ConfigError(what, thing=f"option '{option}'", value=value, remedy="leave it out")
+
+    def _tell_without_domain(self, problems: Problems) -> None:
+        for name, part in self._opened[0].items() if self._source.domain else ():
+            cells = part.column(self._source.domain, self._path(name))
+            cells.tell(problems, np.array([not text for text in cells.texts]), *NO_DOMAIN)
+
+    def _left_out(self) -> list[str]:
+        """Return sentences on the parts and columns that are not used."""
+        notes = []
+        parts = self._opened[1]
+        if parts:
+            notes.append(f"parts that are not used: {', '.join(parts)}; the option 'test_split' can name one")
+        used = {self.images, self._given.label, self._given.group, SPLIT, *self._meaning.ignore}
+        others = [name for name in self._data.column_names if name not in used]
+        if self.images and others:
+            notes.append(f"columns that are not used, as the samples are images: {', '.join(others)}")
+        return notes
+
+    def _path(self, part: str, domain: str = "") -> Path:
+        place = Path(self._source.place(self._data_dir))
+        return place / (part if len(self._opened[0]) > 1 else "") / domain
+
+    def _tables(self, domain: str, columns: Iterable[str]) -> dict[str, RawTable]:
+        tables, several = {}, len(self._opened[0]) > 1
+        for name, part in self._there[domain].items():
+            path = self._path(name, domain)
+            empty = dict.fromkeys(self._meaning.ignore, [""] * len(part.lines))
+            texts = {**empty, **{column: part.column(column, path).texts for column in columns}}
+            tables[name if several else ""] = RawTable(path, list(texts), texts, part.lines)
+        return tables
+
+    @cached_property
+    def _sound(self) -> Survey:
+        found = self.survey()
+        found.problems.raise_first()
+        found.tell("hf")
+        return found
+
+    @cached_property
+    def _image_size(self) -> Size:
+        sizes = Counter[Size]() if self._size else sizes_of(self._there.values(), self.images)
+        return self._size or (common_size(sizes) if sizes else (LARGEST, LARGEST))
+
+    def sizes(self, problems: Problems) -> Counter[Size]:
+        """Count the sizes of all images; add missing and damaged ones to `problems`."""
+        return Counter(size_of(image) for name in self._there for image in self._decoded(name, problems))
+
+    def _decoded(self, domain: str, problems: Problems) -> Iterator[Any]:
+        for name, part in self._there[domain].items():
+            images, wrong = part.data[self.images], np.zeros(len(part.lines), dtype=bool)
+            for position in range(len(wrong)):
+                if (image := decoded(images, position)) is None:
+                    wrong[position] = True
+                else:
+                    yield image
+            Cells([], self.images, self._path(name, domain), part.lines).tell(problems, wrong, *NO_IMAGE)
 
     def _split(self, domain: str) -> Split:
         if domain not in self._there:
             what = f"the data set has no sample of the domain '{domain}'"
             remedy = f"of the option 'domains' it has {', '.join(self._there) or 'none'}"
             raise ConfigError(what, thing="domain", value=domain, remedy=remedy)
-        if column := image_column(next(iter(self._there[domain].values()))):
-            return self._images(domain, column)
-        return split_of(domain, self._survey, self._meaning, derive_seed(self._seed, domain))
+        found, meaning, seed = self._sound, self._meaning, derive_seed(self._seed, domain)
+        if not (meaning.classes or meaning.regression) and len(self._there) == 1 < len(self):
+            warn_of_one("hf", domain, len(found.classes))
+        if self.images:
+            return self._images(domain, found, seed)
+        return split_of(domain, found, meaning, seed)
 
-    @property
-    def _every_part(self) -> Iterator[Any]:
-        return (data for parts in self._there.values() for data in parts.values())
-
-    @cached_property
-    def _named(self) -> tuple[str, ...]:
-        """The class names of the label's column, if it has any."""
-        return class_names_of(next(self._every_part), self._meaning.label)
-
-    @cached_property
-    def _classes(self) -> tuple[str, ...]:
-        label = self._meaning.label
-        return self._named or tuple(sorted({w for data in self._every_part for w in words(data, label)}))
-
-    @cached_property
-    def _image_size(self) -> tuple[int, int]:
-        if self._size:
-            return self._size
-        images = (image for data in self._every_part for image in data[image_column(data)])
-        return common_size(Counter(size_of(image) for image in images))
-
-    @cached_property
-    def _survey(self) -> Survey:
-        tables = {name: self._tables(name, parts) for name, parts in self._there.items()}
-        found = survey(tables, len(self), replace(self._meaning, classes=self._named), Problems())
-        found.problems.raise_first()
-        return found
-
-    def _images(self, domain: str, column: str) -> Split:
-        parts, classes, label = self._there[domain], self._classes, self._meaning.label
+    def _images(self, domain: str, found: Survey, seed: int) -> Split:
         height, width = self._image_size
-        total = sum(map(len, parts.values()))
-        if total * 3 * height * width > MEMORY_LIMIT:
-            raise ConfigError(
-                f"the {total:,} images of domain '{domain}' take more than {MEMORY_LIMIT / 2**30:.0f} GiB in "
-                f"{height}x{width}: give a smaller --dataset-option image_size",
-                thing="domain",
-                value=domain,
-            )
-        pixels = [pixels_of(image, height, width) for data in parts.values() for image in data[column]]
-        y = torch.tensor([classes.index(word) for data in parts.values() for word in words(data, label)])
-        samples = Samples(torch.from_numpy(np.stack(pixels)), y)
-        divided = [part for part, data in parts.items() for _ in range(len(data))] if len(parts) > 1 else []
-        train, test = divide(y, derive_seed(self._seed, domain), f"domain '{domain}'", divided)
+        rows, problems = found.rows[domain], Problems()
+        if rows.samples * CHANNELS * height * width > MEMORY_LIMIT:
+            what = f"has {rows.samples:,} images, which take more than {MEMORY_LIMIT / 2**30:.0f} GiB in "
+            remedy = "give a smaller size by --dataset-option image_size"
+            raise unusable("domain", domain, f"{what}{height}x{width}", remedy)
+        pixels = [pixels_of(image, height, width) for image in self._decoded(domain, problems)]
+        problems.raise_first()
+        y = torch.as_tensor(found.numbers[domain], dtype=torch.int64)
+        groups = numbered(rows.groups) if rows.groups else None
+        samples = Samples(torch.from_numpy(np.stack(pixels)), y, groups=groups)
+        train, test = divide(y, seed, f"domain '{domain}'", rows.parts, rows.groups)
         size = height if height == width else (height, width)
-        return Split(
-            samples.take(train), samples.take(test), len(classes), classes, preparation=ImagePreparation(size)
-        )
+        preparation = ImagePreparation(size)
+        classes = found.classes
+        return Split(samples.take(train), samples.take(test), len(classes), classes, preparation=preparation)
 
-    def _tables(self, name: str, parts: Parts) -> dict[str, RawTable]:
-        tables = {}
-        for part, data in parts.items():
-            own = part if len(parts) > 1 else ""
-            place, names = Path(self._source.path) / name / own, list(data.column_names)
-            texts = {column: words(data, column) for column in names}
-            tables[own] = RawTable(place, names, texts, np.arange(1, len(data) + 1))
-        return tables
+
+NO_IMAGE = "no image, or a damaged one", "get it again, or remove the line"

@@ -81,7 +81,7 @@ def test_what_no_table_can_show_is_one_error_of_check_and_of_a_run(fda):
     code, out, _ = fda("data", "check", "data", "--target-samples", "65")
     assert (code, refused(out)) == (1, ["target-samples is 65, but there are only 32"])
     code, _, error = fda("data", "check", ".", "--dataset", "digits")
-    assert (code, "'digits': choose one of images, table" in error) == (2, True)
+    assert (code, "'digits': choose one of hf, images, table" in error) == (2, True)
     Path("west.csv").touch()
     for command in (["data", "check", "."], ["run", "--dataset", "table", "--data-dir", "."]):
         for options, says in (([], "'west.csv'"), (["--dataset-option", "angle=abc"], "'angle'")):

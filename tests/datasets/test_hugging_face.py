@@ -91,8 +91,8 @@ def test_rows_of_parquet_files_are_prepared_as_tables_are(tmp_path):
     spec = spec_of(tmp_path, **options)
     assert (spec.all_names, spec.fitting_model) == (["0", "1", "2"], "mlp")
     for ignored, place, remedy in (
-        ({}, "'0' has .* line 1, column 'sex'", "categorical=onehot"),
-        ({"ignore": "sex"}, "'1' has .* line 3, column 'age'", "missing=mean"),
+        ({}, "/0' has .* line 1, column 'sex'", "categorical=onehot"),
+        ({"ignore": "sex"}, "/1' has .* line 8, column 'age'", "missing=mean"),
     ):
         with pytest.raises(ConfigError, match=place, check=names("data file", remedy=remedy)):
             load_federation(spec_of(tmp_path, **options, **ignored))

@@ -1,0 +1,244 @@
+"""Data sets of Hugging Face, from the hub or a folder, divided into domains."""
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fda_flower.datasets.numbers import Array
+from fda_flower.datasets.own_data import unusable
+from fda_flower.datasets.table_files import Cells
+from fda_flower.errors import ConfigError, invalid, near, unknown
+from fda_flower.names import check_alike
+
+SAVED = ("dataset_dict.json", "state.json")
+"""Files that `save_to_disk` writes."""
+
+POSITION = "fda-flower position"
+"""A column for a partitioner to deal, of the rows' positions."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Samples as a data set of the library `datasets`, with the line of each: its row, counted from 1."""
+
+    data: Any
+    lines: Array
+
+    @classmethod
+    def whole(cls, data: Any) -> "Part":
+        """Return all rows of a data set."""
+        return cls(data, np.arange(1, len(data) + 1))
+
+    def take(self, positions: list[int]) -> "Part":
+        """Return the rows at positions."""
+        return Part(self.data.select(positions), self.lines[positions])
+
+    def column(self, name: str, path: Path) -> Cells:
+        """Return a column as text."""
+        return Cells([word.strip() for word in words(self.data, name)], name, path, self.lines)
+
+
+Parts = Mapping[str, Part]
+"""The samples of a domain, ``train`` and ``test``."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The samples' place, and their division into domains; the fields are options of the data set `hf`."""
+
+    path: str = ""
+    subset: str = ""
+    split: str = "train"
+    test_split: str = ""
+    domain: str = ""
+    partitioner: str = ""
+    partitioner_options: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.domain) == bool(self.partitioner):
+            raise ConfigError(
+                "data set 'hf' needs what divides it into domains: give --dataset-option domain=COLUMN, or "
+                "partitioner=NAME, one of flwr_datasets.partitioner",
+                thing="option 'domain'",
+                value=self.domain,
+            )
+        if self.test_split == self.split:
+            why = "but these are the samples to train on, by the option 'split'"
+            raise invalid("option 'test_split'", self.test_split, "name another part, or leave it out", why)
+
+    def open(self, data_dir: Path | None) -> tuple["Parts", list[str]]:
+        """Return the parts ``train`` and, if there is one, ``test``, and the names of parts not used.
+
+        Raise a `ConfigError` on failure.
+        """
+        found = self._found(data_dir)
+        for option, name in (("split", self.split), ("test_split", self.test_split)):
+            if name not in found and (name or option == "split"):
+                raise unknown(f"part of the option '{option}'", name, found)
+        names = {"train": self.split, "test": self.test_split}
+        # A data set keeps the format, such as tensors, in which it was last used.
+        parts = {part: Part.whole(found[name].with_format(None)) for part, name in names.items() if name}
+        return parts, [name for name in found if name not in names.values()]
+
+    def _found(self, data_dir: Path | None) -> Mapping[str, Any]:
+        from datasets.load import load_dataset, load_from_disk
+
+        place = self.place(data_dir)
+        try:
+            if isinstance(place, Path) and any((place / name).exists() for name in SAVED):
+                found = load_from_disk(str(place))
+            else:
+                found = load_dataset(str(place), self.subset or None)
+        except Exception as error:  # Many kinds: the hub's, pyarrow's, of files.
+            what = f"cannot be read ({type(error).__name__}: {' '.join(str(error).split())[:300]})"
+            remedy = "give a name on the hub or a folder by --dataset-option path=..., or the folder alone by"
+            raise unusable("data set", place, what, f"{remedy} --data-dir") from error
+        if isinstance(found, Mapping):
+            return found
+        return {self.split if self.split == str(found.split) else "train": found}
+
+    def place(self, data_dir: Path | None) -> Path | str:
+        """Return the data set's folder, or its name on the hub; raise a `ConfigError` if none is given."""
+        if data_dir is not None and (data_dir / self.path).is_dir():
+            return data_dir / self.path
+        if not self.path:
+            if data_dir is not None:
+                remedy = "correct it, or give a name on the hub by --dataset-option path=NAME"
+                raise invalid("data-dir", data_dir, remedy, "which is not a folder on this machine")
+            message = "data set 'hf' needs a name on the hub, by --dataset-option path=NAME, or a folder, by "
+            raise ConfigError(f"{message}--data-dir", thing="option 'path'")
+        local = Path(self.path).expanduser()
+        return local if local.is_dir() else self.path
+
+    def domains(self, parts: Parts, seed: int) -> dict[str, dict[str, Part]]:
+        """Return the parts of each domain; raise a `ConfigError` if column or partitioner is unusable.
+
+        Rows without a domain are in none.
+        """
+        found: dict[str, dict[str, Part]] = {}
+        for name, part in parts.items():
+            divided = self._by_column(part.data) if self.domain else self._partitioned(part, seed)
+            for domain, positions in divided.items():
+                found.setdefault(domain, {})[name] = part.take(positions)
+        check_alike("domains", found)
+        return dict(sorted(found.items())) if self.domain else found
+
+    def _by_column(self, data: Any) -> dict[str, list[int]]:
+        check_column("domain", self.domain, data)
+        check_kind(self.domain, data, "name another one in the option 'domain'")
+        positions: dict[str, list[int]] = {}
+        for position, name in enumerate(words(data, self.domain)):
+            positions.setdefault(name, []).append(position)
+        return {name: where for name, where in positions.items() if name}
+
+    def _partitioned(self, part: Part, seed: int) -> dict[str, list[int]]:
+        from flwr_datasets import partitioner
+
+        kinds = [
+            name for name in partitioner.__all__ if name.endswith("Partitioner") and "Vertical" not in name
+        ]
+        if self.partitioner not in kinds:
+            raise unknown("partitioner", self.partitioner, kinds)
+        build = getattr(partitioner, self.partitioner)
+        options = read_arguments(self.partitioner_options)
+        if isinstance(by := options.get("partition_by"), str):
+            if by not in part.data.column_names:
+                raise unknown("column of partition_by", by, part.data.column_names)
+            if missing := [
+                line for line, word in zip(part.lines, words(part.data, by), strict=True) if not word
+            ]:
+                what = f"by which the partitioner divides, has no value in line {missing[0]}"
+                more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+                raise unusable("column", by, what + more, "fill it in, or remove these rows")
+        try:
+            made = build(**options)
+            if hasattr(made, "_seed") and "seed" not in options:
+                made = build(**options, seed=seed % 2**32)
+            made.dataset = part.data.add_column(POSITION, range(len(part.data)))
+            dealt = [list(made.load_partition(i)[POSITION]) for i in range(made.num_partitions)]
+        except Exception as error:  # A partitioner raises errors of many kinds.
+            what = f"partitioner '{self.partitioner}' refuses '{self.partitioner_options}' ({error})"
+            example = "partitioner_options=num_partitions:4,partition_by:label"
+            remedy = f"give its arguments as --dataset-option {example}"
+            raise ConfigError(what, thing="partitioner", value=self.partitioner, remedy=remedy) from error
+        return {f"partition-{i}": positions for i, positions in enumerate(dealt)}
+
+
+def read_arguments(text: str) -> dict[str, Any]:
+    """Parse a partitioner's arguments.
+
+    Examples
+    --------
+    >>> read_arguments("partition_by:label,alpha:0.5,partition_sizes:[20, 30],self_balancing:false")
+    {'partition_by': 'label', 'alpha': 0.5, 'partition_sizes': [20, 30], 'self_balancing': False}
+    """
+    found: dict[str, Any] = {}
+    for argument in re.split(r",(?![^\[(]*[\])])", text) if text else ():
+        name, colon, value = (each.strip() for each in argument.partition(":"))
+        if not (name and colon and value) or name in found:
+            remedy = "give arguments, each of them once, such as num_partitions:4,partition_by:label"
+            raise invalid("option 'partitioner_options'", text, remedy)
+        try:
+            found[name] = ast.literal_eval(value.title() if value in ("true", "false") else value)
+        except (SyntaxError, ValueError):
+            found[name] = value
+    return found
+
+
+def check_column(option: str, name: str, data: Any) -> None:
+    """Raise a `ConfigError` if a data set has no column that an option names."""
+    if name not in data.column_names:
+        what = f"the data set has no column '{name}', which the option '{option}' names"
+        raise ConfigError(
+            f"{what}{near(name, data.column_names)}",
+            thing=f"option '{option}'",
+            value=name,
+            remedy=f"give --dataset-option {option}=COLUMN with one of {', '.join(data.column_names)}",
+        )
+
+
+def check_kind(name: str, data: Any, remedy: str) -> None:
+    """Raise a `ConfigError` if a column holds neither numbers nor words, or classes that look alike."""
+    if held := held_by(data.features[name]):
+        raise unusable("column", name, f"holds {held}", remedy)
+    check_alike(f"classes of the column '{name}'", class_names_of(data, name))
+
+
+def held_by(feature: Any) -> str:
+    """Return in words what a column of this feature holds; empty for numbers, words and classes."""
+    name, dtype = type(feature).__name__, str(getattr(feature, "dtype", ""))
+    if name == "ClassLabel" or (name == "Value" and dtype.startswith(PLAIN)):
+        return ""
+    if name == "Value":
+        return f"{'dates or times' if dtype.startswith(DATES) else 'bytes'} ({dtype})"
+    return HELD.get(name, name)
+
+
+PLAIN, DATES = (
+    ("bool", "int", "uint", "float", "decimal", "string", "large_string", "null"),
+    ("da", "ti", "du"),
+)
+"""How the types of numbers and words begin, and those of dates, times and durations."""
+HELD = {"Image": "images", "List": "lists", "LargeList": "lists", "list": "lists", "dict": "dictionaries"}
+
+
+def class_names_of(data: Any, column: str) -> tuple[str, ...]:
+    """Return the class names of a column; empty if it has none."""
+    return tuple(getattr(data.features[column], "names", None) or ())
+
+
+def words(data: Any, column: str) -> list[str]:
+    """Return a column as text: classes by name, and empty text for no value and no class, such as -1."""
+    names = class_names_of(data, column)
+    known = dict(enumerate(names))
+    if names:
+        return [known.get(value, "") for value in data[column]]
+    return ["" if value is None or value != value else str(value) for value in data[column]]
+
+
+NO_DOMAIN = "no domain", "fill it in, or remove the line"
