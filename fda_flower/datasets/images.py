@@ -29,7 +29,7 @@ from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
-from fda_flower.names import split_names
+from fda_flower.names import check_alike, split_names
 
 LARGEST = 224
 """Height and width, in pixels, to which larger images are reduced, as networks for photos expect."""
@@ -206,6 +206,12 @@ class ImageFolders(Splits):
                     empty += map(folder.place.joinpath, folder.empty)
                     folder.check("domain folder", self._remedy)
                     self._check_classes(folder)
+        for what, names in (
+            ("domain folders", found.folders),
+            ("class folders", (label for folder in found.folders.values() for label in folder.classes)),
+        ):
+            with found.problems.caught():
+                check_alike(what, names)
         found.notes += left_out(
             *([path.relative_to(self._root) for path in each] for each in (others, empty))
         )

@@ -81,6 +81,25 @@ def test_a_domain_without_images_is_refused_not_dropped(photos, content):
         load_federation(spec_of(photos))
 
 
+ALIKE = [("Bee", "bee"), ("be\u0301", "b\u00e9"), ("bee  1", "bee 1")]
+
+
+@pytest.mark.parametrize(("one", "other"), [*ALIKE, (" bee", "bee")])
+def test_class_folders_that_look_alike_are_refused(tmp_path, one, other):
+    for place in ("a/ant", f"a/{one}", "b/ant", f"b/{other}"):
+        picture(tmp_path / place / "0.png")
+    with pytest.raises(ConfigError, check=names("class folders", f"{one}, {other}", "rename")):
+        load_federation(spec_of(tmp_path))
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_domain_folders_that_look_alike_are_refused(tmp_path, one, other):
+    for domain in (one, other, "ant"):
+        picture(tmp_path / domain / "ant/0.png")
+    with pytest.raises(ConfigError, check=names("domain folders", f"{one}, {other}", "rename")):
+        load_federation(spec_of(tmp_path))
+
+
 def test_what_is_left_out_is_counted_by_suffix(photos, caplog):
     for path in ("a/ant/1.mov", "b/bee/2.MOV", "b/notes.txt", "readme"):
         (photos / path).touch()
