@@ -174,17 +174,18 @@ def build_model(
 ) -> "nn.Module":
     """Return a network with weights drawn from a seed, without changing the global random state.
 
-    A user's network, ``package.module:function``, is tried on one sample. Raise a `ConfigError` if the name
-    is unknown, or the network does not accept such samples.
+    A user's network, ``package.module:function``, is made twice and tried on one sample. Raise a
+    `ConfigError` if the name is unknown, the network does not accept such samples, or its state dictionary
+    does not hold what it computes with.
     """
     import torch
 
-    model = find_model(name)
+    make = partial(find_model(name).builder, shape, classes, **(options or {}))
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(seed)
-        network = model.builder(shape, classes, **(options or {}))
+        network = make()
         if is_reference(name):
-            check_network(name, network, shape, classes)
+            check_network(name, network, make, shape, classes)
         return network
 
 

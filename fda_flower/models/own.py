@@ -1,9 +1,10 @@
 """Networks of users, named ``package.module:function`` and checked before training."""
 
+import copy
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fda_flower.errors import ConfigError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 ARGUMENTS = ("shape", "classes")
 
@@ -21,6 +22,12 @@ LIBRARIES = {
     "torchvision": "fda_flower.models.pretrained:torchvisions",
 }
 """The libraries whose networks have names such as ``timm:resnet18``."""
+
+KINDS = {
+    *("bool", "uint8", "int8", "int16", "int32", "int64"),
+    *("float16", "float32", "float64"),
+}
+"""The types of tensors that travel."""
 
 _ONLY_READ = ContextVar("only read", default=False)
 
@@ -84,23 +91,131 @@ def builder_of(reference: str) -> "Callable[..., nn.Module]":
     return found  # type: ignore[no-any-return]
 
 
-def check_network(reference: str, network: Any, shape: tuple[int, ...], classes: int) -> None:
-    """Raise a `ConfigError` unless a network returns one output per class for a sample."""
+def check_network(
+    reference: str,
+    network: Any,
+    again: "Callable[[], nn.Module]",
+    shape: tuple[int, ...],
+    classes: int,
+) -> None:
+    """Raise a `ConfigError` unless a network returns one output per class, and its state is all that it is.
+
+    The state dictionary is what sites send each other and what a model's file holds. `again` makes the
+    network with other random numbers.
+    """
     import torch
+    from torch.nn.parameter import is_lazy
 
     if not isinstance(network, torch.nn.Module):
         raise unfit(reference, f"returns a {type(network).__name__}, not a torch.nn.Module", "fix it")
-    training = network.training
-    network.eval()
+    other, x, training = again().eval(), torch.rand(1, *shape), network.training
+    state = network.state_dict()
+    lazy = [name for name, value in state.items() if is_lazy(value)]
+    _check_state(reference, {name: value for name, value in state.items() if name not in lazy}, other)
+    outputs = _outputs(reference, network.eval(), x, classes)
+    network.train(training)
+    state = network.state_dict()
+    _check_state(reference, {name: state[name] for name in lazy}, other)
+    _outputs(reference, other, x, classes)
+    _load(reference, state, other)
+    if not torch.allclose(outputs, _outputs(reference, other, x, classes), equal_nan=True):
+        what = "computes with numbers that its state_dict() does not hold, so that they would not travel"
+        remedy = "keep layers in attributes or a ModuleList, and numbers in a Parameter or register_buffer"
+        raise unfit(reference, what, remedy)
+
+
+def check_training(name: str, network: "nn.Module", x: "Tensor", classes: int) -> None:
+    """Raise a `ConfigError` unless a network to train returns one output per class for each sample of `x`."""
+    import torch
+
+    from fda_flower.models.parts import to_train
+
     try:
-        with torch.no_grad():
-            outputs = network(torch.zeros(1, *shape))
+        copied = copy.deepcopy(network)
     except Exception as error:  # Foreign code may raise anything.
-        what = f"fails on a sample of shape {shape} ({error})"
-        raise unfit(reference, what, "fix it, or choose a network for such samples") from error
-    finally:
-        network.train(training)
-    found = tuple(getattr(outputs, "shape", ())) or type(outputs).__name__
-    if found != (1, classes):
-        what = f"returns {found} for one sample of shape {shape}, not (1, {classes}), one output per class"
-        raise unfit(reference, what, "fix it")
+        remedy = "keep in its attributes only what copy.deepcopy copies"
+        raise unfit(name, f"cannot be copied ({error})", remedy) from error
+    to_train(copied)
+    with torch.random.fork_rng([]):
+        outputs = _outputs(name, copied, x, classes, " in training mode")
+    if not outputs.requires_grad:
+        remedy = "let it return what it computes, without detach() or no_grad()"
+        raise unfit(name, "returns outputs without gradients in training mode", remedy)
+
+
+def _outputs(name: str, network: "nn.Module", x: "Tensor", classes: int, mode: str = "") -> "Tensor":
+    """Return a network's outputs for samples, the same for the same state; raise if they are unfit."""
+    import torch
+
+    samples = f"{len(x)} sample{'s' if len(x) > 1 else ''} of shape {tuple(x.shape[1:])}{mode}"
+    torch.default_generator.manual_seed(0)
+    try:
+        with torch.set_grad_enabled(bool(mode)):
+            outputs: Any = network(x)
+    except Exception as error:  # Foreign code may raise anything.
+        raise unfit(
+            name, f"fails on {samples} ({error})", "fix it, or choose a network for such samples"
+        ) from error
+    if not isinstance(outputs, torch.Tensor):
+        alone = "return the tensor of scores alone, such as outputs[0] or outputs.logits"
+        remedy = alone if is_reference(name) else "choose another network"
+        raise unfit(name, f"returns a {type(outputs).__name__} for {samples}, not a tensor", remedy)
+    if tuple(outputs.shape) != (len(x), classes) or not outputs.is_floating_point():
+        found = f"{tuple(outputs.shape)} of {_kind(outputs)}"
+        wanted = f"not ({len(x)}, {classes}) of floats, one output per class"
+        raise unfit(name, f"returns {found} for {samples}, {wanted}", "fix it")
+    return outputs
+
+
+def _load(reference: str, state: "Mapping[str, Tensor]", network: "nn.Module") -> None:
+    """Put the state of a network into another that the same function has made."""
+    import torch
+
+    from fda_flower.models.parts import tensors
+
+    own = tensors(network)
+    if {name: value.shape for name, value in state.items()} != {name: t.shape for name, t in own.items()}:
+        what = "has a state_dict() of other names or shapes each time it is made"
+        raise unfit(reference, what, "make the same layers for the same arguments")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(state[name])
+
+
+def _check_state(reference: str, state: "Mapping[str, Any]", network: "nn.Module") -> None:
+    """Raise a `ConfigError` if a state dictionary holds what does not travel; name the first such entry."""
+    from fda_flower.models.parts import frozen_names
+
+    frozen = frozen_names(network)
+    for name, value in state.items():
+        if fault := _fault(name, value, travels=name not in frozen):
+            what, remedy = fault
+            raise unfit(reference, f"has '{name}' in its state_dict(), {what}", remedy)
+
+
+def _fault(name: str, value: Any, *, travels: bool) -> tuple[str, str] | None:
+    """Return why an entry of a state dictionary is unfit, and what to do; None if it is fit."""
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    if not isinstance(value, torch.Tensor) or name.endswith("_extra_state"):
+        remedy = "let state_dict() hold parameters and buffers alone, without get_extra_state"
+        return f"a {type(value).__name__} that is neither parameter nor buffer", remedy
+    if is_lazy(value) or value.is_meta:
+        return "a tensor without values", "give it its values in the function that makes the network"
+    if value.layout != torch.strided:
+        return "a sparse tensor", "keep it as to_dense()"
+    if _kind(value) not in KINDS:
+        real = "keep it as torch.view_as_real()"
+        remedy = "convert it to float32; --precision bf16 computes in bfloat16 all the same"
+        return f"of type {_kind(value)}", real if value.is_complex() else remedy
+    if any(stride == 0 and size > 1 for stride, size in zip(value.stride(), value.shape, strict=True)):
+        return "whose elements share memory", "keep it as clone()"
+    if travels and not bool(torch.isfinite(value).all()):
+        remedy = "give it finite values or, if nothing trains it, register_buffer(..., persistent=False)"
+        return "with values that are not finite", remedy
+    return None
+
+
+def _kind(tensor: "Tensor") -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -13,8 +13,9 @@ from fda_flower.datasets import FederatedDataset, load_domain, load_federation
 from fda_flower.datasets.federation import shared_domain
 from fda_flower.datasets.spec import Pairs
 from fda_flower.files import cache_folder, checksum, derive_seed
-from fda_flower.models import Train, build_model, reads_text
+from fda_flower.models import MODELS, Train, build_model, reads_text
 from fda_flower.models.devices import find_device
+from fda_flower.models.own import check_training
 from fda_flower.models.split import Split, split
 from fda_flower.prediction.features import FeatureStore, digest_of, federation_features
 from fda_flower.records.record import COSTS
@@ -22,10 +23,21 @@ from fda_flower.runs.config import RunConfig
 
 
 def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Return the initial global model, without its frozen front; it is the same at all sites."""
+    """Return the initial global model, without its frozen front; it is the same at all sites.
+
+    Raise a `ConfigError` if it is of a network from elsewhere that cannot be trained.
+    """
     if config.trained.what == "all":
-        return _build(config.model, _options(config), shape, classes, config.seed)
-    return copy.deepcopy(_parts(config, shape, classes).end)
+        front, end = None, _build(config.model, _options(config), shape, classes, config.seed)
+    else:
+        parts = _parts(config, shape, classes)
+        front, end = parts.front, copy.deepcopy(parts.end)
+    if config.model not in MODELS:
+        x = torch.zeros(2, *shape)
+        with torch.no_grad():
+            x = x if front is None else front(x)
+        check_training(config.model, end, x, classes)
+    return end
 
 
 def front_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module | None:
