@@ -328,10 +328,17 @@ def _convert(value: Any, hint: Any) -> Any:
         return _joined(value)
     if hint in (int, float):
         try:
-            return hint(value)
+            return hint(as_written(value))
         except (TypeError, ValueError):
             raise ValueError(f"give a {'whole ' if hint is int else ''}number") from None
     return str(value) if hint is str else value
+
+
+def as_written(value: Any) -> Any:
+    """Return a value; raise a `ValueError` on text that people would not write as a number: "1_000"."""
+    if isinstance(value, str) and ("_" in value or not value.isascii()):
+        raise ValueError(value)
+    return value
 
 
 def _joined(values: Collection[Any]) -> str:

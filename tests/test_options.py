@@ -87,7 +87,8 @@ def test_an_option_is_converted_to_its_type(name: str, text: Any, value: Any) ->
     ("name", "text", "remedy"),
     [
         *(("count", text, "whole number") for text in ("many", "1.5", "", None, 2.5, 0.999)),
-        ("rate", "fast", "give a number"),
+        *(("count", text, "whole number") for text in ("1_0", "\u0661")),
+        *(("rate", text, "give a number") for text in ("fast", "1_0.5", "\u0661")),
         ("rate", [1], "give a number"),
         ("names", [["b"]], "list of numbers"),
         ("switch", "perhaps", "true or false"),

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fda_flower.errors import invalid
+from fda_flower.names import as_written
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -156,6 +157,7 @@ def read_seeds(text: str) -> Sequence[int]:
     """
     first, dash, last = text.partition("-")
     try:
+        as_written(text)
         if dash:
             seeds: Sequence[int] = range(int(first), int(last) + 1)
         else:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError, invalid
+from fda_flower.names import as_written
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,7 +37,7 @@ def read_amount(name: str, value: object) -> Amount | None:
     text = str(value).strip()
     amount = text.removeprefix(UP_TO)
     try:
-        number = float(amount.removesuffix("%"))
+        number = float(as_written(amount.removesuffix("%")))
     except ValueError:
         raise invalid(name, value, "give a number, or a share such as 15%") from None
     if amount.endswith("%"):
@@ -113,13 +114,13 @@ def read_validation(value: object) -> HeldOut | None:
     if value is None or value == "":
         return None
     text = str(value).strip()
-    if found := re.fullmatch(r"cv:(\d+)|fold:(\d+)/(\d+)", text):
+    if found := re.fullmatch("cv:([0-9]+)|fold:([0-9]+)/([0-9]+)", text):
         folds, fold = int(found[1] or found[3]), int(found[2] or 0)
         if folds >= 2 and (found[1] or 1 <= fold <= folds):
             return HeldOut(folds=folds, fold=fold)
     else:
         try:
-            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+            share = float(as_written(text.removesuffix("%"))) / (100 if text.endswith("%") else 1)
         except ValueError:
             share = 0.0
         if 0 < share < 1:

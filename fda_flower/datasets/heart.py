@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
+from fda_flower.datasets.numbers import to_numbers
 from fda_flower.datasets.own_data import unusable
 from fda_flower.datasets.preparation import Column, TablePreparation
 from fda_flower.datasets.samples import Samples, balanced
@@ -94,10 +95,7 @@ def _row(path: Path, number: int, line: str) -> list[float]:
     levels_of = {CATEGORIES[name]: levels for name, levels in LEVELS.items()}
     for column in (*NUMBERS.values(), *levels_of, LABEL):
         cell = cells[column]
-        try:
-            row[column] = math.nan if cell == "?" else float(cell)
-        except ValueError:
-            row[column] = math.inf
+        row[column] = float(to_numbers([cell])[0])
         levels = levels_of.get(column, (row[column],))
         if cell != "?" and not (math.isfinite(row[column]) and row[column] in levels):
             raise unusable("data file", path, f"{where} has {cell!r} in column {column + 1}", "get it again")

@@ -24,7 +24,7 @@ from fda_flower.models import (
 )
 from fda_flower.models.devices import check_device, check_precision
 from fda_flower.models.own import may_import
-from fda_flower.names import known_name, read_options, split_options
+from fda_flower.names import as_written, known_name, read_options, split_options
 from fda_flower.runs.methods import METHODS, Method, find_method, method_names, of_every_site
 from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings, as_flower
 from fda_flower.site.config import PrivacySettings
@@ -393,7 +393,7 @@ class RunConfig(RunSettings):
 def parse_beta(text: str) -> float | tuple[float, ...]:
     """Parse ``"0.5"``, or ``"0.2,0.3,0.5"`` with one number per source."""
     try:
-        values = tuple(float(part) for part in text.split(","))
+        values = tuple(float(as_written(part)) for part in text.split(","))
     except ValueError:
         raise invalid("beta", text, "give a number, or one for each source separated by commas") from None
     return values[0] if len(values) == 1 else values

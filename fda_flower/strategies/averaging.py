@@ -6,6 +6,7 @@ from typing import get_args
 from fda_flower.aggregation import Average, Mean, Median, MovingAverage, SourceMean, TailAverage, TrimmedMean
 from fda_flower.aggregation.updates import Layers
 from fda_flower.errors import invalid
+from fda_flower.names import as_written
 from fda_flower.strategies.hooks import Buffers, MethodHooks
 from fda_flower.strategies.round import Round
 from fda_flower.wire import protocol
@@ -76,9 +77,9 @@ def read_average(text: str) -> Average:
     kind, _, number = text.partition(":")
     try:
         if kind == "ema":
-            return MovingAverage(float(number))
+            return MovingAverage(float(as_written(number)))
         if kind == "tail":
-            return TailAverage(int(number))
+            return TailAverage(int(as_written(number)))
     except ValueError:
         pass
     ema = "give ema:FACTOR with a factor between 0 and 1, such as ema:0.9"
@@ -113,7 +114,7 @@ def read_source_mean(text: str) -> SourceMean:
     try:
         if kind != "trimmed":
             raise ValueError(text)
-        return TrimmedMean(float(number) if colon else SHARE)
+        return TrimmedMean(float(as_written(number)) if colon else SHARE)
     except ValueError:
         says = f"give mean, median, or trimmed:SHARE with a share between 0 and 0.5, such as trimmed:{SHARE}"
         raise invalid("source_mean", text, says) from None

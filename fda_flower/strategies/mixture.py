@@ -9,7 +9,7 @@ from flwr.common import log
 
 from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.errors import invalid
-from fda_flower.names import Natural
+from fda_flower.names import Natural, as_written
 from fda_flower.records.record import COSTS
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources
 from fda_flower.strategies.fedavg import SourceOnly
@@ -193,7 +193,7 @@ class Mixture(SourceOnly):
 def _epochs(given: str | Sequence[int]) -> tuple[int, ...]:
     numbers = given.split(",") if isinstance(given, str) and given else given
     try:
-        return tuple(int(str(number)) for number in numbers)
+        return tuple(int(as_written(str(number))) for number in numbers)
     except (TypeError, ValueError):
         raise invalid("epochs", given, "give whole numbers of epochs that grow, such as 1,30") from None
 

@@ -21,7 +21,7 @@ from fda_flower.aggregation import (
     source_weights,
 )
 from fda_flower.errors import ConfigError, invalid
-from fda_flower.names import Bounds, Count, NotNegative, Positive, Share
+from fda_flower.names import Bounds, Count, NotNegative, Positive, Share, as_written
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.fedavg import FedAvg
@@ -400,7 +400,7 @@ def _read_mixing(given: str | float) -> str | float:
     if given in CROSS_VALIDATED:
         return given
     try:
-        number = float(given)
+        number = float(as_written(given))
     except ValueError:
         number = math.nan
     if not 0 <= number <= 1:

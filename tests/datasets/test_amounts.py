@@ -32,7 +32,7 @@ def test_an_amount_is_read_from_numbers_and_text_and_reads_as_itself(value, amou
 @pytest.mark.parametrize(
     ("value", "remedy"),
     [
-        ("many", "a number, or a share such as 15%"),
+        *((text, "a number, or a share such as 15%") for text in ("many", "1_0", "1_0%")),
         ("2.5", "a whole number, or a share such as 15%"),
         ("up to 5%", "after 'up to'"),
         *((value, "a number") for value in ("", "%", "15%%", True, [5], "up to all")),
@@ -116,7 +116,7 @@ def test_what_is_held_out_has_one_spelling(given, text):
 
 
 @pytest.mark.parametrize(
-    "given", ["1", "0", "-0.2", "many", "cv:1", "cv:x", "fold:0/5", "fold:6/5", "fold:1/1"]
+    "given", ["1", "0", "-0.2", "many", "0.1_0", "cv:1", "cv:x", "fold:0/5", "fold:6/5", "fold:1/1"]
 )
 def test_what_cannot_be_held_out_is_refused(given):
     with pytest.raises(ConfigError, check=names("validation", given)):

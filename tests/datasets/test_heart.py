@@ -83,6 +83,7 @@ def test_a_hospital_alone_needs_its_own_file_only(folder):
         ("40,1,1,120,200,0,0,150,0,1.0,?,?,?,0,0", "line 3 has 15"),
         ("40,1,1,abc,200,0,0,150,0,1.0,?,?,?,0", "line 3 has 'abc' in column 4"),
         ("40,1,1,,200,0,0,150,0,1.0,?,?,?,0", "line 3 has '' in column 4"),
+        ("40,1,1,120_80,200,0,0,150,0,1.0,?,?,?,0", "line 3 has '120_80' in column 4"),
         ("40,1,1,inf,200,0,0,150,0,1.0,?,?,?,0", "line 3 has 'inf' in column 4"),
         ("nan,1,1,120,200,0,0,150,0,1.0,?,?,?,0", "line 3 has 'nan' in column 1"),
         ("40,1,5,120,200,0,0,150,0,1.0,?,?,?,0", "line 3 has '5' in column 3"),
