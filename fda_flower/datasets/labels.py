@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fda_flower.datasets.numbers import Array, is_missing, to_numbers
+from fda_flower.datasets.numbers import Array, are_words, is_missing, to_numbers
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_files import Cells, check_words
-from fda_flower.datasets.table_forms import DATES, are_different, form_of
+from fda_flower.datasets.table_forms import DATES, are_different, check_kinds, form_of
 from fda_flower.errors import ConfigError
 
 MOST_CLASSES = 1000
@@ -29,6 +29,7 @@ def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool, wh
     found = {text: each for each in columns for text in each.texts if not is_missing(text, True)}
     if named or not found:
         return named
+    check_kinds([(each, are_words(each.texts)) for each in columns], "write the labels alike in all files")
     digits = all(text.isascii() and text.isdecimal() for text in found)
     padded = digits and any(PADDED.match(text) for text in found)
     if np.isfinite(to_numbers(found)).any() and not padded:

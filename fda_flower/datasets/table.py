@@ -14,7 +14,7 @@ from torch import Tensor
 from fda_flower.datasets.amounts import HeldOut, held_out
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.labels import class_names, class_numbers, numbers_to_predict
-from fda_flower.datasets.numbers import Array
+from fda_flower.datasets.numbers import Array, is_missing
 from fda_flower.datasets.own_data import LISTED, PARTS, logger, own_folder, unusable, warn_of_one
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.problems import Problems
@@ -32,6 +32,7 @@ from fda_flower.datasets.table_files import (
     SUFFIXES,
     Cells,
     RawTable,
+    check_words,
     files_of,
     left_out,
     read_table,
@@ -313,7 +314,12 @@ def append(
         split.tell(problems, wrong, "neither 'train' nor 'test'", "fix it, or remove the column")
         rows.parts += parts
     if meaning.group in table.header:
-        rows.groups += table.texts[meaning.group]
+        groups = table.column(meaning.group)
+        lacks = np.array([is_missing(text, True) for text in groups.texts], dtype=bool)
+        groups.tell(problems, lacks, "no group", "fill it in, or remove the line")
+        with problems.caught():
+            check_words([groups])
+        rows.groups += groups.texts
 
 
 def _check_features(path: Path, features: Mapping[Path, list[str]]) -> None:

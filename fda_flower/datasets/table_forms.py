@@ -36,6 +36,9 @@ IDENTIFIER = re.compile(r"(?:^|[\W_])(?i:id|mrn|patient|subject)(?:$|[\W_])|[a-z
 MOST_CODES = 20
 """The most unnamed categories with digits: more are numbers of patients."""
 
+LONG = 5
+"""The fewest digits of numbers of one length that may tell patients apart."""
+
 ENOUGH = 20
 """The fewest rows that are told apart on purpose, not by chance."""
 
@@ -84,7 +87,11 @@ def check_forms(
             else:
                 filled.append((cells, are_text or all(map(is_missing, cells.texts))))
         with problems.caught():
-            _check_kinds(name, filled)
+            remedy = (
+                f"write numbers, in one unit, in all files; or leave the column out by "
+                f"{as_option('ignore', [name])}; {LISTED_IN}"
+            )
+            check_kinds(filled, remedy)
         if _differ(filled) or _tell_forms(filled, problems):
             found.add(name)
     return found
@@ -94,22 +101,17 @@ def _differ(columns: Sequence[tuple[Cells, bool]]) -> bool:
     return len({words for _, words in columns}) > 1
 
 
-def _check_kinds(name: str, columns: Sequence[tuple[Cells, bool]]) -> None:
-    """Raise a `ConfigError` if a column holds words in some tables only."""
+def check_kinds(columns: Sequence[tuple[Cells, bool]], remedy: str) -> None:
+    """Raise a `ConfigError` if a column holds words in some tables only, as the second of each pair says."""
     if not _differ(columns):
         return
     numbers, words = (
         sorted({cells.path.stem for cells, are_text in columns if are_text is kind}) for kind in (False, True)
     )
     forms = {form.what for cells, are_text in columns if are_text and (form := form_of(cells.texts))}
-    what = f"column '{name}' holds numbers in {_listed(numbers)}, but text in {_listed(words)}"
-    raise ConfigError(
-        f"{what} ({', '.join(sorted(forms)) or 'a unit'}?)",
-        thing="column",
-        value=name,
-        remedy="write numbers, in one unit, in all files; or leave the column out by "
-        f"{as_option('ignore', [name])}; or, if they are categories, list them in the option 'categories'",
-    )
+    name, kind = columns[0][0].column, ", ".join(sorted(forms)) or "a unit"
+    what = f"column '{name}' holds numbers in {_listed(numbers)}, but text in {_listed(words)} ({kind}?)"
+    raise ConfigError(what, thing="column", value=name, remedy=remedy)
 
 
 def _tell_forms(columns: Sequence[tuple[Cells, bool]], problems: Problems) -> bool:
@@ -126,7 +128,7 @@ def _tell_forms(columns: Sequence[tuple[Cells, bool]], problems: Problems) -> bo
 def identifiers(tables: Sequence[RawTable], names: Iterable[str]) -> list[str]:
     """Return the columns of whole numbers that seem to tell patients or rows apart.
 
-    In all tables, they count up or, if the column's name says so, are different.
+    In all tables, they count up or, if they are long or the column's name says so, are all different.
     """
     return [
         name
@@ -139,8 +141,9 @@ def _tell_apart(texts: Sequence[str], name: str) -> bool:
     if len(texts) < ENOUGH or not all(text.isascii() and text.isdecimal() for text in texts):
         return False
     numbers = to_numbers(texts)
-    counted = bool((np.diff(numbers) > 0).all())
-    return counted or (IDENTIFIER.search(name) is not None and len({*texts}) == len(texts))
+    long = len(texts[0]) >= LONG and len({*map(len, texts)}) == 1
+    different = len({*texts}) == len(texts)
+    return bool((np.diff(numbers) > 0).all()) or (different and (long or bool(IDENTIFIER.search(name))))
 
 
 def are_different(texts: Sequence[str]) -> bool:

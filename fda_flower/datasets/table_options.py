@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,12 @@ class Meaning:
     def __post_init__(self) -> None:
         if not self.label_deviation > 0:
             raise invalid("option 'label_deviation'", self.label_deviation, "it must be above 0")
-        others = {"label": (self.label,), "group": (self.group,), "ignore": self.ignore}
-        for option, names in {**others, "categories": tuple(self.categories)}.items():
-            if self.text and self.text in names:
-                why = f"but the option '{option}' names that column too"
-                raise invalid("option 'text'", self.text, "name a column that is neither", why)
+        given = {"label": (self.label,), "group": (self.group,), "ignore": self.ignore, "text": (self.text,)}
+        given["categories"] = tuple(self.categories)
+        for (other, others), (option, names) in combinations(given.items(), 2):
+            if both := sorted({*others} & {*names} - {""}):
+                why = f"but the option '{other}' names that column too"
+                raise invalid(f"option '{option}'", both[0], "a column has one meaning: name another", why)
 
 
 def read_categories(text: str) -> dict[str, tuple[str, ...]]:

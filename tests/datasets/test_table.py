@@ -344,16 +344,20 @@ def test_a_text_becomes_tokens_after_the_standardised_columns_which_are_as_witho
 
 
 @pytest.mark.parametrize(
-    ("options", "value"),
+    ("options", "option", "value"),
     [
-        ({"text": "label"}, "label"),
-        ({"text": "sex", "ignore": "sex"}, "sex"),
-        ({"text": "sex", "group": "sex"}, "sex"),
-        ({"text": "sex", "categories": "sex:f|m"}, "sex"),
+        ({"text": "label"}, "text", "label"),
+        ({"text": "sex", "ignore": "sex"}, "text", "sex"),
+        ({"text": "sex", "group": "sex"}, "text", "sex"),
+        ({"text": "sex", "categories": "sex:f|m"}, "categories", "sex"),
+        ({"ignore": "label"}, "ignore", "label"),
+        ({"group": "label"}, "group", "label"),
+        ({"group": "sex", "ignore": "age,sex"}, "ignore", "sex"),
+        ({"ignore": "sex", "categories": "sex:f|m"}, "categories", "sex"),
     ],
 )
-def test_the_column_of_a_text_has_no_other_meaning(tmp_path, options, value):
-    with pytest.raises(ConfigError, check=names("option 'text'", value, "neither")):
+def test_a_column_has_one_meaning(tmp_path, options, option, value):
+    with pytest.raises(ConfigError, check=names(f"option '{option}'", value, "one meaning")):
         one(write(tmp_path), **options)
 
 
@@ -416,6 +420,23 @@ def test_the_rows_of_a_group_stay_together(tmp_path, classes, size, tested):
         assert [*split.train.groups.tolist(), *split.test.groups.tolist()] == groups, "held out together too"
         assert len(test) == tested
         assert (train | test, train & test) == (set(range(-(-40 // size))), set())
+
+
+def test_rows_without_a_group_and_groups_that_look_alike_are_named(tmp_path):
+    write(tmp_path, header="patient,age,label", rows=[[f"p{i // 2}", str(i), str(i % 2)] for i in range(20)])
+    text = (tmp_path / "a.csv").read_text()
+    (tmp_path / "a.csv").write_text(text.replace("p3,6", ",6"))
+    refuses(tmp_path, "line 8, column 'patient'", "fill it in", group="patient")
+    (tmp_path / "a.csv").write_text(text.replace("p3,6", "P3,6"))
+    with pytest.raises(ConfigError, match=r"line 8 .* line 9", check=names("column", "patient")):
+        one(tmp_path, group="patient")
+
+
+def test_labels_that_are_words_in_some_files_only_are_named(tmp_path):
+    write(tmp_path, "a")
+    write(tmp_path, "b", rows=[[*row[:2], ("no", "yes")[int(row[2])]] for row in WORDS])
+    with pytest.raises(ConfigError, match="numbers in a, but text in b", check=names("column", "label")):
+        _ = OwnTables(tmp_path, 0, "a,b", categorical="onehot")["a"]
 
 
 def test_a_group_that_is_no_column_or_a_single_one_is_an_error(tmp_path):

@@ -112,6 +112,7 @@ def test_none_is_a_category_where_others_are_words(tmp_path):
         ("bp", [*range(20, 40), *range(20)], False),
         ("patient id", [*range(20, 40), *range(20)], True),
         ("PatientID", [*range(20, 40), *range(20)], True),
+        ("bp", [10_000 + i * 7919 % 90_000 for i in range(40)], True),
         ("acid", [*range(20, 40), *range(20)], False),
         ("patient id", [*range(20)] * 2, False),
     ],
