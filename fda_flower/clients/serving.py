@@ -219,7 +219,7 @@ def _answer(client: Any, request: TrainRequest) -> TrainReply:
         return client.local_train(request)
     parameters, examples, metrics = client.fit(request.arrays.to_numpy_ndarrays(), dict(request.config))
     arrays = dict(zip(request.arrays, map(np.asarray, parameters), strict=True))
-    return TrainReply(arrays, int(examples), numbers_in(metrics), unpack(metrics))
+    return TrainReply(arrays, _count(examples), numbers_in(metrics), unpack(metrics))
 
 
 def _evaluation(client: Any, request: EvaluateRequest) -> EvaluateReply:
@@ -230,4 +230,10 @@ def _evaluation(client: Any, request: EvaluateRequest) -> EvaluateReply:
         raise ConfigError(f"{name} does not implement `evaluate`", thing="client", value=name)
     loss, examples, metrics = client.evaluate(request.arrays.to_numpy_ndarrays(), dict(request.config))
     numbers = numbers_in({"loss": float(loss), **metrics})
-    return EvaluateReply(int(examples), numbers, unpack(metrics))
+    return EvaluateReply(_count(examples), numbers, unpack(metrics))
+
+
+def _count(examples: Any) -> Any:
+    """Return a number of examples; one that is not whole stays as it is, for the server to refuse."""
+    number = float(examples)
+    return int(examples) if number.is_integer() else number

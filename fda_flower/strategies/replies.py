@@ -15,7 +15,7 @@ from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.errors import printable
 from fda_flower.metrics import METRICS, of_most_frequent
 from fda_flower.records.record import MOST_FREQUENT, TEST_EXAMPLES, Record
-from fda_flower.strategies.roster import Node
+from fda_flower.strategies.roster import Node, listed
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import to_read
 from fda_flower.wire.internals import WITHOUT_EVALUATION, cause_of, filled
@@ -194,9 +194,9 @@ def read_update(
         "domain": node.domain,
         "examples": update.examples,
         "steps": update.steps,
-        "train-loss": optional_number(content, protocol.TRAIN_LOSS),
+        "train-loss": finite(_metrics(content).get(protocol.TRAIN_LOSS)),
     }
-    measured = {name: optional_number(content, metric) for metric, name in request.measures.items()}
+    measured = {name: _measured(content, request, metric) for metric, name in request.measures.items()}
     entry |= check_figures({name: value for name, value in measured.items() if value is not None})
     if TEST_EXAMPLES in entry:
         entry[TEST_EXAMPLES] = int(entry[TEST_EXAMPLES])
@@ -211,18 +211,35 @@ def read_update(
     return replace(update, extra=extra, faults=faults, factor=factor), entry
 
 
+def _measured(content: RecordDict, request: TrainRequest, metric: str) -> float | None:
+    """Return a metric that a request measures; one that is only recorded may be no number."""
+    if metric.startswith(protocol.EVAL) and metric not in request.requires:
+        return finite(_metrics(content).get(metric))
+    return optional_number(content, metric)
+
+
 def _own_metrics(content: RecordDict, request: TrainRequest) -> dict[str, float]:
     """Return a project's own finite numbers in a train reply, such as ``train_loss``."""
     found, known = {}, {*KNOWN, *request.measures, *request.requires}
     for name, value in sorted(_metrics(content).items())[:MOST_METRICS]:
         own = name not in known and not name.startswith(protocol.EVAL)
-        if own and isinstance(value, int | float) and math.isfinite(value):
-            found[printable(name, LONGEST_NAME)] = float(value)
+        if own and (number := finite(value)) is not None:
+            found[printable(name, LONGEST_NAME)] = number
     return found
 
 
+def left_out(reply: Message | None) -> str:
+    """Return in words which metrics of a reply are left out, because they are no finite numbers, if any."""
+    metrics = {} if reply is None or reply.has_error() else _metrics(reply.content)
+    names = sorted(repr(printable(name, LONGEST_NAME)) for name in metrics if finite(metrics[name]) is None)
+    return f"{listed(names)}: a metric must be a finite number" if names else ""
+
+
 def read_metrics(reply: Message | None) -> MetricRecord:
-    """Return all metrics of an evaluation; raise a `BadReplyError` if one is not finite or impossible."""
+    """Return the metrics of an evaluation that are finite numbers.
+
+    Raise a `BadReplyError` if one is impossible, or if others than the loss are all not finite.
+    """
     content = content_of(reply)
     names = list(_metrics(content))
     if len(names) > MOST_METRICS:
@@ -230,9 +247,13 @@ def read_metrics(reply: Message | None) -> MetricRecord:
     for name in names:
         if printable(name, LONGEST_NAME) != name:
             raise BadReplyError(f"the name of its metric '{name}' is too long, or has control characters")
-    metrics = {name: read_number(content, name) for name in names}
-    if protocol.NUM_EXAMPLES in metrics:
+    found = {name: finite(value) for name, value in _metrics(content).items()}
+    metrics = {name: number for name, number in found.items() if number is not None}
+    if protocol.NUM_EXAMPLES in names:
         metrics[protocol.NUM_EXAMPLES] = read_examples(content, least=0)
+    if metrics.keys() <= {protocol.NUM_EXAMPLES, "loss"}:
+        for name in names:
+            read_number(content, name)
     return filled(MetricRecord(), check_figures(metrics))
 
 
@@ -298,9 +319,17 @@ def optional_number(content: RecordDict, key: str) -> float | None:
     value = _metrics(content).get(key)
     if value is None:
         return None
-    if not isinstance(value, int | float) or not math.isfinite(value):
+    if (number := finite(value)) is None:
         raise BadReplyError(f"its metric '{key}' is {value!r}, expected a finite number")
-    return float(value)
+    return number
+
+
+def finite(value: object) -> float | None:
+    """Return a number as a float; None if it is none, or is not finite."""
+    try:
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    except OverflowError:  # an integer beyond all floats
+        return None
 
 
 def _metrics(content: RecordDict) -> MetricRecord:

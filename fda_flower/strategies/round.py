@@ -24,6 +24,7 @@ from fda_flower.strategies.replies import (
     ClientUpdate,
     NoEvaluationError,
     content_of,
+    left_out,
     read_arrays,
     read_details,
     read_metrics,
@@ -168,7 +169,7 @@ class Round:
         self.model = self.model or to_layers(self.arrays)
         target: ClientUpdate | None = None
         sources: dict[str, ClientUpdate] = {}
-        dropped: list[tuple[str, str]] = []
+        dropped, without = list[tuple[str, str]](), list[tuple[str, str]]()
         for node, reply in match_replies(self.sent, replies):
             record_privacy(self.record, node, reply)
             try:
@@ -180,6 +181,7 @@ class Round:
                 continue
             finally:
                 release(reply)
+            without.append((node.domain, left_out(reply)))
             if node.is_target:
                 target = update
             else:
@@ -187,6 +189,7 @@ class Round:
         if self.is_first:
             self._check_common_failure(dropped)
         self.drop_all(dropped)
+        self._tell_left_out(without)
         return target, sources
 
     def read_evaluation(
@@ -197,7 +200,8 @@ class Round:
         With `evaluates_trained` the headline is the evaluation in the target's train reply, and the metrics
         are the global model's. `suffix` is appended to the names in the record.
         """
-        metrics, record, failed = None, self.record, list[tuple[str, str]]()
+        metrics, record = None, self.record
+        failed, without = list[tuple[str, str]](), list[tuple[str, str]]()
         for node, reply in match_replies(self.sent, replies):
             record_privacy(record, node, reply)
             try:
@@ -206,6 +210,7 @@ class Round:
                         metrics = self._read_target(node, reply, suffix)
                     else:
                         _, self.held_out[node] = split_held_out(read_metrics(reply))
+                without.append((node.domain, left_out(reply)))
             except BadReplyError as error:
                 if node.is_target:
                     record[f"evaluation-failed{suffix}"] = str(error)
@@ -213,6 +218,7 @@ class Round:
                     self.without_evaluation.add(node)
                 failed.append((node.domain, str(error)))
         self.warn(failed, "no evaluation by")
+        self._tell_left_out(without)
         if evaluates_trained and not self.warmup:
             trained = record["target"] or {}
             for key in METRICS:
@@ -256,6 +262,10 @@ class Round:
         self.told |= {(domain, what): reason for domain, reason in new}
         for nodes, reason in by_reason(new):
             log(WARNING, "Round %d: %s %s: %s", self.number, what, nodes, reason)
+
+    def _tell_left_out(self, without: Iterable[tuple[str, str]]) -> None:
+        """Log the metrics that are left out of replies, given as domains and `left_out`."""
+        self.warn(((domain, names) for domain, names in without if names), "left out of the reply of")
 
     def _check_common_failure(self, dropped: Collection[tuple[str, str]]) -> None:
         """Raise a `RunError` if all nodes asked have failed for one reason, and are there."""

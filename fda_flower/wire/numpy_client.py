@@ -3,12 +3,15 @@
 import io
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import lru_cache
+from logging import WARNING
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
 from flwr.client import NumPyClient
+from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
@@ -90,9 +93,21 @@ def packed_in(metrics: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
 
 
 def numbers_in(metrics: Mapping[str, Any]) -> dict[str, MetricRecordValues]:
-    """Return the metrics that Flower accepts, Python's integers and floats; drop all others."""
+    """Return the metrics that Flower accepts, Python's integers and floats; log others, except arrays."""
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in metrics.items()}
-    return {k: v for k, v in plain.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    found: dict[str, MetricRecordValues] = {
+        k: v for k, v in plain.items() if isinstance(v, int | float) and not isinstance(v, bool)
+    }
+    arrays = {f"{record}.{name}" for record, entries in packed_in(metrics).items() for name in entries}
+    for name in plain.keys() - found.keys() - arrays:
+        _log_left_out(name, type(metrics[name]).__name__)
+    return found
+
+
+@lru_cache(maxsize=1000)
+def _log_left_out(name: str, kind: str) -> None:
+    """Log once that a metric is left out."""
+    log(WARNING, "The metric '%s' is a %s and is left out: return a number, as by float()", name, kind)
 
 
 def unpack(metrics: Mapping[str, Any]) -> dict[str, dict[str, NDArray[Any]]]:

@@ -22,6 +22,7 @@ from fda_flower.metrics import metric_names
 from fda_flower.models import build_model
 from fda_flower.server_app import run_server
 from fda_flower.strategies import FedGP
+from fda_flower.wire.numpy_client import numbers_in
 
 CONFIG = RunConfig(method="fedgp-auto", model="mlp", target_samples=12, target_batch_size=4, device="cpu")
 DOMAINS = ["source-1", "source-2", "source-3", "target"]
@@ -241,6 +242,23 @@ def test_numbers_may_be_numpys_or_truth_values(kind, examples):
     found = {key: metrics[key] for key in ("num-examples", "a", "b", "c")}
     assert found == {"num-examples": 3, "a": 0.5, "b": 2, "c": 0.25}
     assert all(type(value) in (int, float) for value in metrics.values())
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+@pytest.mark.parametrize("examples", [2.5, np.nan])
+def test_a_number_of_examples_that_is_not_whole_is_for_the_server_to_refuse(kind, examples):
+    found = answer(serve(lambda context: Plain(examples)), kind)["metrics"]["num-examples"]
+    assert np.array_equal(found, examples, equal_nan=True)
+
+
+def test_metrics_that_are_no_numbers_are_logged_once_and_left_out(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.WARNING, "flwr")
+    others = {"a text": "fine", "a none": None, "a list": [1], "an array": np.array(1.0), "bytes": b""}
+    for _ in range(2):
+        assert numbers_in({"auc": 0.5, **others, "a true": True, "record.array": b""}) == {"auc": 0.5}
+    told = [line.split("'")[1] for line in caplog.messages]
+    assert sorted(told) == sorted([*others, "a true"])
 
 
 def test_a_method_of_flowers_that_a_client_overrides_is_called_in_place_of_the_hook():

@@ -14,6 +14,7 @@ from fda_flower.metrics import of_most_frequent
 from fda_flower.strategies import FedAvg, FedAvgFT, FedDA, FedGP, SourceOnly, VREx
 from fda_flower.strategies.replies import (
     BadReplyError,
+    left_out,
     read_confusion,
     read_metrics,
     read_update,
@@ -146,6 +147,32 @@ def test_an_evaluation_that_cannot_be_true_is_refused(metrics, shown):
     content = RecordDict({"metrics": MetricRecord({"loss": -2.0, **metrics})})
     with pytest.raises(BadReplyError, match=tells(*shown)):
         read_metrics(answering(content))
+
+
+NO_NUMBERS = [np.nan, np.inf, -np.inf, 10**400, [], [0.5], [1, 2]]
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: str(value)[:9])
+@pytest.mark.parametrize("name", ["auc", "auroc", "loss", "validation-accuracy"])
+def test_of_an_evaluation_a_metric_that_is_no_finite_number_is_left_out_alone(name, value):
+    reply = answering(RecordDict({"metrics": MetricRecord({"accuracy": 0.5, name: value})}))
+    assert dict(read_metrics(reply)) == {"accuracy": 0.5}
+    assert left_out(reply).startswith(f"'{name}': ")
+    alone = answering(RecordDict({"metrics": MetricRecord({name: value, "loss": 0.5, "num-examples": 3})}))
+    if name != "loss":
+        with pytest.raises(BadReplyError, match=name):
+            read_metrics(alone)
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: str(value)[:9])
+def test_of_a_train_reply_a_metric_that_is_only_recorded_is_left_out_alone(value):
+    content = reply_of(GOOD, auc=value, f1=0.5, **{"train-loss": value, "eval-loss": value})
+    node, request = Node(5, "a", False, {}), TrainRequest(ArrayRecord(), measures={"eval-loss": "loss"})
+    update, entry = read_update(answering(content), node, request, MODEL, ("n",))
+    assert (update.examples, entry["train-loss"], "loss" in entry) == (10, None, False)
+    assert entry["metrics"] == {"f1": 0.5}
+    assert left_out(answering(content)).startswith("'auc', 'eval-loss', 'train-loss': ")
+    assert left_out(answering(reply_of(GOOD))) == left_out(None) == ""
 
 
 def test_an_update_that_overflows():

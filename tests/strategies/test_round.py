@@ -240,6 +240,19 @@ def test_a_failure_is_logged_again_only_for_another_reason_also_of_an_evaluation
     assert "each of 3 nodes (t, a, b)" in told[0]
 
 
+def test_metrics_that_are_left_out_are_logged_once_for_all_nodes_that_send_them(flower_log):
+    nodes = [("source", name, moves(1.0, domain=name, auc=np.nan)) for name in "ab"]
+    metrics = {"accuracy": 0.5, "auc": np.inf, "f1": [0.5]}
+    strategy = FedAvg()
+    strategy.start(HandMade([T, *nodes], metrics=metrics).grid(), initial(), 2)
+    assert [record["accuracy"] for record in strategy.history] == [0.5, 0.5]
+    told = [line for line in flower_log.messages if line.startswith("Round")]
+    assert [line.rpartition(":")[0] for line in told] == [
+        "Round 1: left out of the reply of each of 2 nodes (a, b): 'auc'",
+        "Round 1: left out of the reply of t: 'auc', 'f1'",
+    ]
+
+
 def test_after_a_first_model_or_with_a_node_away_a_failure_in_common_does_not_end_the_run():
     def off_in(node, *rounds):
         role, domain, answer = node
