@@ -33,7 +33,14 @@ TAKEN = ("dataset", "dataset_options", "target", "target_samples", "source_sampl
 @with_settings(TAKEN, dataset="", shown={"dataset": "found by the folder's content"})
 def check(
     settings: dict[str, Any],
-    folder: Annotated[Path, typer.Argument(help="The folder with the data: DOMAIN.csv, or DOMAIN/CLASS/.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="The folder with the data: DOMAIN.csv, DOMAIN/CLASS/, or a data set of Hugging Face, which "
+            "may be on the hub instead.",
+            show_default="the current one",
+        ),
+    ] = Path(),
 ) -> None:
     """Show rows, classes and missing values of each domain, and every problem that would stop a run.
 
@@ -64,7 +71,8 @@ def check(
     for name in spec.domain_names if spec.every_site else [spec.target_name]:
         for problem in few_tests(int(sizes[name][1])):
             show_markup(f"[yellow]Warning:[/yellow] {escape(name)}: {escape(problem)}")
-    settings["method"] = ON_FEATURES if spec.every_site or dataset == "images" else ON_VALUES
+    photos = "image_size" in dict(spec.dataset_options)
+    settings["method"] = ON_FEATURES if spec.every_site or photos else ON_VALUES
     given = [each for each in SETTINGS if each.name in settings]
     say("Run it:")
     say(shlex.join(["fda", "run", *command_options(given, settings)]))

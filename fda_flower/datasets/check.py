@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.datasets import images
+from fda_flower.datasets.hugging_face_source import is_saved
 from fda_flower.datasets.image_folder import ImageFolder
 from fda_flower.datasets.own_data import LISTED, network_for_images, visible
 from fda_flower.datasets.problems import Problem, Problems
@@ -38,7 +39,7 @@ class Check:
 
 
 def find_dataset(folder: Path) -> str:
-    """Return the data set that matches a folder's layout: ``images`` or ``table``."""
+    """Return the data set that matches a folder's layout: ``images``, ``table`` or ``hf``."""
     if not folder.is_dir():
         remedy = "give the one that holds the domains"
         raise ConfigError(f"there is no folder '{folder}'", thing="folder", value=folder, remedy=remedy)
@@ -47,12 +48,13 @@ def find_dataset(folder: Path) -> str:
     in_folders = any(len(path.parts) > len(("domain", "class")) for path in pictures)
     found = ["images"] if in_folders or (pictures and not tables) else []  # a plot beside tables is none
     found += ["table"] if tables else []
+    found = found or (["hf"] if is_saved(folder) else [])
     if len(found) != 1:
         there = ", ".join(path.name for path in visible(folder)[:LISTED]) or "nothing"
         what = "both tables and folders of images" if found else f"neither tables nor images, but {there}"
         raise ConfigError(
             f"'{folder}' holds {what}: put a file DOMAIN.csv for each domain there (export other formats as "
-            "CSV), or folders DOMAIN/CLASS/ with images, or say which by --dataset table or --dataset images",
+            "CSV), or folders DOMAIN/CLASS/ with images, or say which by --dataset table, images or hf",
             thing=str(folder),
         )
     return found[0]
@@ -96,7 +98,7 @@ def _check_rows(dataset: str, found: "Survey", options: Mapping[str, Any]) -> Ch
         cut = {name: longer(rows.columns.get(text, ())) for name, rows in found.rows.items()}
         beside[text] = f" (a text: {told(cut)})"
     inputs = ", ".join(f"{name}{beside.get(name, '')}" for name in columns)
-    return Check(domains, f"{len(columns)} columns: {inputs}", found.problems)
+    return Check(domains, f"{len(columns)} columns{': ' if columns else ''}{inputs}", found.problems)
 
 
 def _listed(words: Sequence[str]) -> str:

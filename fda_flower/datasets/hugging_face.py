@@ -194,29 +194,41 @@ class HuggingFace(Splits):
 
     def survey(self) -> Survey:
         """Read all domains on this machine, and collect their problems."""
-        problems, meaning = Problems(), self._meaning
+        problems = Problems()
         columns = self._check_columns(problems)
         self._tell_without_domain(problems)
-        tables = {name: self._tables(name, columns) for name in self._there}
-        needed = {meaning.label, meaning.group, meaning.text, *meaning.categories} - {""}
-        if self.images or not needed <= {*columns}:
-            found = Survey(problems=problems)
-            for name, parts in tables.items():
-                rows = found.rows[name] = Rows()
-                for part, table in parts.items():
-                    append(rows, part, table, {}, meaning, problems)
-            if meaning.label in columns:
-                number_labels(found, len(self), meaning)
-        else:
-            found = survey(tables, len(self), meaning, problems)
+        found = (self._survey_images if self.images else self._survey_rows)(columns, problems)
         found.notes += self._left_out()
         return found
+
+    def _survey_images(self, columns: list[str], problems: Problems) -> Survey:
+        found = Survey(problems=problems)
+        for name in self._there:
+            rows = found.rows[name] = Rows()
+            for part, table in self._tables(name, columns).items():
+                append(rows, part, table, {}, self._meaning, problems)
+        if self._meaning.label in columns:
+            number_labels(found, len(self), self._meaning)
+        return found
+
+    def _survey_rows(self, columns: list[str], problems: Problems) -> Survey:
+        """Read rows; where an option names no readable column, the others are checked all the same."""
+        meaning, tables = self._meaning, {name: self._tables(name, columns) for name in self._there}
+        absent: dict[str, Any] = {
+            option: "" for option in ("group", "text") if getattr(meaning, option) not in columns
+        }
+        categories = {name: words for name, words in meaning.categories.items() if name in columns}
+        if meaning.label in columns:
+            return survey(tables, len(self), replace(meaning, categories=categories, **absent), problems)
+        known = replace(meaning, categories=categories, classes=(), **absent)
+        return replace(survey(tables, len(self), known, problems), classes=())
 
     def _check_columns(self, problems: Problems) -> list[str]:
         """Return the columns to read, and add to problems those that cannot be read, and wrong options."""
         data, given, there = self._data, self._given, []
-        roles = {"label": [given.label], "group": [given.group], "text": [given.text]}
-        roles["categories"] = [*given.categories]
+        roles = {"label": [given.label], "group": [given.group]}
+        if not self.images:
+            roles |= {"text": [given.text], "categories": [*given.categories]}
         for option, names in {**roles, "ignore": given.ignore}.items():
             for name in filter(None, names):
                 with problems.caught():
@@ -226,8 +238,8 @@ class HuggingFace(Splits):
         with problems.caught():
             check_alike("columns", columns)
         if self.images:
-            pictures = (name for name in columns if held_by(data.features[name]) == "images")
-            columns &= {SPLIT, *pictures} - {self.images}
+            self._check_pictures(columns, problems)
+            columns &= {SPLIT}
         columns |= {name for names in roles.values() for name in names}
         for name in (name for name in data.column_names if name in columns):
             remedy = f"leave it out by {as_option('ignore', [name])}, or make numbers or words of it"
@@ -237,6 +249,19 @@ class HuggingFace(Splits):
                 check_kind(name, data, remedy)
                 there.append(name)
         return there
+
+    def _check_pictures(self, columns: Iterable[str], problems: Problems) -> None:
+        pictures = [
+            name
+            for name in self._data.column_names
+            if name in columns and held_by(self._data.features[name]) == "images"
+        ]
+        for name in pictures[1:]:
+            ways = " or ".join(as_option("ignore", [each]) for each in (name, self.images))
+            with problems.caught():
+                raise unusable(
+                    "column", name, f"holds images, and so does '{self.images}'", f"leave one out by {ways}"
+                )
 
     def _check_options(self, problems: Problems) -> None:
         """Add options that have no effect on these samples to problems."""
@@ -268,7 +293,12 @@ class HuggingFace(Splits):
         if parts:
             notes.append(f"parts that are not used: {', '.join(parts)}; the option 'test_split' can name one")
         used = {self.images, self._given.label, self._given.group, SPLIT, *self._meaning.ignore}
-        others = [name for name in self._data.column_names if name not in used]
+        data = self._data
+        others = [
+            name
+            for name in data.column_names
+            if name not in used and held_by(data.features[name]) != "images"
+        ]
         if self.images and others:
             notes.append(f"columns that are not used, as the samples are images: {', '.join(others)}")
         return notes
@@ -281,8 +311,9 @@ class HuggingFace(Splits):
         tables, several = {}, len(self._opened[0]) > 1
         for name, part in self._there[domain].items():
             path = self._path(name, domain)
-            empty = dict.fromkeys(self._meaning.ignore, [""] * len(part.lines))
-            texts = {**empty, **{column: part.column(column, path).texts for column in columns}}
+            ignored = dict.fromkeys(self._meaning.ignore, [""] * len(part.lines))
+            stand_in = {self._meaning.label: ["0"] * len(part.lines)}  # if the label cannot be read
+            texts = {**ignored, **stand_in, **{column: part.column(column, path).texts for column in columns}}
             tables[name if several else ""] = RawTable(path, list(texts), texts, part.lines)
         return tables
 

@@ -89,11 +89,12 @@ class Source:
         from datasets.load import load_dataset, load_from_disk
 
         place = self.place(data_dir)
+        where = str(place.absolute() if isinstance(place, Path) else place)  # a folder, whatever its name is
         try:
             if isinstance(place, Path) and any((place / name).exists() for name in SAVED):
-                found = load_from_disk(str(place))
+                found = load_from_disk(where)
             else:
-                found = load_dataset(str(place), self.subset or None)
+                found = load_dataset(where, self.subset or None)
         except Exception as error:  # Many kinds: the hub's, pyarrow's, of files.
             what = f"cannot be read ({type(error).__name__}: {' '.join(str(error).split())[:300]})"
             remedy = "give a name on the hub or a folder by --dataset-option path=..., or the folder alone by"
@@ -169,6 +170,11 @@ class Source:
         return {f"partition-{i}": positions for i, positions in enumerate(dealt)}
 
 
+def is_saved(folder: Path) -> bool:
+    """Return whether a folder holds a data set of the library `datasets`, or Parquet files."""
+    return any((folder / name).exists() for name in SAVED) or any(folder.glob("*.parquet"))
+
+
 def read_arguments(text: str) -> dict[str, Any]:
     """Parse a partitioner's arguments.
 
@@ -206,7 +212,7 @@ def check_kind(name: str, data: Any, remedy: str) -> None:
     """Raise a `ConfigError` if a column holds neither numbers nor words, or classes that look alike."""
     if held := held_by(data.features[name]):
         raise unusable("column", name, f"holds {held}", remedy)
-    check_alike(f"classes of the column '{name}'", class_names_of(data, name))
+    check_alike("classes", class_names_of(data, name))
 
 
 def held_by(feature: Any) -> str:

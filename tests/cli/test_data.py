@@ -3,6 +3,9 @@
 import shlex
 from pathlib import Path
 
+from datasets.arrow_dataset import Dataset
+from datasets.features import Image as Picture
+from PIL import Image
 from sites import write_images, write_table
 
 from fda_flower.cli.console import console
@@ -130,3 +133,32 @@ def test_a_narrow_terminal_shows_all_in_tables_of_their_own(fda, monkeypatch):
     assert [row for row in cells_of(out) if row[0].startswith("class-")] == [
         [f"class-{letter * 9}", "10", "10", "10"] for letter in "ab"
     ]
+
+
+def test_check_of_a_data_set_of_hugging_face_is_short_and_ends_with_the_command_that_runs_it(fda):
+    rows = {"age": [float(i % 7) for i in range(60)], "sex": ["fm"[i % 2] for i in range(60)]}
+    rows |= {"label": [i % 2 for i in range(60)], "site": ["abc"[i % 3] for i in range(60)]}
+    Dataset.from_dict(rows).save_to_disk("saved")
+    given = ["--dataset-option", "domain=site"]
+    code, out, _ = fda("data", "check", "saved", *given)
+    assert (code, refused(out)) == (1, ["a word"])
+    assert "\n  saved/a: sex, line 1 and 19 more lines; 60 in all\n" in out
+    assert out.split("All places:")[1].count("saved/") == 3
+    code, out, _ = fda("data", "check", "saved", *given, "--dataset-option", "categorical=onehot")
+    assert code == 0
+    assert [row[0] for row in cells_of(out)] == ["a", "b", "c (target)"]
+    name, *command = shlex.split(out.splitlines()[-1])
+    assert command[command.index("--method") + 1] == "mixture"
+    code, out, error = fda(*command, "--rounds", "1", "--device", "cpu")
+    assert (name, code) == ("fda", 0), error
+    assert "Sources: training samples of hf: a 16, b 16" in out
+
+
+def test_check_takes_the_current_folder_and_recommends_ridge_for_images_of_hugging_face(fda):
+    made = {"image": [Image.new("RGB", (8, 8), (i, i, i)) for i in range(60)]}
+    made |= {"label": [i % 2 for i in range(60)], "site": ["ab"[i // 2 % 2] for i in range(60)]}
+    Dataset.from_dict(made).cast_column("image", Picture()).to_parquet("rows.parquet")
+    code, out, error = fda("data", "check", "--dataset-option", "domain=site")
+    assert code == 0, error
+    assert "Inputs: images of 8x8: 60; brought to 8x8, for the network cnn" in out
+    assert "--method ridge" in out.splitlines()[-1]

@@ -18,9 +18,14 @@ def test_the_data_set_follows_from_the_content(tmp_path):
     write_images(tmp_path / "images/a", 0)
     write_images(tmp_path / "both/a", 0)
     write_table(tmp_path / "both/a.csv", 0)
-    found = {name: find_dataset(tmp_path / name) for name in ("tables", "parts", "images")}
-    assert found == {"tables": "table", "parts": "table", "images": "images"}
-    for folder, says in ((tmp_path / "both", "both"), (tmp_path, "neither")):
+    for name in ("saved/state.json", "files/rows.parquet"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    folders = ("tables", "parts", "images", "saved", "files")
+    found = {name: find_dataset(tmp_path / name) for name in folders}
+    assert found == {"tables": "table", "parts": "table", "images": "images", "saved": "hf", "files": "hf"}
+    (tmp_path / "empty").mkdir()
+    for folder, says in ((tmp_path / "both", "both"), (tmp_path / "empty", "neither")):
         with pytest.raises(ConfigError, match=says, check=names(str(folder))):
             find_dataset(folder)
     with pytest.raises(ConfigError, check=names("folder", tmp_path / "nowhere")):

@@ -1,6 +1,8 @@
 """Data sets of the library `datasets`, made here: no network."""
 
 from dataclasses import replace
+from datetime import datetime
+from io import BytesIO
 from typing import Any
 from unittest.mock import Mock
 
@@ -12,10 +14,11 @@ from datasets.dataset_dict import DatasetDict
 from datasets.features import ClassLabel, Features, Value
 from datasets.features import Image as Picture
 from naming import names
-from PIL import Image
+from PIL import ExifTags, Image
 
 from fda_flower import run
 from fda_flower.datasets import DataSpec, hugging_face, load_federation
+from fda_flower.datasets.check import check_hugging_face, sizes_of
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import LENGTH
 from fda_flower.runs.config import RunConfig
@@ -45,8 +48,62 @@ def rows(count=60):
     )
 
 
+def numbers(count=60):
+    """Rows of numbers, one of them as text, at three sites, of two classes."""
+    data = Dataset.from_dict(
+        {
+            "age": [float(i % 7) for i in range(count)],
+            "size": [str(i % 5 + 0.5) for i in range(count)],
+            "label": [i % 2 for i in range(count)],
+            "site": ["cab"[i % 3] for i in range(count)],
+        }
+    )
+    return data.cast_column("label", ClassLabel(names=["dog", "cat"]))
+
+
 def spec_of(folder, **options):
     return DataSpec("hf", data_dir=str(folder), dataset_options=tuple(options.items()))
+
+
+def first_domain(spec):
+    """The pixels of all samples of the first domain, in any order."""
+    domain = load_federation(spec).domains[spec.all_names[0]]
+    return {x.numpy().tobytes() for x in torch.cat([domain.train.x, domain.test.x])}
+
+
+def changed(data, column, values, kind=None):
+    """A data set with other values in some rows of a column, or with another column."""
+    kinds = data.features.copy()
+    if kind is not None:
+        kinds[column] = kind
+    found = [values.get(i, value) for i, value in enumerate(data[column])]
+    others = {name: list(data[name]) for name in data.column_names if name != column}
+    return Dataset.from_dict({**others, column: found}, features=kinds)
+
+
+def words_in(data, column, values):
+    """A data set with class names as words in a column, but for some rows."""
+    named = [data.features[column].int2str(number) for number in data[column]]
+    return changed(data.remove_columns(column).add_column(column, named), column, values)
+
+
+def both(folder, data, **options):
+    """What the check says of a data set, and the error of a run, if there is one."""
+    data.save_to_disk(str(folder))
+    spec = spec_of(folder, domain="site", **options)
+    found = check_hugging_face(folder, dict(spec.dataset_options))
+    if not found.problems:
+        sizes_of(spec, found.problems)
+    kinds = {
+        kind: [(each.path and each.path.relative_to(folder).as_posix(), each.place) for each in places]
+        for kind, places in found.problems.by_kind().items()
+    }
+    if not kinds:
+        load_federation(spec)
+        return found, kinds, None
+    with pytest.raises(ConfigError) as error:
+        load_federation(spec)
+    return found, kinds, error.value
 
 
 def test_images_of_a_saved_data_set_by_a_column_of_domains(tmp_path):
@@ -139,8 +196,8 @@ def test_a_partitioner_deals_the_samples(tmp_path):
     assert spec.all_names == ["partition-0", "partition-1", "partition-2"]
     federation = load_federation(spec)
     assert sum(len(each.train) + len(each.test) for each in federation.domains.values()) == 60
-    other = load_federation(replace(spec, seed=1))
-    assert not torch.equal(other.domains["partition-0"].train.x, federation.domains["partition-0"].train.x)
+    members = [first_domain(replace(spec, seed=seed)) for seed in (0, 0, 1)]
+    assert members[0] == members[1] != members[2], "the seed deals the samples, not their test set alone"
     fixed = spec_of(tmp_path, partitioner="IidPartitioner", partitioner_options="num_partitions:2")
     assert [len(each.train) for each in load_federation(fixed).domains.values()] == [24, 24]
 
@@ -185,3 +242,169 @@ def test_a_run(tmp_path):
     images().save_to_disk(str(tmp_path))
     own: dict[str, Any] = {"data_dir": str(tmp_path), "dataset_options": {"domain": "site"}}
     assert len(run(dataset="hf", rounds=1, device="cpu", target_samples=8, **own).accuracies) == 1
+
+
+@pytest.mark.parametrize("made", [images, numbers])
+@pytest.mark.parametrize("missing", [-1, None])
+def test_a_sample_without_a_label_is_of_no_class(tmp_path, made, missing):
+    data = changed(made(), "label", {4: missing, 9: missing})
+    found, kinds, error = both(tmp_path, data)
+    assert [kind.partition(":")[0] for kind in kinds] == ["no label"]
+    assert [*kinds.values()] == [[("a", "label, line 5"), ("c", "label, line 10")]]
+    assert names("data file", tmp_path / "a", "remove the line")(error)
+    counted = [found.domains[name].classes for name in "abc"]
+    assert [sum(each[name] for each in counted) for name in ("dog", "cat")] == [29, 29]
+
+
+@pytest.mark.parametrize("made", [images, numbers])
+@pytest.mark.parametrize("missing", [None, -1])
+def test_a_sample_without_a_domain_is_in_none(tmp_path, made, missing):
+    data = made()
+    if missing == -1:
+        coded = ["abc".index(name) for name in data["site"]]
+        data = (
+            data.remove_columns("site")
+            .add_column("site", coded)
+            .cast_column("site", ClassLabel(names=[*"abc"]))
+        )
+    found, kinds, error = both(tmp_path, changed(data, "site", {4: missing}))
+    assert [*found.domains] == ["a", "b", "c"]
+    assert [*kinds.values()] == [[(".", "site, line 5")]]
+    assert names("data file", tmp_path, "fill it in")(error)
+
+
+@pytest.mark.parametrize("damaged", [None, {"bytes": b"none", "path": None}])
+def test_a_missing_or_damaged_image_is_named(tmp_path, damaged):
+    data = images().cast_column("picture", Picture(decode=False))
+    data = changed(data, "picture", {4: damaged}, Picture())
+    found, kinds, error = both(tmp_path, data)
+    assert [*kinds.values()] == [[("a", "picture, line 5")]]
+    assert names("data file", tmp_path / "a", "get it again")(error)
+    assert found.inputs == "images of 6x4: 59; brought to 6x4, for the network cnn"
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "says", "place"),
+    [
+        ("age", {4: None}, "no value", "age, line 5"),
+        ("age", {4: float("nan")}, "no value", "age, line 5"),
+        ("age", {4: float("inf")}, "no number", "age, line 5"),
+        ("size", {4: "1.5 mm"}, "no number", "size, line 5"),
+        ("size", {4: "1_000"}, "a number with other marks", "size, line 5"),
+    ],
+)
+def test_cells_of_rows_are_checked_as_those_of_tables(tmp_path, column, values, says, place):
+    _, kinds, error = both(tmp_path, changed(numbers(), column, values))
+    ((kind, places),) = kinds.items()
+    assert kind.startswith(says)
+    assert places == [("a", place)]
+    assert names("data file", tmp_path / "a")(error)
+
+
+@pytest.mark.parametrize(
+    ("change", "thing", "value"),
+    [
+        (lambda data: data.add_column("seen", [datetime(2024, 5, 1)] * 60), "column", "seen"),
+        (lambda data: data.add_column("list", [[1, 2]] * 60), "column", "list"),
+        (lambda data: data.add_column("Age", [*map(float, range(60))]), "columns", "Age, age"),
+        (lambda data: data.cast_column("label", ClassLabel(names=["Dog", "dog"])), "classes", "Dog, dog"),
+        (lambda data: words_in(data, "label", {4: "Dog"}), "column", "label"),
+    ],
+)
+def test_columns_of_rows_are_named_by_their_kind_and_words_that_look_alike(tmp_path, change, thing, value):
+    _, kinds, error = both(tmp_path, change(numbers()))
+    assert names(thing, value)(error)
+    assert len(kinds) == 1
+
+
+def test_alike_categories_are_named_and_named_classes_of_a_column_are_its_categories(tmp_path):
+    data = numbers().add_column("sex", ["fm"[i % 2] for i in range(60)])
+    _, _, error = both(tmp_path / "alike", changed(data, "sex", {4: "M"}), categorical="onehot")
+    assert names("column", "sex")(error)
+    kinds = ClassLabel(names=["f", "m", "x"])
+    found, _, error = both(tmp_path / "named", data.cast_column("sex", kinds), categorical="onehot")
+    assert error is None
+    assert found.inputs == "3 columns: age, sex (f|m|x), size"
+
+
+@pytest.mark.parametrize("made", [images, numbers])
+@pytest.mark.parametrize("option", ["label", "group", "ignore", "text", "categories"])
+def test_an_option_that_names_no_column_gets_a_near_name(tmp_path, made, option):
+    given = "sitee:a|b" if option == "categories" else "sitee"
+    _, kinds, error = both(tmp_path, made(), **{option: given})
+    effect = made is images and option in ("text", "categories")
+    assert any(("has no effect on images" if effect else "did you mean 'site'") in kind for kind in kinds)
+    assert error.thing == f"option '{option}'"
+
+
+def test_an_option_of_the_other_kind_of_samples_has_no_effect_and_is_refused(tmp_path):
+    for made, option, value in ((images, "missing", "mean"), (numbers, "image_size", "8")):
+        _, kinds, error = both(tmp_path / option, made(), **{option: value})
+        assert error.thing == f"option '{option}'"
+        assert len(kinds) == 1
+
+
+def test_images_besides_the_samples_are_named_and_other_columns_told(tmp_path, caplog):
+    data = images()
+    data = changed(data.add_column("mask", [None] * 60), "mask", dict(enumerate(data["picture"])), Picture())
+    _, kinds, error = both(tmp_path / "two", data.add_column("age", [*range(60)]))
+    assert names("column", "mask", "ignore=picture")(error)
+    assert len(kinds) == 1
+    assert "columns that are not used, as the samples are images: age" in caplog.text
+    found, _, error = both(tmp_path / "one", data, ignore="mask")
+    assert error is None
+    assert found.inputs.startswith("images of 6x4: 60;")
+
+
+def test_numbers_of_classes_are_those_of_tables(tmp_path, caplog):
+    data = images().cast_column("label", Value("int64"))
+    data = changed(data, "label", {i: [2, 10][i % 2] for i in range(60)})
+    found, kinds, _ = both(tmp_path, data)
+    assert not kinds
+    assert load_federation(spec_of(tmp_path, domain="site")).class_names == ("2", "10")
+    assert [*found.domains["a"].classes] == ["10", "2"]
+    assert "the labels' numbers have gaps" in caplog.text
+
+
+def test_a_patient_is_a_group_of_images_and_a_column_splits_them(tmp_path):
+    data = images().add_column("patient", [i // 6 for i in range(60)])
+    data.save_to_disk(str(tmp_path / "groups"))
+    domain = load_federation(spec_of(tmp_path / "groups", domain="site", group="patient")).domains["a"]
+    assert not {*domain.train.groups.tolist()} & {*domain.test.groups.tolist()}
+    data = images().add_column("split", ["train" if i < 30 else "test" for i in range(60)])
+    data.save_to_disk(str(tmp_path / "split"))
+    domain = load_federation(spec_of(tmp_path / "split", domain="site")).domains["a"]
+    assert (len(domain.train), len(domain.test)) == (10, 10)
+
+
+def test_a_regression_of_rows_is_scaled_by_its_sources(tmp_path):
+    data = changed(numbers().cast_column("label", Value("float64")), "label", {i: i / 4 for i in range(60)})
+    data.save_to_disk(str(tmp_path))
+    spec = spec_of(tmp_path, domain="site", task="regression", ignore="size")
+    options = dict(spec.dataset_options)
+    sources = [i / 4 for i in range(60) if data["site"][i] != "c"]
+    assert options["label_mean"] == pytest.approx(np.mean(sources), abs=0.05)
+    assert options["label_deviation"] == pytest.approx(np.std(sources), abs=0.05)
+    federation = load_federation(spec)
+    assert (federation.classes, federation.domains["a"].train.y.dtype) == (1, torch.float32)
+
+
+def test_images_stored_sideways_are_turned_and_the_size_follows_from_some_of_each_domain(
+    tmp_path, monkeypatch
+):
+    stored = BytesIO()
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    Image.new("RGB", (6, 4)).save(stored, "JPEG", exif=exif)
+    data = images().cast_column("picture", Picture(decode=False))
+    sideways = {i: {"bytes": stored.getvalue(), "path": None} for i in range(60)}
+    changed(data, "picture", sideways, Picture()).save_to_disk(str(tmp_path))
+    monkeypatch.setattr(hugging_face, "LOOKED_AT", 3)
+    look = Mock(wraps=hugging_face.decoded)
+    monkeypatch.setattr(hugging_face, "decoded", look)
+    spec = spec_of(tmp_path, domain="site")
+    assert dict(spec.dataset_options)["image_size"] == "6x4"
+    assert look.call_count == 3 * len("abc")
+    data = hugging_face.HuggingFace(tmp_path, 0, "a,b,c", domain="site")
+    assert data["a"].train.x.shape[2:] == (6, 4)
+    assert look.call_count == 2 * 3 * len("abc") + 20
