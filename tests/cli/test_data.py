@@ -2,6 +2,7 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 from datasets.arrow_dataset import Dataset
 from datasets.features import Image as Picture
@@ -155,7 +156,7 @@ def test_check_of_a_data_set_of_hugging_face_is_short_and_ends_with_the_command_
 
 
 def test_check_takes_the_current_folder_and_recommends_ridge_for_images_of_hugging_face(fda):
-    made = {"image": [Image.new("RGB", (8, 8), (i, i, i)) for i in range(60)]}
+    made: dict[str, Any] = {"image": [Image.new("RGB", (8, 8), (i, i, i)) for i in range(60)]}
     made |= {"label": [i % 2 for i in range(60)], "site": ["ab"[i // 2 % 2] for i in range(60)]}
     Dataset.from_dict(made).cast_column("image", Picture()).to_parquet("rows.parquet")
     code, out, error = fda("data", "check", "--dataset-option", "domain=site")
