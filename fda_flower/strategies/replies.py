@@ -194,7 +194,7 @@ def read_update(
         "domain": node.domain,
         "examples": update.examples,
         "steps": update.steps,
-        "train-loss": finite(_metrics(content).get(protocol.TRAIN_LOSS)),
+        "train-loss": _measured(content, request, protocol.TRAIN_LOSS),
     }
     measured = {name: _measured(content, request, metric) for metric, name in request.measures.items()}
     entry |= check_figures({name: value for name, value in measured.items() if value is not None})
@@ -213,7 +213,8 @@ def read_update(
 
 def _measured(content: RecordDict, request: TrainRequest, metric: str) -> float | None:
     """Return a metric that a request measures; one that is only recorded may be no number."""
-    if metric.startswith(protocol.EVAL) and metric not in request.requires:
+    recorded = metric == protocol.TRAIN_LOSS or metric.startswith(protocol.EVAL)
+    if recorded and metric not in request.requires:
         return finite(_metrics(content).get(metric))
     return optional_number(content, metric)
 

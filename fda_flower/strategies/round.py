@@ -1,9 +1,9 @@
 """One round of a run: messages, replies and record."""
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from logging import WARNING
 from typing import Any
 
@@ -374,13 +374,13 @@ def release(reply: Message | None) -> None:
 
 
 def _means(entries: Sequence[Record]) -> dict[str, MetricRecordValues]:
-    """Return the means, by examples, of the nodes' own metrics."""
+    """Return the means, by examples, of the nodes' own metrics, in exact sums, which never overflow."""
     found = dict[str, list[tuple[float, int]]]()
     for entry in entries:
         for name, value in entry.get("metrics", {}).items():
             found.setdefault(name, []).append((value, entry["examples"]))
     return {
-        name: math.fsum(value * examples for value, examples in pairs) / sum(each for _, each in pairs)
+        name: float(sum(Fraction(value) * examples for value, examples in pairs) / sum(n for _, n in pairs))
         for name, pairs in found.items()
     }
 

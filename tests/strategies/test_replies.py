@@ -173,6 +173,9 @@ def test_of_a_train_reply_a_metric_that_is_only_recorded_is_left_out_alone(value
     assert entry["metrics"] == {"f1": 0.5}
     assert left_out(answering(content)).startswith("'auc', 'eval-loss', 'train-loss': ")
     assert left_out(answering(reply_of(GOOD))) == left_out(None) == ""
+    for name in ("train-loss", "eval-loss"):
+        with pytest.raises(BadReplyError, match=name):
+            read_update(answering(content), node, request.adding(requires={name: "it"}), MODEL, ("n",))
 
 
 def test_an_update_that_overflows():

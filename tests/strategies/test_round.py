@@ -240,6 +240,24 @@ def test_a_failure_is_logged_again_only_for_another_reason_also_of_an_evaluation
     assert "each of 3 nodes (t, a, b)" in told[0]
 
 
+@pytest.mark.parametrize(
+    ("values", "mean"),
+    [
+        ((1.7e308, 1.7e308), 1.7e308),
+        ((1.7e308, -1.7e308), 0.85e308),
+        ((0.5, 0.1), 0.4),
+        ((5e-324, 0.0), 5e-324),
+    ],
+)
+def test_the_mean_of_a_projects_own_numbers_is_by_examples_and_never_overflows(values, mean):
+    nodes = [
+        ("source", name, moves(1.0, domain=name, examples=examples, auc=value))
+        for name, examples, value in zip("ab", (30, 10), values, strict=True)
+    ]
+    result = FedAvg().start(HandMade([T, *nodes]).grid(), initial(), 1)
+    assert result.train_metrics_clientapp[1]["auc"] == pytest.approx(mean, rel=1e-15)
+
+
 def test_metrics_that_are_left_out_are_logged_once_for_all_nodes_that_send_them(flower_log):
     nodes = [("source", name, moves(1.0, domain=name, auc=np.nan)) for name in "ab"]
     metrics = {"accuracy": 0.5, "auc": np.inf, "f1": [0.5]}
