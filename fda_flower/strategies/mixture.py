@@ -149,9 +149,9 @@ class Mixture(SourceOnly):
         return metrics
 
     def conclusion(self, record: Record) -> list[str]:
-        """Return a line with the accuracies of the student and its mixture."""
+        """Return a line with the accuracies of the student and its mixture, if both are known."""
         found, figure = record.get("mixture", {}), "r2" if "r2" in record else "accuracy"
-        if TEACHER not in found:
+        if not self.student or figure not in record or not {TEACHER, TAUGHT} <= found.keys():
             return []
         shown = "{:.2f}" if figure == "r2" else "{:.1%}"
         taught = found[TAUGHT]

@@ -169,6 +169,17 @@ def test_a_student_is_asked_for_and_said_with_its_teacher(flower_log):
     assert "student" not in start(1)[2].evaluated[0]["config"]
 
 
+@pytest.mark.parametrize("told", [{"teacher": 0.8}, {"taught": 1.7e308}, {"teacher": -1.7e308, "taught": -1}])
+@pytest.mark.parametrize("student", [True, False])
+def test_metrics_of_a_project_named_as_a_students_end_no_run(told, student):
+    _, strategy, _ = start(1, {**METRICS, **told}, student=student)
+    (record,) = strategy.history
+    assert {name: record["mixture"][name] for name in told} == told
+    assert len(strategy.conclusion(record)) == (student and len(told) == 2)
+    del record["accuracy"]
+    assert strategy.conclusion(record) == []
+
+
 def test_a_client_that_knows_no_student_is_warned_of(flower_log):
     start(1, student=True)
     assert "student" in flower_log.text
