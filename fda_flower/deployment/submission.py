@@ -242,15 +242,24 @@ def _run(
             ) from error
         raise
     if status != COMPLETED:
+        begun = bool(known or lines)
+        if not begun:
+            _free(output)
         raise RunError(
             receiver.error
             or f"run {run_id} on '{flower.name}' ended as {status} ({printable(details)}): see "
-            f"`flwr log {run_id} {flower.name}`, and go on with --resume"
+            f"`flwr log {run_id} {flower.name}`, and {'go on with --resume' if begun else 'start again'}"
         )
     if not receiver.complete:
         raise RunError(f"the results of run {run_id} are incomplete: fetch them again with --resume")
     _write(output / ROUNDS, "".join(lines).encode())
     return folder.read_rounds(), receiver.folder
+
+
+def _free(output: Path) -> None:
+    """Remove what is known of a run that has ended before its first round, so that another may begin."""
+    for name in (CONFIG, ROUNDS, SUBMITTED):
+        (output / name).unlink(missing_ok=True)
 
 
 def server_folder(config: RunConfig, output: Path) -> str:

@@ -292,6 +292,18 @@ def test_an_unforeseen_error_of_the_server_is_told_with_how_to_look_into_it(supe
         run_deployed(CONFIG, "prod", output)
 
 
+def test_a_run_that_has_failed_before_its_first_round_leaves_its_folder_free_for_another(
+    superlink, output, monkeypatch, local
+):
+    with monkeypatch.context() as patch:
+        patch.setattr("fda_flower.server_app.run_server", fails)
+        with pytest.raises(RunError, match="start again"):
+            run_deployed(replace(CONFIG, seed=1), "prod", output)
+    assert [path.name for path in output.iterdir()] == [".lock"]
+    history, _ = run_deployed(CONFIG, "prod", output)
+    assert untimed(history) == untimed(local.history)
+
+
 @pytest.mark.parametrize("stuck", [False, True], ids=["it ends", "it says no more"])
 def test_a_stream_that_misses_the_end_of_its_run_is_read_again(superlink, output, monkeypatch, stuck):
     monkeypatch.setattr(submission, "SILENCE", -1)
