@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fda_flower.files import locked
 from fda_flower.reporting.trackers.tracking import PROJECT, TrackedRun
 
 AT_ONCE = 100
@@ -24,8 +25,9 @@ class MLflow:
 
         logging.getLogger("mlflow").setLevel(logging.WARNING)
         store = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.store / 'mlflow.db'}"
-        self._client = MlflowClient(store)
-        self.id = self._create(run) if run.id is None else run.id
+        with locked(run.store / ".mlflow.lock"):  # MLflow makes its tables, without a lock of its own
+            self._client = MlflowClient(store)
+            self.id = self._create(run) if run.id is None else run.id
         self._client.update_run(self.id, status="RUNNING")
 
     def record(self, number: int, values: Mapping[str, float]) -> None:

@@ -4,14 +4,19 @@ import json
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psutil
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fda_flower.reporting.trackers import Tracking
+from fda_flower.reporting.trackers.services import MLflow
 
 # TensorBoard
 
@@ -78,6 +83,34 @@ def test_variables_of_mlflow_win(tracked, record, tmp_path, monkeypatch):
     _, run = run_of(uri, "hospitals")
     assert run.info.status == "FINISHED"
     assert run.data.metrics["number-149"] == 149
+
+
+def test_mlflows_store_is_made_by_one_cell_at_a_time(tracked, monkeypatch):
+    """A double of the package, which takes its time to make the store."""
+    at_once, most = [], []
+
+    class Client:
+        def __init__(self, uri):
+            at_once.append(uri)
+            most.append(len(at_once))
+            time.sleep(0.05)
+
+        def get_experiment_by_name(self, name):
+            return SimpleNamespace(experiment_id="1")
+
+        def create_run(self, experiment, **about):
+            at_once.pop()
+            return SimpleNamespace(info=SimpleNamespace(run_id="1"))
+
+        def __getattr__(self, name):
+            return lambda *_, **__: None
+
+    entities = SimpleNamespace(Metric=Mock(), Param=Mock())
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=Client))
+    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(MLflow, [tracked] * 3))
+    assert most == [1, 1, 1]
 
 
 # W&B, in a process of its own: what is left of it afterwards is the test
