@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fda_flower.errors import ConfigError
+
 
 def balanced(labels: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return the positions of `count` samples, spread evenly over the labels, and of the others."""
@@ -107,7 +109,15 @@ class Samples:
             ``"even"``: the fewest batches, of nearly equal size, as the estimators of auto-weighting assume;
             none has a single sample, on which BatchNorm cannot train. Else batches of exactly `size`, and a
             rest, which ``"drop-last"`` drops unless it is the only batch.
+
+        Raises
+        ------
+        ConfigError
+            If there are no samples.
         """
+        if not len(self):
+            remedy = "give the client labelled samples to train on and others to test on, or leave it out"
+            raise ConfigError("a client has no samples", thing="samples", value=0, remedy=remedy)
         positions = (self.order(generator) if shuffle else torch.arange(len(self))).to(self.y.device)
         number = -(-len(self) // size)
         parts = positions.tensor_split(number) if cut == "even" else torch.split(positions, size)

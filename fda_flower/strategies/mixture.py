@@ -9,6 +9,7 @@ from flwr.common import log
 
 from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.errors import invalid
+from fda_flower.metrics import METRICS
 from fda_flower.names import Natural, as_written
 from fda_flower.records.record import COSTS
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources
@@ -204,13 +205,13 @@ def _names(given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _by_member(metrics: Record) -> Record:
-    """Return the metrics of the target's reply by member."""
+    """Return the metrics of the target's reply by member; a weight that is no share is the project's own."""
     members: dict[str, Record] = {}
     folds: list[int] = []
     others: Record = {}
     for key, value in metrics.items():
         name, _, member = key.partition(".")
-        if name in PER_MEMBER:
+        if name in PER_MEMBER and (name != "weight" or METRICS["accuracy"].allows(value)):
             members.setdefault(member, {})[name] = value
         elif name == "fold":
             folds.append(int(value))

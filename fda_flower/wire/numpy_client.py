@@ -1,6 +1,7 @@
 """The `NumPyClient` interface of this package's clients, for a plain ``ClientApp(client_fn=...)``."""
 
 import io
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
@@ -15,7 +16,14 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, to_record
+from fda_flower.wire.protocol import (
+    VALIDATION,
+    EvaluateReply,
+    EvaluateRequest,
+    TrainReply,
+    TrainRequest,
+    to_record,
+)
 
 NDArrays = list[NDArray[Any]]
 
@@ -57,10 +65,14 @@ class NumPyFace(NumPyClient):
         return arrays, reply.examples, {**reply.metrics, **pack(reply.records)}
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
-        """Return loss, number of examples and ``accuracy`` of the server's model on the domain's test set."""
+        """Return loss, number of examples and ``accuracy`` of the server's model on the domain's test set.
+
+        The loss is that of the validation samples if these alone are asked for, and NaN if none is.
+        """
         reply = self.local_evaluate(EvaluateRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
         others = {name: value for name, value in reply.metrics.items() if name != "loss"}
-        return float(str(reply.metrics["loss"])), reply.examples, {**others, **pack(reply.records)}
+        loss = reply.metrics.get("loss", reply.metrics.get(f"{VALIDATION}-loss", math.nan))
+        return float(str(loss)), reply.examples, {**others, **pack(reply.records)}
 
 
 def pack(records: Mapping[str, Layers]) -> dict[str, bytes]:

@@ -363,6 +363,10 @@ def test_a_source_may_be_asked_for_the_samples_held_out_alone():
     assert held_out.keys() == set(metric_names(regression=False))
     assert reply.examples == 10
     assert evaluated(judging(validation=None), validation="only") == EvaluateReply(0)
+    loss, *others = judging().evaluate(judging().get_parameters({}), {"validation": "only"})
+    assert (loss, others) == (held_out["loss"], [10, reply.metrics])
+    loss, *others = judging(validation=None).evaluate(judging().get_parameters({}), {"validation": "only"})
+    assert (np.isnan(loss), others) == (True, [0, {}])
 
 
 def test_a_mixture_is_trained_once_for_both(monkeypatch):

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from naming import names
 
 from fda_flower.datasets import Samples
+from fda_flower.errors import ConfigError
 
 COUNT = 10
 
@@ -55,6 +57,12 @@ def test_batches_are_even_or_full_with_or_without_the_rest(cut, size, lengths):
     assert [len(y) for _, y in batches] == lengths
     shown = [int(y) for _, part in batches for y in part]
     assert shown == order(make(), COUNT, seed=0)[: sum(lengths)]
+
+
+@pytest.mark.parametrize("cut", ["even", "keep-last", "drop-last"])
+def test_a_client_without_samples_is_named(cut):
+    with pytest.raises(ConfigError, check=names("samples", 0)):
+        next(make().take(torch.arange(0)).batches(4, generator(), cut=cut))
 
 
 def test_the_order_is_the_generators_and_another_in_a_second_pass():

@@ -180,6 +180,14 @@ def test_metrics_of_a_project_named_as_a_students_end_no_run(told, student):
     assert strategy.conclusion(record) == []
 
 
+def test_a_weight_that_is_no_share_is_none_of_a_member():
+    own = {"weight.patients": 70.5, "weight.sources": 1.7e308}
+    (record,) = start(1, {**METRICS, **own})[1].history
+    assert {name: record["mixture"][name] for name in own} == own
+    assert "patients" not in record["mixture"]["members"]
+    assert "weight" not in record["mixture"]["members"]["sources"]
+
+
 def test_a_client_that_knows_no_student_is_warned_of(flower_log):
     start(1, student=True)
     assert "student" in flower_log.text
