@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from logging import WARNING
+from statistics import mean  # exact, so that it never overflows
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -440,11 +441,11 @@ class RidgeEverySite(Ridge):
         if not sites:
             return []
         metric = METRICS["r2" if "r2" in record else "accuracy"]
-        mean = metric.scaled(float(np.mean([site[GAIN] for site in sites])))
+        gain = metric.scaled(mean(site[GAIN] for site in sites))
         sure = sum(site[INTERVAL][0] > 0 for site in sites if INTERVAL in site)
         unit = " points" if metric.percent else f" of {metric.title}"
         return [
-            f"The others bring {mean:+.{metric.decimals}f}{unit} per site on average; the 95% interval of "
+            f"The others bring {gain:+.{metric.decimals}f}{unit} per site on average; the 95% interval of "
             f"the gain is above 0 at {sure or 'none'} of {len(sites)} sites"
         ]
 
@@ -475,9 +476,9 @@ def site_entry(entry: Record, metric: Metric) -> Record:
 def headline(sites: Mapping[str, Record], entries: Mapping[str, Record], metric: str) -> dict[str, float]:
     """Return the means over sites of the test metrics, and of `metric` over all sites."""
     found = {
-        name: float(np.mean(values))
+        name: mean(values)
         for name in METRICS
         if (values := [entry[name] for entry in entries.values() if name in entry])
     }
     together = [site[wire.TOGETHER] for site in sites.values() if wire.TOGETHER in site]
-    return found | ({metric: float(np.mean(together))} if together else {})
+    return found | ({metric: mean(together)} if together else {})

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
+from statistics import mean  # exact, so that it never overflows
 from typing import Any
 
-import numpy as np
 from flwr.common import log
 
 from fda_flower.errors import ConfigError, invalid
@@ -71,7 +71,7 @@ class Selection:
             missing = len(figures) - len(values)
             log(WARNING, "Round %d: %d sources did not validate the model", round.number, missing)
             return
-        higher, value = METRICS[name].higher_is_better, float(np.mean(values))
+        higher, value = METRICS[name].higher_is_better, mean(values)
         record |= choose(history, round.number, value, by=by, higher_is_better=higher)
         if self.by == "sources":
             for node, value in zip(round.sources, values, strict=True):

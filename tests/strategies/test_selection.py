@@ -37,6 +37,7 @@ def run(figures, mute=(), name="accuracy", **options):
         ([0.9, 0.3], {"warmup_rounds": 1}, [None, 2]),
         ([0.2, 0.4], {"select_by": "sources"}, [1, 2]),
         ([0.2, 0.4], {"select_by": "sources", "mute": ("b",)}, [None, None]),
+        ([1.7e308, 1.6e308, 1.75e308], {"select_by": "sources", "name": "rmse"}, [1, 2, 2]),
     ],
 )
 def test_the_round_that_is_chosen_so_far(figures, options, chosen):
