@@ -194,6 +194,29 @@ def test_one_client_may_reply_anything(case, replies, log, record_property):
     assert not failures, f"{len(failures)} of {i} runs fail:\n" + "\n".join(failures[:9])
 
 
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308, 5e-324])
+@pytest.mark.parametrize("case", CASES)
+def test_several_clients_may_send_the_same_number_out_of_any_range(case, value, log):
+    """Each alone may be finite where their sum is not."""
+    told = [
+        "own",
+        "train-loss",
+        "loss",
+        "rmse",
+        "validation-loss",
+        "teacher",
+        "weight.a",
+        "fold.1",
+        "gain-low",
+    ]
+    grid = HostileGrid(
+        federation(), "bht", lambda content: content["metrics"].update(dict.fromkeys(told, value))
+    )
+    history = run(log, case, grid, "target")
+    for record in history:
+        assert isinstance(build(case).conclusion(record), list)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_all_clients_may_reply_anything(case, log):
     for seed in range(2):
