@@ -27,6 +27,7 @@ from fda_flower.strategies.replies import (
     ClientUpdate,
     NotFiniteError,
     check_finite,
+    check_initial,
     read_sizes,
 )
 from fda_flower.strategies.roster import Node, Roster
@@ -163,6 +164,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
             if done > num_rounds:
                 why = f"the run has done {done} rounds, only {num_rounds} were asked for"
                 raise ConfigError(why, thing="num_rounds", value=num_rounds)
+            check_initial(to_layers(initial_arrays))
             check_same_model(result.arrays, initial_arrays)
             del initial_arrays  # otherwise they stay in memory until the end
             if not self.roster.nodes:

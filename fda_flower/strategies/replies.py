@@ -12,7 +12,7 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers, Update, is_finite
-from fda_flower.errors import printable
+from fda_flower.errors import ConfigError, printable
 from fda_flower.metrics import METRICS, of_most_frequent
 from fda_flower.records.record import MOST_FREQUENT, TEST_EXAMPLES, Record
 from fda_flower.strategies.roster import Node, listed
@@ -337,6 +337,20 @@ def _metrics(content: RecordDict) -> MetricRecord:
     """Return the record ``metrics``, empty if absent; unlike Flower's own view, this copies no records."""
     found = content.get(protocol.METRICS)
     return found if isinstance(found, MetricRecord) else MetricRecord()
+
+
+def check_initial(model: Layers) -> None:
+    """Raise a `ConfigError` if the initial model has an array that no client's reply could have."""
+    for name, array in model.items():
+        if array.dtype.kind not in "fiub":
+            fault, remedy = f"is of type {array.dtype}", "send it as floats, integers or truth values"
+        elif not is_finite(array):
+            fault = "holds NaN or infinity"
+            remedy = "send finite values; leave out a constant, such as a mask (persistent=False)"
+        else:
+            continue
+        what = f"array '{name}' of the initial model {fault}"
+        raise ConfigError(what, thing="initial_arrays", value=name, remedy=remedy)
 
 
 def check_finite(model: Layers) -> None:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from handmade import HandMade, initial, moves, reply_of, steps_extra, weights
+from naming import names
 
 from fda_flower.clients.local_training import LocalTraining
+from fda_flower.errors import ConfigError
 from fda_flower.metrics import of_most_frequent
 from fda_flower.strategies import FedAvg, FedAvgFT, FedDA, FedGP, SourceOnly, VREx
 from fda_flower.strategies.replies import (
@@ -176,6 +178,23 @@ def test_of_a_train_reply_a_metric_that_is_only_recorded_is_left_out_alone(value
     for name in ("train-loss", "eval-loss"):
         with pytest.raises(BadReplyError, match=name):
             read_update(answering(content), node, request.adding(requires={name: "it"}), MODEL, ("n",))
+
+
+@pytest.mark.parametrize(
+    ("array", "remedy"),
+    [
+        (np.array([0.0, -np.inf], np.float32), "persistent=False"),
+        (np.array([np.nan]), "finite"),
+        (np.ones(2, np.complex64), "floats"),
+        (np.array(["a"]), "floats"),
+    ],
+)
+def test_an_initial_model_that_no_reply_could_have_is_named_before_training(array, remedy):
+    app = HandMade([source("a"), ("target", "t", moves(1.0, "target", "t"))])
+    arrays = ArrayRecord({**initial(), "mask": Array(array)})
+    with pytest.raises(ConfigError, check=names("initial_arrays", "mask", remedy)):
+        FedAvg().start(app.grid(), arrays, 1)
+    assert app.configs == []
 
 
 def test_an_update_that_overflows():
