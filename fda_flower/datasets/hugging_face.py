@@ -17,6 +17,7 @@ from fda_flower.datasets.hugging_face_source import (
     Source,
     check_column,
     check_kind,
+    check_parts,
     class_names_of,
     held_by,
 )
@@ -234,19 +235,25 @@ class HuggingFace(Splits):
                 with problems.caught():
                     check_column(option, name, data)
         self._check_options(problems)
+        every = [part.data for part in self._opened[0].values()]
         columns = {*data.column_names} - {*self._meaning.ignore}
         with problems.caught():
             check_alike("columns", columns)
+        with problems.caught():
+            check_parts(every, self._meaning.ignore)
         if self.images:
             self._check_pictures(columns, problems)
             columns &= {SPLIT}
         columns |= {name for names in roles.values() for name in names}
-        for name in (name for name in data.column_names if name in columns):
+        for name in data.column_names:
+            if name not in columns or any(name not in each.column_names for each in every):
+                continue
             remedy = f"leave it out by {as_option('ignore', [name])}, or make numbers or words of it"
             if name == given.label:
                 remedy = "name another one in the option 'label'"
             with problems.caught():
-                check_kind(name, data, remedy)
+                for each in every:
+                    check_kind(name, each, remedy)
                 there.append(name)
         return there
 

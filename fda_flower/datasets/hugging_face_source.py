@@ -2,8 +2,9 @@
 
 import ast
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from fda_flower.datasets.numbers import Array
 from fda_flower.datasets.own_data import unusable
 from fda_flower.datasets.table_files import Cells
+from fda_flower.datasets.table_options import as_option
 from fda_flower.errors import ConfigError, invalid, near, unknown
 from fda_flower.names import check_alike
 
@@ -81,8 +83,7 @@ class Source:
             if name not in found and (name or option == "split"):
                 raise unknown(f"part of the option '{option}'", name, found)
         names = {"train": self.split, "test": self.test_split}
-        # A data set keeps the format, such as tensors, in which it was last used.
-        parts = {part: Part.whole(found[name].with_format(None)) for part, name in names.items() if name}
+        parts = {part: Part.whole(readable(found[name])) for part, name in names.items() if name}
         return parts, [name for name in found if name not in names.values()]
 
     def _found(self, data_dir: Path | None) -> Mapping[str, Any]:
@@ -126,6 +127,9 @@ class Source:
             divided = self._by_column(part.data) if self.domain else self._partitioned(part, seed)
             for domain, positions in divided.items():
                 found.setdefault(domain, {})[name] = part.take(positions)
+        if not found:
+            what = "by which the data set is divided into domains, has no value in any row"
+            raise unusable("column", self.domain, what, "name another one in the option 'domain'")
         check_alike("domains", found)
         return dict(sorted(found.items())) if self.domain else found
 
@@ -170,6 +174,18 @@ class Source:
         return {f"partition-{i}": positions for i, positions in enumerate(dealt)}
 
 
+def readable(data: Any) -> Any:
+    """Return a data set whose columns give Python's numbers and words, and Pillow's images.
+
+    It may have been saved in another format, such as tensors, or without the decoding of images.
+    """
+    found = data.with_format(None)
+    for name, feature in data.features.items():
+        if held_by(feature) == "images" and not feature.decode:
+            found = found.cast_column(name, replace(feature, decode=True))
+    return found
+
+
 def is_saved(folder: Path) -> bool:
     """Return whether a folder holds a data set of the library `datasets`, or Parquet files."""
     return any((folder / name).exists() for name in SAVED) or any(folder.glob("*.parquet"))
@@ -208,8 +224,21 @@ def check_column(option: str, name: str, data: Any) -> None:
         )
 
 
+def check_parts(parts: Sequence[Any], ignore: Collection[str]) -> None:
+    """Raise a `ConfigError` if a column that is not ignored is in one part only, or differs in kind."""
+    kinds = [{(name, held_by(feature)) for name, feature in part.features.items()} for part in parts]
+    for one, other in pairwise(kinds):
+        if differing := sorted({name for name, _ in one ^ other} - {*ignore}):
+            what = f"the parts of the options 'split' and 'test_split' differ in {', '.join(differing)}"
+            remedy = f"give both the same columns, or leave them out by {as_option('ignore', differing)}"
+            raise ConfigError(what, thing="columns", value=", ".join(differing), remedy=remedy)
+
+
 def check_kind(name: str, data: Any, remedy: str) -> None:
     """Raise a `ConfigError` if a column holds neither numbers nor words, or classes that look alike."""
+    if INDEX.fullmatch(name):
+        what = "is the index of a data frame, or had no name in its file"
+        raise unusable("column", name, what, f"rename it, or {remedy}")
     if held := held_by(data.features[name]):
         raise unusable("column", name, f"holds {held}", remedy)
     check_alike("classes", class_names_of(data, name))
@@ -230,6 +259,8 @@ PLAIN, DATES = (
     ("da", "ti", "du"),
 )
 """How the types of numbers and words begin, and those of dates, times and durations."""
+INDEX = re.compile(r"|__index_level_\d+__|Unnamed: \d+")
+"""A column's name that a library has made."""
 HELD = {"Image": "images", "List": "lists", "LargeList": "lists", "list": "lists", "dict": "dictionaries"}
 
 

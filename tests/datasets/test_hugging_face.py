@@ -136,6 +136,11 @@ def test_parts_to_train_on_and_to_test_on(tmp_path):
     spec = spec_of(tmp_path, domain="site", split="first", test_split="second")
     domain = load_federation(spec).domains["a"]
     assert (len(domain.train), len(domain.test)) == (20, 4)
+    DatasetDict(first=images(60), second=images(12).remove_columns("label")).save_to_disk(
+        str(tmp_path / "other")
+    )
+    with pytest.raises(ConfigError, check=names("columns", "label", "ignore=label")):
+        load_federation(spec_of(tmp_path / "other", domain="site", split="first", test_split="second"))
     for option in ("split", "test_split"):
         options = {"domain": "site", "split": "first", option: "third"}
         with pytest.raises(ConfigError, check=names(f"part of the option '{option}'", "third", "second")):
@@ -306,6 +311,8 @@ def test_cells_of_rows_are_checked_as_those_of_tables(tmp_path, column, values, 
     [
         (lambda data: data.add_column("seen", [datetime(2024, 5, 1)] * 60), "column", "seen"),
         (lambda data: data.add_column("list", [[1, 2]] * 60), "column", "list"),
+        (lambda data: data.add_column("__index_level_0__", [*range(60)]), "column", "__index_level_0__"),
+        (lambda data: data.add_column("", [*range(60)]), "column", ""),
         (lambda data: data.add_column("Age", [*map(float, range(60))]), "columns", "Age, age"),
         (lambda data: data.cast_column("label", ClassLabel(names=["Dog", "dog"])), "classes", "Dog, dog"),
         (lambda data: words_in(data, "label", {4: "Dog"}), "column", "label"),

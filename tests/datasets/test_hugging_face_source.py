@@ -7,7 +7,9 @@ import pytest
 from datasets.arrow_dataset import Dataset
 from datasets.dataset_dict import DatasetDict
 from datasets.features import ClassLabel
+from datasets.features import Image as Picture
 from naming import names
+from PIL import Image
 
 from fda_flower.datasets.hugging_face_source import Part, Source, check_kind, read_arguments, words
 from fda_flower.errors import ConfigError
@@ -100,6 +102,8 @@ def test_rows_without_a_domain_are_in_none_and_domains_that_look_alike_are_named
     part = Part.whole(Dataset.from_dict({"site": [0, -1, None, 1]}).cast_column("site", SITES))
     found = source.domains({"train": part}, 0)
     assert {name: each["train"].lines.tolist() for name, each in found.items()} == {"x": [1], "y": [4]}
+    with pytest.raises(ConfigError, check=names("column", "site")):
+        source.domains({"train": numbered(site=[None, None])}, 0)
     with pytest.raises(ConfigError, check=names("domains", "a, a ")):
         source.domains({"train": numbered(site=["a", "b", "a "])}, 0)
     with pytest.raises(ConfigError, match="lists", check=names("column", "site")):
@@ -121,13 +125,16 @@ def test_partitioners_of_columns_are_none_of_rows():
 
 
 def test_a_saved_format_changes_nothing_and_parts_that_no_option_names_are_told(tmp_path):
-    data = Dataset.from_dict({"age": [1, 2], "site": ["a", "b"]})
+    picture = Image.new("RGB", (2, 3))
+    data = Dataset.from_dict({"age": [1, 2], "site": ["a", "b"], "picture": [picture, picture]})
+    data = data.cast_column("picture", Picture(decode=False))
     data.set_format("torch", columns=["age"])
     DatasetDict(train=data, test=data, more=data).save_to_disk(str(tmp_path))
     parts, others = Source(domain="site", test_split="test").open(tmp_path)
     assert (list(parts), others) == (["train", "test"], ["more"])
     assert words(parts["test"].data, "age") == ["1", "2"]
     assert words(parts["test"].data, "site") == ["a", "b"]
+    assert parts["test"].data["picture"][1].size == (2, 3)
 
 
 def test_no_row_is_to_train_on_and_to_test_on(tmp_path):
