@@ -4,6 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from datasets.arrow_dataset import Dataset
+from datasets.features import ClassLabel
 
 ROW = 5
 """The line that holds the fault."""
@@ -39,11 +41,12 @@ TABLES = {
 }
 
 
-def four(fda, dataset, folder, bad, run, option):
+def four(fda, dataset, folder, bad, run, option, *given):
     """What the four commands say of a file or folder that a run uses, too; all of them must refuse it."""
+    own = ("--dataset", dataset, *given)
     calls = {
-        "check": ("data", "check", folder),
-        "run": ("run", "--dataset", dataset, "--data-dir", folder, "--rounds", "1", "--output", "refused"),
+        "check": ("data", "check", folder, *own),
+        "run": ("run", *own, "--data-dir", folder, "--rounds", "1", "--output", "refused"),
         "predict": ("predict", run, option, bad),
         "evaluate": ("evaluate", run, option, bad),
     }
@@ -81,3 +84,18 @@ def test_of_an_image(fda, image_run):
     damaged(folder / "b/bee/3.png")
     for name, said in four(fda, "images", folder, folder / "b", image_run, "--images").items():
         assert "bee/3.png" in said, name
+
+
+def test_of_a_data_set_of_hugging_face(fda):
+    made = {"age": [float(i % 7) for i in range(60)], "site": ["abc"[i % 3] for i in range(60)]}
+    labels = [i % 2 for i in range(60)]
+    for name, changed in (("good", {}), ("bad", {ROW - 1: -1})):
+        rows = {**made, "label": [changed.get(i, label) for i, label in enumerate(labels)]}
+        Dataset.from_dict(rows).cast_column("label", ClassLabel(names=["dog", "cat"])).save_to_disk(name)
+    given = ("--dataset-option", "domain=site")
+    code, _, error = fda(
+        "run", "--dataset", "hf", "--data-dir", "good", *given, "--rounds", "1", "--output", "r"
+    )
+    assert code == 0, error
+    for name, said in four(fda, "hf", "bad", "bad", "r", "--data-dir", *given).items():
+        assert all(each in said for each in ("no label", f"line {ROW}", "label")), (name, said)

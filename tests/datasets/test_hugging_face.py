@@ -415,3 +415,17 @@ def test_images_stored_sideways_are_turned_and_the_size_follows_from_some_of_eac
     data = hugging_face.HuggingFace(tmp_path, 0, "a,b,c", domain="site")
     assert data["a"].train.x.shape[2:] == (6, 4)
     assert look.call_count == 2 * 3 * len("abc") + 20
+
+
+def test_a_site_alone_knows_the_classes_and_categories_that_its_columns_name(tmp_path, caplog):
+    data = numbers(20).remove_columns("site").add_column("site", ["a"] * 20)
+    data = data.add_column("sex", [i % 2 for i in range(20)])
+    named = data.cast_column("sex", ClassLabel(names=["f", "m", "x"]))
+    named.save_to_disk(str(tmp_path / "named"))
+    options: dict[str, Any] = {"domain": "site", "domains": "a,b"}
+    found = hugging_face.HuggingFace(tmp_path / "named", 0, categorical="onehot", **options)["a"]
+    assert found.features == ("age", "sex=f", "sex=m", "sex=x", "size")
+    assert not caplog.text
+    data.cast_column("label", Value("int64")).save_to_disk(str(tmp_path / "numbers"))
+    assert hugging_face.HuggingFace(tmp_path / "numbers", 0, **options)["a"].classes == 2
+    assert "of all domains, only a is here" in caplog.text
