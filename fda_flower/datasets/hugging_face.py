@@ -87,9 +87,10 @@ def sizes_of(domains: Iterable[Parts], column: str) -> Counter[Size]:
     """Count the sizes of up to `LOOKED_AT` images per domain, without missing and damaged ones."""
     sizes: Counter[Size] = Counter()
     for parts in domains:
-        images = [(part.data[column], i) for part in parts.values() for i in range(len(part.lines))]
-        for images_there, i in images[:: -(-len(images) // LOOKED_AT) or 1]:
-            if (image := decoded(images_there, i)) is not None:
+        columns = [part.data[column] for part in parts.values()]
+        images = [(each, position) for each in columns for position in range(len(each))]
+        for each, position in images[:: -(-len(images) // LOOKED_AT) or 1]:
+            if (image := decoded(each, position)) is not None:
                 sizes[size_of(image)] += 1
     return sizes
 
