@@ -170,6 +170,7 @@ def test_the_page_of_an_experiment_repeats_each_call_with_what_was_chosen(tmp_pa
 @pytest.fixture
 def asked(monkeypatch):
     """What a printed command calls, which then does not run."""
+    monkeypatch.delenv("FDA_DATA_DIR", raising=False)  # a command would take it
 
     def call(command):
         monkeypatch.setattr(sys, "argv", shlex.split(command))
