@@ -17,7 +17,7 @@ def records(rounds, accuracy=0.5):
 
 
 def make_run(folder, rounds=3, done=True, **settings):
-    config = RunConfig(**{"dataset": "digits", "shift": "rotate", "rounds": 3, **settings})
+    config = RunConfig(**{"dataset": "digits", "shift": "rotate", "rounds": max(rounds, 3), **settings})
     folder.mkdir(parents=True)
     found = {"run": config.fingerprint(), "settings": config.settings(), "rounds": 3, "device": "cpu"}
     (folder / "config.json").write_text(json.dumps(found))

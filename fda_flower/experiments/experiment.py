@@ -130,9 +130,11 @@ def shared_settings(views: Collection[RunView]) -> dict[str, Any] | None:
 def settings_of_comparison(configs: Sequence[RunConfig]) -> dict[str, Any] | None:
     """Return the settings of the comparison whose cells are these runs; None if there is none.
 
-    A method's own number of rounds, and the network that fits, are not settings.
+    A method's own number of rounds, and the network that fits, are not settings. Runs of fewer rounds than
+    others are to be continued.
     """
-    usual = next((config for config in configs if config.entry.rounds is None), None)
+    of_rounds = [config for config in configs if config.entry.rounds is None]
+    usual = max(of_rounds, key=lambda config: config.rounds, default=None)
     shared: dict[str, Any] = {
         each.name: getattr(usual or configs[0], each.name)
         for each in SETTINGS
@@ -149,7 +151,7 @@ def settings_of_comparison(configs: Sequence[RunConfig]) -> dict[str, Any] | Non
     for config in configs:
         with suppress(ConfigError):
             made = _config(config.method, config.seed, methods, shared)
-            if (made.fingerprint(), made.rounds) == (config.fingerprint(), config.rounds):
+            if made.fingerprint() == config.fingerprint():
                 continue
         return None
     return shared

@@ -130,6 +130,15 @@ def test_a_folder_of_runs_of_several_data_sets_has_a_row_for_each(comparison):
     assert len(sections(page)["Repeat it"][0].lines) == 6
 
 
+def test_a_comparison_interrupted_on_its_way_to_more_rounds_has_a_row_for_each_method(tmp_path):
+    for method, seed, rounds in (("fedavg", 0, 3), ("fedavg", 1, 5), ("target-only", 0, 3), ("ridge", 0, 1)):
+        make_run(tmp_path / "c" / f"{method}-seed{seed}", rounds=rounds, method=method, seed=seed)
+    found = sections(table_page(tmp_path / "c"))
+    rows = {row[0]: (str(row[3]), str(row[4])) for row in found["Results"][0].rows}
+    assert rows == {"FedAvg": ("2", "3-5"), "Target Only": ("1", "3"), "Ridge": ("1", "1")}
+    assert "--rounds 5 " in found["Repeat it"][0].lines[1]
+
+
 def test_the_page_of_a_comparison_that_has_just_begun(tmp_path):
     make_run(tmp_path / "c" / "fedavg-seed4", rounds=0, done=False, method="fedavg", seed=4)
     page = table_page(tmp_path / "c")
