@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import console, progress_bar, read_seeds, say
+from fda_flower.cli.console import progress_bar, read_seeds, say, show_markup
 from fda_flower.cli.options import ConfigFile, options_given, with_settings
 from fda_flower.cli.runs import Only, Resume
 from fda_flower.errors import RunError, invalid
@@ -126,9 +126,11 @@ def _search(name: str, make: "Make", folder: Path, spaces: "Spaces", **how: Any)
         why = f", the first because {failed[0]}" if failed else ""
         raise RunError(f"no trial of {len(tuning.trials)} is complete{why}: see '{folder / 'trials.md'}'")
     figure = METRICS[tuning.metric].show(best.figure)
-    console.print(
-        f"{escape(name) + ': ' if name else ''}best of {len(tuning.trials)} trials: trial {best.number}, "
+    say(
+        f"{f'{name}: ' if name else ''}best of {len(tuning.trials)} trials: trial {best.number}, "
         f"{METRICS[tuning.metric].title} {figure} on the held-out labels"
     )
+    for doubt in tuning.doubts:
+        show_markup(f"[yellow]Warning:[/yellow] {escape(doubt)}")
     say(as_toml(tuning))
     say(f"Written to {folder}: {', '.join(file.name for file in files)}")

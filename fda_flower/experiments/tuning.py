@@ -23,16 +23,17 @@ from optuna.trial import TrialState
 from optuna.visualization.matplotlib import plot_slice
 from sqlalchemy.exc import SQLAlchemyError
 
+from fda_flower.datasets import FederatedDataset
 from fda_flower.errors import ConfigError, FdaError, RunError, check_choice, invalid, unknown
 from fda_flower.experiments.definition import toml_value
 from fda_flower.experiments.run import fold_configs, mean_by_round, run_config
 from fda_flower.files import derive_seed, json_safe, only_writer, write_atomically
-from fda_flower.metrics import METRICS
+from fda_flower.metrics import METRICS, ROUNDING, of_mean, of_most_frequent
 from fda_flower.names import split_names
 from fda_flower.records.record import VALIDATION, Record
 from fda_flower.reporting import save_figure
-from fda_flower.reporting.summary import LAST
-from fda_flower.reporting.tables import Cell, Table
+from fda_flower.reporting.summary import LAST, name_of_baseline
+from fda_flower.reporting.tables import Cell, Table, markdown
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS
 from fda_flower.server_app import check_data
@@ -179,11 +180,15 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The result of a search."""
+    """The result of a search; `floor` is the baseline's figure, if known.
+
+    The baseline ignores its input; see `fda_flower.reporting.summary.baseline_of`.
+    """
 
     spaces: Spaces
     trials: Sequence[TrialResult]
     metric: str
+    floor: float | None = None
 
     @property
     def best(self) -> TrialResult | None:
@@ -191,6 +196,34 @@ class Tuning:
         complete = [(trial.figure, trial) for trial in self.trials if trial.figure is not None]
         best = METRICS[self.metric].best(figure for figure, _ in complete)
         return next((trial for figure, trial in complete if figure == best), None)
+
+    @property
+    def equals(self) -> list[TrialResult]:
+        """The trials with the best figure."""
+        best = self.best
+        return [trial for trial in self.trials if best is not None and trial.figure == best.figure]
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the best trial is better than the baseline; True if unknown."""
+        if self.floor is None or self.best is None or self.best.figure is None:
+            return True
+        sign = 1 if METRICS[self.metric].higher_is_better else -1
+        return sign * (self.best.figure - self.floor) > ROUNDING
+
+    @property
+    def doubts(self) -> list[str]:
+        """Sentences on what the best trial does not show."""
+        found, metric = [], METRICS[self.metric]
+        if len(self.equals) > 1:
+            numbers = ", ".join(str(trial.number) for trial in self.equals)
+            found.append(f"Trials {numbers} are equal: the held-out labels prefer none of them.")
+        if self.floor is not None and not self.is_better:
+            found.append(
+                f"No trial is better than always predicting the {name_of_baseline(self.metric)}, "
+                f"{metric.title} {metric.show(self.floor)}: give more --rounds, or search other values."
+            )
+        return found
 
 
 def tune(
@@ -226,7 +259,7 @@ def tune(
     if trials < 1:
         raise invalid("trials", trials, "it must be at least 1")
     check_choice("judge", judge, JUDGES)
-    base = _check(make, spaces, seeds)
+    base, floor = _check(make, spaces, seeds)
     metric = base.headline
     with only_writer(folder), _storing(folder / STUDY):
         study = _open(folder, base, spaces, {"seeds": list(seeds), "metric": metric, "judge": judge}, resume)
@@ -235,8 +268,8 @@ def tune(
             trial = _ask(study, spaces, listed[number] if listed else None, number, base.seed)
             _run(study, trial, make, seeds, metric, JUDGES[judge])
             if on_trial is not None:
-                on_trial(_result(study, spaces, metric))
-        return _result(study, spaces, metric)
+                on_trial(_result(study, spaces, metric, floor))
+        return _result(study, spaces, metric, floor)
 
 
 @contextmanager
@@ -253,8 +286,11 @@ def _storing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _check(make: Make, spaces: Spaces, seeds: Sequence[int]) -> RunConfig:
-    """Return the unchanged run, after checking the values of each space, one setting at a time."""
+def _check(make: Make, spaces: Spaces, seeds: Sequence[int]) -> tuple[RunConfig, float | None]:
+    """Return the unchanged run, after checking the values of each space, one setting at a time.
+
+    Also return the baseline's mean figure on the held-out labels; None if unknown.
+    """
     base = make(seeds[0], {})
     if base.validation is None:
         raise invalid(
@@ -267,10 +303,19 @@ def _check(make: Make, spaces: Spaces, seeds: Sequence[int]) -> RunConfig:
             except ConfigError as error:
                 where = f"search of {name}"
                 raise ConfigError(f"{where}, value {value}: {error}", thing=where, value=value) from error
-    for seed in seeds:
-        for config in _parts(make(seed, {})):
-            check_data(config)
-    return base
+    configs = [config for seed in seeds for config in _parts(make(seed, {}))]
+    floors = [floor for config in configs for floor in _floors(check_data(config)[0], base.headline)]
+    return base, float(np.mean(floors)) if floors else None
+
+
+def _floors(data: FederatedDataset, metric: str) -> list[float]:
+    """Return the baseline's figure at each site that holds out labels, as far as known."""
+    held = [domain.validation.y for domain in data.domains.values() if domain.validation is not None]
+    if METRICS[metric].regression is False:
+        figures = [of_most_frequent(np.diag(np.bincount(y.numpy()))) for y in held]
+    else:
+        figures = [of_mean({"r2": 0.0})] * len(held)
+    return [found[metric] for found in figures if metric in found]
 
 
 def _parts(config: RunConfig) -> list[RunConfig]:
@@ -393,7 +438,7 @@ def _history(trial: Trial, config: RunConfig, part: int, metric: str, judge: Jud
     return history
 
 
-def _result(study: Study, spaces: Spaces, metric: str) -> Tuning:
+def _result(study: Study, spaces: Spaces, metric: str, floor: float | None) -> Tuning:
     states = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
     results = [
         TrialResult(
@@ -406,7 +451,7 @@ def _result(study: Study, spaces: Spaces, metric: str) -> Tuning:
         )
         for number, trial in enumerate(_ended(study), 1)
     ]
-    return Tuning(spaces, results, metric)
+    return Tuning(spaces, results, metric, floor)
 
 
 HELD_OUT = {"validation": None, "select_by": "target", "patience": None}
@@ -442,8 +487,9 @@ def best_json(tuning: Tuning, config: RunConfig) -> str:
 
 
 def trials_markdown(tuning: Tuning) -> str:
-    """Return a table with a row for each trial; the best is bold."""
+    """Return a table with a row for each trial; the best are bold, if they are better than the baseline."""
     metric, names = METRICS[tuning.metric], list(tuning.spaces)
+    best = tuning.equals if tuning.is_better else []
     rows = []
     for trial in tuning.trials:
         cells = [
@@ -453,8 +499,9 @@ def trials_markdown(tuning: Tuning) -> str:
             shown(trial.round),
             trial.state + (f": {trial.reason}" if trial.reason else ""),
         ]
-        rows.append([Cell(cell, best=trial is tuning.best) for cell in cells])
-    return str(Table(["Trial", *names, f"validation {metric.label}", "round", "state"], rows))
+        rows.append([Cell(cell, best=trial in best) for cell in cells])
+    table = Table(["Trial", *names, f"validation {metric.label}", "round", "state"], rows)
+    return markdown([table, *tuning.doubts])
 
 
 def trials_csv(tuning: Tuning) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from typing import Any
-from unittest.mock import ANY
+from unittest.mock import ANY, Mock
 
 import matplotlib
 import numpy as np
@@ -192,7 +192,7 @@ def figures(monkeypatch):
             return RunResult(config, history, {}, {}, None)
 
         monkeypatch.setattr(tuning, "run_config", fake)
-        monkeypatch.setattr(tuning, "check_data", lambda config: None)
+        monkeypatch.setattr(tuning, "check_data", lambda config: (Mock(domains={}), None))
 
     return replace_by
 
@@ -308,6 +308,31 @@ def test_the_tables_of_trials():
         "trial,learning-rate,batch-size,method-option.mu,validation_accuracy,round,state,reason",
         "1,0.001,4,5,0.5,7.0,complete,",
     ]
+
+
+@pytest.mark.parametrize(
+    ("figures", "floor", "marked", "doubts"),
+    [
+        ([0.5, 0.75, 0.6], 0.5, [2], 0),
+        ([0.5, 0.75, 0.75], None, [2, 3], 1),
+        ([0.4, 0.5, 0.3], 0.5, [], 1),
+        ([0.1, 0.1, 0.1], 0.1, [], 2),
+    ],
+)
+def test_no_trial_is_marked_where_held_out_labels_prefer_none(figures, floor, marked, doubts):
+    trials = [TrialResult(number, {}, "complete", figure, 7) for number, figure in enumerate(figures, 1)]
+    tuning = Tuning({}, trials, "accuracy", floor)
+    table = trials_markdown(tuning)
+    assert [number for number in (1, 2, 3) if f"| **{number}** |" in table] == marked
+    assert len(tuning.doubts) == doubts
+    assert all(doubt in table for doubt in tuning.doubts)
+
+
+@pytest.mark.parametrize(("metric", "floor"), [("accuracy", 0.1), ("auroc", 0.5), ("ece", None)])
+def test_trials_are_compared_with_the_baseline_on_the_held_out_labels(tmp_path, metric, floor):
+    spaces = read_spaces(["learning-rate=1e-9,1e-8"])
+    result = tune(lambda seed, own: make(seed, own, rounds=1, metric=metric), spaces, tmp_path, trials=1)
+    assert result.floor == (None if floor is None else pytest.approx(floor, abs=0.08))
 
 
 def test_what_to_put_into_an_experiments_file():
