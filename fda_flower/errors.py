@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable
 from difflib import get_close_matches
 from os import PathLike
+from unicodedata import normalize
 
 LONGEST = 1000
 """The most characters of a printed text."""
@@ -59,9 +60,20 @@ def invalid(thing: str, value: object, remedy: str, why: str = "") -> ConfigErro
 
 
 def near(name: str, valid: Iterable[str]) -> str:
-    """Return " (did you mean 'NAME'?)" with the valid name nearest to `name`; empty if none is near."""
-    found = get_close_matches(name, valid, n=1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    """Return " (did you mean 'NAME'?)" with the valid name nearest to `name`, in any case; empty if none is.
+
+    Examples
+    --------
+    >>> near("Hungary", ["cleveland", "hungary"]), near("x", ["hungary"])
+    (" (did you mean 'hungary'?)", '')
+    """
+    read = {_folded(each): each for each in valid}
+    found = get_close_matches(_folded(name), read, n=1)
+    return f" (did you mean {read[found[0]]!r}?)" if found else ""
+
+
+def _folded(name: str) -> str:
+    return normalize("NFKC", name).casefold()
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, near
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,8 +116,9 @@ def headline_metric(name: str | None, *, regression: bool) -> str:
     names = metric_names(regression)
     if name is not None and name not in names:
         task = "a regression" if regression else "classes"
-        remedy = f"choose one of {', '.join(names)}"
-        raise ConfigError(f"unknown metric '{name}' for {task}", thing="metric", value=name, remedy=remedy)
+        hint, remedy = near(name, names), f"choose one of {', '.join(names)}"
+        said = f"unknown metric '{name}' for {task}{hint}"
+        raise ConfigError(said, thing="metric", value=name, remedy=remedy)
     return name or names[0]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fda_flower.errors import FdaError, invalid, keep_to_one_line, printable, unknown
+from fda_flower.errors import FdaError, invalid, keep_to_one_line, near, printable, unknown
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,23 @@ def test_an_error_names_its_thing_value_and_remedy_also_after_it_was_sent(error,
         assert type(each) is type(error)
         assert str(each) == message
         assert (each.thing, each.value, each.remedy) == named
+
+
+@pytest.mark.parametrize(
+    ("name", "valid", "found"),
+    [
+        ("Hungary", ["cleveland", "hungary"], "hungary"),
+        ("bp", ["AGE", "BP"], "BP"),
+        ("ZURICH", ["Zürich"], "Zürich"),
+        ("Zu\u0308rich", ["Z\u00fcrich"], "Z\u00fcrich"),
+        ("STRASSE", ["straße"], "straße"),
+        ("ｗａｒｄ １", ["ward 1"], "ward 1"),
+        ("fedpg", ["FedGP", "ditto"], "FedGP"),
+        ("x", ["hungary"], ""),
+    ],
+)
+def test_the_nearest_name_is_found_in_any_case_and_form(name, valid, found):
+    assert near(name, valid) == (f" (did you mean {found!r}?)" if found else "")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.cli.stopping import stop, this_command, when_stopped
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.metrics import METRICS
+from fda_flower.names import known_name
 from fda_flower.records.record import Record, figure_of, round_line, source_weight
 from fda_flower.runs.config import RunConfig
 
@@ -99,8 +100,8 @@ def rehearse(
 
     All processes end with the command, even after an error. OUTPUT holds the run and each process's log.
     """
-    dataset = DATASETS.get(settings.get("dataset", RunConfig.dataset))
-    if config is None and settings.get("sources") is None and (dataset is None or dataset.domains == ()):
+    dataset = DATASETS.get(known_name(settings.get("dataset", RunConfig.dataset), DATASETS))
+    if config is None and settings.get("sources") is None and dataset and dataset.domains == ():
         settings["sources"] = 2
     wanted = RunConfig(**settings)
     done, before = 0, None

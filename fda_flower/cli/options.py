@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperOption
 
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, near
 from fda_flower.files import read_json
 from fda_flower.models import MODELS
 from fda_flower.models.devices import DEVICES
@@ -152,7 +152,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     remedy = "give the config.json of a run's folder"
     found: dict[str, Any] = read_json(path, remedy, settings=dict)["settings"]
     if others := found.keys() - set(ALL):
-        message = f"'{path}' has the unknown setting '{min(others)}'"
+        message = f"'{path}' has the unknown setting '{min(others)}'{near(min(others), ALL)}"
         raise ConfigError(message, thing=str(path), remedy=remedy)
     return found
 

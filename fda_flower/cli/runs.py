@@ -29,7 +29,7 @@ from fda_flower.cli.options import ConfigFile, Track, among, complete_methods, w
 from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.engines import ENGINES
-from fda_flower.errors import ConfigError, invalid
+from fda_flower.errors import ConfigError, invalid, near
 from fda_flower.files import only_writer, read_json
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.names import known_name, read_options, split_options
@@ -488,7 +488,9 @@ def _changes(pairs: list[str]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         name = key.replace("-", "_")
         if not equals or name.replace("_", "-") not in RUN_KEYS:
-            raise invalid("--set", pair, f"give KEY=VALUE with one of the keys {', '.join(sorted(RUN_KEYS))}")
+            why = f"but '{key}' is no setting{hint}" if (hint := near(key, RUN_KEYS)) and equals else ""
+            remedy = f"give KEY=VALUE with one of the keys {', '.join(sorted(RUN_KEYS))}"
+            raise invalid("--set", pair, remedy, why)
         read: Any = split_options(value) if name in OPTION_FIELDS else value
         before = changes.get(name, {})
         if before and (read is value or before.keys() & read.keys()):

@@ -17,7 +17,7 @@ from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_columns import MARKS, NO_VALUE, UNKNOWN, Columns, clean
 from fda_flower.datasets.table_files import RawTable
 from fda_flower.datasets.table_options import Meaning
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, near
 
 
 def check_columns(
@@ -36,9 +36,11 @@ def check_columns(
         )
     wanted = preparation.raw
     needed = ", ".join(wanted)
-    if missing := ", ".join(name for name in wanted if name not in names):
-        message = f"{who} no column {missing}, only {', '.join(map(str, names))}: the model needs {needed}"
-        raise ConfigError(message, thing="column", value=missing)
+    if missing := [name for name in wanted if name not in names]:
+        hint = near(missing[0], [str(name) for name in names if name not in wanted])
+        listed, there = ", ".join(missing), ", ".join(map(str, names))
+        message = f"{who} no column {listed}{hint}, only {there}: the model needs {needed}"
+        raise ConfigError(message, thing="column", value=listed)
     if others := ", ".join(sorted({*map(str, names)} - {*wanted, *allowed})):
         message = f"{who} the columns {others}, which the model does not know: {remedy} (it needs {needed})"
         raise ConfigError(message, thing="columns", value=others)

@@ -17,7 +17,7 @@ from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_columns import SPLIT
 from fda_flower.datasets.table_files import RawTable, read_table
 from fda_flower.datasets.table_options import read_names
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, near
 from fda_flower.files import write_atomically, writing
 from fda_flower.prediction.columns import check_columns, columns_for
 from fda_flower.prediction.model import LoadedModel, probabilities
@@ -61,7 +61,8 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     known = (*keep, label, *_other_columns(options))
     check_columns(who, header, preparation, known, "leave them out, or name them with --keep")
     if missing := [name for name in (*keep, *([label] if labelled else [])) if name not in header]:
-        message = f"{who} no column {', '.join(missing)}: it has {', '.join(header)}"
+        hint = near(missing[0], header)
+        message = f"{who} no column {', '.join(missing)}{hint}: it has {', '.join(header)}"
         raise ConfigError(message, thing="column", value=", ".join(missing))
     x = preparation.apply(columns_for(table, preparation, comma))
     if "line" in keep:

@@ -65,11 +65,31 @@ def test_a_rehearsal_ends_with_its_table(fda, rehearsed):
         ("", {"sources": 2}),
         ("--sources 3 --rounds 5 --query-timeout 5", {"sources": 3, "rounds": 5, "query_timeout": 5.0}),
         ("--dataset pacs --model resnet18", {"dataset": "pacs", "model": "resnet18"}),
+        ("--dataset Heart", {"dataset": "heart"}),
+        ("--dataset Digits", {"sources": 2}),
     ],
 )
 def test_the_options_become_settings(fda, rehearsed, options, settings):
     assert fda("deploy", "rehearse", "--output", "out", *options.split())[0] == 0
     assert rehearsed == [(RunConfig(**{"rounds": 2, **settings}), "out")]
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "nearest"),
+    [
+        ("--dataset hart", "hart", "heart"),
+        ("--dataset heart --target Hungary", "Hungary", "hungary"),
+        ("--dataset heart --target va --only-sources Cleveland", "Cleveland", "cleveland"),
+        ("--method fedpg", "fedpg", "fedgp"),
+        ("--metric Accuracy", "Accuracy", "accuracy"),
+        ("--model cn", "cn", "cnn"),
+    ],
+)
+def test_a_rehearsal_refuses_an_unknown_name_by_it_and_its_nearest(fda, rehearsed, options, name, nearest):
+    code, _, error = fda("deploy", "rehearse", "--output", "out", *options.split())
+    assert (code, rehearsed) == (2, [])
+    assert f"'{name}'" in error
+    assert f"(did you mean '{nearest}'?)" in error
 
 
 def test_a_rehearsal_that_fails_is_one_line_and_exit_code_1(fda, monkeypatch):

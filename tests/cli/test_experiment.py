@@ -221,6 +221,7 @@ def test_without_the_extra_the_command_says_what_to_install(fda, monkeypatch):
         (["noise.toml", "--seeds", "0"], ["seeds is '0'"]),
         (["noise.toml", "--rounds", "0"], ["cell 'FedAvg, 0.1'", "rounds is 0"]),
         (["noise.toml", "--set", "colour=red"], ["--set is 'colour=red'", *sorted(RUN_KEYS)]),
+        (["noise.toml", "--set", "Model=mlp"], ["--set is 'Model=mlp'", "did you mean 'model'?"]),
         (["noise.toml", "--set", "model"], ["'model'", "KEY=VALUE"]),
         (["noise.toml", "--set", "epochs=2", "--set", "epochs=3"], ["'epochs=3'", "given before"]),
         (["noise.toml", "--set", "epochs=2", "--set", "epochs=2"], ["'epochs=2'", "given before"]),

@@ -80,6 +80,9 @@ def test_a_column_that_the_model_does_not_know_is_named(patients_run, tmp_path):
     path = written(tmp_path / "new.csv", "größe;sex;weight\n1;f;2\n")
     with pytest.raises(ConfigError, check=names("columns", "weight")):
         from_csv(load(patients_run), path)
+    path = written(tmp_path / "new.csv", "Größe;sex\n1;f\n")
+    with pytest.raises(ConfigError, match="did you mean 'Größe'", check=names("column", "größe")):
+        from_csv(load(patients_run), path)
 
 
 def test_a_regression_is_in_the_unit_of_its_label(patients_run):
