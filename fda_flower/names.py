@@ -84,7 +84,9 @@ def known_name(name: str, names: Iterable[str]) -> str:
 
 
 def alike(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return groups of different names that people read as the same: in another case, width or spacing.
+    """Return groups of different names that people read as the same: in another case, spacing or mark.
+
+    Marks are dashes, invisible characters and a full stop at the end; an underscore is a space.
 
     Examples
     --------
@@ -93,15 +95,22 @@ def alike(names: Iterable[str]) -> list[tuple[str, ...]]:
     """
     read: dict[str, list[str]] = {}
     for name in sorted({*names}):
-        read.setdefault(" ".join(unicodedata.normalize("NFKC", name).casefold().split()), []).append(name)
+        read.setdefault(_as_read(name), []).append(name)
     return [tuple(group) for group in read.values() if len(group) > 1]
+
+
+def _as_read(name: str) -> str:
+    text = unicodedata.normalize("NFKC", name).casefold()
+    kinds = ((each, unicodedata.category(each)) for each in text.replace("_", " "))
+    plain = "".join("-" if kind == "Pd" else each for each, kind in kinds if kind != "Cf")
+    return " ".join(plain.split()).rstrip(".") or plain
 
 
 def check_alike(what: str, names: Iterable[str]) -> None:
     """Raise a `ConfigError` if two of these names look alike."""
     for group in alike(names):
         listed = " and ".join(f"'{name}'" for name in group)
-        message = f"the {what} {listed} differ only in case or spacing"
+        message = f"the {what} {listed} differ only in case, spacing or marks"
         raise ConfigError(message, thing=what, value=", ".join(group), remedy="rename them to one name")
 
 

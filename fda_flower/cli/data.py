@@ -11,7 +11,6 @@ from rich.markup import escape
 
 from fda_flower.cli.console import fits, say, saying, show_markup, show_table
 from fda_flower.cli.options import with_settings
-from fda_flower.datasets.own_data import few_tests
 from fda_flower.runs.settings import SETTINGS, command_options
 
 if TYPE_CHECKING:
@@ -57,20 +56,18 @@ def check(
     settings["dataset_options"] = tuple(settings.get("dataset_options", {}).items())
     spec = DataSpec(**settings)
     warnings: dict[str, None] = {}
+    lacks: list[str] = []
     with saying(logging.getLogger("fda_flower"), warnings.setdefault):
         found = CHECKS[dataset](folder, dict(spec.dataset_options))
-        sizes = {} if found.problems else sizes_of(spec, found.problems)
+        sizes = {} if found.problems else sizes_of(spec, found.problems, lacks)
     names = {name: f"{name} (target)" if name == spec.target_name else name for name in found.domains}
     show_domains(found.domains, sizes, names, f"{dataset} in {folder}")
     say(f"Inputs: {found.inputs}")
-    for warning in warnings:
+    for warning in [*warnings, *lacks]:
         show_markup(f"[yellow]Warning:[/yellow] {escape(warning)}")
     if found.problems:
         show_problems(found.problems)
         raise typer.Exit(1)
-    for name in spec.domain_names if spec.every_site else [spec.target_name]:
-        for problem in few_tests(int(sizes[name][1])):
-            show_markup(f"[yellow]Warning:[/yellow] {escape(name)}: {escape(problem)}")
     photos = "image_size" in dict(spec.dataset_options)
     settings["method"] = ON_FEATURES if spec.every_site or photos else ON_VALUES
     given = [each for each in SETTINGS if each.name in settings]

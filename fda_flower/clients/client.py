@@ -24,7 +24,7 @@ from fda_flower.clients.patient_steps import train_patients
 from fda_flower.clients.recorder import make_recorder
 from fda_flower.clients.training import Objective, figures, mean_loss, repeatable, train, training_loss
 from fda_flower.datasets import Domain, Samples
-from fda_flower.datasets.own_data import few_tests, label_problems
+from fda_flower.datasets.own_data import target_problems
 from fda_flower.errors import invalid
 from fda_flower.files import derive_seed
 from fda_flower.metrics import confusion
@@ -369,10 +369,8 @@ class TargetClient(DomainClient):
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return the properties of every client; warn here, not at the server, of too few samples."""
         properties = super().get_properties(config)
-        problems = few_tests(len(self.domain.test))
-        if not properties[protocol.REGRESSION]:
-            names = properties.get(protocol.CLASS_NAMES) or range(int(properties.get("classes", 0)))
-            problems += label_problems(self.domain.train.y.tolist(), [str(name) for name in names])
-        for problem in problems:
+        classes = properties.get(protocol.CLASS_NAMES) or range(int(properties.get("classes", 0)))
+        names = [] if properties[protocol.REGRESSION] else [str(name) for name in classes]
+        for problem in target_problems(len(self.domain.test), self.domain.train.y.tolist(), names):
             log(WARNING, "The target '%s': %s", self.domain.name, problem)
         return properties

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fda_flower.datasets import images
 from fda_flower.datasets.hugging_face_source import is_saved
 from fda_flower.datasets.image_folder import ImageFolder
-from fda_flower.datasets.own_data import LISTED, network_for_images, visible
+from fda_flower.datasets.own_data import LISTED, network_for_images, target_problems, visible
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.table_files import places, tables_in
@@ -132,19 +132,26 @@ def _told_images(sizes: Counter[images.Size], options: Mapping[str, Any]) -> str
     return f"images of {shown}{more}; brought to {size}{fits}"
 
 
-def sizes_of(spec: DataSpec, problems: Problems) -> dict[str, tuple[str, str]]:
+def sizes_of(spec: DataSpec, problems: Problems, warnings: list[str]) -> dict[str, tuple[str, str]]:
     """Load the data as in a run; return each domain's numbers of training and test samples as text.
 
-    Problems are added to `problems`.
+    Problems are added to `problems`, and what targets lack to `warnings`.
     """
     from fda_flower.datasets.federation import load_domain
 
     sizes = {}
     for name in spec.domain_names:
         with problems.caught():
-            domain = load_domain(spec, name).domains[name]
+            data = load_domain(spec, name)
+            domain, names = data.domains[name], data.class_names or tuple(map(str, range(data.classes)))
             rest = f" + {len(domain.unlabelled)} unlabelled" if domain.unlabelled else ""
             sizes[name] = f"{len(domain.train)}{rest}", str(len(domain.test))
+            if spec.every_site or name == spec.target_name:
+                labels = domain.train.y
+                known = () if labels.is_floating_point() else names
+                warnings += [
+                    f"{name}: {each}" for each in target_problems(len(domain.test), labels.tolist(), known)
+                ]
     return sizes
 
 

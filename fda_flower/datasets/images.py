@@ -212,6 +212,11 @@ class ImageFolders(Splits):
         ):
             with found.problems.caught():
                 check_alike(what, names)
+        classes = {*self._classes, *(label for folder in found.folders.values() for label in folder.classes)}
+        if len(found.folders) == len(self) and len(classes) == 1:
+            what = f"holds images of a single class, {', '.join(classes)}"
+            with found.problems.caught():
+                raise unusable("data folder", self._root, what, "add those of another class")
         found.notes += left_out(
             *([path.relative_to(self._root) for path in each] for each in (others, empty))
         )

@@ -1,7 +1,7 @@
 """Labels of tables: classes, their numbers, and numbers to predict."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -30,25 +30,38 @@ def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool, wh
     if named or not found:
         return named
     check_kinds([(each, are_words(each.texts)) for each in columns], "write the labels alike in all files")
+    texts = [text for each in columns for text in each.texts]
+    if any(are_different(each.texts) for each in columns) or form_of(texts) is DATES:
+        why = "is a date" if form_of(texts) is DATES else "is another one in each row"
+        raise _no_label(columns, why, f"{ANOTHER}; {OR_NUMBERS}")
     digits = all(text.isascii() and text.isdecimal() for text in found)
     padded = digits and any(PADDED.match(text) for text in found)
     if np.isfinite(to_numbers(found)).any() and not padded:
         numbers = {number for text in found if (number := _whole(text)) is not None}
         return tuple(map(str, sorted(numbers) if whole and numbers else range(max(numbers, default=0) + 1)))
     check_words(columns)
-    example = next(iter(found.values()))
-    where = f"the label in the data file '{example.path}', column '{example.column}',"
-    texts = [text for each in columns for text in each.texts]
-    if any(are_different(each.texts) for each in columns) or form_of(texts) is DATES:
-        why = "is a date" if form_of(texts) is DATES else "is another one in each row"
-        remedy = "name another column in the option 'label'"
-        raise ConfigError(f"{where} {why}", thing="label", value=example.column, remedy=remedy)
-    if alone or len(found) > MOST_CLASSES:
-        many = f"is one of {len(found)} different words"
-        why = "is a word, and other sites may have others" if alone else many
-        remedy = "list all in the option 'classes'" if alone else "name another column in the option 'label'"
-        raise ConfigError(f"{where} {why}", thing="label", value=example.column, remedy=remedy)
+    if alone:
+        why = "is a word, and other sites may have others"
+        raise _no_label(columns, why, "list all in the option 'classes'")
+    if len(found) > MOST_CLASSES:
+        raise _no_label(columns, f"is one of {len(found)} different words", ANOTHER)
     return tuple(sorted(found))
+
+
+ANOTHER = "name another column in the option 'label'"
+OR_NUMBERS = "or list the classes in 'classes', or predict numbers by --dataset-option task=regression"
+
+
+def _no_label(columns: Sequence[Cells], why: str, remedy: str) -> ConfigError:
+    first = columns[0]
+    what = f"the label in the data file '{first.path}', column '{first.column}', {why}"
+    return ConfigError(what, thing="label", value=first.column, remedy=remedy)
+
+
+def check_differ(labels: Sequence[Cells], numbers: Array) -> None:
+    """Raise a `ConfigError` if all domains' labels, whose classes or numbers are given, are the same."""
+    if len(numbers) and (numbers == numbers[0]).all():
+        raise _no_label(labels, "is the same in all files", f"{ANOTHER}, or get data of other classes")
 
 
 def class_numbers(labels: Cells, classes: tuple[str, ...], named: bool, problems: Problems) -> Array:

@@ -60,6 +60,11 @@ def few_tests(samples: int) -> list[str]:
     return [f"{counted} too few to judge a model by: give the target at least {FEWEST_TESTS}"]
 
 
+def target_problems(tests: int, labels: Sequence[int], names: Sequence[str]) -> list[str]:
+    """Return a sentence for each reason why a target's samples are too few; `names`: the classes'."""
+    return few_tests(tests) + (label_problems(labels, names) if names else [])
+
+
 logger = logging.getLogger("fda_flower")
 
 PARTS = ("train", "test")

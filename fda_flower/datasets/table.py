@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fda_flower.datasets.amounts import HeldOut, held_out
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.labels import class_names, class_numbers, numbers_to_predict
+from fda_flower.datasets.labels import check_differ, class_names, class_numbers, numbers_to_predict
 from fda_flower.datasets.numbers import Array, is_missing
 from fda_flower.datasets.own_data import LISTED, PARTS, logger, own_folder, unusable, warn_of_one
 from fda_flower.datasets.preparation import TablePreparation
@@ -239,6 +239,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     found = Survey(problems=problems)
     if alone and absent:
         found.notes.append(f"the option 'ignore' names columns that are not here: {', '.join(absent)}")
+    found.notes += _repeated(there, meaning)
     every = sorted({name for names in features.values() for name in names})
     unsure = [name for name in every if name not in {meaning.text, *meaning.categories}]
     strange = check_forms(there, unsure, meaning, problems)
@@ -265,6 +266,29 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     return found
 
 
+def _repeated(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
+    """Return a note on rows that are there more than once, unless most are, as in tables of few words."""
+    seen: dict[int, tuple[Path, int]] = {}  # by a row's hash, as a million rows take much memory
+    again: list[tuple[Path, int, Path, int]] = []
+    for table in tables:
+        names = sorted({*table.header} - {SPLIT, *meaning.ignore})
+        for line, row in zip(
+            table.lines, zip(*(table.texts[name] for name in names), strict=True), strict=True
+        ):
+            path, first = seen.setdefault(hash(row), (table.path, int(line)))
+            together = meaning.group in names and path == table.path
+            if (path, first) != (table.path, line) and not together:
+                again.append((table.path, int(line), path, first))
+    if not again or sum(map(len, tables)) > 2 * len(seen):
+        return []
+    path, line, other, first = again[0]
+    return [
+        f"rows that are there more than once, so that one may train and the other test: {len(again)}, the "
+        f"first in line {line} of '{path}', as line {first} of '{other}'; remove them, or keep those of a "
+        "patient together by the option 'group'"
+    ]
+
+
 def number_labels(found: Survey, domains: int, meaning: Meaning) -> None:
     """Add the classes of the labels in the rows of `found`, of so many `domains`, and the numbers of all."""
     problems, here = found.problems, len(found.rows)
@@ -280,6 +304,8 @@ def number_labels(found: Survey, domains: int, meaning: Meaning) -> None:
                 for each in rows.labels
             ]
             found.numbers[domain] = np.concatenate(numbers) if numbers else np.empty(0)
+        if here == domains and not problems and (meaning.regression or len(found.classes) == 1):
+            check_differ(labels, np.concatenate([*found.numbers.values()]))
         if found.classes != meaning.classes and _with_gaps(found.classes):
             listed = ", ".join(found.classes[:LISTED])
             found.notes.append(

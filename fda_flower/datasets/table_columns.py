@@ -34,7 +34,7 @@ def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[s
     features = sorted({*header} - others)
     columns = f"the columns {', '.join(header) or 'none'}"
     if "" in header:
-        where = f"a column without a name, the {header.index('') + 1}th"
+        where = f"column {header.index('') + 1}, a column without a name"
         problems.add(Problem(where, "name it in the first line, or remove it", table.path))
         return []
     if twice := [name for name, times in Counter(header).items() if times > 1]:

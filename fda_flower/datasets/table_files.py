@@ -49,7 +49,7 @@ def check_words(columns: Iterable[Cells]) -> None:
         for word in group:
             each = next(each for each in cells if word in each.texts)
             places.append(f"line {each.lines[each.texts.index(word)]} of '{each.path}'")
-        what = f"column '{cells[0].column}' holds words that differ only in case or spacing, in "
+        what = f"column '{cells[0].column}' holds words that differ only in case, spacing or marks, in "
         remedy = "write them in one way"
         raise ConfigError(what + " and ".join(places), thing="column", value=cells[0].column, remedy=remedy)
 

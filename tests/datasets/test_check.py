@@ -89,8 +89,10 @@ def test_missing_values_and_sizes_are_counted(tmp_path):
     assert (found.domains["a"].missing, found.domains["a"].classes) == ({"age": 1}, {})
     assert found.inputs == "2 columns: age, size"
     spec = DataSpec("table", dataset_options=tuple(options.items()), data_dir=str(tmp_path), target_samples=5)
-    assert sizes_of(spec, found.problems) == {"a": ("8", "2"), "b": ("5 + 3 unlabelled", "2")}
+    lacks = []
+    assert sizes_of(spec, found.problems, lacks) == {"a": ("8", "2"), "b": ("5 + 3 unlabelled", "2")}
+    assert [each.partition(" ")[0] for each in lacks] == ["b:"]
     more = replace(spec, target_samples=50, source_samples=60)
-    assert sizes_of(more, found.problems) == {}
+    assert sizes_of(more, found.problems, []) == {}
     kinds = [kind.partition(",")[0] for kind in found.problems.by_kind()]
     assert kinds == ["source-samples is 60", "target-samples is 50"]

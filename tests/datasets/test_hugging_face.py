@@ -93,7 +93,7 @@ def both(folder, data, **options):
     spec = spec_of(folder, domain="site", **options)
     found = check_hugging_face(folder, dict(spec.dataset_options))
     if not found.problems:
-        sizes_of(spec, found.problems)
+        sizes_of(spec, found.problems, [])
     kinds = {
         kind: [(each.path and each.path.relative_to(folder).as_posix(), each.place) for each in places]
         for kind, places in found.problems.by_kind().items()

@@ -81,6 +81,13 @@ def test_a_domain_without_images_is_refused_not_dropped(photos, content):
         load_federation(spec_of(photos))
 
 
+def test_images_of_a_single_class_are_refused(tmp_path):
+    for place in ("a/ant/0.png", "b/ant/0.png"):
+        picture(tmp_path / place)
+    with pytest.raises(ConfigError, match="ant", check=names("data folder", tmp_path)):
+        load_federation(spec_of(tmp_path))
+
+
 ALIKE = [("Bee", "bee"), ("be\u0301", "b\u00e9"), ("bee  1", "bee 1")]
 
 

@@ -101,9 +101,12 @@ def test_every_image_is_trained_or_tested_on_once_in_the_size_asked_for(made, ca
 def test_a_fifth_of_a_class_is_tested_on_but_not_its_only_image(tmp_path, count, tested):
     for i in range(count):
         make(tmp_path / "made/one/ant" / str(i), i)
+    for i in range(5):
+        make(tmp_path / "made/one/bee" / str(i), i)
     split = images.load("made", ("one",), "its authors", tmp_path, 0, 4)["one"]
-    assert (len(split.train), len(split.test)) == (count - tested, tested)
-    assert split.test.x.shape == (tested, 3, 4, 4)
+    for part, others, ants in ((split.train, 4, count - tested), (split.test, 1, tested)):
+        assert torch.bincount(part.y, minlength=2).tolist() == [ants, others]
+        assert part.x.shape == (ants + others, 3, 4, 4)
 
 
 def test_a_large_data_set_is_read_batch_by_batch_with_the_same_bits(made, monkeypatch):

@@ -9,7 +9,7 @@ import torch
 from naming import names
 from sites import write_table
 
-from fda_flower.datasets import DataSpec, load_domain, load_federation
+from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets import table_files as reading
 from fda_flower.datasets.preparation import Preparation
 from fda_flower.datasets.problems import Problems
@@ -485,14 +485,27 @@ def test_the_scale_of_the_labels_costs_no_second_reading_of_a_file(tmp_path, mon
     assert float(y.max() - y.min()) * scale == pytest.approx(1)
 
 
-def test_labels_that_are_no_numbers_are_named_and_constant_ones_have_no_scale(tmp_path):
+def test_labels_that_are_no_numbers_are_named(tmp_path):
     refuses(write(tmp_path, rows=labelled("secret")), "line 2, column 'label'", task="regression")
     with pytest.raises(ConfigError, check=names("option 'label_deviation'", 0.0)):
         one(tmp_path, task="regression", label_deviation=0.0)
+
+
+@pytest.mark.parametrize("options", [{"task": "regression"}, {}, {"classes": "7"}])
+def test_labels_that_are_the_same_in_all_files_are_named(tmp_path, options):
     for name in "ab":
         write(tmp_path, name, rows=labelled("7"))
-    spec = spec_of(tmp_path, task="regression")
-    assert load_domain(spec, "a").domains["a"].train.y.unique().tolist() == [7.0]
+    with pytest.raises(ConfigError, check=names("label", "label")):
+        _ = OwnTables(tmp_path, 0, "a,b", **options)["a"]
+
+
+def test_whole_numbers_that_are_another_one_in_each_row_are_no_classes_unless_they_are_named(tmp_path):
+    for name in "ab":
+        write(tmp_path, name, rows=[[str(i % 7), str(i * i), str(i)] for i in range(25)])
+    with pytest.raises(ConfigError, check=names("label", "label")):
+        _ = OwnTables(tmp_path, 0, "a,b")["a"]
+    assert OwnTables(tmp_path, 0, "a,b", task="regression")["a"].classes == 1
+    assert OwnTables(tmp_path, 0, "a,b", classes=",".join(map(str, range(25))))["a"].classes == 25
 
 
 @pytest.mark.parametrize(
@@ -500,6 +513,9 @@ def test_labels_that_are_no_numbers_are_named_and_constant_ones_have_no_scale(tm
     [
         ("age,,label", {}, "data file", None),
         ("Age,sex,label", {}, "columns", "Age, age"),
+        ("age.,sex,label", {}, "columns", "age, age."),
+        ("a\u200bge,sex,label", {}, "columns", "age, a\u200bge"),
+        ("_age,sex,label", {}, "columns", "_age, age"),
         ("age,sex,label", {"ignore": "sx"}, "column of the option 'ignore'", "sx"),
     ],
 )
@@ -527,6 +543,28 @@ def test_words_that_look_alike_are_refused_without_naming_them(tmp_path, column,
         _ = OwnTables(tmp_path, 0, "a,b", categorical="onehot")["a"]
     assert f"line 2 of '{tmp_path / 'b.csv'}' and line 2 of '{tmp_path / 'a.csv'}'" in str(error.value)
     assert "yes" not in str(error.value).lower()
+
+
+@pytest.mark.parametrize(
+    ("options", "lines", "said"),
+    [
+        ({}, "line 22 of '{a}', as line 3 of '{a}'", 2),
+        ({"group": "sex"}, "line 4 of '{b}', as line 5 of '{a}'", 1),
+        ({"ignore": "sex"}, "line 22 of '{a}', as line 3 of '{a}'", 3),
+    ],
+)
+def test_rows_that_are_there_more_than_once_are_told(tmp_path, options, lines, said):
+    write(tmp_path, "a", rows=[*numbers(), numbers()[1]])
+    other = [[str(100 + i), *row[1:]] for i, row in enumerate(numbers())]
+    other[2], other[5] = numbers()[3], ["4", "1000", "0"]
+    write(tmp_path, "b", rows=other)
+    (note,) = OwnTables(tmp_path, 0, "a,b", **options).survey().notes
+    assert f"{said}, the first in {lines.format(a=tmp_path / 'a.csv', b=tmp_path / 'b.csv')}" in note
+
+
+def test_rows_of_few_words_may_be_there_more_than_once(tmp_path):
+    write(tmp_path, "a", rows=[[str(i % 2), str(i % 3), str(i % 2)] for i in range(20)])
+    assert OwnTables(tmp_path, 0, "a").survey().notes == []
 
 
 def test_an_ignored_column_may_look_like_another(tmp_path):
