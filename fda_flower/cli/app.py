@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from fda_flower.cli import data, deploy, models, runs, tune
-from fda_flower.cli.console import Json, say, show_markup
+from fda_flower.cli.console import Json, say
 from fda_flower.cli.options import ShortHelp
 from fda_flower.errors import unknown
 
@@ -94,7 +95,7 @@ def list_names(
         return
     kinds["Models (networks)"] |= FORMS
     for title in titles:
-        show_markup(f"[bold]{title}[/bold]")
+        say(Text(title, "bold"))
         width = max(map(len, kinds[title]))
         for name, text in kinds[title].items():
             say(f"  {name:<{width}} {text}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from fda_flower.errors import invalid
 from fda_flower.names import as_written
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fda_flower.experiments.cells import Progress as CellProgress
     from fda_flower.reporting import Table
 
-console = Console()
+console = Console(emoji=False)
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the last line.")]
 Json = Annotated[
@@ -54,26 +54,26 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def conclude(*lines: str, result: Mapping[str, Any]) -> None:
-    """Print a command's last lines (rich markup), despite ``--quiet``; with ``--json`` also its result."""
+def conclude(*lines: str | Text, result: Mapping[str, Any]) -> None:
+    """Print a command's last lines, despite ``--quiet``; with ``--json`` also its result."""
     for line in lines:
-        show_markup(line, always=not console.stderr)
+        say(line, always=not console.stderr)
     if console.stderr:
         from fda_flower.files import json_safe
 
         print(json.dumps(json_safe(result)))
 
 
-def say(text: object) -> None:
-    """Print a line without markup."""
-    show_markup(escape(str(text)))
-
-
-def show_markup(line: str, always: bool = False) -> None:
-    """Print a line of rich markup; `always` overrides ``--quiet``."""
+def say(line: object, always: bool = False) -> None:
+    """Print a line as it is, without markup; `always` overrides ``--quiet``."""
     quiet, console.quiet = console.quiet, console.quiet and not always
-    console.print(line, soft_wrap=True, highlight=False)
+    console.print(line if isinstance(line, Text) else Text(str(line)), soft_wrap=True)
     console.quiet = quiet
+
+
+def marked(word: str, text: object, color: str = "yellow") -> Text:
+    """Return a line that begins with a coloured word."""
+    return Text.assemble((word, color), f" {text}")
 
 
 def show_table(table: "Table", words: Collection[str] = ()) -> None:
@@ -95,13 +95,13 @@ def fits(table: "Table") -> bool:
 def _drawn(table: "Table", words: Collection[str] = ()) -> "RichTable":
     from rich.table import Table as RichTable
 
-    shown = RichTable(title=escape(table.title))
+    shown = RichTable(title=Text(table.title))
     for name in table.header:
         left = name in (table.header[0], *words)
-        shown.add_column(escape(name), justify="left" if left else "right", overflow="fold")
+        shown.add_column(Text(name), justify="left" if left else "right", overflow="fold")
     for row in table.rows:
-        texts = [(escape(str(getattr(cell, "text", cell))), getattr(cell, "best", False)) for cell in row]
-        shown.add_row(*(f"[bold]{text}[/bold]" if best else text for text, best in texts))
+        texts = [(str(getattr(cell, "text", cell)), getattr(cell, "best", False)) for cell in row]
+        shown.add_row(*(Text(text, "bold" if best else "") for text, best in texts))
     return shown
 
 
@@ -128,7 +128,7 @@ def saying(logger: logging.Logger, show: Callable[[str], object] = say) -> Itera
 
 def show_error(text: str) -> None:
     """Print an error on standard error."""
-    Console(stderr=True).print(f"[red]Error:[/red] {escape(text)}", soft_wrap=True, highlight=False)
+    Console(stderr=True).print(marked("Error:", text, "red"), soft_wrap=True)
 
 
 def progress_bar() -> "Progress":
@@ -136,11 +136,11 @@ def progress_bar() -> "Progress":
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[shown]}"),
+        TextColumn("{task.fields[shown]}", markup=False),
         console=console,
         transient=True,
         disable=not console.is_terminal,
@@ -174,7 +174,7 @@ def end_with(failures: Mapping[str, str]) -> None:
     for reason in dict.fromkeys(failures.values()):
         first, *others = [cell for cell in failures if failures[cell] == reason]
         cells = f"{first} and {len(others)} more" if others else first
-        show_markup(f"[red]Failed:[/red] {escape(cells)}: {escape(reason)}", always=True)
+        say(marked("Failed:", f"{cells}: {reason}", "red"), always=True)
     if failures:
         raise typer.Exit(1)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from fda_flower.cli.console import fits, say, saying, show_markup, show_table
+from fda_flower.cli.console import fits, marked, say, saying, show_table
 from fda_flower.cli.options import with_settings
+from fda_flower.names import known_name
 from fda_flower.runs.settings import SETTINGS, command_options
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def check(
     from fda_flower.datasets.check import CHECKS, find_dataset, sizes_of
     from fda_flower.errors import unknown
 
-    dataset = settings.pop("dataset") or find_dataset(folder)
+    dataset = known_name(settings.pop("dataset"), CHECKS) or find_dataset(folder)
     if dataset not in CHECKS:
         raise unknown("data set of one's own", dataset, CHECKS)
     settings |= {"dataset": dataset, "data_dir": str(folder)}
@@ -64,7 +64,7 @@ def check(
     show_domains(found.domains, sizes, names, f"{dataset} in {folder}")
     say(f"Inputs: {found.inputs}")
     for warning in [*warnings, *lacks]:
-        show_markup(f"[yellow]Warning:[/yellow] {escape(warning)}")
+        say(marked("Warning:", warning))
     if found.problems:
         show_problems(found.problems)
         raise typer.Exit(1)
@@ -116,7 +116,7 @@ def show_problems(problems: "Problems") -> None:
     """Print each kind of problem with its first place and the number of cells, then all places."""
     kinds = problems.by_kind()
     for kind, places in kinds.items():
-        show_markup(f"[red]Refused:[/red] {escape(kind)}")
+        say(marked("Refused:", kind, "red"))
         if first := places[0].path:
             cells = sum(each.count for each in places)
             say(f"  {_where(first, places[:1])}{f'; {cells} in all' if len(places) > 1 else ''}")

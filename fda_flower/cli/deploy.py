@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from fda_flower.cli.console import conclude, console, say, show_table, with_output
 from fda_flower.cli.options import ConfigFile, with_settings
@@ -119,8 +119,8 @@ def rehearse(
     with console.status("") as status:
 
         def on_step(step: str) -> None:
-            console.print(step, highlight=False)
-            status.update(step)
+            say(step)
+            status.update(Text(step))
 
         def on_round(record: Record) -> None:
             nonlocal done, before
@@ -132,7 +132,7 @@ def rehearse(
     if sites_in(history):
         show_table(sites_table(history))
         say(sites_note(history))
-    conclude(f"Written to {escape(str(output))}", result={"folder": str(output), "rounds": len(history)})
+    conclude(f"Written to {output}", result={"folder": str(output), "rounds": len(history)})
 
 
 def _table(config: RunConfig, history: list[Record]) -> "Table":

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from fda_flower.cli.console import (
     CellBar,
     conclude,
     end_with,
+    marked,
     progress_bar,
     read_seeds,
     say,
     say_without_bar,
     saying,
-    show_markup,
     show_table,
     with_output,
 )
@@ -160,20 +160,20 @@ def run(
         say(line)
 
 
-def _conclusion(result: "RunResult", folder: Path) -> list[str]:
-    """Return a run's last lines in rich markup: scores, privacy, and missing replies."""
+def _conclusion(result: "RunResult", folder: Path) -> list[str | Text]:
+    """Return a run's last lines: scores, privacy, and missing replies."""
     wanted = result.config
-    lines = [f"{wanted.entry.title}: {_outcome(wanted, result)}. Written to {escape(str(folder))}"]
+    lines: list[str | Text] = [f"{wanted.entry.title}: {_outcome(wanted, result)}. Written to {folder}"]
     if result.history:
-        lines += map(escape, wanted.strategy.conclusion(result.history[-1]))
+        lines += wanted.strategy.conclusion(result.history[-1])
     if spent := result.summary.get("privacy"):
         domain, told = max(spent.items(), key=lambda item: item[1]["epsilon"])
         lines.append(
-            f"Privacy: the largest ε is {told['epsilon']:.4g}, of {escape(domain)} "
+            f"Privacy: the largest ε is {told['epsilon']:.4g}, of {domain} "
             f"(δ = {told['delta']:g}{', for each patient' if 'unit' in told else ''})"
         )
     if faults := _faults(wanted, result.history):
-        lines.append(f"[yellow]Incomplete:[/yellow] {faults} (see rounds.jsonl)")
+        lines.append(marked("Incomplete:", f"{faults} (see rounds.jsonl)"))
     return lines
 
 
@@ -250,10 +250,10 @@ def compare(
         axis = results.value_label
         title = f"{', '.join(what)}: {axis[0].lower()}{axis[1:]}, mean (std) over seeds"
         show_table(replace(comparison_table(results), title=title))
-        show_markup(escape(caption(results)))
+        say(caption(results))
     for reason in comparison.left_out.values():
-        show_markup(f"Left out: {escape(reason)}")
-    written = [f"Written to {escape(str(output))}: table.md, table.csv, comparison.png"]
+        say(f"Left out: {reason}")
+    written = [f"Written to {output}: table.md, table.csv, comparison.png"]
     result = {
         "folder": str(output),
         "rows": comparison_numbers(results).records(),
@@ -403,7 +403,7 @@ def experiment(
         raise
     files, rows = _write_tables([folder], written)
     result = {"files": files, "rows": rows, "failures": failures}
-    conclude(f"Written: {escape(', '.join(files))}", result=result)
+    conclude(f"Written: {', '.join(files)}", result=result)
     end_with(failures)
 
 
@@ -458,7 +458,7 @@ def report(
         if tables := [folder for folder in folders if folder not in of_runs]:
             files, of_tables = _write_tables(tables, output or tables[0] / "report.md")
             written, rows = [*written, files], [*rows, *of_tables]
-    lines = (f"Written: {escape(', '.join(files))}" for files in written)
+    lines = (f"Written: {', '.join(files)}" for files in written)
     conclude(*lines, result={"files": [file for files in written for file in files], "rows": rows})
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from fda_flower.cli.console import progress_bar, read_seeds, say, show_markup
+from fda_flower.cli.console import marked, progress_bar, read_seeds, say
 from fda_flower.cli.options import ConfigFile, options_given, with_settings
 from fda_flower.cli.runs import Only, Resume
 from fda_flower.errors import RunError, invalid
@@ -131,6 +130,6 @@ def _search(name: str, make: "Make", folder: Path, spaces: "Spaces", **how: Any)
         f"{METRICS[tuning.metric].title} {figure} on the held-out labels"
     )
     for doubt in tuning.doubts:
-        show_markup(f"[yellow]Warning:[/yellow] {escape(doubt)}")
+        say(marked("Warning:", doubt))
     say(as_toml(tuning))
     say(f"Written to {folder}: {', '.join(file.name for file in files)}")

@@ -21,7 +21,7 @@ def rehearsed(monkeypatch):
 
     def rehearse(config, output, *, resident, on_step, on_round):
         calls.append((config, str(output)))
-        on_step("Starting")
+        on_step("Starting ward [north]")
         on_round(RECORD)
         return [RECORD]
 
@@ -49,6 +49,7 @@ def test_a_rehearsal_ends_with_its_table(fda, rehearsed):
     code, out, err = fda("deploy", "rehearse", "--output", "out")
     assert (code, err) == (0, "")
     assert "round 1/2: target accuracy 50.0%" in out
+    assert "Starting ward [north]\n" in out
     lines = out.splitlines()
     (start,) = [i for i, line in enumerate(lines) if "50.0 " in line]
     cells = [cell.strip() for cell in lines[start].strip("│").split("│")]

@@ -8,9 +8,19 @@ import typer
 from rich.console import Console
 
 from fda_flower.cli import console
-from fda_flower.cli.console import CellBar, end_with
+from fda_flower.cli.console import (
+    CellBar,
+    conclude,
+    end_with,
+    marked,
+    progress_bar,
+    say,
+    show_error,
+    show_table,
+)
 from fda_flower.errors import RunError
 from fda_flower.experiments.cells import Progress
+from fda_flower.reporting.tables import Cell, Table
 
 SMALL = ["--model", "mlp", "--rounds", "2", "--target-samples", "16", "--device", "cpu"]
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -87,3 +97,31 @@ def test_cells_that_failed_for_one_reason_are_one_line(capsys):
     with pytest.raises(typer.Exit):
         end_with(failures)
     assert capsys.readouterr().out.splitlines() == ["Failed: a and 2 more: no data", "Failed: b: no luck"]
+
+
+NAMES = ["ward [north]", "[/]", "[bold]ward", "ward :hospital:", "C:\\[1]", "ward\\", "[link=x]y[/link]"]
+"""Names from outside that a terminal's markup would change."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_printed_as_it_is(name, capsys):
+    say(name)
+    say(marked("Warning:", name))
+    conclude(name, result={})
+    show_error(name)
+    with pytest.raises(typer.Exit):
+        end_with({name: name})
+    out, err = capsys.readouterr()
+    lines = [name, f"Warning: {name}", name, f"Failed: {name}: {name}"]
+    assert (out.splitlines(), err.splitlines()) == (lines, [f"Error: {name}"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_and_a_bar_show_a_name_as_it_is(name, capsys, monkeypatch):
+    show_table(Table([name, f"β of {name}"], [[name, Cell(name, best=True)]], name))
+    assert capsys.readouterr().out.count(name) == 5
+    terminal = Console(force_terminal=True, color_system=None, _environ={"TERM": "xterm", "COLUMNS": "200"})
+    monkeypatch.setattr(console, "console", terminal)
+    with progress_bar() as progress:
+        progress.add_task(name, total=2, shown=f"best {name}")
+    assert f"best {name}" in capsys.readouterr().out
