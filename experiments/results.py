@@ -24,7 +24,7 @@ import numpy as np
 from fda_flower.experiments import load_results, read_experiment
 from fda_flower.experiments.experiment import DEFINITION
 from fda_flower.reporting import REPORTS, save_figures
-from fda_flower.reporting.tables import Heading, Table, markdown
+from fda_flower.reporting.tables import Heading, Markdown, Table, markdown
 
 HERE = Path(__file__).parent
 PAGES = HERE / "RESULTS"
@@ -64,7 +64,7 @@ def index(verdicts: Mapping[str, Mapping[str, str]], texts: Mapping[Path, str]) 
         else:
             header, lines = ["Experiment"], [[_link(name)] for name in named]
         ends = [[entry["verdict"], _records(name, entry)] for name, entry in named.items()]
-        rows = [[*line, *end] for line, end in zip(lines, ends, strict=True)]
+        rows = [[*map(Markdown, line), *map(Markdown, end)] for line, end in zip(lines, ends, strict=True)]
         table = str(Table([*header, "Verdict", "Records"], rows))
         parts += [Heading(about), table.replace("---:", "---")]  # words, to the left
     return markdown(parts)

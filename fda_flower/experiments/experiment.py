@@ -21,7 +21,7 @@ from fda_flower.records.record import has_ended, has_stopped
 from fda_flower.reporting.experiment_tables import comparison, comparison_numbers
 from fda_flower.reporting.results import CellResult, Place, Results, RunView
 from fda_flower.reporting.summary import AVERAGE, PARAMETERS, REFUSED, SUMMARY
-from fda_flower.reporting.tables import markdown
+from fda_flower.reporting.tables import escaped, markdown
 from fda_flower.reporting.trackers import check_trackers
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import OF_FLOWER, check_federated, find_method, method_names
@@ -368,7 +368,7 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
                 paths.append(beside / f"{one.name}{ending}.csv")
                 write_atomically(paths[-1], table(one).csv().encode())
             figures = save_figures(one, beside) if one.cells else []
-            pictures = [f"![{one.title}]({quote(f'{beside.name}/{path.name}')})" for path in figures]
+            pictures = [f"![{escaped(one.title)}]({quote(f'{beside.name}/{path.name}')})" for path in figures]
             sections.append("\n\n".join([report.markdown(one).strip(), *pictures]))
             paths += figures
         write_atomically(output, ("\n\n".join(sections) + "\n").encode())

@@ -28,6 +28,7 @@ from fda_flower.reporting import COMPARISON, REPORTS, about, markdown
 from fda_flower.reporting.card import Model, card, card_parts
 from fda_flower.reporting.html import Page, render, results_page, run_page
 from fda_flower.reporting.results import RunView
+from fda_flower.reporting.tables import escaped
 from fda_flower.runs.settings import SETTINGS, as_flower, command_options
 from fda_flower.site.log import read_log
 
@@ -110,7 +111,7 @@ def draw(folder: Path, failed: Collection[str] = ()) -> Path:
         if sites:
             history = ended[0].history
             save_figure(path, plot_sites(history, what))
-            text = markdown([sites_table(history), sites_note(history)])
+            text = markdown([sites_table(history), escaped(sites_note(history))])
             write_atomically(path.with_suffix(".md"), text.encode())
         else:
             save_figure(path, plot_runs(runs, ended[0].metric, what))

@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fda_flower.errors import printable
 from fda_flower.metrics import CONFIDENCE, METRICS
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.reporting.html.page import settings_table
 from fda_flower.reporting.html.runs import sizes_table
 from fda_flower.reporting.results import RunView
 from fda_flower.reporting.summary import judge, largest_epsilons, last_evaluation, name_of_baseline, scores
-from fda_flower.reporting.tables import Heading, Part, Table, markdown
+from fda_flower.reporting.tables import Heading, Part, Table, escaped, markdown
 
-TASKS = {"text": "text", "table": "tabular", "heart": "tabular", "rbf": "tabular"}
-"""Kinds of inputs by data set, as the Hugging Face hub names tasks; all other data sets are images."""
+ROWS = ("table", "heart", "rbf")
+"""Data sets of rows, where the shape of the samples is not known."""
 
 OF_THE_MACHINE = {"data_dir", "device", "threads"}
 """Settings that say nothing of the model, but where it was made."""
@@ -97,30 +98,41 @@ def _target(view: RunView) -> str:
 def _header(view: RunView, model: Model) -> str:
     """Return the YAML: JSON strings and numbers are YAML too."""
     metric, value = METRICS[view.metric], scores(view.history, view.metric)["last5"]
-    options = view.settings.get("dataset_options") or {}
-    kind = TASKS.get("text" if "text" in options else str(view.settings.get("dataset")), "image")
-    ending = "regression" if metric.regression else "classification"
+    task = f"{_inputs(view, model)}-{'regression' if metric.regression else 'classification'}"
     lines = [
         "library_name: fda-flower",
-        f"pipeline_tag: {kind}-{ending}",
+        f"pipeline_tag: {task}",
         "tags:",
         *(f"- {tag}" for tag in ("federated-learning", "domain-adaptation", "flower")),
         "metrics:",
         f"- {view.metric}",
     ]
     if value is not None:
-        dataset = json.dumps(str(view.settings.get("dataset")))
-        name = json.dumps(f"{view.data}, target {_target(view)}", ensure_ascii=False)
+        dataset, name = str(view.settings.get("dataset")), f"{view.data}, target {_target(view)}"
         lines += [
             "model-index:",
-            f"- name: {json.dumps(_title(view), ensure_ascii=False)}",
+            f"- name: {_quoted(_title(view))}",
             "  results:",
-            f"  - task: {{type: {kind}-{ending}}}",
-            f"    dataset: {{type: {dataset}, name: {name}}}",
+            f"  - task: {{type: {task}}}",
+            f"    dataset: {{type: {_quoted(dataset)}, name: {_quoted(name)}}}",
             "    metrics:",
             f"    - {{type: {view.metric}, value: {value / metric.scaled(1):.4f}}}",
         ]
     return "\n".join(["---", *lines, "---", ""])
+
+
+def _inputs(view: RunView, model: Model) -> str:
+    """Return the kind of inputs, as the hub names tasks: text, tabular or image."""
+    options, dataset = view.settings.get("dataset_options") or {}, view.settings.get("dataset")
+    if options.get("text"):
+        return "text"
+    if shape := model.description.get("shape") or view.notes.get("data", {}).get("shape"):
+        return "tabular" if len(shape) == 1 else "image"
+    return "tabular" if dataset in ROWS or (dataset == "hf" and "image_size" not in options) else "image"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(printable(text), ensure_ascii=False)
 
 
 # The sections
@@ -143,8 +155,8 @@ def _model(view: RunView, model: Model) -> list[Part]:
     table = Table(["", "value"], [[name, value] for name, value in rows.items() if value])
     about = (
         "Several clients trained this model together, without sharing samples (federated domain adaptation). "
-        f"It is made for one of them, the target **{_target(view)}**, which has few labels. The others, the "
-        "sources, have more, from other distributions."
+        f"It is made for one of them, the target **{escaped(_target(view))}**, which has few labels. The "
+        "others, the sources, have more, from other distributions."
     )
     return [about, table]
 
@@ -166,7 +178,7 @@ def _results(view: RunView, model: Model) -> list[Part]:
         f"**{metric.title} {metric.write(found['last5'])}**{tests} of the target{between}: the mean of the "
         "last rounds, of one run and seed. The interval covers the choice of test samples, not of a seed."
     )
-    parts += judge({"metric": view.metric, **found, **told})
+    parts += map(escaped, judge({"metric": view.metric, **found, **told}))
     least = told.get("baseline", {})
     shown = [[METRICS[n].title, METRICS[n].show(value)] for n, value in told["figures"].items()]
     header = ["figure, last round", "value"]
@@ -175,7 +187,7 @@ def _results(view: RunView, model: Model) -> list[Part]:
         floors = (METRICS[n].show(least[n]) if n in least else "" for n in told["figures"])
         shown = [[*row, floor] for row, floor in zip(shown, floors, strict=True)]
     parts.append(Table(header, shown))
-    parts += model.conclusion
+    parts += map(escaped, model.conclusion)
     if classes := told.get("classes"):
         header = ["class", "precision", "recall", "F1", "test samples"]
         rows = [
@@ -262,7 +274,7 @@ def _limits(view: RunView, model: Model) -> list[Part]:
         lines.append("Several networks make a prediction.")
     lines.append("One run with one seed: another seed gives another model, with other figures.")
     lines.append("The figures are of research software: they do not replace a validation for clinical use.")
-    return list(lines)
+    return [escaped(line) for line in lines]
 
 
 def _made(view: RunView) -> list[Part]:
@@ -284,7 +296,8 @@ def _check(model: Model) -> list[Part]:
         lines.append(f"The frozen part of the network has the digest `{body}`.")
     if model.verified:
         lines.append(
-            f"The chain of the run's records ends with `{model.verified}`; with it `fda verify {model.path} "
-            f"--expect {model.verified}` compares records, configuration and model."
+            f"The chain of the run's records ends with `{model.verified}`; with it "
+            f"`fda verify {shlex.quote(model.path)} --expect {model.verified}` compares records, "
+            "configuration and model."
         )
     return [" ".join(lines) or "This folder holds no model: the node that keeps it can verify it."]

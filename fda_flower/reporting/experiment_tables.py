@@ -23,7 +23,17 @@ from fda_flower.reporting.summary import (
     scores,
 )
 from fda_flower.reporting.summary import AVERAGE as AVERAGED
-from fda_flower.reporting.tables import Cell, Heading, Part, Table, marked, mean_and_std, mean_std, top
+from fda_flower.reporting.tables import (
+    Cell,
+    Heading,
+    Part,
+    Table,
+    escaped,
+    marked,
+    mean_and_std,
+    mean_std,
+    top,
+)
 from fda_flower.runs.methods import METHODS
 
 AVERAGE = "Avg"
@@ -50,8 +60,8 @@ def report(results: Results) -> list[Part]:
         f"{results.source}. {measured}" if results.source else measured,
         results.note.strip(),
         results.marks,
-        *(f"**Cut down:** {cut}" for cut in results.cuts),
-        *(f"**Refused:** {reason}." for reason in dict.fromkeys(results.refused.values())),
+        *(f"**Cut down:** {escaped(cut)}" for cut in results.cuts),
+        *(f"**Refused:** {escaped(reason)}." for reason in dict.fromkeys(results.refused.values())),
         _legend(results, counts if results.paper else ()),
     ]
     for group in results.groups:

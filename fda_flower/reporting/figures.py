@@ -59,6 +59,7 @@ SIZE = 8
 PRINT: Any = {
     **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), SIZE),
     **{"axes.linewidth": 0.6, "lines.linewidth": 1.2, "lines.markersize": 4},
+    "text.parse_math": False,  # names are no formulas
 }
 COLUMN, PAGE = 3.5, 7.0
 """Widths in print, in inches."""
@@ -121,6 +122,11 @@ def set_categories(axis: Axes, labels: Sequence[str]) -> None:
     axis.set_xticks(range(len(labels)), labels, **how)
 
 
+def named(label: str) -> str:
+    """Return the label of a curve or dot: legends leave out labels that begin with an underscore."""
+    return f" {label}" if label.startswith("_") else label
+
+
 def add_legend(
     figure: Figure, axes: Sequence[Axes], order: Sequence[str] = (), more: Sequence[Artist] = ()
 ) -> None:
@@ -132,7 +138,8 @@ def add_legend(
     entries |= {str(handle.get_label()): handle for handle in more}
     if not entries:
         return
-    labels = [*(label for label in order if label in entries), *(e for e in entries if e not in order)]
+    first = [label for label in map(named, order) if label in entries]
+    labels = [*first, *(label for label in entries if label not in first)]
     room = (figure.get_figwidth() + 0.2) / (0.53 + LETTER * max(map(len, labels)))
     columns = min(len(labels), max(1, int(room)))
     figure.set_figheight(figure.get_figheight() + TEXT_LINE * math.ceil(len(labels) / columns))
@@ -214,7 +221,7 @@ def draw_curves(axis: Axes, curves: Mapping[str, Series], styles: Mapping[str, S
         step = max(1, len(rounds) // 5)
         axis.plot(
             *with_gaps(rounds, mean),
-            label=label,
+            label=named(label),
             color=look.color,
             linestyle=look.dash,
             marker=look.marker,
@@ -257,7 +264,7 @@ def draw_dots(axis: Axes, values: Mapping[str, Sequence[float]], styles: Mapping
         if each:
             look: Any = {"color": styles[label].color, "marker": styles[label].marker, "capsize": 2}
             mean = [float(np.mean(each))]
-            axis.errorbar(mean, [height], xerr=[deviation(each)], label=label, elinewidth=0.8, **look)
+            axis.errorbar(mean, [height], xerr=[deviation(each)], label=named(label), elinewidth=0.8, **look)
     axis.set_yticks(range(len(values)), [*values])
     axis.set_ylim(len(values) - 0.5, -0.5)
     axis.tick_params(labelsize=SIZE)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from fda_flower.reporting.figures import PAGE, PRINT, SIZE, add_about, blank, wrapped
 from fda_flower.reporting.results import Place, Results
 from fda_flower.reporting.summary import REFUSED
-from fda_flower.reporting.tables import Heading, Part, Table, mean_and_std, mean_std
+from fda_flower.reporting.tables import Heading, Part, Table, escaped, mean_and_std, mean_std
 
 HEADER = ("group", "row", "column", "n", "score", "lost", "lost_std", "refused")
 
@@ -31,8 +31,8 @@ def report(results: Results) -> list[Part]:
     clean = results.columns[0]
     parts: list[Part] = [
         Heading(f"Lost against {clean}"),
-        f"{clean}: {results.value_label} over the last 5 rounds. The other columns: points lost against "
-        "it, mean (standard deviation) over the seeds that both have; a negative number is a gain.",
+        f"{escaped(clean)}: {results.value_label} over the last 5 rounds. The other columns: points lost "
+        "against it, mean (standard deviation) over the seeds that both have; a negative number is a gain.",
     ]
     for group in results.groups:
         parts += [Heading(group, 3)] if group else []

@@ -34,6 +34,7 @@ from fda_flower.reporting.figures import (
     draw_curves,
     draw_dots,
     draw_sources,
+    named,
     panels,
     set_categories,
     style,
@@ -212,7 +213,7 @@ def _plot_numbers(
             if measured:
                 means, spread = zip(*((np.mean(v), deviation(v)) for v in measured.values()), strict=True)
                 bars: Any = {"capsize": 2, "elinewidth": 0.8, "linestyle": styles[row].dash}
-                axis.errorbar([*measured], means, spread, label=row, **bars, **look)
+                axis.errorbar([*measured], means, spread, label=named(row), **bars, **look)
             if printed:
                 keys = [Line2D([], [], label="in the paper", **KEY | PAPER)]
                 axis.plot([*printed], [*printed.values()], **PAPER, **look)

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.reporting.figures import PAGE, PRINT, SIZE, add_about, add_legend, blank, wrapped
 from fda_flower.reporting.results import CENTRALISED, ENSEMBLE, Place, Results, paired_error
-from fda_flower.reporting.tables import Cell, Heading, Part, Table, marked, mean_and_std, top
+from fda_flower.reporting.tables import Cell, Heading, Part, Table, escaped, marked, mean_and_std, top
 
 BoardCell = tuple[str, str]
 """A cell of the board: group (empty if there are none) and column."""
@@ -202,7 +202,7 @@ def report(results: Results) -> list[Part]:
         parts += [Heading(task, 3), _summary(board, rows, cells)]
         if best is not None:
             mean, count = f"mean regret {best.mean:+z.1f}", f"in {len(best.cells)} of {len(cells)} cells"
-            parts.append(f"Best single-model row: **{best.row}**, {mean} {count}.")
+            parts.append(f"Best single-model row: **{escaped(best.row)}**, {mean} {count}.")
         parts.append("By cell, with the standard error over seeds; the best regret of each is bold.")
         parts.append(_by_cell(board, rows, cells))
     return parts
@@ -247,7 +247,7 @@ def _explain(board: Board) -> str:
     seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in board.results.cells}))
     sentences = [
         "How far a method's mean over seeds is above (+) or below (-) the best *other* rival's in the "
-        f"same cell, in points. Rivals: {', '.join(board.rivals)}. Seeds: {seeds or 'none'}.",
+        f"same cell, in points. Rivals: {escaped(', '.join(board.rivals))}. Seeds: {seeds or 'none'}.",
         "A cell without runs of the method or of another rival is left out of the method's mean.",
         "Standard errors are over seeds and, paired, over test samples.",
         "Epochs are per run: the fewest to the most of all cells.",

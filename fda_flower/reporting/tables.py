@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,26 @@ import numpy as np
 
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.reporting.summary import ACCURACY
+
+MARKS = re.compile(r"[\\`*<\[\]|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|(?<!\S)#(?=#*$)")
+"""What Markdown may read as a mark; an underscore within a word is none."""
+
+
+def escaped(text: object) -> str:
+    r"""Return a text from outside for Markdown, in one line.
+
+    Examples
+    --------
+    >>> print(escaped("ward *north* | <b>"), escaped("FedDA_Auto"))
+    ward \*north\* \| \<b> FedDA_Auto
+    """
+    return MARKS.sub(r"\\\g<0>", " ".join(str(text).splitlines()))
+
+
+class Markdown(str):
+    """A cell's text that is Markdown already."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -20,8 +41,9 @@ class Cell:
     below: str = ""
 
     def __str__(self) -> str:
-        text = f"**{self.text}**" if self.best else self.text
-        return f"{text}<br>{self.below}" if self.below else text
+        """Return the cell in Markdown."""
+        text = f"**{escaped(self.text)}**" if self.best else escaped(self.text)
+        return f"{text}<br>{escaped(self.below)}" if self.below else text
 
 
 @dataclass(frozen=True)
@@ -32,7 +54,8 @@ class Heading:
     level: int = 2
 
     def __str__(self) -> str:
-        return f"{'#' * self.level} {self.text}"
+        """Return the heading in Markdown."""
+        return f"{'#' * self.level} {escaped(self.text)}"
 
 
 @dataclass(frozen=True)
@@ -50,8 +73,11 @@ class Table:
     def __str__(self) -> str:
         """Return the table in Markdown."""
         rule = ["---", *["---:"] * (len(self.header) - 1)]
-        rows = [[str(cell).replace("|", "\\|") for cell in row] for row in self.rows]
-        return "".join(f"| {' | '.join(cells)} |\n" for cells in (self.header, rule, *rows))
+        header, *rows = (
+            [str(cell) if isinstance(cell, Cell | Markdown) else escaped(cell) for cell in row]
+            for row in (self.header, *self.rows)
+        )
+        return "".join(f"| {' | '.join(cells)} |\n" for cells in (header, rule, *rows))
 
     def csv(self) -> str:
         """Return the table in CSV; None is left empty."""
@@ -65,7 +91,7 @@ class Table:
 
 
 Part = Heading | Table | str
-"""A part of a report; text is a paragraph, in which Markdown may mark words."""
+"""A part of a report; text is a paragraph, in which Markdown may mark words: names in it are `escaped`."""
 
 
 def markdown(parts: Iterable[Part]) -> str:

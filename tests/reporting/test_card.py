@@ -1,15 +1,17 @@
 """The model card: what it says of a run, in Markdown with the header that the Hugging Face hub reads."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
 
 from fda_flower import run
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, printable
 from fda_flower.experiments.pages import write_card
 from fda_flower.reporting.card import Model, card
 from fda_flower.reporting.results import RunView
+from fda_flower.reporting.tables import escaped
 
 
 def record(number, accuracy=0.75, tests=40, **more):
@@ -60,11 +62,45 @@ def test_the_header_is_what_the_hub_reads():
         ({"dataset": "rbf"}, "r2", "tabular-regression"),
         ({"dataset": "table", "dataset_options": {"text": "note"}}, "accuracy", "text-classification"),
         ({"dataset": "pacs"}, "accuracy", "image-classification"),
+        ({"dataset": "hf"}, "accuracy", "tabular-classification"),
+        ({"dataset": "hf", "dataset_options": {"image_size": "8x8"}}, "accuracy", "image-classification"),
     ],
 )
 def test_the_task_follows_from_the_data_and_the_figure(settings, metric, kind):
     shown = RunView("Ridge", 0, [record(1, r2=0.5)], settings, metric=metric)
     assert header_of(card(shown, Model()))[0]["pipeline_tag"] == kind
+
+
+@pytest.mark.parametrize(("shape", "kind"), [([7], "tabular"), ([3, 8, 8], "image")])
+def test_the_task_of_other_data_follows_from_the_shape_of_the_samples(shape, kind):
+    described = Model(description={"shape": shape})
+    for view_of, model in ((view(record(1), dataset="my-own"), described), (noted(shape), Model())):
+        assert header_of(card(view_of, model))[0]["pipeline_tag"] == f"{kind}-classification"
+
+
+def noted(shape):
+    """A view of a run whose model another node holds."""
+    return replace(view(record(1), dataset="hf"), notes={"data": {"shape": shape}})
+
+
+NAMES = ["a | b", "*a*", "<b>a</b>", "a\nb", "_a_", "[a](b)", "a `b`", "a\\", "&lt;", "a\x7f\u2028b"]
+"""Names from outside that Markdown or YAML would change."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_from_outside_is_shown_as_it_is(name):
+    floor = {"class": name, "accuracy": 0.5, "balanced-accuracy": 0.5}
+    counts = {"classes": [name, "b"], "counts": [[1, 3], [0, 4]], "most-frequent": floor}
+    shown = record(1, target={"domain": name}, confusion=counts)
+    text = card(view(shown, shift=name), Model(description={"class-names": [name]}, path=name))
+    header, _ = header_of(text)
+    assert printable(name) in header["model-index"][0]["results"][0]["dataset"]["name"]
+    plain = escaped(name)
+    assert f"\n# FedGP_Auto on digits, {plain}\n" in text
+    assert f"**{plain}**" in section(text, "The model")
+    assert f"| {plain} | target | 1 | 0 |" in section(text, "Who took part")
+    assert f"| {plain} | 1.000 | 0.250 |" in section(text, "Results")
+    assert f"the class {plain}." in section(text, "Limits")
 
 
 def test_without_a_figure_there_is_none_in_the_header_or_the_text():

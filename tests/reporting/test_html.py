@@ -1,5 +1,6 @@
 """The parts of an HTML page, and what they say of records."""
 
+import html
 import math
 import re
 from typing import Any
@@ -12,7 +13,7 @@ from fda_flower.reporting.html.page import settings_table
 from fda_flower.reporting.html.runs import sizes_table
 from fda_flower.reporting.results import RunView
 from fda_flower.reporting.summary import summarise
-from fda_flower.reporting.tables import Cell, Heading, Table
+from fda_flower.reporting.tables import Cell, Heading, Table, escaped
 
 NASTY = "</script><script>alert(1)</script>"
 NAN = math.nan
@@ -84,6 +85,13 @@ def test_a_report_keeps_its_marks_and_no_tags():
         assert shown in text
 
 
+@pytest.mark.parametrize("name", ["**a**", "`a`", "a \\* b", "<i>a", "\\", "a\nb"])
+def test_a_name_in_a_paragraph_is_shown_as_it_is(name):
+    text = render([page_of(f"**{escaped(name)}** and {escaped(name)}")], "made")
+    shown = html.escape(name).replace("\n", " ")
+    assert f"<p><strong>{shown}</strong> and {shown}</p>" in text
+
+
 # Charts
 
 
@@ -109,6 +117,11 @@ def test_dots_show_the_papers_values_beside_what_was_measured():
     points = [point for points in lines_of(figure).values() for point in points]
     assert {(71.0, 0.0), (71.5, 0.0), (50.0, 1.0)} <= {*points}
     assert 3.0 not in {x for x, _ in points}
+
+
+def test_a_legend_has_every_name():
+    figure = curves({"_north": [[1.0, 2.0]], "b": [[1.0]]})
+    assert [text.get_text().strip() for text in figure.legends[0].texts] == ["_north", "b"]
 
 
 # The page of a run

@@ -33,11 +33,9 @@ STATES = {
     "no reply": ("#9a9a9a", "o"),
 }
 """The states of a domain in a round, with their colours and markers."""
-LOOK: Any = PRINT | {"text.parse_math": False}
-"""Names from records are no formulas."""
 
 
-@matplotlib.rc_context(LOOK)
+@matplotlib.rc_context(PRINT)
 def curves(
     series: Mapping[str, Series],
     styles: Mapping[str, Style],
@@ -54,7 +52,7 @@ def curves(
     return _by_round(figure, axis, series)
 
 
-@matplotlib.rc_context(LOOK)
+@matplotlib.rc_context(PRINT)
 def shares(series: Mapping[str, Series], ylabel: str) -> Figure:
     """Return a weight of each name by round; of many sources their mean and their range."""
     figure, (axis,) = panels([""], "Round", ylabel, wide=True, height=2.4)
@@ -72,7 +70,7 @@ def _by_round(figure: Figure, axis: Axes, series: Mapping[str, Series]) -> Figur
     return figure
 
 
-@matplotlib.rc_context(LOOK)
+@matplotlib.rc_context(PRINT)
 def dots(
     values: Mapping[str, Sequence[float]],
     styles: Mapping[str, Style],
@@ -95,7 +93,7 @@ def dots(
     return figure
 
 
-@matplotlib.rc_context(LOOK)
+@matplotlib.rc_context(PRINT)
 def presence(states: Mapping[str, Sequence[str]]) -> Figure:
     """Return who took part in which round: a row for each domain, a line for rounds in a row.
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATE = "report.html.j2"
+HIDDEN, ESCAPED = 0xF0000, re.compile(r"\\([!-/:-@\[-`{-~])")
+"""The place of an escaped mark while others are read, among characters for private use."""
 METADATA = ("Creator", "Date", "Format", "Type")
 """Entries that matplotlib would write into each figure."""
 
@@ -90,9 +92,12 @@ def _svg(figure: "Figure") -> str:
 
 
 def _paragraph(text: str) -> str:
-    """Return text as HTML, with Markdown's bold words and code."""
-    marked = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text))
-    return re.sub(r"`(.+?)`", r"<code>\1</code>", marked)
+    """Return text as HTML, with Markdown's bold words and code; a backslash keeps the next mark."""
+    hidden = ESCAPED.sub(lambda mark: chr(HIDDEN + ord(mark[1])), text)
+    bold = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(hidden))
+    shown = re.sub(r"`(.+?)`", r"<code>\1</code>", bold)
+    marks = {HIDDEN + number: escape(chr(number)) for number in range(128)}
+    return shown.translate(marks)
 
 
 def settings_table(settings: Mapping[str, Any], notes: Mapping[str, Any]) -> list[Table]:

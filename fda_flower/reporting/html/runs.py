@@ -18,7 +18,7 @@ from fda_flower.reporting.plots import WEIGHT, baseline_line, member_weights, we
 from fda_flower.reporting.results import Place, Results, RunView
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
 from fda_flower.reporting.summary import judge, name_of_baseline, scores
-from fda_flower.reporting.tables import Part, Table
+from fda_flower.reporting.tables import Part, Table, escaped
 
 TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
 NO_FIGURES = {"round", "bytes-received", "test-examples", "test-examples-average", "selected"}
@@ -29,7 +29,9 @@ def run_page(view: RunView, title: str, card: Sequence[Part] = ()) -> Page:
     """Return the page of a run; `card` is its model card."""
     history = view.history
     sections = [
-        Section("Results", [_headlines(view), *judge(view.summary), *_figures(history, view.metric)]),
+        Section(
+            "Results", [_headlines(view), *map(escaped, judge(view.summary)), *_figures(history, view.metric)]
+        ),
         Section("What the others bring to each site", _sites(history)),
         Section("Weights of the sources", _trust(history)),
         Section("Members of the mixture", _members(history)),
@@ -141,7 +143,9 @@ def _trust(history: Sequence[Record]) -> list[Chart | Table]:
 
 def _sites(history: Sequence[Record]) -> list[Table | str]:
     """Return the table of sites of a run in which each site is a target."""
-    return [replace(sites_table(history), title=""), sites_note(history)] if sites_in(history) else []
+    if not sites_in(history):
+        return []
+    return [replace(sites_table(history), title=""), escaped(sites_note(history))]
 
 
 def _members(history: Sequence[Record]) -> list[Chart | Table]:

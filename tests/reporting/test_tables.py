@@ -1,0 +1,39 @@
+"""Tables and headings in Markdown: a name from outside is shown as it is."""
+
+import html
+
+import pytest
+from markdown_it import MarkdownIt
+
+from fda_flower.reporting.tables import Cell, Heading, Markdown, Table, markdown
+
+NAMES = [
+    *("a | b", "a \\| b", "a\\", "*a*", "**a**", "_a_", "__a__", "a_b_c", "~~a~~", "`a`", "<b>a</b>"),
+    *("[a](b)", "![a](b)", "&lt;", "&#42;", "# a", "a #", "FedDA_Auto", "-", "-1.5", "1. a", "C:\\[1]"),
+]
+
+
+def rendered(text):
+    return MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_reader_of_markdown_sees_the_name(name):
+    shown = html.escape(name, quote=False)
+    assert rendered(str(Heading(name))) == f"<h1>{shown}</h1>\n".replace("h1", "h2")
+    table = Table([name, f"β of {name}"], [[name, Cell(name, best=True, below=name)]])
+    text = rendered(str(table)).replace("&quot;", '"')
+    assert f"<th>{shown}</th>" in text
+    assert f">β of {shown}</th>" in text
+    assert f"<td>{shown}</td>" in text
+    assert f"><strong>{shown}</strong><br>{shown}</td>" in text
+
+
+def test_a_line_feed_breaks_no_table_and_no_heading():
+    table = Table(["a\nb"], [["c\r\nd"], ["e\u2028f"]])
+    assert str(table).splitlines() == ["| a b |", "| --- |", "| c d |", "| e f |"]
+    assert markdown([Heading("a\nb", 1)]) == "# a b\n"
+
+
+def test_a_cell_that_is_markdown_already_stays():
+    assert str(Table(["a"], [[Markdown("[b](c.md)")]])).splitlines()[-1] == "| [b](c.md) |"
