@@ -11,7 +11,7 @@ import numpy as np
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.reporting.summary import ACCURACY
 
-MARKS = re.compile(r"[\\`*<\[\]|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|(?<!\S)#(?=#*$)")
+MARKS = re.compile(r"[\\`*<\[\]|~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|(?<!\S)#(?=#*$)")
 """What Markdown may read as a mark; an underscore within a word is none."""
 
 
