@@ -158,6 +158,7 @@ def _samples(
     labelled: bool = False,
 ) -> "NewSamples":
     from fda_flower.prediction.new_samples import from_csv, from_images
+    from fda_flower.runs.model_folder import own_test_set
 
     given = [name for name, value in (("csv", csv), ("images", images), ("data-dir", data_dir)) if value]
     if len(given) > 1:
@@ -166,15 +167,14 @@ def _samples(
     if kept and csv is None:
         raise invalid("keep", keep, "leave it out or add --csv", "but only --csv has columns")
     if csv is not None:
-        return from_csv(model, csv, kept, labelled)
-    if images is not None:
+        new = from_csv(model, csv, kept, labelled)
+    elif images is not None:
         new = from_images(model, images, labelled)
-        for note in new.notes:
-            say(f"Warning: {note}")
-        return new
-    from fda_flower.runs.model_folder import own_test_set
-
-    return own_test_set(model, run, data_dir)
+    else:
+        new = own_test_set(model, run, data_dir)
+    for note in new.notes:
+        say(f"Warning: {note}")
+    return new
 
 
 def verify(

@@ -71,6 +71,11 @@ def with_marks(texts: Iterable[str]) -> Array:
     return np.array([MARKED.fullmatch(text) is not None for text in texts], dtype=bool)
 
 
+def count_missing(cells: Array) -> int:
+    """Return how many of a column's numbers are NaN, or of its words empty."""
+    return int(np.sum((cells == "") if cells.dtype == object else np.isnan(cells)))
+
+
 def are_words(texts: Collection[str], decimal_comma: bool = False) -> bool:
     """Return whether most cells of a column that are not missing are words."""
     numbers = to_numbers(texts, decimal_comma)

@@ -14,7 +14,7 @@ from torch import Tensor
 from fda_flower.datasets.amounts import HeldOut, held_out
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.labels import check_differ, class_names, class_numbers, numbers_to_predict
-from fda_flower.datasets.numbers import Array, is_missing
+from fda_flower.datasets.numbers import Array, count_missing, is_missing
 from fda_flower.datasets.own_data import LISTED, PARTS, logger, own_folder, unusable, warn_of_one
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.problems import Problems
@@ -328,7 +328,7 @@ def append(
     for name, cells in columns.items():
         before = [rows.columns[name]] if name in rows.columns else []
         rows.columns[name] = np.concatenate([*before, cells])
-        rows.missing[name] += int(np.sum((cells == "") if cells.dtype == object else np.isnan(cells)))
+        rows.missing[name] += count_missing(cells)
     if meaning.label in table.header:
         rows.labels.append(table.column(meaning.label))
     if part:

@@ -158,7 +158,7 @@ def _numbers(cells: Cells, meaning: Meaning, problems: Problems) -> Array:
     marked = wrong & with_marks(cells.texts)
     cells.tell(problems, marked, MARKS, WITH_COMMA if meaning.decimal_comma else WITH_POINT)
     words = not meaning.categorical and are_words(cells.texts, meaning.decimal_comma)
-    cells.tell(problems, wrong & ~marked, *(A_WORD if words else ("no number", "fix it")))
+    cells.tell(problems, wrong & ~marked, *(A_WORD if words else NO_NUMBER))
     if not meaning.missing:
         cells.tell(problems, np.isnan(found), *NO_VALUE)
     return found
@@ -170,6 +170,10 @@ NO_VALUE = (
     "missing=mean",
 )
 NO_TEXT = "no text", "write one, or remove the line"
+NO_NUMBER = (
+    "no number, or one too large",
+    "write the number alone, without a word or a unit, and nothing where it is missing",
+)
 A_WORD = (
     "a word",
     "make categories of words by --dataset-option categorical=onehot; of texts, have an encoder make numbers "

@@ -12,6 +12,7 @@ import torch
 from fda_flower.datasets import Samples
 from fda_flower.datasets.image_folder import ImageFolder, left_out
 from fda_flower.datasets.labels import numbers_to_predict
+from fda_flower.datasets.numbers import count_missing
 from fda_flower.datasets.preparation import ImagePreparation, TablePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_columns import SPLIT
@@ -29,7 +30,7 @@ class NewSamples:
     """Samples to predict.
 
     `samples` holds their inputs and, if `labelled`, their labels. `names` identifies them, by column, for
-    example by line. `notes` say what is left out. `drawing` gives the random numbers of samples
+    example by line. `notes` say what is left out or filled in. `drawing` gives the random numbers of samples
     with noise.
     """
 
@@ -64,13 +65,15 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
         hint = near(missing[0], header)
         message = f"{who} no column {', '.join(missing)}{hint}: it has {', '.join(header)}"
         raise ConfigError(message, thing="column", value=", ".join(missing))
-    x = preparation.apply(columns_for(table, preparation, comma))
+    columns = columns_for(table, preparation, comma)
+    x = preparation.apply(columns)
     if "line" in keep:
         raise ConfigError("the column line to keep is also a column of the predictions: rename it")
     names = {"line": list(map(str, table.lines)), **{name: table.texts[name] for name in keep}}
-    if not labelled:
-        return NewSamples(Samples(x, torch.full((len(x),), -1)), names)
-    return NewSamples(Samples(x, _labels_of(model, table, preparation, comma)), names, labelled=True)
+    gaps = ", ".join(f"{name} {count}" for name, cells in columns.items() if (count := count_missing(cells)))
+    notes = (f"missing values, filled in as in training: {gaps}",) if gaps else ()
+    labels = _labels_of(model, table, preparation, comma) if labelled else torch.full((len(x),), -1)
+    return NewSamples(Samples(x, labels), names, labelled, notes)
 
 
 def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> NewSamples:

@@ -56,7 +56,7 @@ def test_check_tells_all_problems_at_once_and_ends_with_1(fda):
     code, out, _ = fda("data", "check", ".")
     assert (code, refused(out)) == (
         1,
-        ["no value", "no number", "a label that is not a whole number from 0 to 999"],
+        ["no value", "no number, or one too large", "a label that is not a whole number from 0 to 999"],
     )
     assert "\n  north.csv: age, line 4; 2 in all\n" in out
     _, details = out.split("All places:\n")

@@ -293,8 +293,8 @@ def test_a_missing_or_damaged_image_is_named(tmp_path, damaged):
     [
         ("age", {4: None}, "no value", "age, line 5"),
         ("age", {4: float("nan")}, "no value", "age, line 5"),
-        ("age", {4: float("inf")}, "no number", "age, line 5"),
-        ("size", {4: "1.5 mm"}, "no number", "size, line 5"),
+        ("age", {4: float("inf")}, "no number, or one too large", "age, line 5"),
+        ("size", {4: "1.5 mm"}, "no number, or one too large", "size, line 5"),
         ("size", {4: "1_000"}, "a number with other marks", "size, line 5"),
     ],
 )

@@ -34,6 +34,10 @@ def test_a_file_like_the_runs_own_is_predicted_without_a_word(patients_run, tmp_
     np.testing.assert_array_equal(own.samples.x, model.samples(array).x)
     bare = from_csv(model, written(tmp_path / "new.csv", "sex;größe\nf;\n;2,5\n"))
     assert torch.isfinite(bare.samples.x).all()
+    assert (bare.notes, bare.samples.y.tolist()) == (
+        ("missing values, filled in as in training: größe 1, sex 1",),
+        [-1, -1],
+    )
     lacking = model.samples({"größe": [None, 2.5], "sex": ["f", None]})
     np.testing.assert_array_equal(bare.samples.x, lacking.x)
 
@@ -42,9 +46,9 @@ def test_a_file_like_the_runs_own_is_predicted_without_a_word(patients_run, tmp_
     ("text", "place", "remedy"),
     [
         ("größe;sex\n1,5;x\n", "line 2, column 'sex'", "the model knows f, m"),
-        ("größe;sex\nmuch;f\n", "line 2, column 'größe'", "fix it"),
+        ("größe;sex\nmuch;f\n", "line 2, column 'größe'", "without a word or a unit"),
         ("größe;sex\n1,5;f\n1.5;f\n", "line 3, column 'größe'", "write a comma for decimals"),
-        ("größe;sex\n1_5;f\n", "line 2, column 'größe'", "fix it"),
+        ("größe;sex\n1_5;f\n", "line 2, column 'größe'", "without a word or a unit"),
         ("größe;sex;risk\n1;f;high\n", "line 2, column 'risk'", ""),
         ('age,height\n1,"1,5"\n', "line 2, column 'height'", "write a point for decimals"),
         ("age,height\n1,?\n", "line 2, column 'height'", "train with missing=mean"),
