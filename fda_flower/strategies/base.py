@@ -103,7 +103,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self._timeout = 3600.0
         self._without_evaluation: set[Node] = set()
         self._told: dict[tuple[str, str], str] = {}
-        self._has_moved = self._is_connected = False
+        self._has_moved = self._is_connected = self._has_begun = self._is_driven = False
+        self._clock: list[float] = []
 
     def settings(self) -> Record:
         """Return the strategy's definition as JSON; a run resumes only with the same settings."""
@@ -187,8 +188,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
                 messages = self.configure_evaluate(server_round, result.arrays, config, grid)
                 evaluated = grid.send_and_receive(messages, timeout=timeout)
                 metrics = self.aggregate_evaluate(server_round, evaluated)
-                if self.evaluates_in(server_round):
-                    self.model_average.evaluate(self.round)
+                self._average_evaluation(server_round)
                 if train_metrics is not None:
                     result.train_metrics_clientapp[server_round] = train_metrics
                 if metrics is not None:
@@ -214,6 +214,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Write the run's configuration and first checkpoint, and log the participants."""
+        self._has_begun = True
         self.progress.begin(done, to_layers(arrays))
         self.summary()
 
@@ -229,6 +230,28 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         named = "every site" if not self.has_target else target.domain if target else "not connected"
         log(INFO, "Target: %s. Sources: %s", named, sources)
 
+    def _begin_driven(self, server_round: int, arrays: ArrayRecord) -> None:
+        """Begin a run whose rounds another loop than `start` drives, such as the one of a wrapper."""
+        name = type(self).__name__
+        own = f"but the rounds are not run by the start of {name}"
+        if self.patience is not None:
+            raise invalid("patience", self.patience, "leave it out", f"{own}, which alone can end them early")
+        if self.needs_num_rounds and not self.num_rounds:
+            why = f"{name} does not know which round is the last, since its own start does not run them"
+            remedy = "set it before the first round, as in strategy.num_rounds = 30"
+            raise ConfigError(why, thing="num_rounds", value=0, remedy=remedy)
+        if self.num_rounds:
+            self._check_start(self.num_rounds, None)
+        if self.resume(Result(arrays=arrays)):
+            path = self.output.path if self.output else None
+            why = (
+                f"the run in '{path}' cannot be resumed, since its rounds are not run by the start of {name}"
+            )
+            raise ConfigError(why, thing="output", value=path, remedy="give another folder")
+        check_initial(to_layers(arrays))
+        self._is_driven = True
+        self.begin(arrays, server_round - 1)
+
     # A round, in Flower's four steps
 
     def configure_train(
@@ -238,9 +261,11 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         if self._is_connected:
             self.roster.refresh(grid)
             self.validate_nodes(self.roster.nodes)
-        else:  # a subclass has a `start` of its own
+        else:
             self.connect(grid)
-            self._log_participants()
+        if not self._has_begun:
+            self._begin_driven(server_round, arrays)
+        self._clock = [time.perf_counter()]
         self.round = self._new_round(server_round, arrays, config, grid)
         return self.round.train_messages(self._requests(self.round))
 
@@ -248,6 +273,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Check the replies and aggregate the usable ones; return no arrays if the round is held."""
+        self._clock.append(time.perf_counter())
         round, record, new = self.round, self.round.record, None
         record.update({"held": None, "target": None, "sources": {}, "dropped": []})
         record.update({"missing": self.roster.missing, "bytes-received": 0})
@@ -261,6 +287,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self.roster.leave_out(round.silent, round.requests, LEFT_OUT * self._timeout)
         self.progress.note(record["held"])
         self._has_moved |= new is not None
+        self._clock.append(time.perf_counter())
         return new, round.train_metrics()
 
     def configure_evaluate(
@@ -289,11 +316,23 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the metrics of the model on the target's test set, and record them."""
+        metrics = self.evaluation(replies)
+        if self._is_driven:
+            self._average_evaluation(server_round)
+            self.finish_round(self.num_rounds, *self._clock)
+        return metrics
+
+    def evaluation(self, replies: Iterable[Message]) -> MetricRecord | None:
+        """Return the metrics of the model on the target's test set, and record them, in the last step."""
         round = self.round
-        asked = self.evaluates_in(server_round)
+        asked = self.evaluates_in(round.number)
         metrics = round.read_evaluation(replies, self.evaluates_trained) if asked else None
         self.selection.judge(round, self.history, self.evaluates_trained)
         return metrics
+
+    def _average_evaluation(self, server_round: int) -> None:
+        if self.evaluates_in(server_round):
+            self.model_average.evaluate(self.round)
 
     # Parts of a round
 

@@ -148,7 +148,7 @@ class MethodHooks(ABC):
     round : Round
         The current round.
     num_rounds : int
-        Number of rounds of the run.
+        Number of rounds of the run, once known; set it where another loop than `start` runs them.
     """
 
     round: Round
@@ -182,6 +182,11 @@ class MethodHooks(ABC):
     """Whether the target evaluates differently in the last round."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
     """Options that select the authors' code or the paper's definition."""
+
+    @property
+    def needs_num_rounds(self) -> bool:
+        """Whether a round depends on the number of rounds."""
+        return self.ends_with_an_evaluation or self.evaluate_every > 1
 
     @property
     def without_patients(self) -> str | None:
@@ -247,7 +252,7 @@ class MethodHooks(ABC):
         A round that may be the last also requests the confusion matrix.
         """
         config = {protocol.ADABN: True} if self.buffers == "adabn" else {}
-        if round.number == self.num_rounds or self.selection.may_stop(self.history):
+        if self.num_rounds in (0, round.number) or self.selection.may_stop(self.history):
             config[protocol.CONFUSION] = True
         return config
 

@@ -64,6 +64,11 @@ class KD3A(DomainAdaptationStrategy):
     teacher_bn: Literal["batch", "eval"] = "batch"
     momentum: Annotated[float, Bounds("at least 0 and below 1", lambda number: 0 <= number < 1)] = 0.9
 
+    @property
+    def needs_num_rounds(self) -> bool:
+        """Whether a round depends on the number of rounds, as the gate does by default."""
+        return not self.gate_rounds or super().needs_num_rounds
+
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if the target does not report the arrays of its head."""
         for node in nodes:

@@ -131,10 +131,10 @@ class Mixture(SourceOnly):
         first = self.state.get(FIRST, round.arrays)
         return EvaluateRequest(round.arrays, {**round.config, **asked}, {FIRST: first})
 
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+    def evaluation(self, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the mixture's metrics, and record them by member."""
-        metrics = super().aggregate_evaluate(server_round, replies)
-        record = self.round.record
+        metrics = super().evaluation(replies)
+        record, server_round = self.round.record, self.round.number
         if metrics is not None and not self.round.warmup:
             found = _by_member(record.pop("metrics", {}))
             if self.report == "full" and not found["members"] and "privacy" not in record:

@@ -379,9 +379,9 @@ class KNNPer(FedAvg):
         }
         return EvaluateRequest(round.arrays, {**round.config, **asked})
 
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+    def evaluation(self, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the mixture's metrics, and record them."""
-        metrics = super().aggregate_evaluate(server_round, replies)
+        metrics = super().evaluation(replies)
         record = self.round.record
         if metrics is None or self.round.warmup:
             return metrics
@@ -392,7 +392,7 @@ class KNNPer(FedAvg):
             record["metrics"] = others
         if wire.LAMBDA not in record:
             why = "so it may have evaluated the global model alone: let it run KNNPerTarget"
-            log(WARNING, "Round %d: the target reports no lambda, %s", server_round, why)
+            log(WARNING, "Round %d: the target reports no lambda, %s", self.round.number, why)
         return metrics
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.serverapp.strategy import Strategy
 from handmade import HandMade, bits, build, failing, initial, moves, steps_extra, weights
 from naming import names
+from whole_runs import untimed
 
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
@@ -155,6 +157,54 @@ def test_a_resumed_run_has_the_same_bits_states_and_records(method, tmp_path):
     assert histories[0] == histories[1]
     assert list(resumed.train_metrics_clientapp) == [3, 4]
     assert RunFolder(tmp_path).read_rounds() == json_safe(strategy.history)
+
+
+class Around(Strategy):
+    """A strategy around another, whose rounds Flower runs, as its wrappers for differential privacy."""
+
+    def __init__(self, strategy):
+        self.strategy = strategy
+        for name in ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"):
+            setattr(self, name, getattr(strategy, name))
+
+    def summary(self):
+        self.strategy.summary()
+
+    def configure_train(self, *args):
+        raise AssertionError
+
+    aggregate_train = configure_evaluate = aggregate_evaluate = configure_train
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_rounds_that_a_wrapper_runs_are_the_same_or_its_last_one_must_be_known(method, known, tmp_path):
+    options = {"output": RunFolder(tmp_path / "whole"), "average": "ema:0.5"}
+    whole, expected = run(method, nodes(), rounds=3, **options)
+    driven = build(method, **{**options, "output": RunFolder(tmp_path / "driven")})
+    driven.num_rounds = 3 if known else 0
+    if not known and driven.needs_num_rounds:
+        with pytest.raises(ConfigError, check=names("num_rounds", 0)):
+            Around(driven).start(HandMade(nodes()).grid(), initial(method=method), 3)
+        return
+    result = Around(driven).start(HandMade(nodes()).grid(), initial(method=method), 3)
+    left_out = () if known else ("confusion",)
+    assert untimed(driven.history, *left_out) == untimed(expected.history, *left_out)
+    assert RunFolder(tmp_path / "driven").read_rounds() == json_safe(driven.history)
+    states = [{name: bits(layers) for name, layers in s.state_dict().items()} for s in (driven, expected)]
+    assert (states[0], bits(result.arrays)) == (states[1], bits(whole.arrays))
+
+
+def test_what_only_the_own_start_can_do_is_refused_where_a_wrapper_runs_the_rounds(method, tmp_path):
+    run(method, nodes(), output=RunFolder(tmp_path))
+    for options, thing in (
+        ({"patience": 2}, "patience"),
+        ({"evaluate_every": 2}, "num_rounds"),
+        ({"output": RunFolder(tmp_path, resume=True)}, "output"),
+    ):
+        driven = build(method, **options)
+        driven.num_rounds = 3 * (thing != "num_rounds")
+        with pytest.raises(ConfigError, check=names(thing)):
+            Around(driven).start(HandMade(nodes()).grid(), initial(method=method), 3)
 
 
 def test_settings_are_json_name_every_option_and_tell_the_methods_apart(method):

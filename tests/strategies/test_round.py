@@ -169,6 +169,7 @@ def test_metrics_that_the_request_measures_are_recorded_under_their_own_names_al
 def test_the_preview_is_of_the_first_round_that_is_the_methods(warmup, done, number):
     app = HandMade([A, T])
     strategy = FedAvgFT(warmup_rounds=warmup, learning_rate_factor=0.25)
+    strategy.num_rounds = 9
     strategy.connect(app.grid())
     requests = strategy.preview(initial(), done, app.grid())
     told = [dict(request.config) for request in requests]
