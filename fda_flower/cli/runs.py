@@ -227,7 +227,12 @@ def compare(
     from fda_flower.experiments import compare as run_comparison
     from fda_flower.experiments.pages import draw
     from fda_flower.names import require
-    from fda_flower.reporting.experiment_tables import caption, comparison_numbers, comparison_table
+    from fda_flower.reporting.experiment_tables import (
+        caption,
+        comparison_numbers,
+        comparison_table,
+        shares_of,
+    )
 
     require("matplotlib")  # for the picture at the end
     with bar:
@@ -256,7 +261,7 @@ def compare(
     written = [f"Written to {output}: table.md, table.csv, comparison.png"]
     result = {
         "folder": str(output),
-        "rows": comparison_numbers(results).records(),
+        "rows": shares_of(results, comparison_numbers(results)),
         "failures": comparison.failures,
         "left-out": comparison.left_out,
     }
@@ -266,7 +271,7 @@ def compare(
 
 def _outcome(config: RunConfig, result: "RunResult") -> str:
     """Return a run's figures as text."""
-    from fda_flower.reporting.summary import describe_interval
+    from fda_flower.reporting.summary import describe_interval, scores
 
     metric, summary = METRICS[config.headline], result.summary
     shown = f"{metric.title} {_shown(summary, metric)}"
@@ -276,7 +281,8 @@ def _outcome(config: RunConfig, result: "RunResult") -> str:
         shown += f" (round {summary['selected-round']}, chosen by held-out labels)"
     if has_stopped(result.history, config.patience):
         shown += f"; stopped after {len(result.history)} rounds"
-    if size := describe_interval(summary["last5"], summary.get("test-samples", 0), config.headline):
+    value, samples = scores(result.history, config.headline)["last5"], summary.get("test-samples", 0)
+    if size := describe_interval(value, samples, config.headline):
         shown += f" ({size})"
     return shown
 
@@ -340,7 +346,7 @@ def _faults(config: RunConfig, history: Sequence[Record]) -> str:
 def _shown(scores: Mapping[str, Any], metric: Metric) -> str:
     """Return ``last5 73.4%, best 75.0%``."""
     values = {key: scores[key] for key in ("last5", "best", "selected") if key in scores}
-    return ", ".join(f"{k} {'unknown' if v is None else metric.write(v)}" for k, v in values.items())
+    return ", ".join(f"{k} {'unknown' if v is None else metric.show(v)}" for k, v in values.items())
 
 
 def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:
@@ -438,7 +444,7 @@ def report(
         raise invalid("output", output, "leave it out", "but there are several cards")
     from fda_flower.experiments.experiment import kind_of, load_results
     from fda_flower.experiments.pages import draw, write_card, write_html
-    from fda_flower.reporting.experiment_tables import comparison_numbers
+    from fda_flower.reporting.experiment_tables import comparison_numbers, shares_of
 
     written: list[list[str]] = []
     if card:
@@ -454,7 +460,8 @@ def report(
             why = f"but the picture of '{of_runs[0]}' is written there"
             raise invalid("output", output, "leave it out, or add --html", why)
         written += [[str(draw(folder))] for folder in of_runs]
-        rows += [row for each in of_runs for row in comparison_numbers(load_results(each)).records()]
+        for found in map(load_results, of_runs):
+            rows += shares_of(found, comparison_numbers(found))
         if tables := [folder for folder in folders if folder not in of_runs]:
             files, of_tables = _write_tables(tables, output or tables[0] / "report.md")
             written, rows = [*written, files], [*rows, *of_tables]
@@ -473,11 +480,11 @@ def _check_form(html: bool, card: bool, sent: Sequence[Path]) -> None:
 def _write_tables(folders: list[Path], output: Path) -> tuple[list[str], list[dict[str, Any]]]:
     """Write the report of experiments; return its files, and the rows of its tables."""
     from fda_flower.experiments import load_results, write_report
-    from fda_flower.reporting.experiment_tables import numbers
+    from fda_flower.reporting.experiment_tables import numbers, shares_of
 
     results = [load_results(folder) for folder in folders]
     files = list(map(str, write_report(results, output)))
-    return files, [{"experiment": one.name, **row} for one in results for row in numbers(one).records()]
+    return files, [{"experiment": one.name, **row} for one in results for row in shares_of(one, numbers(one))]
 
 
 def _changes(pairs: list[str]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from fda_flower.errors import ConfigError, RunError, invalid, unknown
 from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.references import run_central
 from fda_flower.files import versions
+from fda_flower.metrics import METRICS
 from fda_flower.models.devices import find_device, is_numbered
 from fda_flower.models.tokens import told
 from fda_flower.records.folder import RunFolder
@@ -288,9 +289,9 @@ def _with_fold(on_round: Callable[[Record], None], number: int) -> Callable[[Rec
 class RunResult:
     """The result of a run: the record of each round, as in ``rounds.jsonl``, and the rest.
 
-    `summary` is the content of ``summary.json``, with ``last5`` and ``best`` of the headline. `model` is the
-    last global model, by the names of its state dictionary; empty for a deployed run, whose model is on the
-    server. `path` is the run's folder, if any.
+    `summary` is the content of ``summary.json``, with ``last5`` and ``best`` of the headline, as shares.
+    `model` is the last global model, by the names of its state dictionary; empty for a deployed run, whose
+    model is on the server. `path` is the run's folder, if any.
     """
 
     config: RunConfig
@@ -301,7 +302,7 @@ class RunResult:
 
     def __repr__(self) -> str:
         known = {key: value for key in ("last5", "best") if (value := self.summary.get(key)) is not None}
-        scores = {key: round(value, 2) for key, value in known.items()}
+        scores = {key: round(METRICS[self.config.headline].scaled(value), 2) for key, value in known.items()}
         shown = {"method": self.config.method, "rounds": len(self.history), **scores, "path": self.path}
         return f"RunResult({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 

@@ -505,10 +505,13 @@ def trials_markdown(tuning: Tuning) -> str:
 
 
 def trials_csv(tuning: Tuning) -> str:
-    """Return the table as CSV with unrounded numbers; figures are shares, not percent."""
-    names = list(tuning.spaces)
+    """Return the table as CSV with unrounded numbers."""
+    names, scaled = list(tuning.spaces), METRICS[tuning.metric].scaled
     rows = [
-        [t.number, *(t.values.get(name) for name in names), t.figure, t.round, t.state, t.reason]
+        [
+            *(t.number, *(t.values.get(name) for name in names)),
+            *(None if t.figure is None else scaled(t.figure), t.round, t.state, t.reason),
+        ]
         for t in tuning.trials
     ]
     return Table(["trial", *names, f"validation_{tuning.metric}", "round", "state", "reason"], rows).csv()

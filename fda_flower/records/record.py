@@ -52,6 +52,12 @@ def figure_of(record: Mapping[str, Any], metric: str, ending: str = "") -> float
     return value
 
 
+def recorded(history: Sequence[Mapping[str, Any]], metric: str, ending: str = "") -> list[float]:
+    """Return a metric of the target by round, as recorded; NaN for rounds without evaluation."""
+    found = (figure_of(record, metric, ending) for record in history)
+    return [math.nan if value is None else value for value in found]
+
+
 def curve(history: Sequence[Mapping[str, Any]], metric: str = "accuracy", ending: str = "") -> list[float]:
     """Return a metric of the target by round, in the unit of tables; NaN for rounds without evaluation.
 
@@ -60,8 +66,7 @@ def curve(history: Sequence[Mapping[str, Any]], metric: str = "accuracy", ending
     >>> curve([{"accuracy": 0.5}, {}])
     [50.0, nan]
     """
-    found = [figure_of(record, metric, ending) for record in history]
-    return [math.nan if value is None else METRICS[metric].scaled(value) for value in found]
+    return [METRICS[metric].scaled(value) for value in recorded(history, metric, ending)]
 
 
 def headline(record: Record, metric: str | None = None) -> str:
@@ -134,6 +139,8 @@ def betas_line(record: Record) -> str:
 def round_line(record: Record, rounds: int, metric: str | None = None, before: Record | None = None) -> str:
     """Return a round's line of the log; consecutive rounds without evaluation are mentioned once.
 
+    `rounds` is 0 if nobody knows how many there are.
+
     Examples
     --------
     >>> round_line({"round": 3, "accuracy": 0.412}, 30), round_line({"round": 2}, 30, before={"round": 1})
@@ -141,7 +148,8 @@ def round_line(record: Record, rounds: int, metric: str | None = None, before: R
     """
     shown = headline(record, metric)
     again = before is not None and shown == headline(before, metric) == NOT_EVALUATED
-    return f"round {record['round']}/{rounds}{'' if again else f': {shown}'}"
+    number = f"{record['round']}/{rounds}" if rounds else record["round"]
+    return f"round {number}{'' if again else f': {shown}'}"
 
 
 VALIDATION, SELECTED, BY = "validation", "selected", "selected-by"

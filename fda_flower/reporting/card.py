@@ -13,7 +13,14 @@ from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.reporting.html.page import settings_table
 from fda_flower.reporting.html.runs import sizes_table
 from fda_flower.reporting.results import RunView
-from fda_flower.reporting.summary import judge, largest_epsilons, last_evaluation, name_of_baseline, scores
+from fda_flower.reporting.summary import (
+    judge,
+    largest_epsilons,
+    last_evaluation,
+    name_of_baseline,
+    shares,
+    summarise,
+)
 from fda_flower.reporting.tables import Heading, Part, Table, escaped, markdown
 
 ROWS = ("table", "heart", "rbf")
@@ -97,7 +104,7 @@ def _target(view: RunView) -> str:
 
 def _header(view: RunView, model: Model) -> str:
     """Return the YAML: JSON strings and numbers are YAML too."""
-    metric, value = METRICS[view.metric], scores(view.history, view.metric)["last5"]
+    metric, value = METRICS[view.metric], shares(view.history, view.metric)["last5"]
     task = f"{_inputs(view, model)}-{'regression' if metric.regression else 'classification'}"
     lines = [
         "library_name: fda-flower",
@@ -116,7 +123,7 @@ def _header(view: RunView, model: Model) -> str:
             f"  - task: {{type: {task}}}",
             f"    dataset: {{type: {_quoted(dataset)}, name: {_quoted(name)}}}",
             "    metrics:",
-            f"    - {{type: {view.metric}, value: {value / metric.scaled(1):.4f}}}",
+            f"    - {{type: {view.metric}, value: {value:.4f}}}",
         ]
     return "\n".join(["---", *lines, "---", ""])
 
@@ -167,18 +174,18 @@ def _data(history: Sequence[Record]) -> list[Part]:
 
 def _results(view: RunView, model: Model) -> list[Part]:
     metric, told = METRICS[view.metric], last_evaluation(view.history, view.metric)
-    found = scores(view.history, view.metric)
+    last5 = shares(view.history, view.metric)["last5"]
     parts: list[Part] = []
-    if found["last5"] is None:
+    if last5 is None:
         return ["The target reported no figure."]
     ends = told.get("interval")
-    between = f", {CONFIDENCE:.0%} interval {' to '.join(map(metric.write, ends))}" if ends else ""
+    between = f", {CONFIDENCE:.0%} interval {' to '.join(map(metric.show, ends))}" if ends else ""
     tests = f" on {told['test-samples']:,} test samples" if "test-samples" in told else ""
     parts.append(
-        f"**{metric.title} {metric.write(found['last5'])}**{tests} of the target{between}: the mean of the "
+        f"**{metric.title} {metric.show(last5)}**{tests} of the target{between}: the mean of the "
         "last rounds, of one run and seed. The interval covers the choice of test samples, not of a seed."
     )
-    parts += map(escaped, judge({"metric": view.metric, **found, **told}))
+    parts += map(escaped, judge(summarise(view.history, view.metric)))
     least = told.get("baseline", {})
     shown = [[METRICS[n].title, METRICS[n].show(value)] for n, value in told["figures"].items()]
     header = ["figure, last round", "value"]

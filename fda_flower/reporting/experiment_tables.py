@@ -204,6 +204,16 @@ def comparison_numbers(results: Results) -> Table:
     return Table(["method", *_named(shown), "seeds", "rounds"], lines)
 
 
+def shares_of(results: Results, table: Table) -> list[dict[str, object]]:
+    """Return each row of `numbers` or `comparison_numbers` by column, with shares in place of percent."""
+    rows = table.records()
+    units = [results.metric(str(row.get("group", "")), str(row.get("column", ""))).scaled(1) for row in rows]
+    return [
+        {name: value / unit if isinstance(value, float) else value for name, value in row.items()}
+        for row, unit in zip(rows, units, strict=True)
+    ]
+
+
 def _by_key(results: Results) -> dict[str, list[tuple[float, ...]]]:
     """Return each place's scores by kind, without kinds that no run has."""
     shown = {key: [results.scores(p, key) for p in results.places] for key in ("last5", "best", "selected")}

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from fda_flower.records.record import (
     chosen_round,
     curve,
     has_stopped,
+    recorded,
 )
 from fda_flower.runs.config import RunConfig
 
@@ -38,12 +39,23 @@ def scores(history: Sequence[Record], metric: str = ACCURACY, ending: str = "") 
 
     If validation has chosen a round, its figure is ``selected``. Warm-up rounds do not count.
     """
-    values = np.array(curve([record for record in history if not record.get("warmup")], metric, ending))
+    return _scores(history, metric, lambda records: curve(records, metric, ending))
+
+
+def shares(history: Sequence[Record], metric: str = ACCURACY, ending: str = "") -> dict[str, float | None]:
+    """Return `scores` in the unit of records and files: shares in place of percent."""
+    return _scores(history, metric, lambda records: recorded(records, metric, ending))
+
+
+def _scores(
+    history: Sequence[Record], metric: str, figures: Callable[[Sequence[Record]], list[float]]
+) -> dict[str, float | None]:
+    values = np.array(figures([record for record in history if not record.get("warmup")]))
     tail = values[-LAST:]
     tail = tail[~np.isnan(tail)]
     best = METRICS[metric].best(values.tolist())
     chosen = chosen_round(history)
-    (found,) = [np.nan] if chosen is None else curve([history[chosen - 1]], metric, ending)
+    (found,) = [np.nan] if chosen is None else figures([history[chosen - 1]])
     return {
         "last5": float(tail.mean()) if tail.size else None,
         "best": None if np.isnan(best) else best,
@@ -55,17 +67,17 @@ def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, An
     """Return the summary of a run's records.
 
     It has ``metric``, the headline, a name of `fda_flower.metrics.METRICS`; ``last5``, its mean over the last
-    5 rounds, and ``best``, its best round on the test set, which is optimistic, in percent or the figure's
-    unit; the entries of `last_evaluation`; ``sizes``, the numbers of samples by domain; and the totals
-    ``rounds``, ``held-rounds``, ``dropped`` and ``seconds``.
+    5 rounds, and ``best``, its best round on the test set, which is optimistic; the entries of
+    `last_evaluation`; ``sizes``, the numbers of samples by domain; and the totals ``rounds``,
+    ``held-rounds``, ``dropped`` and ``seconds``. Figures are shares, as in records.
 
     If they exist, ``average`` holds ``last5`` and ``best`` of the averaged model, ``mixture`` and ``sites``
     are from the last record with them, and ``privacy`` is the largest ``ε`` of each domain. If validation has
     chosen a round, ``selected-round`` is its number, ``selected`` its figure on the test set, and
     ``validation`` its figure on the labels held out.
     """
-    average = scores(history, metric, AVERAGE)
-    summary: dict[str, Any] = {"metric": metric, **scores(history, metric)}
+    average = shares(history, metric, AVERAGE)
+    summary: dict[str, Any] = {"metric": metric, **shares(history, metric)}
     if (chosen := chosen_round(history)) is not None:
         summary |= {"selected-round": chosen, "validation": history[chosen - 1][VALIDATION]}
     if average["best"] is not None:
@@ -98,12 +110,13 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
     """Return the target's last evaluation; unknown entries are left out.
 
     ``figures`` are the last round's, as in the record. ``interval`` is the 95% interval of ``last5`` for the
-    number of ``test-samples``, in the unit of tables (`fda_flower.metrics.interval`). ``confusion`` and
-    ``classes`` are the confusion matrix and each class's figures; for ``baseline`` see `baseline_of`.
+    number of ``test-samples`` (`fda_flower.metrics.interval`). ``confusion`` and ``classes`` are the
+    confusion matrix and each class's figures; for ``baseline`` see `baseline_of`.
     """
     last = _last_evaluated(history)
     samples = samples_of(history)
-    ends = sampling_interval(scores(history, metric)["last5"], samples, metric)
+    value = shares(history, metric)["last5"]
+    ends = None if value is None else interval(metric, value, samples)
     found: dict[str, Any] = {"figures": {n: v for n in METRICS if (v := last.get(n)) is not None}}
     if samples:
         found["test-samples"] = samples
@@ -173,14 +186,14 @@ def is_better(summary: Mapping[str, Any]) -> bool:
 
     Examples
     --------
-    >>> is_better({"metric": "accuracy", "last5": 75.0, "baseline": {"accuracy": 0.75}})
+    >>> is_better({"metric": "accuracy", "last5": 0.75, "baseline": {"accuracy": 0.75}})
     False
     """
     floor = summary.get("baseline", {}).get(summary.get("metric"))
     if floor is None or summary["last5"] is None:
         return True
     metric = METRICS[summary["metric"]]
-    gain = (summary["last5"] - metric.scaled(floor)) * (1 if metric.higher_is_better else -1)
+    gain = (summary["last5"] - floor) * (1 if metric.higher_is_better else -1)
     return bool(gain > ROUNDING)
 
 
@@ -190,7 +203,7 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     Examples
     --------
     >>> baseline = {"class": "ill", "accuracy": 0.75, "balanced-accuracy": 0.5, "auroc": 0.5}
-    >>> told = {"last5": 52.8, "interval": [37.0, 68.0], "test-samples": 36, "baseline": baseline}
+    >>> told = {"last5": 0.528, "interval": [0.37, 0.68], "test-samples": 36, "baseline": baseline}
     >>> judge({"metric": "accuracy", "figures": {"balanced-accuracy": 0.45}, **told})[0]
     "Not better than naming the most frequent class, 'ill', for all 36 test samples: accuracy 75.0%"
     """
@@ -204,7 +217,7 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     what = (
         f"{'predicting the mean of the labels' if metric.regression else what} for all {samples}test samples"
     )
-    unsure = summary.get("interval", [math.inf])[0] <= metric.scaled(floor)
+    unsure = summary.get("interval", [math.inf])[0] <= floor
     better = "Not better" if not is_better(summary) else "Perhaps not better" if unsure else "Better"
     end = ", which is in the interval" if better.startswith("Perhaps") else ""
     lines = [f"{better} than {what}: {metric.title} {metric.show(floor)}{end}"]

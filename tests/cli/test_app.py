@@ -156,10 +156,10 @@ def test_run_writes_a_folder_named_after_what_was_run(fda, tmp_path):
     shown = [line for line in out.splitlines() if line.startswith("round ")]
     assert [line[:26] for line in shown] == [f"round {i}/2: target accuracy "[:26] for i in (1, 2)]
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    width = (summary["interval"][1] - summary["interval"][0]) / 2
+    width = 50 * (summary["interval"][1] - summary["interval"][0])
     ended, judged, suggested = out.splitlines()[-3:]
     assert ended == (
-        f"FedAvg: accuracy last5 {summary['last5']:.1f}%, best {summary['best']:.1f}% "
+        f"FedAvg: accuracy last5 {summary['last5']:.1%}, best {summary['best']:.1%} "
         f"(±{width:.1f} points for 450 test samples at 95%). Written to {folder}"
     )
     assert "'1', for all 450 test samples: accuracy 10.2%" in judged
@@ -186,7 +186,7 @@ def test_the_comparison_that_a_run_suggests_has_it_as_it_ran_and_others_that_fit
 ):
     config = RunConfig(**about)
     floor = 0.1 if better else 0.9
-    summary = {"metric": "accuracy", "last5": 50.0, "baseline": {"accuracy": floor}, "parameters": 1}
+    summary = {"metric": "accuracy", "last5": 0.5, "baseline": {"accuracy": floor}, "parameters": 1}
     lines = runs._judged(RunResult(config, [{}], summary | {"figures": {}}, {}, None))
     assert len(lines) == 1 + (methods is not None)
     if methods is not None:
@@ -215,8 +215,8 @@ def test_another_headline_is_shown_and_summarised(fda):
     assert code == 0
     summary = json.loads(Path("out/summary.json").read_text(encoding="utf-8"))
     errors = [json.loads(line)["ece"] for line in Path("out/rounds.jsonl").read_text().splitlines()]
-    assert (summary["metric"], summary["best"]) == ("ece", 100 * min(errors))
-    shown = f"calibration error last5 {summary['last5']:.1f}%, best {summary['best']:.1f}% (450 test samples)"
+    assert (summary["metric"], summary["best"]) == ("ece", min(errors))
+    shown = f"calibration error last5 {summary['last5']:.1%}, best {summary['best']:.1%} (450 test samples)"
     assert shown in out
     assert "Better than" not in out, "how sure naming one class is, is not known"
     assert "accuracy last5" in fda("run", *SMALL, "--output", "out", "--resume")[1]

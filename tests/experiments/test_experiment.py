@@ -306,7 +306,8 @@ def test_what_was_left_out_is_reported(experiment, tmp_path, how, ran, cuts):
     assert results.cuts == cuts
     for one in results.cells:
         name = f"{one.place[1].replace(' ', '_')}-{one.place[2]}-seed{one.seed}"
-        assert one.score("best") == cell(tmp_path / "out", name)["summary"]["best"]
+        best = cell(tmp_path / "out", name)["summary"]["best"]
+        assert one.score("best") == pytest.approx(100 * best)
 
 
 def test_settings_replace_those_of_the_experiment(experiment, tmp_path):
@@ -524,7 +525,8 @@ def test_a_report_is_tables_and_figures_of_each_experiment_with_what_was_measure
     assert links(text) == [f"all/{stem}.png" for stem in stems]
     titles = ["# Digits with noise", "# Another one", "# Digits with noise"]
     assert [line for line in text.splitlines() if line.startswith("# ")] == titles
-    measured = cell(tmp_path / "first")["summary"]
+    shares = cell(tmp_path / "first")["summary"]
+    measured = {name: 100 * shares[name] for name in ("last5", "best")}
     for name in ("noise", "noise-2"):
         lines = table(folder / f"{name}.csv")
         assert {*lines} == {*product(("FedAvg", "Target Only"), ("little", "much"))}
@@ -575,7 +577,7 @@ def test_a_board_has_tables_of_regrets_and_epochs_and_marks_references(define, t
     names = ["board.md", "noise.csv", "noise-regret.csv", "noise-regret-methods.csv"]
     assert [path.name for path in paths] == [*names, "noise-regret.png"]
     names = [f"{row}-little-seed0" for row in ("FedAvg", "Target_Only")]
-    scores = [cell(tmp_path / "out", name)["summary"]["last5"] for name in names]
+    scores = [100 * cell(tmp_path / "out", name)["summary"]["last5"] for name in names]
     lines = table(tmp_path / "board" / "noise-regret.csv")
     assert float(lines["FedAvg", "little"]["regret"]) == pytest.approx(scores[0] - scores[1])
     text = (tmp_path / "board.md").read_text(encoding="utf-8")

@@ -67,8 +67,9 @@ def test_a_result_holds_the_configuration_the_history_the_summary_the_model_and_
     assert result.config == RunConfig(**small, rounds=6)
     assert [record["round"] for record in result.history] == [1, 2, 3, 4, 5, 6]
     assert result.accuracies == [100 * record["accuracy"] for record in result.history]
-    assert result.summary["best"] == max(result.accuracies)
-    assert result.summary["last5"] == pytest.approx(sum(result.accuracies[1:]) / 5)
+    shares = [record["accuracy"] for record in result.history]
+    assert result.summary["best"] == max(shares)
+    assert result.summary["last5"] == pytest.approx(sum(shares[1:]) / 5)
     assert (result.summary["rounds"], result.summary["held-rounds"], result.summary["dropped"]) == (6, 0, 0)
     network = build_model("mlp", (1, 8, 8), 10, seed=0).state_dict()
     assert {name: array.shape for name, array in result.model.items()} == {
@@ -94,7 +95,7 @@ def test_the_accuracy_rises_well_above_chance_without_a_shift(small):
     options = {"angle": 0, "invert": False}
     settings = {**small, "method": "fedavg", "learning_rate": 0.01}
     result = run(**settings, shift_options=options, rounds=15)
-    assert result.summary["best"] > 80
+    assert result.summary["best"] > 0.8
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if "batch-norm" not in METHODS[m].needs])
@@ -320,7 +321,7 @@ def test_a_folder_with_a_run_is_refused_and_stays_as_it_is(small, three_rounds, 
 
 def test_a_result_is_shown_in_one_line_without_its_arrays(six_rounds):
     shown = repr(six_rounds)
-    best = six_rounds.summary["best"]
+    best = max(six_rounds.accuracies)
     assert shown.startswith(f"RunResult(method={six_rounds.config.method!r}, rounds=6, last5=")
     assert f"best={round(best, 2)!r}" in shown
     assert "array" not in shown

@@ -306,7 +306,7 @@ def test_the_tables_of_trials():
     ]
     assert trials_csv(SOME).splitlines()[:2] == [
         "trial,learning-rate,batch-size,method-option.mu,validation_accuracy,round,state,reason",
-        "1,0.001,4,5,0.5,7.0,complete,",
+        "1,0.001,4,5,50.0,7.0,complete,",
     ]
 
 

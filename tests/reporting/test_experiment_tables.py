@@ -6,7 +6,13 @@ from dataclasses import replace
 import pytest
 
 from fda_flower.reporting import REPORTS, CellResult
-from fda_flower.reporting.experiment_tables import comparison_numbers, comparison_table, half_width, numbers
+from fda_flower.reporting.experiment_tables import (
+    comparison_numbers,
+    comparison_table,
+    half_width,
+    numbers,
+    shares_of,
+)
 from fda_flower.reporting.tables import Table
 
 ACCURACIES = {
@@ -333,3 +339,18 @@ def test_runs_that_are_evaluated_once_have_no_best_round(results, history):
     made = results(cells=[CellResult(("", "FedGP", "0.2"), 0, history(None, 0.7))])
     assert len(tables_of(made)) == 1
     assert "optimistic" not in text_of(made)
+
+
+def test_rows_in_json_have_shares_where_tables_have_percent(results, compared):
+    first = shares_of(made := results(ACCURACIES, paper=PAPER), numbers(made))[0]
+    assert (first["row"], first["column"], first["seeds"], first["rounds"]) == ("FedAvg", "0.2", 2, 2)
+    shown = [first[name] for name in ("last5", "best", "last5_std", "paper", "difference")]
+    assert shown == pytest.approx([0.52, 0.52, math.sqrt(8) / 100, 0.525, -0.005])
+    (row,) = shares_of(made := compared({"FedAvg": [[40, 60]]}), comparison_numbers(made))
+    assert row == {"method": "FedAvg", "last5": 0.5, "best": 0.6, "seeds": 1, "rounds": 2} | dict.fromkeys(
+        ("last5_std", "best_std")
+    )
+    errors = replace(made, metrics={("", ""): "rmse"})
+    assert shares_of(errors, Table(["method", "last5"], [["FedAvg", 2.5]])) == [
+        {"method": "FedAvg", "last5": 2.5}
+    ]

@@ -13,10 +13,10 @@ from fda_flower.reporting.summary import baseline_in, baseline_of, is_uneven, ju
 @pytest.mark.parametrize(
     ("accuracies", "last5", "best"),
     [
-        ([0.1, 0.9, 0.3, 0.4, 0.5, 0.6, 0.7], 50.0, 90.0),
+        ([0.1, 0.9, 0.3, 0.4, 0.5, 0.6, 0.7], 0.5, 0.9),
         # The last five rounds are the 2nd to the 6th; three of them are known.
-        ([1.0, 0.2, None, 0.4, None, 0.6], 40.0, 100.0),
-        ([0.3, None, None, None, None, None], None, 30.0),
+        ([1.0, 0.2, None, 0.4, None, 0.6], 0.4, 1.0),
+        ([0.3, None, None, None, None, None], None, 0.3),
         ([], None, None),
     ],
 )
@@ -36,8 +36,8 @@ def test_the_averaged_model_has_scores_of_its_own_without_the_warm_up_rounds(his
     first, second, third = history(0.5, 0.25, 0.75)
     averaged = [{**first, "warmup": True}, {**second, "accuracy-average": 0.5}, third]
     summary = summarise(averaged)
-    assert summary["average"] == {"last5": 50.0, "best": 50.0}
-    assert (summary["last5"], summary["best"]) == (50.0, 75.0)
+    assert summary["average"] == {"last5": 0.5, "best": 0.5}
+    assert (summary["last5"], summary["best"]) == (0.5, 0.75)
     assert "average" not in summarise([first, second, third])
 
 
@@ -55,7 +55,7 @@ def test_held_rounds_dropped_replies_and_seconds_are_summed_and_the_largest_epsi
 
 
 @pytest.mark.parametrize(
-    ("values", "last5"), [((0.25, 0.75), 50.0), ((None, None), None)], ids=["known", "unknown"]
+    ("values", "last5"), [((0.25, 0.75), 0.5), ((None, None), None)], ids=["known", "unknown"]
 )
 def test_write_summary_writes_the_numbers(history, tmp_path, values, last5):
     config = RunConfig(method="fedavg", seed=7)
@@ -90,7 +90,7 @@ def test_the_last_evaluation_is_there_in_full(history):
     assert summary["classes"]["dog"] == dog
     ends = interval("accuracy", 0.625, 4)
     assert ends is not None
-    assert summary["interval"] == [100 * end for end in ends]
+    assert summary["interval"] == [*ends]
     assert json.loads(json.dumps(summary)) == summary
     known = summarise(history(0.5))
     assert not {"test-samples", "interval", "confusion", "classes", "sizes"} & known.keys()

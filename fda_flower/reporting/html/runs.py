@@ -17,7 +17,7 @@ from fda_flower.reporting.html.page import Chart, Code, Page, Section, settings_
 from fda_flower.reporting.plots import WEIGHT, baseline_line, member_weights, weights
 from fda_flower.reporting.results import Place, Results, RunView
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
-from fda_flower.reporting.summary import judge, name_of_baseline, scores
+from fda_flower.reporting.summary import judge, name_of_baseline, scores, summarise
 from fda_flower.reporting.tables import Part, Table, escaped
 
 TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
@@ -28,10 +28,9 @@ NO_FIGURES = {"round", "bytes-received", "test-examples", "test-examples-average
 def run_page(view: RunView, title: str, card: Sequence[Part] = ()) -> Page:
     """Return the page of a run; `card` is its model card."""
     history = view.history
+    judged = map(escaped, judge(summarise(history, view.metric)))
     sections = [
-        Section(
-            "Results", [_headlines(view), *map(escaped, judge(view.summary)), *_figures(history, view.metric)]
-        ),
+        Section("Results", [_headlines(view), *judged, *_figures(history, view.metric)]),
         Section("What the others bring to each site", _sites(history)),
         Section("Weights of the sources", _trust(history)),
         Section("Members of the mixture", _members(history)),
