@@ -216,7 +216,9 @@ def compare(
             help="local: on this machine; ray: Flower's Ray simulation.", autocompletion=among(ENGINES)
         ),
     ] = "local",
-    jobs: Annotated[int, typer.Option(help="Parallel runs.", show_default="cores / workers; 1 on Ray")] = 0,
+    jobs: Annotated[
+        int | None, typer.Option(help="Parallel runs.", show_default="cores / workers; 1 on Ray")
+    ] = None,
     workers: Workers = None,
     track: Track = [],  # noqa: B006
 ) -> None:
@@ -242,7 +244,7 @@ def compare(
             output,
             engine=engine,
             workers=workers,
-            jobs=jobs or (1 if engine == "ray" else max((os.cpu_count() or 1) // (workers or 1), 1)),
+            jobs=_parallel(engine, workers) if jobs is None else jobs,
             resume=resume,
             track=read_names(track),
             on_progress=bar,
@@ -267,6 +269,11 @@ def compare(
     }
     conclude(*(written if results.cells else ()), result=result)
     end_with(comparison.failures)
+
+
+def _parallel(engine: str, workers: int | None) -> int:
+    """Return the number of runs that fit this machine at a time."""
+    return 1 if engine == "ray" else max((os.cpu_count() or 1) // (workers or 1), 1)
 
 
 def _outcome(config: RunConfig, result: "RunResult") -> str:
@@ -373,7 +380,9 @@ def experiment(
         list[str],
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all runs: model=lenet."),
     ] = [],  # noqa: B006
-    jobs: Annotated[int, typer.Option(help="Parallel runs.", show_default="the number of cores")] = 0,
+    jobs: Annotated[
+        int | None, typer.Option(help="Parallel runs.", show_default="the number of cores")
+    ] = None,
     track: Track = [],  # noqa: B006
     output: Annotated[
         Path | None, typer.Option(help="Folder of the results.", show_default="runs/FILE")
@@ -400,7 +409,7 @@ def experiment(
                 rounds=rounds,
                 settings=_changes(change),
                 machine=settings,
-                jobs=jobs or os.cpu_count() or 1,
+                jobs=_parallel("local", None) if jobs is None else jobs,
                 track=read_names(track),
                 on_progress=bar,
             )

@@ -413,6 +413,11 @@ def test_the_defaults_of_compare_are_those_of_the_configuration(caught):
     assert (where["method_options"], where["resume"]) == ({"magnitude": "cosine"}, True)
 
 
+def test_a_comparison_of_no_parallel_runs_is_refused(fda):
+    code, _, err = fda(*COMPARE, "--methods", "fedavg", "--jobs", "0")
+    assert (code, "jobs is 0" in err) == (2, True)
+
+
 @pytest.mark.parametrize(("workers", "jobs"), [(2, 3), (4, 1), (8, 1)])
 def test_cells_with_workers_leave_each_other_a_core_for_each_worker(caught, monkeypatch, workers, jobs):
     monkeypatch.setattr("os.cpu_count", lambda: 6)

@@ -220,6 +220,7 @@ def test_without_the_extra_the_command_says_what_to_install(fda, monkeypatch):
         (["noise.toml", "--only", "nobody"], ["'nobody'", "choose one of 0.1, 0.5, FedAvg, Target Only"]),
         (["noise.toml", "--seeds", "0"], ["seeds is '0'"]),
         (["noise.toml", "--rounds", "0"], ["cell 'FedAvg, 0.1'", "rounds is 0"]),
+        (["noise.toml", "--jobs", "0"], ["jobs is 0"]),
         (["noise.toml", "--set", "colour=red"], ["--set is 'colour=red'", *sorted(RUN_KEYS)]),
         (["noise.toml", "--set", "Model=mlp"], ["--set is 'Model=mlp'", "did you mean 'model'?"]),
         (["noise.toml", "--set", "model"], ["'model'", "KEY=VALUE"]),
