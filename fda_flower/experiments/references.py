@@ -117,6 +117,10 @@ class Reference(CommonOptions, ABC):
         known = {"source": (rounds + warmup) * epochs["source"]}
         return known if self.uses_target else {**known, "target": 0}
 
+    def conclusion(self, record: Record) -> list[str]:
+        """Return no lines at the end of a run."""
+        return []
+
     def prepare(self, model: nn.Module, x: Tensor) -> None:
         """Change the network before the first round, if the reference needs another."""
 

@@ -201,6 +201,12 @@ def known(settings):
     return {each.name: settings[each.name] for each in SETTINGS if each.name in settings}
 
 
+def test_a_centralised_reference_ends_with_its_figures_and_has_a_page(fda):
+    code, out, _ = fda("run", *SMALL, "--method", "central:erm", "--output", "run")
+    assert (code, "ERM (centralised): accuracy last5" in out) == (0, True)
+    assert fda("report", "--html", "run")[0] == fda("report", "--card", "run")[0] == 0
+
+
 def test_a_private_run_ends_with_the_largest_epsilon(fda):
     _, out, _ = fda("run", *SMALL, "--dp-clip", "1", "--dp-noise", "4", "--output", "run")
     privacy = json.loads(Path("run/summary.json").read_text(encoding="utf-8"))["privacy"]
