@@ -73,7 +73,7 @@ def near(name: str, valid: Iterable[str]) -> str:
 
 
 def _folded(name: str) -> str:
-    return normalize("NFKC", name).casefold()
+    return normalize("NFKC", str(name)).casefold()
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:

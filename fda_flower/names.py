@@ -185,7 +185,7 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     if typing.get_origin(hint) is Literal:
         check_choice(name, value, typing.get_args(hint))
     try:
-        value = _text(value) if hint is str else _convert(value, hint)
+        value = as_text(value) if hint is str else _convert(value, hint)
     except (TypeError, ValueError) as error:
         raise invalid(name, value, f"{error}") from error
     for each in bounds:
@@ -194,8 +194,8 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
-    """Return text; a whole number, such as a partition id, is its digits."""
+def as_text(value: Any) -> str:
+    """Return text; a whole number, such as a partition id, is its digits. Raise a `TypeError` on all else."""
     if isinstance(value, Integral) and not isinstance(value, bool):
         return str(int(value))
     if not isinstance(value, str):
@@ -344,8 +344,8 @@ def _convert(value: Any, hint: Any) -> Any:
 
 
 def as_written(value: Any) -> Any:
-    """Return a value; raise a `ValueError` on text that people would not write as a number: "1_000"."""
-    if isinstance(value, str) and ("_" in value or not value.isascii()):
+    """Return a value; raise a `ValueError` on what people would not write as a number: "1_000", True."""
+    if isinstance(value, bool) or (isinstance(value, str) and ("_" in value or not value.isascii())):
         raise ValueError(value)
     return value
 

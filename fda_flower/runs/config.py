@@ -24,7 +24,7 @@ from fda_flower.models import (
 )
 from fda_flower.models.devices import check_device, check_precision
 from fda_flower.models.own import may_import
-from fda_flower.names import as_written, known_name, read_options, split_options
+from fda_flower.names import as_text, as_written, known_name, read_options, split_options
 from fda_flower.runs.methods import METHODS, Method, find_method, method_names, of_every_site
 from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings, as_flower
 from fda_flower.site.config import PrivacySettings
@@ -118,7 +118,10 @@ class RunConfig(RunSettings):
         if names is not None:
             if not isinstance(names, Sequence):
                 raise invalid("only-sources", names, "give a list of domains")
-            self._set("only_sources", tuple(names))
+            try:
+                self._set("only_sources", tuple(map(as_text, names)))
+            except TypeError as error:
+                raise invalid("only-sources", names, f"{error}: a list of domains") from error
         if isinstance(self.beta, str):
             self._set("beta", parse_beta(self.beta))
         if isinstance(self.beta, Mapping):

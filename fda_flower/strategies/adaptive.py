@@ -29,8 +29,8 @@ from fda_flower.aggregation import (
     read_gradients,
 )
 from fda_flower.aggregation.adaptive import FROM_STEPS
-from fda_flower.errors import ConfigError, invalid
-from fda_flower.names import Count
+from fda_flower.errors import ConfigError, invalid, unknown
+from fda_flower.names import Count, as_text, as_written
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate
@@ -152,6 +152,9 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         if not self._betas:
             domains = [node.domain for node in nodes if not node.is_target]
             self._betas = dict(zip(domains, betas_of(self.beta, domains).tolist(), strict=True))
+            for name in self.beta if isinstance(self.beta, Mapping) else ():
+                if name not in domains:
+                    raise unknown("source of beta", name, domains)
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Raise a `ConfigError` if a client has fewer than the two batches that the estimates need."""
@@ -291,7 +294,7 @@ def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:
     """Return β as plain numbers; raise a `ConfigError` unless all are in [0, 1]."""
     given = list(beta.values()) if isinstance(beta, Mapping) else np.atleast_1d(np.asarray(beta)).tolist()
     try:
-        values = [float(value) for value in given]
+        values = [float(as_written(value)) for value in given]
     except (TypeError, ValueError):
         raise invalid("beta", beta, "give a number in [0, 1], or one for each source") from None
     for value in values:
@@ -299,7 +302,7 @@ def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:
             remedy = "0 trusts the target alone, 1 the source alone"
             raise invalid("beta", value, remedy, "it must be in [0, 1]")
     if isinstance(beta, Mapping):
-        return {domain: float(value) for domain, value in beta.items()}
+        return {as_text(domain): value for domain, value in zip(beta, values, strict=True)}
     return values[0] if np.ndim(beta) == 0 else tuple(values)
 
 

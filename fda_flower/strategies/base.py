@@ -118,7 +118,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         if self.source_mean != "mean":
             found["source-mean"] = self.source_mean
         if self.max_update_norm is not None:
-            found["limit"] = f"NormLimit(max_norm={self.max_update_norm})"
+            found["max-update-norm"] = self.max_update_norm
         if self.average is not None:
             found["average"] = self.average
         return found | self.own_settings()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from flwr.app import ArrayRecord
 
 from fda_flower.aggregation import Layers
-from fda_flower.names import Bounds, Count, Natural, Positive, WithOptions, option_names
+from fda_flower.names import Bounds, Count, Natural, NotNegative, Positive, WithOptions, option_names
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import LAST, Record
 from fda_flower.strategies.replies import DETAILS, EVALUATED, ClientUpdate
@@ -71,7 +71,7 @@ class CommonOptions(WithOptions):
     target: str | None = None
     min_sources: Count = 1
     wait_for: Count | None = None
-    wait_seconds: float = 60.0
+    wait_seconds: NotNegative = 60.0
     query_timeout: AboveZero = 30.0
     max_held_rounds: Count = 3
     max_update_norm: AboveZero | None = None

@@ -51,8 +51,9 @@ class Selection:
     def judge(self, round: Round, history: Sequence[Record], evaluates_trained: bool) -> None:
         """Move a round's validation figures to their places in its record, and choose."""
         record = round.record
-        judges = (node for node in round.nodes if node.is_target == (self.by == "target"))
+        judges = [node for node in round.nodes if node.is_target == (self.by == "target")]
         figures = [round.held_out.pop(node, {}) for node in judges]
+        own = {node.domain: found for node, found in zip(judges, figures, strict=True) if not node.is_target}
         target = record["target"] or {}
         _, trained = split_held_out(target)
         for name in trained:
@@ -73,9 +74,9 @@ class Selection:
             return
         higher, value = METRICS[name].higher_is_better, mean(values)
         record |= choose(history, round.number, value, by=by, higher_is_better=higher)
-        if self.by == "sources":
-            for node, value in zip(round.sources, values, strict=True):
-                record["sources"].get(node.domain, {})[VALIDATION] = value
+        for domain, found in own.items():
+            if name in found:
+                record["sources"].get(domain, {})[VALIDATION] = found[name]
 
     def may_stop(self, history: Sequence[Record]) -> bool:
         """Return whether the run ends after the next round unless that improves."""

@@ -87,6 +87,15 @@ def test_beta_for_each_source_by_order_and_by_name():
     np.testing.assert_allclose(weights(by_order), [1 + 0.25 + 0.5, 2 + 0.2], rtol=1e-6)
 
 
+def test_beta_by_name_takes_partition_ids_and_names_no_unknown_source():
+    numbered: Any = {np.int64(1): 0.5}
+    assert FedDA(beta=numbered).beta == {"1": 0.5}
+    app = HandMade([target(), source("a")])
+    with pytest.raises(ConfigError, match="a", check=names("source of beta", "A")):
+        FedDA(beta={"a": 0.5, "A": 0.2}).start(app.grid(), initial(), 1)
+    assert app.configs == []
+
+
 def test_a_dropped_reply_does_not_move_the_betas_of_the_others():
     nodes = target(), source("a", (np.nan, 0.0)), source("b", (0.0, 1.0))
     result, record, _ = run(FedDA(beta=[0.3, 1.0]), *nodes)

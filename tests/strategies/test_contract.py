@@ -230,7 +230,7 @@ GATE = {"gate-start": 0.9, "gate-end": 1.0, "gate-rounds": 7}
     [
         (
             TargetOnly(min_sources=2, max_update_norm=4),
-            {"min-sources": 2, "limit": "NormLimit(max_norm=4.0)"},
+            {"min-sources": 2, "max-update-norm": 4.0},
         ),
         (FedProx(mu=2), {"weights": "examples", "mu": 2.0}),
         (FedAvgFT(), {"weights": "uniform", "tune": "all"}),
@@ -383,6 +383,7 @@ def test_steps_and_losses_are_required_where_they_count(kind, metric):
         (FedAvg, "learning_rate_factor", 0.0),
         (FedAvg, "query_timeout", -1.0),
         (FedAvg, "query_timeout", np.nan),
+        *((FedAvg, "wait_seconds", value) for value in (np.nan, np.inf, -1.0, True)),
         (FedAvg, "max_update_norm", 0.0),
         (FedAvg, "max_update_norm", np.nan),
         (FedAvg, "select_by", "nobody"),

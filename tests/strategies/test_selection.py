@@ -51,6 +51,13 @@ def test_figures_that_are_known_beforehand_choose():
     assert [(record["selected"], record["selected-by"]) for record in strategy.history] == [(1, "folds")] * 2
 
 
+def test_known_figures_choose_whatever_those_of_sources_are():
+    strategy, _ = run([0.2], select_by="sources", validation={1: 0.7})
+    (record,) = strategy.history
+    assert (record["validation"], record["selected-by"]) == (0.7, "folds")
+    assert record["sources"]["a"]["validation"] == 0.2
+
+
 def test_sources_are_asked_for_the_samples_held_out_alone_and_nobody_by_default():
     strategy, asked = run([0.2], select_by="sources")
     assert sorted(asked, key=str) == [("a", "only"), ("b", "only"), ("t", None)]
