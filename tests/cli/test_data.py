@@ -50,6 +50,14 @@ def test_check_shows_the_domains_and_the_command_that_runs_them(fda):
     assert "\nA round: " in out
 
 
+def test_check_takes_a_kind_of_data_in_any_case_and_refuses_another_with_its_nearest(fda):
+    write_table(Path("north.csv"), 0)
+    write_table(Path("south.csv"), 1)
+    assert "--dataset table" in fda("data", "check", "--dataset", "Table")[1].splitlines()[-1]
+    code, _, err = fda("data", "check", "--dataset", "Tables")
+    assert (code, "'Tables' (did you mean 'table'?)" in err) == (2, True)
+
+
 def test_check_tells_all_problems_at_once_and_ends_with_1(fda):
     changed = {2: ",1,0", 4: "4,tall,0", 5: "5,5,maybe"}
     write("age,height,label", lambda i: changed.get(i, f"{i},{i},{i % 2}"))
