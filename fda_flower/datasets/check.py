@@ -10,7 +10,7 @@ from fda_flower.datasets import images
 from fda_flower.datasets.hugging_face_source import is_saved
 from fda_flower.datasets.image_folder import ImageFolder
 from fda_flower.datasets.own_data import LISTED, network_for_images, target_problems, visible
-from fda_flower.datasets.problems import Problem, Problems
+from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.table_files import places, tables_in
 from fda_flower.errors import ConfigError
@@ -108,15 +108,16 @@ def _listed(words: Sequence[str]) -> str:
 
 def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
     """Check the image folders of a folder; decode every image."""
-    from fda_flower.datasets.preparation import unreadable
+    from fda_flower.datasets.pixels import bits_in, depth_of, faults
 
     found = images.load_own(folder, 0, **options).survey()
     if found.problems:
         found.tell("images")  # else loading the data does
     files = {name: each.classes for name, each in found.folders.items()}
     for classes in files.values():
-        for message in unreadable(path for paths in classes.values() for path in paths):
-            found.problems.add(Problem(message))
+        paths = [path for each in classes.values() for path in each]
+        for problem in faults(paths, depth_of(bits_in(paths))):
+            found.problems.add(problem)
     domains = {}
     for name, classes in files.items():
         counts = {label: len(paths) for label, paths in classes.items()}

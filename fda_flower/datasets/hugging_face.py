@@ -1,11 +1,12 @@
 """The data set `hf`: the samples of Hugging Face, images or rows, read and checked as own files are."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -23,14 +24,15 @@ from fda_flower.datasets.hugging_face_source import (
 )
 from fda_flower.datasets.images import LARGEST, LOOKED_AT, MEMORY_LIMIT, Size, common_size
 from fda_flower.datasets.numbers import to_numbers
-from fda_flower.datasets.own_data import found_names, read_size, unusable, warn_of_one
-from fda_flower.datasets.preparation import CHANNELS, ImagePreparation, pixels_of, size_of
+from fda_flower.datasets.own_data import found_names, logger, read_size, unusable, warn_of_one
+from fda_flower.datasets.pixels import ImageError, bits_in, decode, depth_of, opened, size_of, told
+from fda_flower.datasets.preparation import CHANNELS, ImagePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.table import Rows, Survey, append, divide, number_labels, numbered, split_of, survey
 from fda_flower.datasets.table_columns import SPLIT
-from fda_flower.datasets.table_files import Cells, RawTable
+from fda_flower.datasets.table_files import RawTable
 from fda_flower.datasets.table_options import (
     Meaning,
     as_option,
@@ -42,6 +44,8 @@ from fda_flower.datasets.table_options import (
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
 from fda_flower.names import check_alike, split_names
+
+Read = TypeVar("Read")
 
 
 def complete(
@@ -90,17 +94,25 @@ def sizes_of(domains: Iterable[Parts], column: str) -> Counter[Size]:
         columns = [part.data[column] for part in parts.values()]
         images = [(each, position) for each in columns for position in range(len(each))]
         for each, position in images[:: -(-len(images) // LOOKED_AT) or 1]:
-            if (image := decoded(each, position)) is not None:
+            with suppress(ImageError), opened(file_at(each, position)) as image:
                 sizes[size_of(image)] += 1
     return sizes
 
 
-def decoded(images: Any, position: int) -> Any:
-    """Return the image at a position of a column; None if it is missing or damaged."""
+def file_at(images: Any, position: int) -> bytes:
+    """Return the content of the file at a position of a column; raise `ImageError` if there is none."""
+    from datasets.utils.file_utils import xopen
+
+    found = images[position] or {}
+    if (content := found.get("bytes")) is not None:
+        return bytes(content)
+    if not (path := found.get("path")):
+        raise ImageError("is missing", "add it, or remove the line")
     try:
-        return images[position]
-    except Exception:  # Pillow's decoders raise errors of many kinds.
-        return None
+        with xopen(path, "rb") as file:
+            return bytes(file.read())
+    except Exception as error:  # Many kinds: of files, and of addresses.
+        raise ImageError("cannot be read, as its file is not there", "put it there") from error
 
 
 class HuggingFace(Splits):
@@ -338,18 +350,31 @@ class HuggingFace(Splits):
         return self._size or (common_size(sizes) if sizes else (LARGEST, LARGEST))
 
     def sizes(self, problems: Problems) -> Counter[Size]:
-        """Count the sizes of all images; add missing and damaged ones to `problems`."""
-        return Counter(size_of(image) for name in self._there for image in self._decoded(name, problems))
+        """Count the sizes of all images; add those that cannot be decoded to `problems`."""
 
-    def _decoded(self, domain: str, problems: Problems) -> Iterator[Any]:
+        def size(file: bytes) -> Size:
+            decode(file, 1, 1, depth)
+            with opened(file) as image:
+                return size_of(image)
+
+        sizes: Counter[Size] = Counter()
+        for name in self._there:
+            depth = depth_of(self._bits(name))
+            sizes.update(self._each(name, size, problems))
+        return sizes
+
+    def _bits(self, domain: str) -> Counter[int]:
+        return bits_in(self._each(domain, bytes, Problems()))
+
+    def _each(self, domain: str, read: Callable[[bytes], Read], problems: Problems) -> Iterator[Read]:
+        """Yield what `read` finds in each image of a domain; those that it cannot read become problems."""
         for name, part in self._there[domain].items():
-            images, wrong = part.data[self.images], np.zeros(len(part.lines), dtype=bool)
-            for position in range(len(wrong)):
-                if (image := decoded(images, position)) is None:
-                    wrong[position] = True
-                else:
-                    yield image
-            Cells([], self.images, self._path(name, domain), part.lines).tell(problems, wrong, *NO_IMAGE)
+            images = part.data[self.images]
+            for position, line in enumerate(part.lines.tolist()):
+                try:
+                    yield read(file_at(images, position))
+                except ImageError as error:
+                    problems.add(error.problem(self._path(name, domain), line, self.images))
 
     def _split(self, domain: str) -> Split:
         if domain not in self._there:
@@ -370,16 +395,16 @@ class HuggingFace(Splits):
             what = f"has {rows.samples:,} images, which take more than {MEMORY_LIMIT / 2**30:.0f} GiB in "
             remedy = "give a smaller size by --dataset-option image_size"
             raise unusable("domain", domain, f"{what}{height}x{width}", remedy)
-        pixels = [pixels_of(image, height, width) for image in self._decoded(domain, problems)]
+        bits = self._bits(domain)
+        if note := told(bits):
+            logger.warning("hf: domain %s: %s", domain, note)
+        depth = depth_of(bits)
+        pixels = list(self._each(domain, lambda file: decode(file, height, width, depth), problems))
         problems.raise_first()
         y = torch.as_tensor(found.numbers[domain], dtype=torch.int64)
         groups = numbered(rows.groups) if rows.groups else None
         samples = Samples(torch.from_numpy(np.stack(pixels)), y, groups=groups)
         train, test = divide(y, seed, f"domain '{domain}'", rows.parts, rows.groups)
-        size = height if height == width else (height, width)
-        preparation = ImagePreparation(size)
+        preparation = ImagePreparation(height if height == width else (height, width), depth)
         classes = found.classes
         return Split(samples.take(train), samples.take(test), len(classes), classes, preparation=preparation)
-
-
-NO_IMAGE = "no image, or a damaged one", "get it again, or remove the line"

@@ -175,14 +175,14 @@ class Source:
 
 
 def readable(data: Any) -> Any:
-    """Return a data set whose columns give Python's numbers and words, and Pillow's images.
+    """Return a data set whose columns give Python's numbers and words, and images that are not decoded.
 
-    It may have been saved in another format, such as tensors, or without the decoding of images.
+    It may have been saved in another format, such as tensors.
     """
     found = data.with_format(None)
     for name, feature in data.features.items():
-        if held_by(feature) == "images" and not feature.decode:
-            found = found.cast_column(name, replace(feature, decode=True))
+        if held_by(feature) == "images":
+            found = found.cast_column(name, replace(feature, decode=False))
     return found
 
 

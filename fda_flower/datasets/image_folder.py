@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fda_flower.datasets.own_data import LISTED, is_shown, unusable
 
-SUFFIXES = (".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+SUFFIXES = (".bmp", ".gif", ".heic", ".heif", ".jfif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 """The suffixes of images, in either case."""
 
 Files = dict[str, list[Path]]

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +24,8 @@ from fda_flower.datasets.own_data import (
     visible,
     warn_of_one,
 )
-from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation, size_of
+from fda_flower.datasets.pixels import ImageError, bits_in, depth_of, opened, size_of, told
+from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
@@ -68,17 +70,12 @@ def complete(
 
 def sizes_of(domains: Iterable[Files]) -> Counter[Size]:
     """Count the sizes of up to `LOOKED_AT` images per domain, without damaged files."""
-    from PIL import Image
-
     sizes: Counter[Size] = Counter()
     for files in domains:
         paths = [path for each in files.values() for path in each]
         for path in paths[:: -(-len(paths) // LOOKED_AT) or 1]:
-            try:
-                with Image.open(path) as image:
-                    sizes[size_of(image)] += 1
-            except Exception:  # Pillow's decoders raise errors of many kinds; decoding names the file.
-                continue
+            with suppress(ImageError), opened(path) as image:  # decoding names the file
+                sizes[size_of(image)] += 1
     return sizes
 
 
@@ -246,12 +243,16 @@ class ImageFolders(Splits):
         if not self._classes and len(self._there) == 1 < len(self):
             warn_of_one(self._name, domain, len(labels))
         height, width = self._size
-        preparation = ImagePreparation(height if height == width else (height, width))
+        bits = bits_in(path for paths in files.values() for path in paths)
+        if note := told(bits):
+            logger.warning("%s: domain %s: %s", self._name, domain, note)
+        preparation = ImagePreparation(height if height == width else (height, width), depth_of(bits))
         total = sum(len(paths) for each in self._there.values() for paths in each.values())
         small = total * CHANNELS * height * width <= MEMORY_LIMIT
 
         def samples(pairs: Labelled) -> Samples:
-            images: Any = ImageFiles(tuple(path for path, _ in pairs), preparation.size, small=small)
+            paths = tuple(path for path, _ in pairs)
+            images: Any = ImageFiles(paths, preparation.size, small=small, depth=preparation.depth)
             return Samples(images, torch.tensor([label for _, label in pairs], dtype=torch.int64))
 
         train, test = _divide(files, labels, derive_seed(self._seed, domain))

@@ -1,7 +1,7 @@
 """Transforms from raw samples to a network's inputs, fitted to training samples and stored with the model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -11,10 +11,10 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from fda_flower.datasets.own_data import unusable
+from fda_flower.datasets.pixels import MOST, ImageError, decode
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.models.tokens import tokens as tokens_of
 
@@ -22,8 +22,6 @@ Column = Sequence[float] | Sequence[str] | Tensor | NDArray[Any]
 """A column of numbers (NaN if missing), of categories (empty if missing), or of texts."""
 
 CHANNELS = 3
-SIDEWAYS = range(5, 9)
-"""EXIF's orientations of pictures that are turned by 90 degrees."""
 CPU = torch.device("cpu")
 
 
@@ -31,14 +29,15 @@ CPU = torch.device("cpu")
 class ImageFiles:
     """Image files in place of a tensor in `Samples`: selected as files, decoded when indexed.
 
-    `size` is the height and width of the resized images in pixels. If they are `small`, `in_memory` decodes
-    them.
+    `size` is the height and width of the resized images in pixels, and `depth` how many bits the values of
+    images of 16 bits use. If they are `small`, `in_memory` decodes them.
     """
 
     paths: tuple[Path, ...]
     size: int | tuple[int, int]
     device: torch.device = CPU
     small: bool = False
+    depth: int = MOST
     dtype: ClassVar[torch.dtype] = torch.uint8
 
     def __len__(self) -> int:
@@ -64,7 +63,7 @@ class ImageFiles:
         return replace(self, paths=tuple(self.paths[i] for i in index.tolist()))
 
     def joined(self, others: "ImageFiles") -> "ImageFiles":
-        """Return these files followed by others of the same size."""
+        """Return these files followed by others of the same size and depth."""
         return replace(self, paths=self.paths + others.paths)
 
     def __getitem__(self, indices: Tensor | slice) -> Tensor:
@@ -82,37 +81,9 @@ class ImageFiles:
 
     def _decode(self, path: Path) -> NDArray[np.uint8]:
         try:
-            with Image.open(path) as image:
-                return pixels_of(image, self.shape[2], self.shape[3])
-        except Exception as error:  # Pillow's decoders raise errors of many kinds.
-            raise unusable("image", path, f"is damaged ({error})", "get it again") from error
-
-
-def pixels_of(image: Image.Image, height: int, width: int) -> NDArray[np.uint8]:
-    """Return an image as a viewer shows it, in RGB, resized, uint8, shape ``(3, height, width)``."""
-    image = ImageOps.exif_transpose(image)
-    # 16 bits of grey are scaled to 8: Pillow's conversion would clip them to white.
-    eight_bits = image.point(lambda grey: grey / 256) if image.mode[0] == "I" else image
-    rgb = eight_bits.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
-    return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
-
-
-def size_of(image: Image.Image) -> tuple[int, int]:
-    """Return the height and width of an image as a viewer shows it; it is not decoded."""
-    # Pillow turns a TIFF itself.
-    turned = image.format != "TIFF" and image.getexif().get(ExifTags.Base.Orientation, 1) in SIDEWAYS
-    return (image.width, image.height) if turned else (image.height, image.width)
-
-
-def unreadable(paths: Iterable[Path]) -> list[str]:
-    """Decode images, and return a message for each damaged file."""
-    found = []
-    for path in paths:
-        try:
-            _ = ImageFiles((path,), 1)[:1]
-        except ConfigError as error:
-            found.append(str(error))
-    return found
+            return decode(path, self.shape[2], self.shape[3], self.depth)
+        except ImageError as error:
+            raise unusable("image", path, error.what, error.remedy) from error
 
 
 class Preparation(ABC):
@@ -271,14 +242,18 @@ class TablePreparation(Preparation):
 
 @dataclass(frozen=True)
 class ImagePreparation(Preparation):
-    """Image files, decoded as RGB and resized to a height and width in pixels."""
+    """Image files, decoded as RGB and resized to a height and width in pixels.
+
+    `depth` is the number of bits that the values of images of 16 bits use.
+    """
 
     size: int | tuple[int, int]
+    depth: int = MOST
     kind: ClassVar[str] = "images"
 
     def apply(self, raw: Sequence[Path]) -> Tensor:
         """Return the images in files, uint8, ``(n, 3, height, width)``; they are decoded when indexed."""
-        return cast(Tensor, ImageFiles(tuple(raw), self.size))
+        return cast(Tensor, ImageFiles(tuple(raw), self.size, depth=self.depth))
 
 
 PREPARATIONS: dict[str, type[Preparation]] = {"table": TablePreparation, "images": ImagePreparation}

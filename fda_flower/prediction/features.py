@@ -136,13 +136,13 @@ def _one_thread() -> Iterator[None]:
 
 
 def keys_of(x: Tensor | ImageFiles, begin: int = 0) -> list[bytes]:
-    """Return a digest of each sample: of its numbers from `begin` on or, for a file, its bytes and size."""
+    """Return a digest of each sample: of its numbers from `begin` on, or of a file and how it is decoded."""
     if isinstance(x, Tensor):
         x = x[:, begin:] if begin else x
         kind = f"{x.dtype}{tuple(x.shape[1:])}".encode()
         contents: Iterator[bytes] = (row.tobytes() for row in x.cpu().numpy())
     else:
-        kind = f"file{tuple(x.shape[1:])}".encode()
+        kind = f"file{tuple(x.shape[1:])} of {x.depth} bits".encode()
         contents = (path.read_bytes() for path in x.paths)
     return [hashlib.blake2b(kind + content, digest_size=KEY).digest() for content in contents]
 

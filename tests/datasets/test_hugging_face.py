@@ -19,6 +19,7 @@ from PIL import ExifTags, Image
 from fda_flower import run
 from fda_flower.datasets import DataSpec, hugging_face, load_federation
 from fda_flower.datasets.check import check_hugging_face, sizes_of
+from fda_flower.datasets.pixels import ImageError
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import LENGTH
 from fda_flower.runs.config import RunConfig
@@ -278,13 +279,20 @@ def test_a_sample_without_a_domain_is_in_none(tmp_path, made, missing):
     assert names("data file", tmp_path, "fill it in")(error)
 
 
-@pytest.mark.parametrize("damaged", [None, {"bytes": b"none", "path": None}])
-def test_a_missing_or_damaged_image_is_named(tmp_path, damaged):
+@pytest.mark.parametrize(
+    ("damaged", "remedy"),
+    [
+        (None, "add it"),
+        ({"bytes": b"none", "path": None}, "get it again"),
+        ({"bytes": b"", "path": None}, "get it again"),
+    ],
+)
+def test_a_missing_or_damaged_image_is_named(tmp_path, damaged, remedy):
     data = images().cast_column("picture", Picture(decode=False))
     data = changed(data, "picture", {4: damaged}, Picture())
     found, kinds, error = both(tmp_path, data)
     assert [*kinds.values()] == [[("a", "picture, line 5")]]
-    assert names("data file", tmp_path / "a", "get it again")(error)
+    assert names("data file", tmp_path / "a", remedy)(error)
     assert found.inputs == "images of 6x4: 59; brought to 6x4, for the network cnn"
 
 
@@ -407,14 +415,40 @@ def test_images_stored_sideways_are_turned_and_the_size_follows_from_some_of_eac
     sideways = {i: {"bytes": stored.getvalue(), "path": None} for i in range(60)}
     changed(data, "picture", sideways, Picture()).save_to_disk(str(tmp_path))
     monkeypatch.setattr(hugging_face, "LOOKED_AT", 3)
-    look = Mock(wraps=hugging_face.decoded)
-    monkeypatch.setattr(hugging_face, "decoded", look)
+    look = Mock(wraps=hugging_face.file_at)
+    monkeypatch.setattr(hugging_face, "file_at", look)
     spec = spec_of(tmp_path, domain="site")
     assert dict(spec.dataset_options)["image_size"] == "6x4"
     assert look.call_count == 3 * len("abc")
     data = hugging_face.HuggingFace(tmp_path, 0, "a,b,c", domain="site")
     assert data["a"].train.x.shape[2:] == (6, 4)
-    assert look.call_count == 2 * 3 * len("abc") + 20
+    assert look.call_count == 2 * 3 * len("abc") + 2 * 20
+
+
+@pytest.mark.parametrize("bits", [10, 12, 16])
+def test_images_of_16_bits_are_scaled_by_those_that_their_domain_uses(tmp_path, caplog, bits):
+    stored = BytesIO()
+    Image.fromarray(np.full((6, 4), 2**bits - 1, np.uint16)).save(stored, "PNG")
+    data = images().cast_column("picture", Picture(decode=False))
+    white = {
+        i: {"bytes": stored.getvalue(), "path": None} for i, site in enumerate(data["site"]) if site == "b"
+    }
+    changed(data, "picture", white, Picture()).save_to_disk(str(tmp_path))
+    for name, depth in (("a", 8), ("b", bits)):
+        split = hugging_face.HuggingFace(tmp_path, 0, "a,b,c", domain="site")[name]
+        preparation: Any = split.preparation
+        assert preparation.depth == depth
+    assert (split.train.x == 255).all()
+    assert ("domain b: images of 16 bits" in caplog.text) == (bits < 16)
+
+
+def test_an_image_whose_file_is_elsewhere_is_read_there_or_named(tmp_path):
+    path = tmp_path / "image.png"
+    column = [{"bytes": None, "path": str(path)}]
+    with pytest.raises(ImageError):
+        hugging_face.file_at(column, 0)
+    path.write_bytes(b"image")
+    assert hugging_face.file_at(column, 0) == b"image"
 
 
 def test_a_site_alone_knows_the_classes_and_categories_that_its_columns_name(tmp_path, caplog):

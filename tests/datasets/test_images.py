@@ -14,10 +14,12 @@ from PIL import Image
 from sites import write_images
 
 from fda_flower.datasets import DATASETS, Dataset, DataSpec, images, load_federation
+from fda_flower.datasets.check import check_images
 from fda_flower.datasets.image_folder import ImageFolder
 from fda_flower.datasets.images import common_size, sizes_of
 from fda_flower.datasets.own_data import network_for_images, network_for_inputs, read_size
-from fda_flower.datasets.preparation import ImageFiles, unreadable
+from fda_flower.datasets.pixels import faults
+from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import ConfigError
 from fda_flower.runs.config import RunConfig
 
@@ -267,8 +269,8 @@ def test_damaged_images_have_no_size_and_are_named(tmp_path):
     (tmp_path / "a/ant/bad.png").write_text("not an image")
     classes = ImageFolder.read(tmp_path / "a").classes
     assert sizes_of([classes]) == {(8, 8): 4}
-    (message,) = unreadable(path for paths in classes.values() for path in paths)
-    assert "bad.png' is damaged" in message
+    (problem,) = faults([path for paths in classes.values() for path in paths], 8)
+    assert problem.path == tmp_path / "a/ant/bad.png"
     for good in (tmp_path / "a").rglob("8-*"):
         good.write_text("not an image either")
     with pytest.raises(ConfigError, check=names("image")):
@@ -316,3 +318,44 @@ def test_photos_stored_sideways_are_turned_as_viewers_turn_them(tmp_path, orient
     assert sizes_of([{"ant": [path]}]) == {(40, 24): 1}
     (read,) = ImageFiles((path,), (40, 24))[:]
     np.testing.assert_allclose(read.numpy().transpose(1, 2, 0), seen, atol=2 if suffix == "jpg" else 0)
+
+
+def deepen(folder, bits):
+    """Save the images of a folder in 16 bits, of which they use some; return their grey values by path."""
+    found = {}
+    for path in folder.rglob("*.png"):
+        grey = found[path] = np.array(Image.open(path).convert("L")) | 0x80
+        Image.fromarray(grey.astype(np.uint16) << (bits - 8)).save(path)
+    return found
+
+
+@pytest.mark.parametrize("bits", [10, 12, 14])
+def test_images_of_16_bits_are_scaled_by_those_that_their_domain_uses_which_is_told(tmp_path, caplog, bits):
+    for i, name in enumerate("abc"):
+        write_images(tmp_path / name, i)
+    greys = deepen(tmp_path / "a", bits) | deepen(tmp_path / "b", 16)
+    splits = images.load_own(tmp_path, 0, "a,b,c")
+    for name, depth in (("a", bits), ("b", 16), ("c", 8)):
+        preparation: Any = splits[name].preparation
+        assert preparation.depth == depth
+    for name in "ab":
+        files: Any = splits[name].train.x
+        expected = np.stack([greys[path] for path in files.paths])
+        np.testing.assert_array_equal(files[:][:, 0].numpy(), expected)
+        np.testing.assert_array_equal(splits[name].preparation.apply(files.paths)[:][:, 2].numpy(), expected)
+    (message,) = caplog.messages
+    assert f"domain a: images of 16 bits use up to {bits} ({bits} bits: 20)" in message
+
+
+def test_a_check_decodes_as_a_run_does(tmp_path):
+    for i, name in enumerate("ab"):
+        write_images(tmp_path / name, i)
+    deepen(tmp_path / "b", 12)
+    Image.fromarray(np.ones((8, 8), np.float32)).save(tmp_path / "a/ant/1.tif")
+    path = tmp_path / "b/ant/1.tif"
+    Image.fromarray(np.full((8, 8), -1, np.int32)).save(path)
+    found = check_images(tmp_path, {"domains": "a,b", "image_size": "8"})
+    assert {problem.path for problem in found.problems.found.values()} == {tmp_path / "a/ant/1.tif", path}
+    split = images.load_own(tmp_path, 0, "b")["b"]
+    with pytest.raises(ConfigError, check=names("image", path, "PNG")):
+        _ = split.train.joined(split.test).x[:]

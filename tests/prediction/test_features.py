@@ -1,5 +1,6 @@
 """Features of a frozen body: once a sample, kept in memory and in files, the same bits in any company."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,8 @@ def test_files_have_the_features_of_their_images_and_are_known_by_their_content(
     found = features(front, Samples(files, torch.arange(5)), store, CPU)
     assert torch.equal(found.x[0], found.x[1])
     assert front.calls == 5
+    features(front, Samples(replace(files, depth=12), torch.arange(5)), store, CPU)
+    assert front.calls == 9, "another depth has other features"
 
 
 def test_features_that_are_not_finite_are_named():

@@ -1,0 +1,237 @@
+"""Pixels of image files: read in one way for folders, data sets and predictions, as a viewer shows them."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+
+from fda_flower.datasets.problems import Problem
+
+File = Path | bytes
+"""An image file, or its content."""
+
+DEPTHS = (8, 10, 12, 14, 16)
+"""The bits that the values of an image of 16 bits may use."""
+LEAST, MOST = DEPTHS[0], DEPTHS[-1]
+
+MODES = ("1", "CMYK", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "YCbCr")
+"""Pillow's modes of at most 8 bits that it converts to RGB in only one way."""
+FIRST = ("HEIF", "MPO")
+"""Formats of phones that say which of several images is shown."""
+SIDEWAYS = range(5, 9)
+"""EXIF's orientations of pictures that are turned by 90 degrees."""
+
+HEIC = (b"heic", b"heim", b"heis", b"heix", b"hevc", b"hevx", b"mif1", b"msf1")
+"""The brands of HEIC files, which follow ``ftyp``."""
+TIFF, PNG = (b"II", b"MM"), b"\x89PNG"
+HEAD = 25
+"""Bytes of a file that hold its brand or, of a PNG file, the bits of a value."""
+
+
+class ImageError(Exception):
+    """An image that is not read: `what` is said of it, and `remedy` says what to do."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.what, self.remedy = what, remedy
+
+    def problem(self, path: Path, line: int = 0, column: str = "") -> Problem:
+        """Return it as a problem of a file, in a line and column if it is one of several there."""
+        return Problem(f"an image that {self.what}", self.remedy, path, line, column)
+
+
+def decode(file: File, height: int, width: int, depth: int = MOST) -> NDArray[np.uint8]:
+    """Return an image as a viewer shows it, in RGB, resized, uint8, shape ``(3, height, width)``.
+
+    What is transparent becomes white. `depth` is the number of bits that the values of an image of 16 bits
+    use. Raise `ImageError` if it uses more, is damaged, or can be understood in several ways.
+    """
+    with opened(file) as image:
+        _check(image)
+        deep, inverted = is_deep(image), _is_inverted(image)
+        if deep and (bits := bits_of(image)) > depth:
+            what = f"uses {bits} bits for each value, but those in training use {depth}"
+            raise ImageError(what, f"save it with {depth} bits, or train with images of its kind")
+        if deep and image.mode[0] != "I" and depth < MOST:
+            what = f"has colours of {MOST} bits, but the images of {MOST} bits in training use {depth}"
+            raise ImageError(what, "save it with 8 bits for each colour")
+        image = ImageOps.exif_transpose(image)
+        if image.mode[0] == "I":
+            image = _scaled(image, depth, inverted)
+        elif image.has_transparency_data:
+            white = Image.new("RGBA", image.size, "white")
+            white.alpha_composite(image.convert("RGBA"))
+            image = white
+        rgb = image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
+        return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+
+
+@contextmanager
+def opened(file: File) -> Iterator[Image.Image]:
+    """Open an image, not yet decoded; raise `ImageError` if that fails, or decoding in this context."""
+    _read_heic()
+    try:
+        with Image.open(BytesIO(file) if isinstance(file, bytes) else file) as image:
+            yield image
+    except ImageError:
+        raise
+    except Exception as error:  # Pillow's decoders raise errors of many kinds.
+        raise _why(file, error) from error
+
+
+def _why(file: File, error: Exception) -> ImageError:
+    try:
+        head = _head(file)
+    except OSError as failed:
+        return ImageError(f"cannot be read ({failed.strerror})", "correct its path, or make it readable")
+    if not head:
+        return ImageError("is empty", "get it again, or remove it")
+    if head[4:8] == b"ftyp" and head[8:12] in HEIC and not _read_heic():
+        what = "is a HEIC image, which needs pillow-heif, and that is not installed"
+        return ImageError(what, "pip install 'fda-flower[heic]', or save it as JPEG")
+    if isinstance(error, Image.DecompressionBombError):
+        limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+        return ImageError(f"has more than {limit:,} pixels", "save it smaller")
+    known = not isinstance(error, UnidentifiedImageError)
+    reason = f" ({str(error).partition(' (')[0] or type(error).__name__})" if known else ""
+    remedy = "get it again, save it as PNG, or remove it"
+    return ImageError(f"is damaged, or of a kind that is not read{reason}", remedy)
+
+
+@cache
+def _read_heic() -> bool:
+    """Let Pillow read HEIC images, too, if pillow-heif is installed; return whether it is."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ModuleNotFoundError:
+        return False
+    register_heif_opener()
+    return True
+
+
+def _head(file: File) -> bytes:
+    if isinstance(file, bytes):
+        return file[:HEAD]
+    with file.open("rb") as stream:
+        return stream.read(HEAD)
+
+
+def _check(image: Image.Image) -> None:
+    """Raise `ImageError` if an image can be understood in several ways."""
+    frames = 1 if image.format in FIRST else int(getattr(image, "n_frames", 1))
+    if frames > 1:
+        raise ImageError(f"has {frames} frames or pages", "save the one to use as an image of its own")
+    if image.mode == "F" or (image.mode == "I" and not _in_16_bits(image)):
+        raise ImageError(
+            "has values beyond 16 bits, below 0 or with decimals", "scale it, and save it as PNG"
+        )
+    if image.mode[0] != "I" and image.mode not in MODES:
+        raise ImageError(f"has colours of the kind {image.mode}", "save it in RGB")
+
+
+def _in_16_bits(image: Image.Image) -> bool:
+    lowest, highest = map(int, image.getextrema())  # type: ignore[arg-type]
+    return lowest >= 0 and highest < 2**MOST
+
+
+def _is_inverted(image: Image.Image) -> bool:
+    """Return whether 0 is white in a TIFF file; Pillow inverts only those of 8 bits."""
+    tags: Any = getattr(image, "tag_v2", {})
+    return bool(tags.get(ExifTags.Base.PhotometricInterpretation, 1) == 0)
+
+
+def _scaled(image: Image.Image, depth: int, inverted: bool) -> Image.Image:
+    values, white = np.array(image, dtype=np.int64), 2**depth - 1
+    clear = image.info.get("transparency", -1)
+    scaled = np.where(values == clear, white, white - values if inverted else values)
+    return Image.fromarray((scaled >> (depth - LEAST)).astype(np.uint8))
+
+
+def is_deep(image: Image.Image) -> bool:
+    """Return whether an image that is not yet decoded has 16 bits for each value.
+
+    Of colours, Pillow decodes only the first 8 of them.
+    """
+    tiles: Any = getattr(image, "tile", ())
+    colours = image.format in ("PNG", "TIFF") and any(";16" in str(tile) for tile in tiles)
+    return image.mode[0] == "I" or colours
+
+
+def bits_of(image: Image.Image) -> int:
+    """Return how many bits, one of `DEPTHS`, the values of an image of 16 bits use."""
+    if image.mode[0] == "I":
+        highest = int(np.asarray(image).max())
+    else:
+        highest = int(np.asarray(image.convert("RGB")).max()) * 256 + 255
+    return next((bits for bits in DEPTHS if highest < 2**bits), MOST)
+
+
+def bits_in(files: Iterable[File]) -> Counter[int]:
+    """Count images of 16 bits by how many bits their values use, without those that cannot be read."""
+    with ThreadPoolExecutor() as pool:
+        return Counter(bits for bits in pool.map(_bits, filter(_may_be_deep, files)) if bits)
+
+
+def _may_be_deep(file: File) -> bool:
+    try:
+        head = _head(file)
+    except OSError:
+        return False
+    return head.startswith(TIFF) or (head.startswith(PNG) and head[-1] == MOST)
+
+
+def _bits(file: File) -> int:
+    try:
+        with opened(file) as image:
+            return bits_of(image) if is_deep(image) else 0
+    except ImageError:
+        return 0
+
+
+def depth_of(bits: Counter[int]) -> int:
+    """Return how many bits the images use together that `bits_in` has counted; 8 without any."""
+    return max(bits, default=LEAST)
+
+
+def told(bits: Counter[int]) -> str:
+    """Return a sentence on images that use fewer than their 16 bits; empty if all use them.
+
+    Examples
+    --------
+    >>> told(Counter({12: 20, 10: 1}))
+    'images of 16 bits use up to 12 (12 bits: 20, 10 bits: 1), so 4095 is white'
+    """
+    if min(bits, default=MOST) == MOST:
+        return ""
+    counts = ", ".join(f"{each} bits: {bits[each]}" for each in sorted(bits, reverse=True))
+    depth = depth_of(bits)
+    return f"images of {MOST} bits use up to {depth} ({counts}), so {2**depth - 1} is white"
+
+
+def faults(paths: Iterable[Path], depth: int) -> Iterator[Problem]:
+    """Decode images, and yield a problem for each that cannot be read."""
+
+    def fault(path: Path) -> Problem | None:
+        try:
+            decode(path, 1, 1, depth)
+        except ImageError as error:
+            return error.problem(path)
+        return None
+
+    with ThreadPoolExecutor() as pool:
+        yield from filter(None, pool.map(fault, paths))
+
+
+def size_of(image: Image.Image) -> tuple[int, int]:
+    """Return the height and width of an image as a viewer shows it; it is not decoded."""
+    # Pillow turns a TIFF itself.
+    turned = image.format != "TIFF" and image.getexif().get(ExifTags.Base.Orientation, 1) in SIDEWAYS
+    return (image.width, image.height) if turned else (image.height, image.width)
