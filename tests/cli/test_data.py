@@ -114,9 +114,9 @@ def test_check_of_images(fda):
         path.write_text("damaged")
     code, out, _ = fda("data", "check", "data", "--dataset", "images")
     assert (code, "images of 8x8: 38;" in out) == (1, True)
-    assert [kind.partition(" (")[0] for kind in refused(out)] == [
-        f"the image '{p}' is damaged" for p in damaged
-    ]
+    (kind,) = refused(out)
+    assert kind.startswith("an image that is damaged")
+    assert all(str(path) in out for path in damaged)
     assert [row[1:] for row in cells_of(out)] == [["20", "", "", "10", "10"]] * 2
 
 
