@@ -22,6 +22,9 @@ app = typer.Typer(no_args_is_help=True, help="Check your own data before a run."
 MAX_CLASS_COLUMNS = 4
 """The most classes shown as columns of the table of domains; more get a table of their own."""
 
+MAX_FILES = 50
+"""The most files that are listed with a problem."""
+
 ON_FEATURES, ON_VALUES = "ridge", "mixture"
 """The method to begin with: for photos and where every site is a target; for all other data."""
 
@@ -126,8 +129,11 @@ def show_problems(problems: "Problems") -> None:
     for places in kinds.values():
         if len(places) > 1:
             say(f"  {places[0].what}")
-            for path in dict.fromkeys(each.path for each in places):
+            paths = list(dict.fromkeys(each.path for each in places))
+            for path in paths[:MAX_FILES]:
                 say(f"    {_where(path, [each for each in places if each.path == path])}")
+            if len(paths) > MAX_FILES:
+                say(f"    and {len(paths) - MAX_FILES} more")
 
 
 def _where(path: Path | None, problems: "Sequence[Problem]") -> str:

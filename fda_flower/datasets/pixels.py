@@ -95,8 +95,8 @@ def _why(file: File, error: Exception) -> ImageError:
     if not head:
         return ImageError("is empty", "get it again, or remove it")
     if head[4:8] == b"ftyp" and head[8:12] in HEIC and not _read_heic():
-        what = "is a HEIC image, which needs pillow-heif, and that is not installed"
-        return ImageError(what, "pip install 'fda-flower[heic]', or save it as JPEG")
+        remedy = "pip install 'fda-flower[heic]', or save it as JPEG"
+        return ImageError("is in HEIC, but pillow-heif is not installed", remedy)
     if isinstance(error, Image.DecompressionBombError):
         limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
         return ImageError(f"has more than {limit:,} pixels", "save it smaller")
@@ -214,6 +214,19 @@ def told(bits: Counter[int]) -> str:
     counts = ", ".join(f"{each} bits: {bits[each]}" for each in sorted(bits, reverse=True))
     depth = depth_of(bits)
     return f"images of {MOST} bits use up to {depth} ({counts}), so {2**depth - 1} is white"
+
+
+def told_of_fewer(bits: Counter[int], depth: int) -> list[str]:
+    """Return a sentence if all images of 16 bits use fewer than the `depth` of those in training.
+
+    Examples
+    --------
+    >>> told_of_fewer(Counter({12: 20}), 16)
+    ['images of 16 bits use up to 12, but those in training 16: if white is 4095 in them, they are too dark']
+    """
+    used = max(bits, default=depth)
+    what = f"images of {MOST} bits use up to {used}, but those in training {depth}"
+    return [f"{what}: if white is {2**used - 1} in them, they are too dark"] if used < depth else []
 
 
 def faults(paths: Iterable[Path], depth: int) -> Iterator[Problem]:

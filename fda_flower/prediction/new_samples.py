@@ -13,6 +13,8 @@ from fda_flower.datasets import Samples
 from fda_flower.datasets.image_folder import ImageFolder, left_out
 from fda_flower.datasets.labels import numbers_to_predict
 from fda_flower.datasets.numbers import count_missing
+from fda_flower.datasets.own_data import unusable
+from fda_flower.datasets.pixels import bits_in, told_of_fewer
 from fda_flower.datasets.preparation import ImagePreparation, TablePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_columns import SPLIT
@@ -84,17 +86,19 @@ def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> New
     if not isinstance(model.preparation, ImagePreparation):
         raise ConfigError(f"the model cannot predict the images in '{folder}': {_why_not(model, 'images')}")
     if not folder.is_dir():
-        what = f"there is no folder '{folder}': give one with images"
-        raise ConfigError(what, thing="folder", value=folder)
+        what = "is a file" if folder.exists() else "is not there"
+        raise unusable("folder", folder, what, "give a folder with images")
     found = ImageFolder.read(folder)
     found.check("folder", "give another", in_classes=labelled)
-    samples = model.samples([folder / path for path in found.images])
+    paths = [folder / path for path in found.images]
+    samples = model.samples(paths)
     if labelled:
         classes = model.classes_.astype(str).tolist()
         labels = [_class(classes, str(folder / path), path.parts[0]) for path in found.images]
         samples = Samples(samples.x, torch.tensor(labels))
     names = {"file": list(map(str, found.images))}
-    return NewSamples(samples, names, labelled, tuple(left_out(found.others)))
+    notes = (*left_out(found.others), *told_of_fewer(bits_in(paths), model.preparation.depth))
+    return NewSamples(samples, names, labelled, notes)
 
 
 def _why_not(model: LoadedModel, what: str) -> str:

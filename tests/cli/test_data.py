@@ -9,6 +9,7 @@ from datasets.features import Image as Picture
 from PIL import Image
 from sites import write_images, write_table
 
+from fda_flower.cli import data
 from fda_flower.cli.console import console
 
 
@@ -127,6 +128,22 @@ def test_many_classes_are_rows_of_a_table_of_their_own(fda):
     assert code == 0
     domains = [[name, "60", "48", "12"] for name in ("a", "b (target)")]
     assert cells_of(out) == [*domains, ["0", "10", "0"], *([str(i), "10", "12"] for i in range(1, 6))]
+
+
+def test_check_lists_no_more_damaged_files_than_can_be_read(fda, monkeypatch):
+    monkeypatch.setattr(data, "MAX_FILES", 3)
+    for i, name in enumerate("ab"):
+        write_images(Path("photos", name), i)
+    for number in range(5):
+        Path(f"photos/b/bee/{number}.png").write_bytes(b"no image")
+    code, out, _ = fda("data", "check", "photos")
+    assert (code, len(refused(out))) == (1, 1)
+    assert "bee/0.png; 5 in all" in out
+    assert out.split("All places:")[1].split() == [
+        *["an", "image", "that", "is", "damaged,", "or", "of", "a", "kind", "that", "is", "not", "read"],
+        *(f"photos/b/bee/{number}.png" for number in range(3)),
+        *["and", "2", "more"],
+    ]
 
 
 def test_a_narrow_terminal_shows_all_in_tables_of_their_own(fda, monkeypatch):

@@ -1,17 +1,20 @@
 """New rows as the run's own were written: words, gaps, commas, an encoding, columns that are no features."""
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from naming import names
+from PIL import Image
 
 from fda_flower import ConfigError, load, run
 from fda_flower.datasets import heart
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.prediction.model import Probabilities
-from fda_flower.prediction.new_samples import from_csv
+from fda_flower.prediction.new_samples import from_csv, from_images
 from fda_flower.runs.model_folder import own_test_set
 
 
@@ -136,3 +139,24 @@ def test_a_hospital_of_the_heart_data_gives_its_own_columns(tmp_path):
     other = written(tmp_path / "new.csv", f"{','.join(header)}\n{'1,' * 9}1\n")
     with pytest.raises(ConfigError, check=names("column", "label", "it has age")):
         from_csv(model, other, labelled=True)
+
+
+def test_images_of_16_bits_are_scaled_as_in_training_or_refused(image_run, tmp_path):
+    model = load(image_run)
+    preparation: Any = model.preparation
+    path = tmp_path / "xray.png"
+    Image.fromarray(np.full((8, 8), 4095, np.uint16)).save(path)
+    assert preparation.depth == 8
+    with pytest.raises(ConfigError, check=names("image", path, "8 bits")):
+        _ = from_images(model, tmp_path).samples.x[:]
+    for depth, white, told in ((12, 255, 0), (16, 15, 1)):
+        model.preparation = replace(preparation, depth=depth)
+        new = from_images(model, tmp_path)
+        assert new.samples.x[:].unique().tolist() == [white]
+        assert len(new.notes) == told
+
+
+def test_a_file_in_place_of_a_folder_of_images_is_named_so(image_run):
+    path = image_run / "model.json"
+    with pytest.raises(ConfigError, match="is a file", check=names("folder", path, "a folder with images")):
+        from_images(load(image_run), path)
