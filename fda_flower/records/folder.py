@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from logging import INFO
 from pathlib import Path
 from typing import Any
@@ -116,13 +116,14 @@ class Checkpoint:
     """The state from which a run resumes.
 
     It holds the last finished round, 0 before the first; the global model; further models of the method, by
-    name; and the number of consecutive held rounds.
+    any name, such as a domain's; the number of consecutive held rounds; and the models of the run's average.
     """
 
     round: int
     model: Layers
     state: Mapping[str, Layers] = field(default_factory=dict)
     held_rounds: int = 0
+    averaged: Sequence[Layers] = ()
 
 
 class RunFolder:
@@ -296,11 +297,12 @@ class RunFolder:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             if checksum(header, arrays) != header["sha256"]:
                 raise ValueError("its checksum does not match")
-            models = {
-                key: {name: arrays[_place(key, name)] for name in names}
-                for key, names in header["models"].items()
-            }
-            checkpoint = Checkpoint(int(header["round"]), models.pop(""), models, int(header["held-rounds"]))
+            model, *others = (
+                {name: arrays[_place(i, name)] for name in names} for i, names in enumerate(header["models"])
+            )
+            state = dict(zip(header["state"], others, strict=False))
+            number, held_rounds = int(header["round"]), int(header["held-rounds"])
+            checkpoint = Checkpoint(number, model, state, held_rounds, others[len(state) :])
             run = header["run"]
         except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError) as error:
             remedy = "restore it from a copy, or start again in another --output"
@@ -332,16 +334,17 @@ class RunFolder:
     def _pack(self, checkpoint: Checkpoint) -> tuple[bytes, str]:
         """Return the content of the checkpoint's file, and the checksum in it."""
         # A safetensors file sorts its arrays, so the models' own order is stored as metadata.
-        models = {"": checkpoint.model, **checkpoint.state}
+        models = [checkpoint.model, *checkpoint.state.values(), *checkpoint.averaged]
         header: Record = {
             "round": checkpoint.round,
             "held-rounds": checkpoint.held_rounds,
             "run": self.config,
-            "models": {key: list(layers) for key, layers in models.items()},
+            "models": [list(layers) for layers in models],
+            "state": list(checkpoint.state),
         }
         arrays = {
-            _place(key, name): np.asarray(array, order="C")
-            for key, layers in models.items()
+            _place(i, name): np.asarray(array, order="C")
+            for i, layers in enumerate(models)
             for name, array in layers.items()
         }
         header["sha256"] = checksum(header, arrays)
@@ -412,7 +415,7 @@ def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
             )
 
 
-def _place(model: str, name: str) -> str:
+def _place(model: int, name: str) -> str:
     return f"{model}|{name}"
 
 
@@ -476,15 +479,13 @@ class Progress:
         self,
         record: Record,
         num_rounds: int,
-        model: Layers,
-        state: Callable[[], dict[str, Layers]],
+        checkpoint: Callable[[], Checkpoint],
         chosen: bool,
     ) -> None:
         """Write a round's record and checkpoint; raise a `RunError` after too many held rounds in a row."""
         self.history[-1:] = [*map(of_a_round_before, self.history[-1:]), record]
         if self.output is not None:
-            checkpoint = Checkpoint(record["round"], model, state(), self._held_rounds)
-            self.output.save_round(record, checkpoint, chosen)
+            self.output.save_round(record, replace(checkpoint(), held_rounds=self._held_rounds), chosen)
         if self.on_round is not None:
             self.on_round(record)
         before = self.history[-2] if len(self.history) > 1 else None

@@ -1,6 +1,5 @@
 """Averages of a run's models, of the sources, and of buffers."""
 
-from collections.abc import Mapping
 from typing import get_args
 
 from fda_flower.aggregation import Average, Mean, Median, MovingAverage, SourceMean, TailAverage, TrimmedMean
@@ -11,9 +10,6 @@ from fda_flower.strategies.hooks import Buffers, MethodHooks
 from fda_flower.strategies.round import Round
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, to_record
-
-PREFIX = "average/"
-"""Prefix of the average's models in a checkpoint; methods do not use it."""
 
 
 class ModelAverage:
@@ -27,12 +23,17 @@ class ModelAverage:
     text : str, optional
         ``ema:C`` for the exponential moving average with the factor C, or ``tail:N`` for the mean of the
         last N models. Default: no average; all methods do nothing.
+
+    Attributes
+    ----------
+    models : tuple[Layers, ...]
+        The models that the average remembers, for the checkpoint.
     """
 
     def __init__(self, text: str | None) -> None:
         self.text = text
         self._rule = None if text is None else read_average(text)
-        self._kept: tuple[Layers, ...] = ()
+        self.models: tuple[Layers, ...] = ()
 
     def check(self, rounds: int) -> None:
         """Raise a `ConfigError` if the tail is longer than the rounds after the warm-up."""
@@ -43,27 +44,17 @@ class ModelAverage:
     def add(self, model: Layers) -> None:
         """Add a round's model to the average."""
         if self._rule is not None:
-            self._kept = self._rule.add(self._kept, model)
+            self.models = self._rule.add(self.models, model)
 
     def evaluate(self, round: Round) -> None:
         """Let the target evaluate the average, and record its metrics; do nothing before the first model."""
-        if self._rule is None or not self._kept or round.target is None:
+        if self._rule is None or not self.models or round.target is None:
             return
         config = {name: value for name, value in round.config.items() if name != protocol.CONFUSION}
         beside = {**config, protocol.BESIDE: True}
-        request = EvaluateRequest(to_record(self._rule.average(self._kept)), beside)
+        request = EvaluateRequest(to_record(self._rule.average(self.models)), beside)
         messages = round.messages({round.target: request})
         round.read_evaluation(round.send(messages), suffix="-average")
-
-    def state_dict(self) -> dict[str, Layers]:
-        """Return the state for the checkpoint."""
-        return {f"{PREFIX}{i}": layers for i, layers in enumerate(self._kept)}
-
-    def take_from(self, state: Mapping[str, Layers]) -> dict[str, Layers]:
-        """Restore the average from a checkpoint, and return the method's own state."""
-        own = {name: layers for name, layers in state.items() if not name.startswith(PREFIX)}
-        self._kept = tuple(state[f"{PREFIX}{i}"] for i in range(len(state) - len(own)))
-        return own
 
 
 def read_average(text: str) -> Average:

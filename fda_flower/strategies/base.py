@@ -15,10 +15,10 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fda_flower.aggregation import Layers, Update, source_weights
+from fda_flower.aggregation import Update, source_weights
 from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import json_safe
-from fda_flower.records.folder import Progress, check_same_model
+from fda_flower.records.folder import Checkpoint, Progress, check_same_model
 from fda_flower.records.record import Record, chosen_round
 from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_source_mean, read_source_mean
 from fda_flower.strategies.hooks import Aggregated, CommonOptions, MethodHooks, Sources
@@ -341,7 +341,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         checkpoint = self.progress.open({"name": type(self).__name__, **self.settings()})
         if checkpoint is None:
             return 0
-        self.load_state_dict(self.model_average.take_from(checkpoint.state))
+        self.load_state_dict(checkpoint.state)
+        self.model_average.models = tuple(checkpoint.averaged)
         result.arrays = to_record(checkpoint.model)
         return checkpoint.round
 
@@ -366,10 +367,11 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         }
         record: Record = json_safe(dict(self.record))
         chosen = chosen_round([record]) == record["round"]
-        self.progress.finish(record, num_rounds, self.model, self._state, chosen)
+        self.progress.finish(record, num_rounds, self._checkpoint, chosen)
 
-    def _state(self) -> dict[str, Layers]:
-        return {**self.state_dict(), **self.model_average.state_dict()}
+    def _checkpoint(self) -> Checkpoint:
+        state, averaged = self.state_dict(), self.model_average.models
+        return Checkpoint(self.round.number, self.model, state, averaged=averaged)
 
     def _new_round(
         self, server_round: int, arrays: ArrayRecord, config: Mapping[str, Any], grid: Grid

@@ -125,8 +125,8 @@ class Aggregated:
     model : Layers
         The new global model.
     state : Mapping[str, Layers]
-        Changed models of the method, by name (not ``average/...``). The next round, also of a resumed run,
-        finds them in the strategy's `state`; `to_layers` converts one to arrays.
+        Changed models of the method, by name. The next round, also of a resumed run, finds them in the
+        strategy's `state`; `to_layers` converts one to arrays.
     """
 
     model: Layers

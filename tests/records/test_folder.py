@@ -54,6 +54,16 @@ def test_a_checkpoint_round_trip_keeps_order_types_and_shapes(tmp_path):
         assert (found.tolist(), found.dtype, found.shape) == (array.tolist(), array.dtype, array.shape)
 
 
+def test_a_checkpoint_keeps_models_of_any_name_and_those_of_an_average_apart(tmp_path):
+    kinds = {"": "w", "average/0": "w", "a": "b|w", "a|b": "w", "0": "1|w", "state": ""}
+    state = {name: {array: np.array(i)} for i, (name, array) in enumerate(kinds.items())}
+    averaged = [{"w": np.array(i)} for i in (7, 8)]
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL, state, averaged=averaged))
+    found = folder.load_checkpoint()
+    assert (list(found.model), dict(found.state), list(found.averaged)) == (list(MODEL), state, averaged)
+
+
 def test_rounds_are_lines_of_strict_json(tmp_path):
     folder, _ = opened(tmp_path)
     assert json_safe({"a": (1, 2.0, "x", None, True)}) == {"a": [1, 2.0, "x", None, True]}

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from fda_flower import RunConfig, run
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.records.folder import CHAIN, Checkpoint, RunFolder, hash_of, linked
+from fda_flower.records.folder import CHAIN, RunFolder, hash_of, linked
 from fda_flower.records.verification import verify
 from fda_flower.runs.model_folder import write_global_model
 
@@ -72,7 +73,8 @@ def other_weights(folder, name="checkpoint", number=None):
     other = RunFolder(folder, json.loads((folder / "config.json").read_text())["run"])
     found = other.load_checkpoint(name)
     model = {layer: array + 1 for layer, array in found.model.items()}
-    (folder / name).write_bytes(other._pack(Checkpoint(number or found.round, model, found.state))[0])
+    changed = replace(found, round=number or found.round, model=model)
+    (folder / name).write_bytes(other._pack(changed)[0])
 
 
 def other_model(folder):

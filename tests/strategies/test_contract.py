@@ -159,6 +159,23 @@ def test_a_resumed_run_has_the_same_bits_states_and_records(method, tmp_path):
     assert RunFolder(tmp_path).read_rounds() == json_safe(strategy.history)
 
 
+def test_a_domain_of_any_name_keeps_its_state_over_a_resume_beside_an_average(method, tmp_path):
+    sources = ("", "average/0", "average/x", "head/t|w", "state", "0|w")
+    answers = [moves([i, -i], domain=name, examples=5 + i) for i, name in enumerate(sources, 1)]
+    federation = [*(("source", *each) for each in zip(sources, answers, strict=True)), *nodes((3,))]
+    options: dict[str, Any] = {"average": "tail:2"} | ({"every": 1} if method == "mixture" else {})
+    _, expected = run(method, federation, rounds=2, **options)
+    run(method, federation, rounds=1, output=RunFolder(tmp_path), **options)
+    _, strategy = run(method, federation, rounds=2, output=RunFolder(tmp_path, resume=True), **options)
+    assert [record["held"] for record in expected.history] == [None, None]
+    ends = [
+        [bits(s.model), {name: bits(layers) for name, layers in s.state_dict().items()}]
+        + [bits(layers) for layers in s.model_average.models]
+        for s in (strategy, expected)
+    ]
+    assert ends[0] == ends[1]
+
+
 class Around(Strategy):
     """A strategy around another, whose rounds Flower runs, as its wrappers for differential privacy."""
 
