@@ -163,7 +163,7 @@ def test_a_domain_of_any_name_keeps_its_state_over_a_resume_beside_an_average(me
     sources = ("", "average/0", "average/x", "head/t|w", "state", "0|w")
     answers = [moves([i, -i], domain=name, examples=5 + i) for i, name in enumerate(sources, 1)]
     federation = [*(("source", *each) for each in zip(sources, answers, strict=True)), *nodes((3,))]
-    options: dict[str, Any] = {"average": "tail:2"} | ({"every": 1} if method == "mixture" else {})
+    options: dict[str, Any] = {"average": "ema:0.5"} | ({"every": 1} if method == "mixture" else {})
     _, expected = run(method, federation, rounds=2, **options)
     run(method, federation, rounds=1, output=RunFolder(tmp_path), **options)
     _, strategy = run(method, federation, rounds=2, output=RunFolder(tmp_path, resume=True), **options)
