@@ -90,7 +90,7 @@ class FedGP:
     magnitude : {"projection", "cosine", "reference-code"}
         ``"projection"`` is the definition. ``"cosine"`` is ``max(cos(a,b), 0)`` times the source's update
         aligned to the target's steps and learning rate. ``"reference-code"``, the authors' code, is the same
-        with steps computed from numbers of samples; see `alignment_by_size`.
+        with the steps of a pass computed from the number of samples; see `alignment_by_size`.
     """
 
     granularity: Literal["layer", "model"] = "layer"
@@ -141,15 +141,35 @@ def alignment(target: Update, sources: Sequence[Update]) -> Vector:
 def alignment_by_size(target: Update, sources: Sequence[Update]) -> Vector:
     """Return the authors' factor from ``Δ_i`` to ``Δ̃_i``, shape ``(N,)``.
 
-    It is ``(n_T/b_T · η_T) / (⌊n_i/b_i⌋ · η_i)``, with ``n`` samples in batches of ``b``: the target's steps
-    are not rounded, and a source's incomplete batch does not count unless it is the only one. Raise a
-    `ValueError` if a client did not report its batch size or its learning rate.
+    It is ``(r_T · n_T/b_T · η_T) / (r_i · ⌊n_i/b_i⌋ · η_i)``, with ``r`` passes (see `passes`) over ``n``
+    samples in batches of ``b``: the target's steps in a pass are not rounded, and a source's incomplete batch
+    does not count unless it is the only one. Raise a `ValueError` if a client did not report its steps, its
+    batch size or its learning rate.
     """
-    if any(client.batch_size <= 0 or client.learning_rate <= 0 for client in (target, *sources)):
-        raise ValueError("aligning updates by size needs batch-size and learning-rate from every client")
-    steps = np.array([max(source.examples // source.batch_size, 1) for source in sources])
+    if any(client.batch_size <= 0 or client.scale <= 0 for client in (target, *sources)):
+        needed = "num-steps, batch-size and learning-rate"
+        raise ValueError(f"aligning updates by size needs {needed} from every client")
+    steps = np.array([passes(source) * max(source.examples // source.batch_size, 1) for source in sources])
     rates = np.array([source.learning_rate for source in sources])
-    return np.asarray(target.examples / target.batch_size * target.learning_rate / (steps * rates))
+    own = passes(target) * target.examples / target.batch_size
+    return np.asarray(own * target.learning_rate / (steps * rates))
+
+
+def passes(client: Update) -> float:
+    """Return how often a client has passed over its samples, from its steps.
+
+    A pass has ``⌈n/b⌉`` steps, or ``⌊n/b⌋`` if only these divide the client's steps: it then drops its
+    incomplete batch.
+
+    Examples
+    --------
+    >>> [passes(Update({}, {}, examples=11, batch_size=5, steps=steps)) for steps in (3, 6, 2, 4)]
+    [1.0, 2.0, 1.0, 2.0]
+    """
+    full, rest = divmod(client.examples, client.batch_size)
+    every = full + (rest > 0)
+    drops = full > 0 and client.steps % every > 0 and client.steps % full == 0
+    return client.steps / (full if drops else every)
 
 
 def combine(

@@ -23,6 +23,7 @@ from fda_flower.aggregation import (
     source_weights,
 )
 from fda_flower.aggregation.rules import weighted_mean
+from fda_flower.clients.local_training import LocalTraining
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=80)
 
@@ -135,6 +136,21 @@ def test_alignments_by_hand():
     assert alignment_by_size(target, sources) == pytest.approx(expected, rel=1e-15)
 
 
+@pytest.mark.parametrize(("samples", "size"), [(6000, 64), (100, 32), (96, 32), (20, 32)])
+@pytest.mark.parametrize("drops", [False, True])
+def test_local_epochs_count_at_the_target_and_divide_at_a_source(samples, size, drops):
+    cut = LocalTraining(0.5, size, batches="drop-last" if drops else "even")
+
+    def trained(epochs):
+        return client(samples, size, replace(cut, epochs=epochs).steps(samples), 0.5)
+
+    (once,) = alignment_by_size(trained(1), [trained(1)])
+    assert once == samples / size / max(samples // size, 1)
+    for epochs in (2, 3):
+        assert alignment_by_size(trained(epochs), [trained(1)]) == pytest.approx([epochs * once])
+        assert alignment_by_size(trained(1), [trained(epochs)]) == pytest.approx([once / epochs])
+
+
 def test_fedgp_of_the_authors_code_by_hand():
     target = client(10, 4, 3, 0.5, [4, 2, 0])
     sources = [client(11, 5, 3, 1.0, values) for values in ([0, 3, 4], [-1, 0, 0])]
@@ -145,12 +161,18 @@ def test_fedgp_of_the_authors_code_by_hand():
     assert_layers(new, {"w": [1 + 0.5 * 4, 1 + 0.5 * 2 + 3 * factor, 1 + 4 * factor]})
 
 
+NO_STEPS, NO_RATE = {"steps": 0}, {"learning_rate": 0.0}
+
+
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        *((FedGP(magnitude="reference-code"), told) for told in ({"batch_size": 0}, {"learning_rate": 0.0})),
-        *((rule, {"steps": 0}) for rule in (FedDA("aligned"), FedGP(magnitude="cosine"))),
-        *((rule, {"learning_rate": 0.0}) for rule in (FedDA("aligned"), FedGP(magnitude="cosine"))),
+        *((FedGP(magnitude="reference-code"), told) for told in ({"batch_size": 0}, NO_STEPS, NO_RATE)),
+        *(
+            (rule, told)
+            for rule in (FedDA("aligned"), FedGP(magnitude="cosine"))
+            for told in (NO_STEPS, NO_RATE)
+        ),
     ],
 )
 def test_rules_that_align_need_what_they_align_by_of_every_client(rule, told):
