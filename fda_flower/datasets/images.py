@@ -26,7 +26,7 @@ from fda_flower.datasets.own_data import (
 )
 from fda_flower.datasets.pixels import ImageError, bits_in, depth_of, opened, size_of, told
 from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation
-from fda_flower.datasets.problems import Problems
+from fda_flower.datasets.problems import Findings
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
@@ -158,17 +158,10 @@ def load_own(
 
 
 @dataclass
-class Survey:
-    """The folders of the domains on this machine, read together; `notes` say what is left out."""
+class Survey(Findings):
+    """The folders of the domains on this machine, read together."""
 
     folders: dict[str, ImageFolder] = field(default_factory=dict)
-    problems: Problems = field(default_factory=Problems)
-    notes: list[str] = field(default_factory=list)
-
-    def tell(self, dataset: str) -> None:
-        """Log the notes on a data set."""
-        for note in self.notes:
-            logger.warning("%s: %s", dataset, note)
 
 
 class ImageFolders(Splits):

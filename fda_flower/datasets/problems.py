@@ -1,11 +1,14 @@
 """Problems of the user's data, collected and counted by kind."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fda_flower.errors import ConfigError
+
+logger = logging.getLogger("fda_flower")
 
 
 @dataclass
@@ -81,3 +84,16 @@ class Problems:
         for each in self.found.values():
             kinds.setdefault(f"{each.what}: {each.remedy}" if each.path else each.what, []).append(each)
         return kinds
+
+
+@dataclass
+class Findings:
+    """What is wrong with data, and `notes` on what is left out or looks strange."""
+
+    problems: Problems = field(default_factory=Problems)
+    notes: list[str] = field(default_factory=list)
+
+    def tell(self, dataset: str) -> None:
+        """Log the notes on a data set."""
+        for note in self.notes:
+            logger.warning("%s: %s", dataset, note)

@@ -15,9 +15,9 @@ from fda_flower.datasets.amounts import HeldOut, held_out
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.labels import check_differ, class_names, class_numbers, numbers_to_predict
 from fda_flower.datasets.numbers import Array, count_missing, is_missing
-from fda_flower.datasets.own_data import LISTED, PARTS, logger, own_folder, unusable, warn_of_one
+from fda_flower.datasets.own_data import LISTED, PARTS, own_folder, unusable, warn_of_one
 from fda_flower.datasets.preparation import TablePreparation
-from fda_flower.datasets.problems import Problems
+from fda_flower.datasets.problems import Findings, Problems
 from fda_flower.datasets.samples import Samples, balanced
 from fda_flower.datasets.table_columns import (
     SPLIT,
@@ -111,24 +111,17 @@ class Rows:
 
 
 @dataclass
-class Survey:
+class Survey(Findings):
     """The tables on this machine, read together.
 
     `rows` holds the readable domains, `categories` the categories by column, and `numbers`, by domain, each
-    row's class, as a position in `classes`, or the number to predict. `notes` say what is left out.
+    row's class, as a position in `classes`, or the number to predict.
     """
 
     rows: dict[str, Rows] = field(default_factory=dict)
     categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     numbers: dict[str, Array] = field(default_factory=dict)
-    problems: Problems = field(default_factory=Problems)
-    notes: list[str] = field(default_factory=list)
-
-    def tell(self, dataset: str) -> None:
-        """Log the notes on a data set."""
-        for note in self.notes:
-            logger.warning("%s: %s", dataset, note)
 
 
 class OwnTables(Splits):
