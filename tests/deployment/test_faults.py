@@ -274,7 +274,7 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
 
     first, second, third = submitted.records
     assert [left["domain"] for left in first["missing"]] == ["broken"]
-    assert "no number in line 62, column 'y'" in first["missing"][0]["reason"]
+    assert "in line 62, column 'y'" in first["missing"][0]["reason"]
     assert (set(first["sources"]), first["held"]) == ({"steady"}, None)
 
     assert second["missing"] == []
