@@ -33,7 +33,7 @@ IMPORTS = {
 }
 LIMIT = 0.33
 MESSAGE_LIMIT = 2.0
-LAUNCHER, WORKER = "fda_flower.site.launcher", "fda_flower.site.worker"
+LAUNCHER, WORKER = "fda_flower.supernode.launcher", "fda_flower.supernode.worker"
 POLL_SECONDS = 0.1
 
 

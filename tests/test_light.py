@@ -106,7 +106,7 @@ IMPORTS: dict[str, set[str]] = {
     "import fda_flower.clients.serving": HEAVY - {"flwr", "numpy"},
     "import fda_flower.site.rules": HEAVY - {"flwr", "numpy"},
     "import fda_flower.client_app": HEAVY - {"flwr", "numpy"},
-    "import fda_flower.site.worker": HEAVY - {"flwr", "numpy"},
+    "import fda_flower.supernode.worker": HEAVY - {"flwr", "numpy"},
     "import fda_flower.site.privacy": HEAVY - {"flwr", "numpy"},
     "from fda_flower.datasets import Samples": HEAVY - {"flwr", "numpy", "torch"},
 }

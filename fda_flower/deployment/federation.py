@@ -144,7 +144,7 @@ class Federation:
         """Start or restart a node's SuperNode, without waiting for its connection."""
         self._check(name)
         end([self._services[name]] if name in self._services else [])
-        command = [Path(sys.executable).name, "-m", "fda_flower.site.supernode"]
+        command = [Path(sys.executable).name, "-m", "fda_flower.supernode.command"]
         command += ["--superlink", self.address, "--host", HOST, "--port", str(free_port())]
         command += ["--node-config", str(self._config_path(name))]
         if self._certificates is None:

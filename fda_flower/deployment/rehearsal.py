@@ -36,7 +36,7 @@ def rehearse(
     output : Path
         An empty or missing folder.
     resident : bool
-        Whether each site has a resident worker (`fda_flower.site.resident`).
+        Whether each site has a resident worker (`fda_flower.supernode.resident`).
     on_step : callable, optional
         Called with a description of the next step.
     on_round : callable, optional

@@ -53,7 +53,7 @@ from flwr.serverapp import ServerApp
 from fda_flower import server_app
 from fda_flower.client_app import make_client_app
 from fda_flower.engines import superlink as prompt
-from fda_flower.site.resident import ResidentApp
+from fda_flower.supernode.resident import ResidentApp
 from fda_flower.strategies import roster
 
 roster.ASK_AGAIN_SECONDS = 0

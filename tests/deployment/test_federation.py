@@ -56,7 +56,7 @@ def test_what_is_started_and_written_for_it(started, tmp_path, secure):
         link += "--ssl-keyfile F/certificates/server.key --enable-supernode-auth"
     assert told["superlink"] == link + ("" if secure else "--insecure")
     trust = " --root-certificates F/certificates/ca.crt --auth-supernode-private-key F/keys/target"
-    begin = f"-m fda_flower.site.supernode --superlink {running.address} --host 127.0.0.1 --port "
+    begin = f"-m fda_flower.supernode.command --superlink {running.address} --host 127.0.0.1 --port "
     assert told["target"].startswith(begin)
     assert told["target"].endswith("--node-config F/nodes/target.toml" + (trust if secure else " --insecure"))
     register = [

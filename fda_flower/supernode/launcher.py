@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from flwr.common import log
 
-from fda_flower.site.worker import Folder
+from fda_flower.supernode.worker import Folder
 
 PROGRAM = Path(__file__).with_name("launch.py")
 HAND_OVER_SECONDS = 10.0

@@ -3,7 +3,7 @@
 It takes the arguments of ``flower-supernode``. It polls for messages at intervals that grow with the time
 since the last one, where Flower polls every 3 seconds, and for tasks every 0.25 seconds, where Flower polls
 every second. Flower's other processes are forks of a process that has already imported Flower
-(`fda_flower.site.launcher`).
+(`fda_flower.supernode.launcher`).
 """
 
 import os
@@ -11,8 +11,8 @@ import sys
 from argparse import ArgumentParser
 from importlib.metadata import entry_points
 
-from fda_flower.site.launcher import Stage, launching
-from fda_flower.site.resident import launched_worker
+from fda_flower.supernode.launcher import Stage, launching
+from fda_flower.supernode.resident import launched_worker
 from fda_flower.wire.internals import node_config, pull_sooner, run_supernode
 
 LEAST, SHARE = 0.25, 0.05
@@ -36,7 +36,7 @@ def main() -> None:
 def stages(arguments: list[str]) -> list[Stage]:
     """Return the launcher stages for a SuperNode with these arguments.
 
-    For a node with a resident worker (`fda_flower.site.resident`) they include the worker's imports.
+    For a node with a resident worker (`fda_flower.supernode.resident`) they include the worker's imports.
     """
     parser = ArgumentParser(add_help=False)
     parser.add_argument("--node-config")
@@ -45,7 +45,7 @@ def stages(arguments: list[str]) -> list[Stage]:
     flowers = {name: scripts[name].value for name in COMMANDS}
     stages = [Stage(flowers, "fda_flower.client_app:prepare")]
     if node_config(given).get("resident") is True:
-        worker = {launched_worker(): "fda_flower.site.worker:launched"}
+        worker = {launched_worker(): "fda_flower.supernode.worker:launched"}
         stages.append(Stage(worker, "fda_flower.client_app:prepare_worker"))
     return stages
 

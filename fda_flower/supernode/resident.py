@@ -2,7 +2,7 @@
 
 Flower starts a process for every message. With ``resident = true`` in the node configuration this process
 imports neither torch nor data. It hands the serialised message over a Unix socket to a worker of the same
-node (`fda_flower.site.worker`), and returns the worker's reply and changed context to Flower.
+node (`fda_flower.supernode.worker`), and returns the worker's reply and changed context to Flower.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from flwr.common import log
 from fda_flower.errors import RunError
 from fda_flower.files import make_private
 from fda_flower.site.config import SiteConfig
-from fda_flower.site.worker import PREFIX, Folder, Owner, receive, send
+from fda_flower.supernode.worker import PREFIX, Folder, Owner, receive, send
 from fda_flower.wire import internals
 
 WORKERS = "workers"
@@ -35,7 +35,7 @@ START_SECONDS = 120.0
 START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
-from fda_flower.site.worker import main
+from fda_flower.supernode.worker import main
 main(*sys.argv[2:])
 """
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fda_flower.site import supernode
-from fda_flower.site.resident import launched_worker
+from fda_flower.supernode import command
+from fda_flower.supernode.resident import launched_worker
 
 
 def test_it_is_a_command_whose_arguments_are_those_of_flower():
     (script,) = entry_points(group="console_scripts", name="fda-supernode")
-    assert script.load() is supernode.main
-    said = subprocess.check_output([sys.executable, "-m", supernode.__name__, "--help"], text=True)
+    assert script.load() is command.main
+    said = subprocess.check_output([sys.executable, "-m", command.__name__, "--help"], text=True)
     assert said.startswith("usage: flower-supernode")
     assert "--auth-supernode-private-key" in said
 
@@ -28,9 +28,9 @@ def test_it_waits_less_and_has_a_launcher_meanwhile(monkeypatch):
 
     path = os.environ["PATH"]
     monkeypatch.setattr(sys, "argv", ["fda-supernode"])
-    monkeypatch.setattr(supernode, "run_supernode", theirs)
+    monkeypatch.setattr(command, "run_supernode", theirs)
     monkeypatch.setenv("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.5")
-    supernode.main()
+    command.main()
     assert seen["waits"] == (0.25, 0.05)
     assert seen["environment"]["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] == "0.5", "one that is set stays"
     if sys.platform == "linux":
@@ -54,7 +54,7 @@ def test_the_launcher_has_what_flower_starts_and_one_for_a_resident_worker(
 ):
     monkeypatch.chdir(tmp_path)
     Path("node.toml").write_text('domain = "a"\nresident = true\n')
-    first, *others = supernode.stages(arguments)
+    first, *others = command.stages(arguments)
     assert set(first.commands) == {"flower-superexec", "flwr-clientapp"}
     assert [list(each.commands) for each in others] == [[launched_worker()]] * (number - 1)
     for stage in (first, *others):

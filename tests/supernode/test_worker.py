@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from site_messages import context, message, write_app
 
-from fda_flower.site import worker
-from fda_flower.site.worker import Folder, Owner, receive, send
+from fda_flower.supernode import worker
+from fda_flower.supernode.worker import Folder, Owner, receive, send
 from fda_flower.wire import internals
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a resident worker needs Linux")

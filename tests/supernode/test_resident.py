@@ -12,10 +12,11 @@ from site_messages import REFERENCE, context, message, write_app
 from waiting import children_with, until
 
 from fda_flower.errors import RunError
-from fda_flower.site import SiteConfig, resident
-from fda_flower.site.launcher import Stage, launching
-from fda_flower.site.resident import WORKERS, ResidentApp, held, launched_worker
-from fda_flower.site.worker import PREFIX, Owner
+from fda_flower.site import SiteConfig
+from fda_flower.supernode import resident
+from fda_flower.supernode.launcher import Stage, launching
+from fda_flower.supernode.resident import WORKERS, ResidentApp, held, launched_worker
+from fda_flower.supernode.worker import PREFIX, Owner
 from fda_flower.wire.internals import task_identity
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a resident worker needs Linux")
@@ -173,7 +174,7 @@ def test_a_node_that_is_not_configured_to_have_one_has_none(app, said, node, sta
 
 
 def test_a_worker_is_a_fork_of_the_supernodes_launcher_while_that_is_there(asked, state_dir):
-    worker = {launched_worker(): "fda_flower.site.worker:launched"}
+    worker = {launched_worker(): "fda_flower.supernode.worker:launched"}
     with launching(Stage(worker, "fda_flower.client_app:prepare")):
         (launcher,) = children_with(launched_worker())
         first = psutil.Process(asked())

@@ -12,9 +12,9 @@ import psutil
 import pytest
 from waiting import children_with, until
 
-from fda_flower.site import launcher
-from fda_flower.site.launcher import PROGRAM, Stage, launching
-from fda_flower.site.worker import Folder
+from fda_flower.supernode import launcher
+from fda_flower.supernode.launcher import PROGRAM, Stage, launching
+from fda_flower.supernode.worker import Folder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a launcher needs Linux")
 
@@ -49,7 +49,7 @@ STAGE = Stage({"probe": "probe:main", "other": "probe:main"}, "probe:prepare")
 HEAVY = Stage({"heavy": "probe:main"}, "probe:prepare")
 PARENT = """
 import sys
-from fda_flower.site.launcher import Stage, launching
+from fda_flower.supernode.launcher import Stage, launching
 stages = [Stage({name: "probe:main"}, "probe:prepare") for name in ("probe", "heavy")]
 with launching(*stages):
     print("ready", flush=True)
@@ -81,7 +81,7 @@ def told(*arguments, **how):
 
 
 def launchers():
-    return children_with("fda_flower.site.launcher")
+    return children_with("fda_flower.supernode.launcher")
 
 
 def folders(here):
