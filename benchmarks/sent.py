@@ -17,9 +17,9 @@ import numpy as np
 from common import quick_asked, show, show_machine
 from PIL import Image
 
-from fda_flower.clients.exchange import Exchange
 from fda_flower.deployment import Federation, run_deployed
 from fda_flower.deployment.federation import HOST, NodeConfig
+from fda_flower.models.exchange import Exchange
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.network import make_model
 

@@ -12,12 +12,12 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result
 from torch import nn
 
-from fda_flower.clients.exchange import Exchange
 from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.engines import PromptGrid
 from fda_flower.errors import RunError, invalid, keep_to_one_line
 from fda_flower.files import versions
+from fda_flower.models.exchange import Exchange
 from fda_flower.names import require
 from fda_flower.records.record import COSTS, LAST, Record
 from fda_flower.reporting.summary import summarise_run, write_summary

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
-from fda_flower.clients.exchange import Exchange, frozen_digest
 from fda_flower.clients.gradients import batch_gradients, own_statistics
 from fda_flower.clients.local_training import LocalTraining
 from fda_flower.clients.own_state import OwnState
@@ -28,6 +27,7 @@ from fda_flower.datasets.own_data import target_problems
 from fda_flower.errors import invalid
 from fda_flower.files import derive_seed
 from fda_flower.metrics import confusion
+from fda_flower.models.exchange import Exchange, frozen_digest
 from fda_flower.models.parts import Part
 from fda_flower.prediction.passes import Passes, load_layers, predict
 from fda_flower.prediction.predictors import Predictor, Single

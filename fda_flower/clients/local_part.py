@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
 from fda_flower.clients.client import DomainClient, Settings, SourceClient, TargetClient
-from fda_flower.clients.exchange import Exchange
+from fda_flower.models.exchange import Exchange
 from fda_flower.wire import protocol
 from fda_flower.wire.methods import FINAL_HEAD_EPOCHS
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from fda_flower.aggregation import Layers
-from fda_flower.clients.exchange import frozen_layers
 from fda_flower.datasets import FederatedDataset, load_domain
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError
 from fda_flower.files import MODEL, derive_seed, read_json, versions
+from fda_flower.models.exchange import frozen_layers
 from fda_flower.models.own import only_read
 from fda_flower.prediction.files import About, read_model, write_model
 from fda_flower.prediction.model import LoadedModel

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from fda_flower.aggregation import Layers
-from fda_flower.clients.exchange import frozen_digest
 from fda_flower.datasets import FederatedDataset, load_domain, load_federation
 from fda_flower.datasets.federation import shared_domain
 from fda_flower.datasets.spec import Pairs
 from fda_flower.files import cache_folder, checksum, derive_seed
 from fda_flower.models import MODELS, Train, build_model, reads_text
 from fda_flower.models.devices import find_device
+from fda_flower.models.exchange import frozen_digest
 from fda_flower.models.own import check_training
 from fda_flower.models.split import Split, split
 from fda_flower.prediction.features import FeatureStore, digest_of, federation_features

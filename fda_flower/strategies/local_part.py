@@ -29,7 +29,7 @@ class LocalPart(FedAvg):
     of_patients = None
 
     part: ClassVar[str]
-    """The part, by its name in `fda_flower.clients.exchange.PARTS`, or a pattern."""
+    """The part, by its name in `fda_flower.models.exchange.PARTS`, or a pattern."""
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Request training with the client's own part."""

@@ -8,10 +8,10 @@ from naming import names
 from torch import nn
 
 from fda_flower.clients import LocalPartTarget, LocalTraining, SourceClient, TargetClient
-from fda_flower.clients.exchange import Exchange
 from fda_flower.clients.personal import APFLTarget, DittoTarget
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model, reads_text
+from fda_flower.models.exchange import Exchange
 
 
 class OnlyEvaluates(nn.Module):
