@@ -18,7 +18,7 @@ from common import MIB, quick_asked, show, show_machine, verdict
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Sums, to_rows, to_targets
-from fda_flower.clients.local_ridge import fit_target
+from fda_flower.clients.ridge_numpy import fit_target
 
 CLASSES = 7
 SERVER, TARGET, SOURCE = 0.1, 0.05, 0.015

@@ -10,10 +10,9 @@ if TYPE_CHECKING:
     from fda_flower.clients.generalisation import IRMSource
     from fda_flower.clients.gradients import batch_gradients
     from fda_flower.clients.kd3a import KD3ATarget
-    from fda_flower.clients.local_mixture import Learner, train_mixture
-    from fda_flower.clients.local_part import LocalPartSource, LocalPartTarget
-    from fda_flower.clients.local_ridge import ridge_reply
     from fda_flower.clients.mixture import MixtureTarget
+    from fda_flower.clients.mixture_members import Learner, train_mixture
+    from fda_flower.clients.mixture_plugin import MixedModel, mix_on_target
     from fda_flower.clients.on_features import (
         GaussianSource,
         GaussianTarget,
@@ -23,10 +22,11 @@ if TYPE_CHECKING:
         PrototypesTarget,
     )
     from fda_flower.clients.personal import APFLTarget, DittoTarget, FedDAFTarget, KNNPerTarget
+    from fda_flower.clients.personal_layers import LocalPartSource, LocalPartTarget
     from fda_flower.clients.recorder import Recorder, make_recorder, record_updates
     from fda_flower.clients.ridge import RidgeSite, RidgeSource, RidgeTarget
+    from fda_flower.clients.ridge_numpy import ridge_reply
     from fda_flower.clients.serving import aggregate_on_target, answer_role_query, return_errors, serve
-    from fda_flower.clients.torch_mixture import MixedModel, mix_on_target
     from fda_flower.clients.training import LocalTraining, evaluate, train
     from fda_flower.wire.bundles import bundled
 else:

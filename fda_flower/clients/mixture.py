@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from fda_flower.aggregation import Layers, Mixture
 from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients.client import Settings, TargetClient
-from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
+from fda_flower.clients.mixture_members import Learner, Positions, TrainedMixture, train_mixture
 from fda_flower.clients.personal import blended
 from fda_flower.clients.training import OPTIMIZERS, figures, train
 from fda_flower.datasets import Samples

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fda_flower.clients.local_training import LocalTraining
+from fda_flower.clients.settings import LocalTraining
 from fda_flower.clients.training import OPTIMIZERS
 from fda_flower.datasets import Samples
 from fda_flower.errors import invalid

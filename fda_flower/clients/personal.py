@@ -21,7 +21,7 @@ from fda_flower.aggregation import (
 )
 from fda_flower.clients.client import Settings, TargetClient
 from fda_flower.clients.gradients import Loss
-from fda_flower.clients.local_training import LocalTraining
+from fda_flower.clients.settings import LocalTraining
 from fda_flower.clients.training import OPTIMIZERS, mean_gradient, penalised, plain_objective, training_loss
 from fda_flower.datasets import Samples
 from fda_flower.models.parts import to_train

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Columns, Layers, Sums, shape_of_head
 from fda_flower.clients.client import Settings, SourceClient, TargetClient
-from fda_flower.clients.local_ridge import (
+from fda_flower.clients.on_features import OnFeatures
+from fda_flower.clients.ridge_numpy import (
     Array,
     Samples,
     TargetHead,
@@ -19,7 +20,6 @@ from fda_flower.clients.local_ridge import (
     placed,
     source_records,
 )
-from fda_flower.clients.on_features import OnFeatures
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import invalid
 from fda_flower.prediction.predictors import Single

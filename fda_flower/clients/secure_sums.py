@@ -12,7 +12,7 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.private_state import OwnState
 from fda_flower.errors import RunError
 from fda_flower.wire import secure_sums as wire
 from fda_flower.wire.internals import create_shares, decrypt, encrypt

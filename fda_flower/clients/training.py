@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy, log_softmax, mse_loss
 from torch.optim import Optimizer
 
 from fda_flower.clients.gradients import Loss, each_gradient
-from fda_flower.clients.local_training import LocalTraining as LocalTraining
+from fda_flower.clients.settings import LocalTraining as LocalTraining
 from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
 from fda_flower.metrics import measure

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.clients.local_training import LocalTraining
+from fda_flower.clients.settings import LocalTraining
 from fda_flower.datasets.amounts import HeldOut, most, read_amount, read_validation
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS

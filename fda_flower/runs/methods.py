@@ -118,7 +118,7 @@ def _ours(
 
 
 AUTO, LATE = {"auto": True}, {"warmup_rounds": 50}
-OF_PARTS = ("local_part:LocalPartTarget", "local_part:LocalPartSource")
+OF_PARTS = ("personal_layers:LocalPartTarget", "personal_layers:LocalPartSource")
 BODY, SEVERAL = ("body", "trained body"), ("two sources",)
 ON_FEATURES = ("classes", "frozen body")
 
@@ -208,19 +208,19 @@ METHODS: Registry[Method] = Registry(
             rounds=1,
         ),
         "fedper": _ours(
-            "FedPer", "FedAvg; each client keeps its head", "local_part:FedPer", clients=OF_PARTS, needs=BODY
+            "FedPer", "FedAvg; each client keeps its head", "personal_layers:FedPer", clients=OF_PARTS, needs=BODY
         ),
         "fedrep": _ours(
             "FedRep",
             "a shared body, a head of its own at each client",
-            "local_part:FedRep",
+            "personal_layers:FedRep",
             clients=OF_PARTS,
             needs=BODY,
         ),
         "fedbn": _ours(
             "FedBN",
             "FedAvg; each client keeps its BatchNorm layers",
-            "local_part:FedBN",
+            "personal_layers:FedBN",
             clients=OF_PARTS,
             needs=("batch-norm",),
         ),

@@ -7,10 +7,10 @@ from fda_flower.strategies.fedavg import FedAvg, FedAvgFT, FedProx, SourceOnly, 
 from fda_flower.strategies.generalisation import IRM, FedOMG, GroupDRO, VREx
 from fda_flower.strategies.hooks import Aggregated
 from fda_flower.strategies.kd3a import KD3A
-from fda_flower.strategies.local_part import FedBN, FedPer, FedRep
 from fda_flower.strategies.mixture import Mixture
 from fda_flower.strategies.on_features import MPFT, FedPFT, PFedFDA
 from fda_flower.strategies.personal import APFL, Ditto, FedDAF, FedDWA, KNNPer
+from fda_flower.strategies.personal_layers import FedBN, FedPer, FedRep
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate
 from fda_flower.strategies.ridge import Ridge, RidgeEverySite
 from fda_flower.strategies.roster import Node

@@ -23,7 +23,7 @@ from fda_flower.aggregation import (
     source_weights,
 )
 from fda_flower.aggregation.rules import weighted_mean
-from fda_flower.clients.local_training import LocalTraining
+from fda_flower.clients.settings import LocalTraining
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=80)
 

@@ -17,8 +17,8 @@ from fda_flower.clients import (
     SourceClient,
     ridge_reply,
 )
-from fda_flower.clients.local_ridge import source_records
-from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.private_state import OwnState
+from fda_flower.clients.ridge_numpy import source_records
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError, RunError

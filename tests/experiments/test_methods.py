@@ -16,7 +16,7 @@ from whole_runs import check_same, cut_off, same_bits, untimed
 
 from fda_flower import RunConfig, run
 from fda_flower.clients import APFLTarget, DittoTarget, FedDAFTarget
-from fda_flower.clients.local_part import LocalPartSource
+from fda_flower.clients.personal_layers import LocalPartSource
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, Model
 from fda_flower.models.parts import head_names

@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from handmade import HandMade, initial, moves, reply_of, steps_extra, weights
 from naming import names
 
-from fda_flower.clients.local_training import LocalTraining
+from fda_flower.clients.settings import LocalTraining
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import of_most_frequent
 from fda_flower.strategies import FedAvg, FedAvgFT, FedDA, FedGP, SourceOnly, VREx

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
-from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.private_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies.base import BadReplyError, Node, Round

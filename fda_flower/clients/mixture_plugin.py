@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset
 
 from fda_flower.aggregation.mixture import MixturePlan
-from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
+from fda_flower.clients.mixture_members import Learner, Positions, TrainedMixture, train_mixture
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
 from fda_flower.models.parts import to_train
