@@ -7,13 +7,7 @@ from fda_flower.names import lazy_exports
 if TYPE_CHECKING:
     from fda_flower.aggregation.mixture import MixturePlan
     from fda_flower.clients.client import DomainClient, SourceClient, TargetClient
-    from fda_flower.clients.generalisation import IRMSource
-    from fda_flower.clients.gradients import batch_gradients
-    from fda_flower.clients.kd3a import KD3ATarget
-    from fda_flower.clients.mixture import MixtureTarget
-    from fda_flower.clients.mixture_members import Learner, train_mixture
-    from fda_flower.clients.mixture_plugin import MixedModel, mix_on_target
-    from fda_flower.clients.on_features import (
+    from fda_flower.clients.features import (
         GaussianSource,
         GaussianTarget,
         MixturesSource,
@@ -21,6 +15,12 @@ if TYPE_CHECKING:
         PrototypesSource,
         PrototypesTarget,
     )
+    from fda_flower.clients.generalisation import IRMSource
+    from fda_flower.clients.gradients import batch_gradients
+    from fda_flower.clients.kd3a import KD3ATarget
+    from fda_flower.clients.mixture import MixtureTarget
+    from fda_flower.clients.mixture_members import Learner, train_mixture
+    from fda_flower.clients.mixture_plugin import MixedModel, mix_on_target
     from fda_flower.clients.personal import APFLTarget, DittoTarget, FedDAFTarget, KNNPerTarget
     from fda_flower.clients.personal_layers import LocalPartSource, LocalPartTarget
     from fda_flower.clients.recorder import Recorder, make_recorder, record_updates

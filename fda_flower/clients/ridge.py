@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Columns, Layers, Sums, shape_of_head
 from fda_flower.clients.client import Settings, SourceClient, TargetClient
-from fda_flower.clients.on_features import OnFeatures
+from fda_flower.clients.features import OnFeatures
 from fda_flower.clients.ridge_numpy import (
     Array,
     Samples,

@@ -37,9 +37,9 @@ from fda_flower.runs.config import RunConfig
 from fda_flower.runs.model_folder import publisher
 from fda_flower.runs.network import all_data, make_model
 from fda_flower.strategies.averaging import ModelAverage
-from fda_flower.strategies.hooks import CommonOptions
+from fda_flower.strategies.method import CommonOptions
+from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.replies import HEADLINE, read_details, read_sizes
-from fda_flower.strategies.roster import Node
 from fda_flower.wire.protocol import CONFUSION, OUTCOMES, SERVER_ROUND, split_held_out
 
 Batch = tuple[Tensor, Tensor]

@@ -3,17 +3,17 @@
 from fda_flower.records.folder import RunFolder
 from fda_flower.strategies.adaptive import AdaptiveStrategy, FedDA, FedDAJoint, FedGP
 from fda_flower.strategies.base import DomainAdaptationStrategy
+from fda_flower.strategies.features import MPFT, FedPFT, PFedFDA
 from fda_flower.strategies.fedavg import FedAvg, FedAvgFT, FedProx, SourceOnly, TargetOnly
 from fda_flower.strategies.generalisation import IRM, FedOMG, GroupDRO, VREx
-from fda_flower.strategies.hooks import Aggregated
 from fda_flower.strategies.kd3a import KD3A
+from fda_flower.strategies.method import Aggregated
 from fda_flower.strategies.mixture import Mixture
-from fda_flower.strategies.on_features import MPFT, FedPFT, PFedFDA
+from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.personal import APFL, Ditto, FedDAF, FedDWA, KNNPer
 from fda_flower.strategies.personal_layers import FedBN, FedPer, FedRep
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate
 from fda_flower.strategies.ridge import Ridge, RidgeEverySite
-from fda_flower.strategies.roster import Node
 from fda_flower.strategies.round import Round
 
 # fmt: off

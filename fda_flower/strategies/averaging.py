@@ -6,7 +6,7 @@ from fda_flower.aggregation import Average, Mean, Median, MovingAverage, SourceM
 from fda_flower.aggregation.updates import Layers
 from fda_flower.errors import invalid
 from fda_flower.names import as_written
-from fda_flower.strategies.hooks import Buffers, MethodHooks
+from fda_flower.strategies.method import Buffers, MethodHooks
 from fda_flower.strategies.round import Round
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, to_record

@@ -21,7 +21,8 @@ from fda_flower.files import json_safe
 from fda_flower.records.folder import Checkpoint, Progress, check_same_model
 from fda_flower.records.record import Record, chosen_round
 from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_source_mean, read_source_mean
-from fda_flower.strategies.hooks import Aggregated, CommonOptions, MethodHooks, Sources
+from fda_flower.strategies.method import Aggregated, CommonOptions, MethodHooks, Sources
+from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.replies import (
     BadReplyError,
     ClientUpdate,
@@ -30,7 +31,6 @@ from fda_flower.strategies.replies import (
     check_initial,
     read_sizes,
 )
-from fda_flower.strategies.roster import Node, Roster
 from fda_flower.strategies.round import Round, Updates
 from fda_flower.strategies.selection import Selection
 from fda_flower.wire import protocol

@@ -11,7 +11,7 @@ from fda_flower.aggregation import Layers, domain_weights, gate_of, mean_update,
 from fda_flower.errors import ConfigError
 from fda_flower.names import Bounds, Natural, NotNegative
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
-from fda_flower.strategies.hooks import Epochs
+from fda_flower.strategies.method import Epochs
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate
 from fda_flower.wire.arrays import copied
 from fda_flower.wire.methods import CONTRIBUTION, GATE, HEAD, MASK_SHARE, MIXUP, SOURCE_MODEL, TEACHER_BN

@@ -14,7 +14,7 @@ from fda_flower.names import Natural, as_written
 from fda_flower.records.record import COSTS
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources
 from fda_flower.strategies.fedavg import SourceOnly
-from fda_flower.strategies.hooks import Epochs
+from fda_flower.strategies.method import Epochs
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
 from fda_flower.wire.methods import FIRST, FIRST_ROUND, GROUPS, MIXTURE, REPORT, STUDENT, TAUGHT, TEACHER

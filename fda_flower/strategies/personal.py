@@ -25,7 +25,7 @@ from fda_flower.names import Bounds, Count, NotNegative, Positive, Share, as_wri
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.fedavg import FedAvg
-from fda_flower.strategies.hooks import Epochs, Noised
+from fda_flower.strategies.method import Epochs, Noised
 from fda_flower.strategies.replies import ClientUpdate
 from fda_flower.wire import methods as wire
 from fda_flower.wire import protocol

@@ -9,7 +9,7 @@ from flwr.common import log
 from fda_flower.names import Count, Natural
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
-from fda_flower.strategies.hooks import Epochs
+from fda_flower.strategies.method import Epochs
 from fda_flower.wire import protocol
 from fda_flower.wire.methods import FINAL_HEAD_EPOCHS
 from fda_flower.wire.protocol import LOCAL_PART, EvaluateRequest

@@ -33,7 +33,7 @@ from fda_flower.errors import ConfigError, invalid
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
-from fda_flower.strategies.on_features import OnFeatures
+from fda_flower.strategies.features import OnFeatures
 from fda_flower.strategies.replies import EVALUATED, BadReplyError
 from fda_flower.strategies.secure_sums import SecureSum, secure_request
 from fda_flower.wire import methods as wire

@@ -15,6 +15,7 @@ from fda_flower.aggregation import Layers, find_buffers
 from fda_flower.errors import RunError, printable
 from fda_flower.metrics import METRICS, of_mean
 from fda_flower.records.record import MEAN_OF_LABELS, TEST_EXAMPLES, Record
+from fda_flower.strategies.nodes import Node, by_reason, listed, match_replies
 from fda_flower.strategies.replies import (
     DETAILS,
     EVALUATION,
@@ -30,10 +31,9 @@ from fda_flower.strategies.replies import (
     read_metrics,
     read_update,
 )
-from fda_flower.strategies.roster import Node, by_reason, listed, match_replies
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
-from fda_flower.wire.internals import AWAY
+from fda_flower.wire.flower import AWAY
 from fda_flower.wire.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
 
 MOST_UNCOVERED = 100

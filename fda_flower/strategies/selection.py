@@ -11,7 +11,7 @@ from flwr.common import log
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.metrics import METRICS
 from fda_flower.records.record import Record, choose, chosen_round, has_stopped
-from fda_flower.strategies.roster import Node
+from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
 from fda_flower.wire.protocol import VALIDATION, EvaluateRequest, split_held_out
 

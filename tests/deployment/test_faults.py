@@ -54,9 +54,9 @@ from fda_flower import server_app
 from fda_flower.client_app import make_client_app
 from fda_flower.engines import superlink as prompt
 from fda_flower.supernode.resident import ResidentApp
-from fda_flower.strategies import roster
+from fda_flower.strategies import nodes
 
-roster.ASK_AGAIN_SECONDS = 0
+nodes.ASK_AGAIN_SECONDS = 0
 
 
 class Faulty(ClientApp):

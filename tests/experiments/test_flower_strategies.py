@@ -23,7 +23,7 @@ from fda_flower.experiments.flower_strategies import (
 from fda_flower.experiments.run import run_config
 from fda_flower.runs.methods import FLOWER, OF_FLOWER, find_method
 from fda_flower.strategies.base import BadReplyError, ClientUpdate
-from fda_flower.strategies.roster import Node
+from fda_flower.strategies.nodes import Node
 from fda_flower.wire.protocol import to_layers, to_record
 
 RULES = [

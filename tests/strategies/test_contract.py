@@ -41,7 +41,7 @@ from fda_flower.strategies import (
     TargetOnly,
     VREx,
 )
-from fda_flower.strategies.hooks import COMMON as COMMON_OPTIONS
+from fda_flower.strategies.method import COMMON as COMMON_OPTIONS
 
 STEPS = [[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]]
 TOTAL = np.sum(STEPS, axis=0)

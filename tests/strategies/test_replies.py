@@ -14,6 +14,7 @@ from fda_flower.clients.settings import LocalTraining
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import of_most_frequent
 from fda_flower.strategies import FedAvg, FedAvgFT, FedDA, FedGP, SourceOnly, VREx
+from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.replies import (
     BadReplyError,
     left_out,
@@ -21,7 +22,6 @@ from fda_flower.strategies.replies import (
     read_metrics,
     read_update,
 )
-from fda_flower.strategies.roster import Node
 from fda_flower.wire.protocol import TrainRequest
 
 MODEL = {"w": np.zeros((2, 2), np.float32), "n": np.array(1)}

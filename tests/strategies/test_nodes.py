@@ -11,7 +11,7 @@ from naming import names
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
 from fda_flower.strategies import FedAvg, FedDA, FedDAJoint, FedGP
-from fda_flower.strategies.roster import ASK_AGAIN_SECONDS, Roster
+from fda_flower.strategies.nodes import ASK_AGAIN_SECONDS, Roster
 
 T, A, B, C = ("target", "t"), ("source", "a"), ("source", "b"), ("source", "c")
 MISSING = "the data file 'b.csv' is missing"

@@ -27,7 +27,7 @@ from fda_flower.files import derive_seed
 from fda_flower.names import Bounds, Count, NotNegative
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
-from fda_flower.strategies.hooks import Epochs
+from fda_flower.strategies.method import Epochs
 from fda_flower.strategies.replies import ClientUpdate, NotFiniteError
 from fda_flower.wire.methods import DISTILLATION, GAUSSIANS, MIXTURES, OWN_SHARE, PROTOTYPES, RIDGE
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers

@@ -19,7 +19,7 @@ from fda_flower.clients import (
     PrototypesSource,
     PrototypesTarget,
 )
-from fda_flower.clients.on_features import distilled
+from fda_flower.clients.features import distilled
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
 
 ASKS: dict[str, tuple[tuple[Any, Any], dict[str, Any]]] = {

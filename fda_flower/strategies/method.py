@@ -11,8 +11,8 @@ from fda_flower.aggregation import Layers
 from fda_flower.names import Bounds, Count, Natural, NotNegative, Positive, WithOptions, option_names
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import LAST, Record
+from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.replies import DETAILS, EVALUATED, ClientUpdate
-from fda_flower.strategies.roster import Node
 from fda_flower.strategies.round import Round
 from fda_flower.strategies.selection import IN_TRAIN_REPLY, Selection
 from fda_flower.wire import protocol
