@@ -24,9 +24,9 @@ from torch.nn.functional import cross_entropy
 from fda_flower.clients import DomainClient
 from fda_flower.datasets import DATASETS, Dataset, Domain, Samples, load_federation
 from fda_flower.datasets.domains import Split
-from fda_flower.experiments.run import run_config
 from fda_flower.models import build_model
 from fda_flower.records.record import Record
+from fda_flower.running.run import run_config
 from fda_flower.runs.config import RunConfig
 
 LIMIT, WARM_UP = 1.15, 3

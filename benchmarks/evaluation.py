@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from common import quick_asked, show, show_machine, verdict
 
-from fda_flower.experiments.run import run_config
 from fda_flower.records.record import LAST, Record
+from fda_flower.running.run import run_config
 from fda_flower.runs.config import RunConfig
 
 FASHION = {"dataset": "fashion-mnist", "shift": "noise"}

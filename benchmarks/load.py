@@ -35,8 +35,8 @@ from PIL import Image
 from fda_flower.client_app import make_client_app
 from fda_flower.deployment import Federation, run_deployed
 from fda_flower.engines import LocalGrid
-from fda_flower.experiments.run import run_config
 from fda_flower.models import build_model
+from fda_flower.running.run import run_config
 from fda_flower.runs.config import RunConfig
 from fda_flower.server_app import run_server
 from fda_flower.strategies import FedGP

@@ -25,7 +25,7 @@ LINE, PAGE, PEAK = 3800, 0.98e6, 79.0
 
 def write_run(folder: Path, sources: int, rounds: int) -> list[bytes]:
     """Run three rounds; repeat the second one up to a number of rounds. The lines of the three."""
-    from fda_flower.experiments.run import run_config
+    from fda_flower.running.run import run_config
     from fda_flower.runs.config import RunConfig
 
     few: dict[str, Any] = {"source_samples": 6, "target_samples": 6, "target_batch_size": 3, "device": "cpu"}

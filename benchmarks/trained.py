@@ -16,7 +16,7 @@ from statistics import median
 from common import quick_asked, show, show_machine, verdict
 
 from fda_flower.datasets import load_federation
-from fda_flower.experiments.run import run_config
+from fda_flower.running.run import run_config
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.network import all_data, front_of
 

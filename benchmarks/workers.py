@@ -74,8 +74,8 @@ class Turns:
 
 def take_turns(options: dict[str, Any], rounds: int) -> None:
     """Run, and print a line before the first round and one after each."""
-    from fda_flower.experiments.run import run_config
     from fda_flower.records.record import Record
+    from fda_flower.running.run import run_config
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
 

@@ -8,8 +8,8 @@ from fda_flower.names import lazy_exports
 
 if TYPE_CHECKING:
     from fda_flower.experiments.experiment import Comparison, compare
-    from fda_flower.experiments.run import RunResult, run
     from fda_flower.prediction.model import load
+    from fda_flower.running.run import RunResult, run
     from fda_flower.runs.config import RunConfig
 else:
     __getattr__, __dir__ = lazy_exports(__name__)

@@ -1,7 +1,7 @@
-"""Takes the place of `fda_flower.experiments.cells.run_all`, whose processes take seconds to start."""
+"""Takes the place of `fda_flower.running.processes.run_all`, whose processes take seconds to start."""
 
 from fda_flower.errors import FdaError
-from fda_flower.experiments.cells import State
+from fda_flower.running.processes import State
 
 
 def run_all(function, tasks, jobs, on_poll=None, libraries=()):

@@ -72,9 +72,10 @@ def reached_from(part):
 FLOORS = (
     {"cli"},
     {"experiments"},
+    {"running"},
     {"server_app"},
     {"deployment"},
-    {"reporting", "client_app"},
+    {"reporting", "references", "client_app"},
     {"runs", "legacy"},
     {"clients", "strategies", "supernode"},
     {"prediction", "records", "engines", "site"},

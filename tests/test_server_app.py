@@ -15,9 +15,9 @@ from whole_runs import check_same, same_bits
 
 from fda_flower import RunConfig
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.experiments.cells import Cell, run_cell
-from fda_flower.experiments.run import run_config
 from fda_flower.records.folder import RunFolder
+from fda_flower.running.processes import Cell, run_cell
+from fda_flower.running.run import run_config
 from fda_flower.server_app import check_data, evaluation_interval, run_server
 from fda_flower.strategies.nodes import Node
 from fda_flower.wire.flower import task_identity

@@ -7,8 +7,8 @@ of them, not the accuracy alone: there is no setting to leave them out.
 
 from typing import Any
 
-from fda_flower.experiments.run import run_config
 from fda_flower.records.record import Record
+from fda_flower.running.run import run_config
 from fda_flower.runs.config import RunConfig
 from frameworks.pairing import Pairing
 from frameworks.task import BATCH_SIZE, EPOCHS, LEARNING_RATE, WORKERS, Task

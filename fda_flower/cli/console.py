@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table as RichTable
 
-    from fda_flower.experiments.cells import Progress as CellProgress
     from fda_flower.reporting import Table
+    from fda_flower.running.processes import Progress as CellProgress
 
 console = Console(emoji=False)
 

@@ -112,9 +112,9 @@ def run(
         )
     )
     from fda_flower.experiments import run_config
-    from fda_flower.experiments.run import cost_of_round
     from fda_flower.names import require
     from fda_flower.reporting import sites_in, sites_note, sites_table
+    from fda_flower.running.run import cost_of_round
 
     require("matplotlib")  # for the picture at the end
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)

@@ -75,8 +75,9 @@ def _cells(
 ) -> "dict[str, tuple[Make, Path]]":
     """Return each search's maker of runs and folder, by the cell's name, which is empty without a file."""
     from fda_flower.experiments import read_experiment
-    from fda_flower.experiments.definition import file_name, merged
+    from fda_flower.experiments.definition import merged
     from fda_flower.experiments.experiment import chosen_places
+    from fda_flower.reporting.results import file_name
 
     if file is None:
         if only:

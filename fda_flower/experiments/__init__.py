@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         run_experiment,
         write_report,
     )
-    from fda_flower.experiments.run import RUNNERS, RunResult, run_config
+    from fda_flower.running.run import RUNNERS, RunResult, run_config
 else:
     __getattr__, __dir__ = lazy_exports(__name__)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError, check_choice, invalid, near, unknown
-from fda_flower.reporting.results import Place
+from fda_flower.reporting.results import Place, file_name, slug
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.settings import OPTION_FIELDS
 
 if TYPE_CHECKING:
-    from fda_flower.experiments.attacks import Attack
+    from fda_flower.running.attacks import Attack
 
 HERE = Path(__file__).parent
 FOLDERS = (HERE / "tables", HERE.parents[1] / "experiments")
@@ -59,7 +59,7 @@ Settings = dict[str, Any]
 MACHINE = ("seed", "data_dir", "device", "threads")
 """Fields of a run that depend on the user or the machine, which experiments cannot set."""
 ATTACK_KEYS = ("attack", "attackers")
-"""Keys in addition to a run's settings; see `fda_flower.experiments.attacks`."""
+"""Keys in addition to a run's settings; see `fda_flower.running.attacks`."""
 RUN_KEYS = frozenset(
     [*(f.name.replace("_", "-") for f in fields(RunConfig) if f.name not in MACHINE), *ATTACK_KEYS]
 )
@@ -155,7 +155,7 @@ class Experiment:
         settings = self.settings(place, overrides or {})
         if not settings.keys() & ATTACK_KEYS:
             return None
-        from fda_flower.experiments.attacks import read_attack  # loads PyTorch
+        from fda_flower.running.attacks import read_attack  # loads PyTorch
 
         with self._naming(place):
             return read_attack(settings, config)
@@ -419,13 +419,3 @@ def _check_keys(where: str, data: Any, valid: Collection[str], more: Collection[
     for key in data:
         if key not in names:
             raise unknown(f"key in {where}", key, names)
-
-
-def slug(label: str) -> str:
-    """Return a label as part of a file name."""
-    return re.sub(r"[^A-Za-z0-9.+=-]+", "_", label)
-
-
-def file_name(place: Place) -> str:
-    """Return a place as part of the names of its files."""
-    return "-".join(slug(label) for label in place if label)

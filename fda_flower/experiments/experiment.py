@@ -12,14 +12,14 @@ from urllib.parse import quote
 
 from fda_flower.engines import ENGINES, Resources
 from fda_flower.errors import ConfigError, FdaError, invalid, unknown
-from fda_flower.experiments.definition import ATTACK_KEYS, Experiment, file_name, read_experiment
+from fda_flower.experiments.definition import ATTACK_KEYS, Experiment, read_experiment
 from fda_flower.files import check_writable, only_writer, output_error, read_json, write_atomically, writing
 from fda_flower.models.own import only_read
 from fda_flower.names import known_name
 from fda_flower.records.folder import CONFIG, SUBMITTED, RunFolder
 from fda_flower.records.record import has_ended, has_stopped
 from fda_flower.reporting.experiment_tables import comparison, comparison_numbers
-from fda_flower.reporting.results import CellResult, Place, Results, RunView
+from fda_flower.reporting.results import CellResult, Place, Results, RunView, file_name
 from fda_flower.reporting.summary import AVERAGE, PARAMETERS, REFUSED, SUMMARY
 from fda_flower.reporting.tables import escaped, markdown
 from fda_flower.reporting.trackers import check_trackers
@@ -28,7 +28,7 @@ from fda_flower.runs.methods import OF_FLOWER, check_federated, find_method, met
 from fda_flower.runs.settings import AUTO, SETTINGS, command_options
 
 if TYPE_CHECKING:
-    from fda_flower.experiments.cells import Cell, Progress
+    from fda_flower.running.processes import Cell, Progress
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
 RUNS, ARCHIVED = "runs", "cells"
@@ -410,7 +410,7 @@ def run_experiment(
     ConfigError
         If a setting is invalid, before anything is trained.
     """
-    from fda_flower.experiments.cells import Cell, run_cells  # loads PyTorch
+    from fda_flower.running.processes import Cell, run_cells  # loads PyTorch
 
     if jobs < 1:
         raise invalid("jobs", jobs, "it must be at least 1")
@@ -545,7 +545,7 @@ def compare(
     ConfigError
         If a setting is invalid, or a method does not fit the data or the network; raised before training.
     """
-    from fda_flower.experiments.cells import Cell, run_cells  # loads PyTorch
+    from fda_flower.running.processes import Cell, run_cells  # loads PyTorch
     from fda_flower.server_app import check_data
 
     own = [name for name in method_names() if not name.startswith(OF_FLOWER)]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.errors import ConfigError
-from fda_flower.experiments.definition import file_name
 from fda_flower.experiments.experiment import (
     DEFINITION,
     config_of,
@@ -27,7 +26,7 @@ from fda_flower.records.verification import verify
 from fda_flower.reporting import COMPARISON, REPORTS, about, markdown
 from fda_flower.reporting.card import Model, card, card_parts
 from fda_flower.reporting.html import Page, render, results_page, run_page
-from fda_flower.reporting.results import RunView
+from fda_flower.reporting.results import RunView, file_name
 from fda_flower.reporting.tables import escaped
 from fda_flower.runs.settings import SETTINGS, as_flower, command_options
 from fda_flower.site.log import read_log

@@ -26,7 +26,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from fda_flower.datasets import FederatedDataset
 from fda_flower.errors import ConfigError, FdaError, RunError, check_choice, invalid, unknown
 from fda_flower.experiments.definition import toml_value
-from fda_flower.experiments.run import fold_configs, mean_by_round, run_config
 from fda_flower.files import derive_seed, json_safe, only_writer, write_atomically
 from fda_flower.metrics import METRICS, ROUNDING, of_mean, of_most_frequent
 from fda_flower.names import split_names
@@ -34,6 +33,7 @@ from fda_flower.records.record import VALIDATION, Record
 from fda_flower.reporting import save_figure
 from fda_flower.reporting.summary import LAST, name_of_baseline
 from fda_flower.reporting.tables import Cell, Table, markdown
+from fda_flower.running.run import fold_configs, mean_by_round, run_config
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS
 from fda_flower.server_app import check_data

@@ -1,5 +1,6 @@
 """The results of runs for tables, figures and pages, and the test samples that each run gets right."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -335,3 +336,13 @@ class Results:
         """Return ``last5`` in points of all seeds that have it; see `CellResult.points`."""
         found = {cell.seed: cell.points for cell in self.at(place)}
         return {seed: points for seed, points in found.items() if not np.isnan(points)}
+
+
+def slug(label: str) -> str:
+    """Return a label as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9.+=-]+", "_", label)
+
+
+def file_name(place: Place) -> str:
+    """Return a place as part of the names of its files."""
+    return "-".join(slug(label) for label in place if label)

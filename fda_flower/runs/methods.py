@@ -49,7 +49,7 @@ class Method:
     rounds : int, optional
         A fixed number of rounds. Default: the run's.
     centralised : bool
-        Whether it is a `fda_flower.experiments.references.Reference`: it has no clients, and needs all data
+        Whether it is a `fda_flower.references.central.Reference`: it has no clients, and needs all data
         in one place. Reports mark it.
     """
 
@@ -260,7 +260,7 @@ PREFIX = "central:"
 
 
 def _central(label: str, summary: str, reference: str, *needs: str) -> Method:
-    strategy = f"fda_flower.experiments.references:{reference}"
+    strategy = f"fda_flower.references.central:{reference}"
     return Method(label, summary, strategy, needs=needs, centralised=True)
 
 
@@ -286,7 +286,7 @@ OF_FLOWER = "flower:"
 """Prefix of the names of Flower's strategies."""
 
 FLOWER: Mapping[str, Method] = {
-    rule: Method(f"{rule} (Flower)", summary, f"fda_flower.experiments.flower_strategies:Flower{rule}")
+    rule: Method(f"{rule} (Flower)", summary, f"fda_flower.references.flower:Flower{rule}")
     for rule, summary in {
         "FedAvg": "the mean of all clients",
         "FedMedian": "the coordinate-wise median of all clients",

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fda_flower.datasets import Samples, load_federation
-from fda_flower.experiments.run import run_config
+from fda_flower.running.run import run_config
 from fda_flower.runs.network import make_model
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -27,4 +27,4 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 @pytest.fixture
 def in_process(monkeypatch):
     """Comparisons and experiments whose cells run here, one after the other."""
-    monkeypatch.setattr("fda_flower.experiments.cells.run_all", run_all)
+    monkeypatch.setattr("fda_flower.running.processes.run_all", run_all)

@@ -10,8 +10,8 @@ import pytest
 from run_folders import files_below, make_run
 
 from fda_flower.errors import RunError
-from fda_flower.experiments import cells as module
 from fda_flower.experiments.definition import RUN_KEYS
+from fda_flower.running import processes as module
 
 TEXT = """
 title = "Digits with noise"

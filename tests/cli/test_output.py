@@ -19,8 +19,8 @@ from fda_flower.cli.console import (
     show_table,
 )
 from fda_flower.errors import RunError
-from fda_flower.experiments.cells import Progress
 from fda_flower.reporting.tables import Cell, Table
+from fda_flower.running.processes import Progress
 
 SMALL = ["--model", "mlp", "--rounds", "2", "--target-samples", "16", "--device", "cpu"]
 pytestmark = pytest.mark.usefixtures("in_process")

@@ -45,7 +45,7 @@ def files_of():
 @pytest.fixture
 def in_process(monkeypatch):
     """Cells that run here, one after the other; their module."""
-    module = importlib.import_module("fda_flower.experiments.cells")
+    module = importlib.import_module("fda_flower.running.processes")
     monkeypatch.setattr(module, "run_all", run_all)
     return module
 

@@ -15,10 +15,10 @@ from fda_flower.clients import LocalTraining
 from fda_flower.clients.training import train
 from fda_flower.datasets import load_federation
 from fda_flower.deployment import rehearse, run_deployed
-from fda_flower.experiments import references
-from fda_flower.experiments.references import OPTIMIZER, TRAINED, Reference, Trainer
 from fda_flower.files import derive_seed
 from fda_flower.records.folder import RunFolder, of_a_round_before
+from fda_flower.references import central
+from fda_flower.references.central import OPTIMIZER, TRAINED, Reference, Trainer
 from fda_flower.runs.methods import CENTRAL, METHODS, PREFIX, check_federated, find_method
 from fda_flower.runs.needs import NEEDS
 from fda_flower.runs.network import make_model
@@ -72,7 +72,7 @@ def changed(monkeypatch):
             }
             return replace(data, domains=domains)
 
-        monkeypatch.setattr(references, "all_data", load)
+        monkeypatch.setattr(central, "all_data", load)
 
     return change
 

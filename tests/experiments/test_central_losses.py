@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from fda_flower import ConfigError
-from fda_flower.experiments.references import (
+from fda_flower.models.parts import PrototypeHead, features_of, head_of
+from fda_flower.references.central import (
     CORAL,
     ERM,
     GAMMAS,
@@ -25,7 +26,6 @@ from fda_flower.experiments.references import (
     kernel_gap,
     moment_gap,
 )
-from fda_flower.models.parts import PrototypeHead, features_of, head_of
 
 SIZES = (5, 4, 6)
 

@@ -14,8 +14,8 @@ from fda_flower import RunConfig, load
 from fda_flower.datasets import load_federation
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
-from fda_flower.experiments.run import run, run_config
 from fda_flower.records.folder import CHOSEN, RunFolder
+from fda_flower.running.run import run, run_config
 from fda_flower.server_app import run_server
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from naming import names
 
 from fda_flower import ConfigError
 from fda_flower.experiments import Experiment, read_experiment
-from fda_flower.experiments.definition import slug
+from fda_flower.reporting.results import slug
 
 HEAD = 'title = "A title"\n'
 RUN = '[run]\nmodel = "mlp"\nshift = "noise"\n'

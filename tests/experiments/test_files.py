@@ -14,7 +14,7 @@ from PIL import Image
 import fda_flower
 from fda_flower.datasets import DATASETS
 from fda_flower.experiments.definition import read_experiment
-from fda_flower.experiments.run import run_config
+from fda_flower.running.run import run_config
 from fda_flower.runs.methods import find_method
 
 FILES = sorted((Path(fda_flower.__file__).parents[1] / "experiments").glob("*.toml"))

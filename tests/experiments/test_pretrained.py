@@ -13,10 +13,10 @@ from whole_runs import check_same, same_bits, untimed
 from fda_flower import RunConfig, compare, load, run
 from fda_flower.datasets import load_domain
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.experiments.cells import BODIES, share
 from fda_flower.files import BODY, MODEL
 from fda_flower.models.exchange import Exchange
 from fda_flower.records.verification import verify
+from fda_flower.running.processes import BODIES, share
 from fda_flower.runs.methods import find_method, method_names
 from fda_flower.runs.network import make_model
 from fda_flower.site import read_log

@@ -13,7 +13,7 @@ import pytest
 from waiting import until
 
 from fda_flower.errors import ConfigError
-from fda_flower.experiments.cells import run_all
+from fda_flower.running.processes import run_all
 
 
 def write(path):
@@ -106,7 +106,7 @@ PARENT = """
 import sys
 sys.path[:0] = {tests!r}
 from test_processes import do
-from fda_flower.experiments.cells import run_all
+from fda_flower.running.processes import run_all
 
 if __name__ == "__main__":
     run_all(do, {{"a": "stay " + sys.argv[1]}}, 1)

@@ -16,7 +16,6 @@ from fda_flower import RunConfig
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments import tuning
 from fda_flower.experiments.definition import merged
-from fda_flower.experiments.run import RunResult, run_config
 from fda_flower.experiments.tuning import (
     TrialResult,
     Tuning,
@@ -33,6 +32,7 @@ from fda_flower.experiments.tuning import (
     write_tuning,
 )
 from fda_flower.files import only_writer
+from fda_flower.running.run import RunResult, run_config
 
 RATES = read_spaces(["learning-rate=log:1e-4..1e-1", "batch-size=8,16"])
 

@@ -17,14 +17,13 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from fda_flower.errors import FdaError, RefusedError
-from fda_flower.experiments.attacks import Attack
-from fda_flower.experiments.definition import file_name
-from fda_flower.experiments.run import make_run_folder, run_config
 from fda_flower.files import BODY, file_hash
 from fda_flower.models import is_pretrained, reads_text
 from fda_flower.records.folder import CHOSEN_MODEL
-from fda_flower.reporting.results import Place
+from fda_flower.reporting.results import Place, file_name
 from fda_flower.reporting.summary import REFUSED, summarise_run, write_summary
+from fda_flower.running.attacks import Attack
+from fda_flower.running.run import make_run_folder, run_config
 from fda_flower.runs.config import RunConfig
 
 
@@ -139,7 +138,7 @@ POLL_SECONDS = 0.3
 GRACE_SECONDS = 15.0
 """In which a process that is terminated summarises what it has done, and ends what it has started."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-PRELOADED = ["fda_flower.experiments.run"]
+PRELOADED = ["fda_flower.running.run"]
 """Modules that every process needs and that take seconds to import."""
 LONGEST = 4000
 """The most characters of a reason: a process that sends more than a pipe holds would never end."""

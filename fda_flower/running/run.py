@@ -22,16 +22,16 @@ from fda_flower.datasets.amounts import HeldOut
 from fda_flower.datasets.federation import write_shared
 from fda_flower.engines import ENGINES, Engine, Resources
 from fda_flower.errors import ConfigError, RunError, invalid, unknown
-from fda_flower.experiments.attacks import Attack
-from fda_flower.experiments.references import run_central
 from fda_flower.files import versions
 from fda_flower.metrics import METRICS
 from fda_flower.models.devices import find_device, is_numbered
 from fda_flower.models.tokens import told
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import VALIDATION, Record, curve
+from fda_flower.references.central import run_central
 from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
 from fda_flower.reporting.trackers import TrackedRun, Tracking, check_trackers
+from fda_flower.running.attacks import Attack
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
 from fda_flower.runs.network import all_data

@@ -12,7 +12,7 @@ from naming import names
 
 from fda_flower import ConfigError, RunConfig
 from fda_flower.errors import RefusedError
-from fda_flower.experiments.flower_strategies import (
+from fda_flower.references.flower import (
     FlowerBulyan,
     FlowerFedAvg,
     FlowerFedMedian,
@@ -20,7 +20,7 @@ from fda_flower.experiments.flower_strategies import (
     FlowerKrum,
     FlowerMultiKrum,
 )
-from fda_flower.experiments.run import run_config
+from fda_flower.running.run import run_config
 from fda_flower.runs.methods import FLOWER, OF_FLOWER, find_method
 from fda_flower.strategies.base import BadReplyError, ClientUpdate
 from fda_flower.strategies.nodes import Node

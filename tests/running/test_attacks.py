@@ -15,7 +15,7 @@ from fda_flower.clients import DomainClient, SourceClient
 from fda_flower.clients.private_state import OwnState
 from fda_flower.datasets import Samples, load_domain
 from fda_flower.experiments import load_results, read_experiment, run_experiment
-from fda_flower.experiments.attacks import (
+from fda_flower.running.attacks import (
     ASLEEP,
     Attack,
     PoisonedSource,
@@ -26,7 +26,7 @@ from fda_flower.experiments.attacks import (
     poison_of,
     read_attack,
 )
-from fda_flower.experiments.run import RUNNERS, RunRequest, run_config
+from fda_flower.running.run import RUNNERS, RunRequest, run_config
 from fda_flower.runs.network import make_model
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
 
