@@ -20,6 +20,7 @@ from flwr.clientapp.typing import Mod
 
 from fda_flower.clients.serving import serve
 from fda_flower.errors import ConfigError
+from fda_flower.files import as_file_name
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import method_names
 from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, SiteConfig, SiteGate
@@ -165,8 +166,8 @@ def own_folder(config: RunConfig, name: str, context: Context, run: Path | None)
     state = SiteConfig.of(context).state_dir
     if state is not None:
         settings = json.dumps(config.fingerprint(), sort_keys=True)
-        return state / f"{name}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
-    return None if run is None else run / "clients" / name
+        return state / f"{as_file_name(name)}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
+    return None if run is None else run / "clients" / as_file_name(name)
 
 
 def make_client(

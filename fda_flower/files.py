@@ -133,6 +133,18 @@ def check_writable(folder: Path) -> None:
                 path.rmdir()
 
 
+def as_file_name(name: str) -> str:
+    """Return a name, such as a domain's, as that of one file or folder; other names get another one.
+
+    Examples
+    --------
+    >>> as_file_name("New York"), as_file_name("average/0"), as_file_name("..")
+    ('New York', 'average%2F0', '%2E%2E')
+    """
+    marks = "%/\\\0." if not name.strip(".") else "%/\\\0"
+    return "".join(f"%{ord(char):02X}" if char in marks else char for char in name) or "%"
+
+
 def file_hash(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:

@@ -99,6 +99,21 @@ def test_a_simulated_client_keeps_its_own_in_the_runs_folder(monkeypatch: pytest
         assert folder_of(SIMULATED, of_no_folder) is None, "the context keeps it"
 
 
+def test_clients_of_domains_of_any_name_keep_their_own_in_one_folder_each(tmp_path: Path) -> None:
+    domains = ("a", "a/b", "a%2Fb", "/a", ".", "..", "../a", "")
+    nodes: tuple[tuple[dict[str, Any], Path], ...] = (
+        (SIMULATED, tmp_path / "clients"),
+        ({"state-dir": str(tmp_path)}, tmp_path),
+    )
+    for node, place in nodes:
+        context = Context(1, 2, node, RecordDict(), {})
+        folders = {own_folder(CONFIG, domain, context, tmp_path) for domain in domains}
+        assert len(folders) == len(domains)
+        for folder in folders:
+            assert folder is not None
+            assert folder.resolve().parent == place
+
+
 def test_a_site_keeps_its_own_below_its_state_dir_for_each_run_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/site")
     node = {"domain": "va", "state-dir": "~/state"}

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from fda_flower.deployment.federation import Federation, NodeConfig
 from fda_flower.deployment.submission import run_deployed
 from fda_flower.errors import ConfigError
-from fda_flower.files import LOCK
+from fda_flower.files import LOCK, as_file_name
 from fda_flower.records.record import Record
 from fda_flower.reporting import summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
@@ -85,13 +85,13 @@ def rehearse(
 
 
 def node_configs(config: RunConfig, sites: Path, resident: bool) -> dict[str, NodeConfig]:
-    """Return the node configuration of each domain of a run; its state is in ``sites/DOMAIN``."""
+    """Return the node configuration of each domain of a run by its file name; its state is in ``sites``."""
     target = config.data.target_name
     return {
-        domain: {
+        as_file_name(domain): {
             "domain": domain,
             "role": "target" if domain == target else "source",
-            "state-dir": str(sites / domain),
+            "state-dir": str(sites / as_file_name(domain)),
             "resident": resident,
         }
         for domain in config.data.domain_names

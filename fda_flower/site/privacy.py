@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import CountSketch, Layers, PrivateSums, find_buffers, multipliers, shape_of_head
 from fda_flower.errors import ConfigError
-from fda_flower.files import checksum, derive_seed
+from fda_flower.files import as_file_name, checksum, derive_seed
 from fda_flower.metrics import METRICS
 from fda_flower.site.accountant import Steps, noise_of_steps
 from fda_flower.site.config import CLIP, FULL, NOISE, NONE, PATIENT, SITE, PrivacySettings, SiteConfig
@@ -422,7 +422,7 @@ class PrivateSite:
             return None
         own = domain or node.label
         if decided is None and seed is not None:
-            path = None if folder is None else folder / "clients" / own / FILE
+            path = None if folder is None else folder / "clients" / as_file_name(own) / FILE
             return cls(own, settings, Ledger(path, context.state), seed)
         if not settings.private:
             return cls(own, settings)
@@ -433,7 +433,7 @@ class PrivateSite:
                 thing=str(own),
             )
         # Use the node's own name: the run may map a number to any domain, differently each time.
-        path = node.state_dir / (FILE if node.own_name is None else f"{node.own_name}-{FILE}")
+        path = node.state_dir / (FILE if node.own_name is None else f"{as_file_name(node.own_name)}-{FILE}")
         return cls(own, settings, Ledger(path, context.state))
 
 
