@@ -14,7 +14,7 @@ from torch import nn
 
 from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
-from fda_flower.engines import PromptGrid
+from fda_flower.engines import PollingGrid
 from fda_flower.errors import RunError, invalid, keep_to_one_line
 from fda_flower.files import versions
 from fda_flower.models.exchange import Exchange
@@ -213,7 +213,7 @@ def main(grid: Grid, context: Context) -> None:
     with sending(grid, Path(path)) if sends else nullcontext() as on_round:
         config = RunConfig.from_flower(settings)
         folder = make_folder(path, config, bool(settings.get("resume", False))) if path else None
-        result, history = run_server(PromptGrid(grid), config, folder, on_round)
+        result, history = run_server(PollingGrid(grid), config, folder, on_round)
         if folder is not None:
             write_global_model(folder.path, config)
     if folder is not None and not sends:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fda_flower.engines.local import LocalGrid
     from fda_flower.engines.ray import run_ray
-    from fda_flower.engines.superlink import PromptGrid
+    from fda_flower.engines.superlink import PollingGrid
     from fda_flower.engines.workers import run_local
 else:
     __getattr__, __dir__ = lazy_exports(__name__)
@@ -105,4 +105,4 @@ ENGINES: dict[str, Engine] = {
 }
 """The engines by name. To add one, write a file and add a line here."""
 
-__all__ = ["ENGINES", "Engine", "LocalGrid", "PromptGrid", "Resources", "run_local", "run_ray"]
+__all__ = ["ENGINES", "Engine", "LocalGrid", "PollingGrid", "Resources", "run_local", "run_ray"]

@@ -21,14 +21,14 @@ SHARE = 0.1
 def _passed_on(method: str) -> Callable[..., Any]:
     """Make a method that calls the method of this name on the wrapped grid."""
 
-    def call(self: "PromptGrid", *args: Any, **kwargs: Any) -> Any:
+    def call(self: "PollingGrid", *args: Any, **kwargs: Any) -> Any:
         return getattr(self._grid, method)(*args, **kwargs)
 
     call.__doc__ = getattr(Grid, method).__doc__
     return call
 
 
-class PromptGrid(Grid):
+class PollingGrid(Grid):
     """A Flower `Grid` around another that polls at intervals of one tenth of the time waited so far.
 
     A round lasts at most a tenth longer than its slowest reply, and a long round polls the SuperLink no more
@@ -37,9 +37,9 @@ class PromptGrid(Grid):
 
     Examples
     --------
-    >>> from fda_flower.engines import LocalGrid, PromptGrid
+    >>> from fda_flower.engines import LocalGrid, PollingGrid
     >>> from flwr.clientapp import ClientApp
-    >>> list(PromptGrid(LocalGrid(ClientApp(), 2)).get_node_ids())
+    >>> list(PollingGrid(LocalGrid(ClientApp(), 2)).get_node_ids())
     [2, 3]
     """
 

@@ -208,7 +208,11 @@ METHODS: Registry[Method] = Registry(
             rounds=1,
         ),
         "fedper": _ours(
-            "FedPer", "FedAvg; each client keeps its head", "personal_layers:FedPer", clients=OF_PARTS, needs=BODY
+            "FedPer",
+            "FedAvg; each client keeps its head",
+            "personal_layers:FedPer",
+            clients=OF_PARTS,
+            needs=BODY,
         ),
         "fedrep": _ours(
             "FedRep",

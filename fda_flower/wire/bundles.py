@@ -1,7 +1,7 @@
 """Send all arrays of a message over a SuperLink as one.
 
 Flower sends each array as two objects, and each object in three requests. `join` concatenates all arrays into
-one, and `split` restores them byte for byte. `fda_flower.engines.PromptGrid` and `fda_flower.clients.serve`
+one, and `split` restores them byte for byte. `fda_flower.engines.PollingGrid` and `fda_flower.clients.serve`
 do both transparently: a client app announces its support in the answer to the role query.
 """
 
@@ -69,7 +69,7 @@ def split(content: RecordDict) -> RecordDict:
 def bundled(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Split a bundled message for the app, and join its reply (a Flower mod).
 
-    For your own client app under a server with a `PromptGrid`: ``ClientApp(mods=[bundled])``. Make it the
+    For your own client app under a server with a `PollingGrid`: ``ClientApp(mods=[bundled])``. Make it the
     first mod, so that the others see plain records. Apps from `serve` include it.
     """
     if CONTENT not in message.content:

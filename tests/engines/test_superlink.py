@@ -4,7 +4,7 @@ import pytest
 from flwr.app import Message, RecordDict
 from handmade import HandMade, moves
 
-from fda_flower.engines import LocalGrid, PromptGrid, superlink
+from fda_flower.engines import LocalGrid, PollingGrid, superlink
 from fda_flower.wire.flower import empty_run, task_identity
 
 NODES = [("source", name, moves([0.5, 0.25], domain=name)) for name in "abc"]
@@ -57,12 +57,12 @@ def ask(grid, timeout=None):
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02, 1.0, 20.0])
 def test_replies_are_there_at_most_a_tenth_or_3_seconds_late(clock, seconds):
-    assert len(ask(PromptGrid(Slow(clock, seconds)))) == 3
+    assert len(ask(PollingGrid(Slow(clock, seconds)))) == 3
     assert 3 * seconds <= clock.now <= 3 * seconds + min(3 * seconds * 0.1 + 0.01, 3)
 
 
 def test_the_longer_it_takes_the_rarer_are_the_looks(clock):
-    ask(PromptGrid(Slow(clock, 100.0)))
+    ask(PollingGrid(Slow(clock, 100.0)))
     assert clock.slept == sorted(clock.slept)
     assert (clock.slept[0], clock.slept[-1]) == (0.01, 3.0)
     assert len(clock.slept) < 170
@@ -70,14 +70,14 @@ def test_the_longer_it_takes_the_rarer_are_the_looks(clock):
 
 def test_looks_that_find_nothing_take_at_most_half_of_the_time(clock):
     grid = Slow(clock, 1.6, look=0.5)
-    ask(PromptGrid(grid))
+    ask(PollingGrid(grid))
     # Looks end at 0.5, 1.5, 2.5 (finds one), 3.25 (another), 3.825, 4.825 and so on.
     assert clock.slept[:3] == pytest.approx([0.5, 0.5, 0.25])
     assert grid.pulls <= 7
 
 
 def test_replies_after_the_timeout_are_left(clock):
-    assert len(ask(PromptGrid(Slow(clock, 1.0)), timeout=2.05)) == 2
+    assert len(ask(PollingGrid(Slow(clock, 1.0)), timeout=2.05)) == 2
     assert clock.now == pytest.approx(2.05)
 
 
@@ -85,13 +85,13 @@ def test_a_look_that_takes_longer_than_the_timeout_is_followed_by_another(clock)
     """Flower's looks wait until a reply is whole, or its sender is given up, and bring the others late."""
     for seconds, pulls in ((1.0, 1), (2.0, 2)):
         grid = Slow(clock, seconds, look=5.0)
-        assert len(ask(PromptGrid(grid), timeout=4.0)) == 3
+        assert len(ask(PollingGrid(grid), timeout=4.0)) == 3
         assert grid.pulls == pulls
 
 
 def test_everything_else_is_the_grids_own(in_a_run):
     grid, run = LocalGrid(HandMade(NODES).app, 3), empty_run()
-    wrapped = PromptGrid(grid)
+    wrapped = PollingGrid(grid)
     assert list(wrapped.get_node_ids()) == [each.node_id for each in wrapped.get_nodes()] == [2, 3, 4]
     assert wrapped.run is grid.run
     wrapped.set_run(run)

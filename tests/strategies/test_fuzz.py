@@ -33,7 +33,7 @@ from hostile import (
     one,
 )
 
-from fda_flower.engines import PromptGrid
+from fda_flower.engines import PollingGrid
 from fda_flower.errors import FdaError
 from fda_flower.runs.methods import METHODS
 from fda_flower.strategies import RunFolder
@@ -273,7 +273,7 @@ def test_the_bundle_of_a_reply_may_be_anything(name, role, log):
         change = partial(BUNDLES[name], rng=random(case, name, role, seed))
         grid = HostileGrid(federation([bundled]), HOSTILE[role], bundle_changed(change))
         with reproducible(case, name, role, seed):
-            run(log, case, PromptGrid(grid), role)
+            run(log, case, PollingGrid(grid), role)
 
 
 @contextmanager
@@ -335,10 +335,12 @@ def test_the_memory_is_that_of_what_was_sent(name, role, log):
         return None
 
     grid = HostileGrid(federation(), HOSTILE[role], change)
-    build("fedavg").start(PromptGrid(HostileGrid(federation(), "h", lambda content: None)), initial(), ROUNDS)
+    build("fedavg").start(
+        PollingGrid(HostileGrid(federation(), "h", lambda content: None)), initial(), ROUNDS
+    )
     tracemalloc.start()
     try:
-        run(log, "fedavg", PromptGrid(grid), role)
+        run(log, "fedavg", PollingGrid(grid), role)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

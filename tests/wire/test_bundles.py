@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 from hypothesis.extra import numpy as arrays
 
 from fda_flower.clients import answer_role_query, serve
-from fda_flower.engines import LocalGrid, PromptGrid
+from fda_flower.engines import LocalGrid, PollingGrid
 from fda_flower.strategies import FedAvg
 from fda_flower.wire.bundles import BUNDLE, CONTENT, Bundles, bundled, join, split
 from fda_flower.wire.flower import task_identity
@@ -105,7 +105,7 @@ def trained(grid):
 def test_nodes_that_can_get_bundles_and_answer_with_them_and_the_model_is_the_same():
     grid = Seen(HandMade(NODES, mods=[bundled]).app)
     with task_identity():
-        model = trained(PromptGrid(grid))
+        model = trained(PollingGrid(grid))
         assert model.tobytes() == trained(HandMade(NODES).grid()).tobytes()
     queries, others = grid.seen[:6], grid.seen[6:]
     assert queries == [("query.role", True, False)] * 3 + [("reply", True, False)] * 3
@@ -117,7 +117,7 @@ def test_nodes_that_can_get_bundles_and_answer_with_them_and_the_model_is_the_sa
 def test_other_nodes_get_messages_as_they_are():
     grid = Seen(HandMade(NODES).app)
     with task_identity():
-        trained(PromptGrid(grid))
+        trained(PollingGrid(grid))
     assert [each for each in grid.seen if each[1]] == [("query.role", True, False)] * 3
     assert not any(has_arrays for *_, has_arrays in grid.seen)
 
@@ -186,7 +186,7 @@ def with_lengths(*lengths):
 def test_a_bundle_that_cannot_be_taken_apart_costs_its_node_the_round_not_the_run(change, reason):
     strategy = FedAvg(query_timeout=1)
     with task_identity():
-        grid = PromptGrid(HandMade(NODES, mods=[broken(change)]).grid())
+        grid = PollingGrid(HandMade(NODES, mods=[broken(change)]).grid())
         strategy.start(grid=grid, initial_arrays=to_record({"w": np.zeros(2)}), num_rounds=2)
     for record in strategy.history:
         (dropped,) = record["dropped"]
