@@ -9,12 +9,13 @@ from pathlib import Path
 
 import torch
 
-from fda_flower.datasets.amounts import Amount, count, hold_out
+from fda_flower.datasets.amounts import Amount, count
 from fda_flower.datasets.domains import Domain, Split
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.shifts import PARTITIONS
 from fda_flower.datasets.spec import DataSpec, Pairs
+from fda_flower.datasets.splitting import hold_out
 from fda_flower.errors import ConfigError, RunError, unknown
 from fda_flower.files import derive_seed
 

@@ -9,7 +9,8 @@ from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.numbers import to_numbers
 from fda_flower.datasets.own_data import unusable
 from fda_flower.datasets.preparation import Column, TablePreparation
-from fda_flower.datasets.samples import Samples, balanced
+from fda_flower.datasets.samples import Samples
+from fda_flower.datasets.splitting import balanced
 from fda_flower.errors import ConfigError
 
 FILES = {"cleveland": "cleveland", "hungary": "hungarian", "switzerland": "switzerland", "va": "va"}

@@ -30,7 +30,8 @@ from fda_flower.datasets.preparation import CHANNELS, ImagePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
-from fda_flower.datasets.table import Rows, Survey, append, divide, number_labels, numbered, split_of, survey
+from fda_flower.datasets.splitting import divide, numbered
+from fda_flower.datasets.table import Rows, Survey, append, number_labels, split_of, survey
 from fda_flower.datasets.table_columns import SPLIT
 from fda_flower.datasets.table_files import RawTable
 from fda_flower.datasets.table_options import (

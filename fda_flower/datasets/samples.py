@@ -10,15 +10,6 @@ from torch import Tensor
 from fda_flower.errors import ConfigError
 
 
-def balanced(labels: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return the positions of `count` samples, spread evenly over the labels, and of the others."""
-    order = torch.randperm(len(labels), generator=generator)
-    order = order[labels[order].argsort(stable=True)]
-    due = (torch.arange(len(labels) + 1) * count + len(labels) - 1) // len(labels)
-    chosen = due.diff() > 0
-    return order[chosen], order[~chosen]
-
-
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Labelled images, or rows of features.

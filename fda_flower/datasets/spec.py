@@ -6,9 +6,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fda_flower.datasets.amounts import Amount, HeldOut, read_amount, read_validation
+from fda_flower.datasets.amounts import Amount, read_amount
 from fda_flower.datasets.registry import DATASETS, Dataset
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, Shift
+from fda_flower.datasets.splitting import HeldOut, read_validation
 from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 from fda_flower.names import read_options, resolve, split_names
 

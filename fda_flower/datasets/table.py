@@ -9,16 +9,15 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from fda_flower.datasets.amounts import HeldOut, held_out
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.labels import check_differ, class_names, class_numbers, numbers_to_predict
 from fda_flower.datasets.numbers import Array, count_missing, is_missing
 from fda_flower.datasets.own_data import LISTED, PARTS, own_folder, unusable, warn_of_one
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.problems import Findings, Problems
-from fda_flower.datasets.samples import Samples, balanced
+from fda_flower.datasets.samples import Samples
+from fda_flower.datasets.splitting import divide, numbered
 from fda_flower.datasets.table_columns import (
     SPLIT,
     Columns,
@@ -44,55 +43,6 @@ from fda_flower.errors import ConfigError, near, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import longer
 from fda_flower.names import check_alike, join_names, split_names
-
-TEST_SHARE = 0.2
-FOLDS = round(1 / TEST_SHARE)
-
-
-def divide(
-    y: Tensor, seed: int, where: str, parts: Sequence[str] = (), groups: Sequence[str] = ()
-) -> tuple[Tensor, Tensor]:
-    """Return the positions of training and test samples; a fifth is for testing unless `parts` is given.
-
-    Both parts get their share of each class or, in a regression, of small and large labels. `parts` assigns
-    each row to ``train`` or ``test``, for an existing split. The rows of one of the `groups`, such as a
-    patient, stay together. Raise a `ConfigError` on the rows `where` if a part is empty, or there is a single
-    group.
-    """
-    if parts:
-        train, test = (
-            torch.tensor([i for i, part in enumerate(parts) if part == word], dtype=torch.int64)
-            for word in PARTS
-        )
-    elif groups:
-        train, test = _by_group(y, seed, where, groups)
-    else:
-        tested = max(1, round(TEST_SHARE * len(y)))
-        train, test = balanced(y, len(y) - tested, torch.Generator().manual_seed(seed))
-    for word, part in zip(PARTS, (train, test), strict=True):
-        if not len(part):
-            what, remedy = f"{where} has no row for the part '{word}'", "mark some, or move some there"
-            raise ConfigError(what, thing="part", value=word, remedy=remedy)
-    return train, test
-
-
-def numbered(groups: Sequence[str]) -> Tensor:
-    """Return the number of each row's group, int64."""
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(groups))}
-    return torch.tensor([numbers[name] for name in groups])
-
-
-def _by_group(y: Tensor, seed: int, where: str, groups: Sequence[str]) -> tuple[Tensor, Tensor]:
-    number = len(set(groups))
-    if number < 2:
-        message = f"{where} has {number} group in the column of the option 'group'"
-        raise ConfigError(message, thing="groups", value=number, remedy="it needs 2 or more")
-    drawn = y.is_floating_point() or number < FOLDS or int(torch.bincount(y).max()) < FOLDS
-    what = HeldOut(share=TEST_SHARE) if drawn else HeldOut(folds=FOLDS, fold=1)
-    test = torch.zeros(len(y), dtype=torch.bool)
-    test[held_out(y.numpy(), np.array(groups), what, seed % 2**32)] = True
-    return (~test).nonzero().flatten(), test.nonzero().flatten()
-
 
 Tables = Mapping[str, Mapping[str, RawTable]]
 """By domain, its tables by part: ``train`` and ``test``, or one of the part ``""``."""

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fda_flower.datasets.domains import Split
 from fda_flower.datasets.own_data import unusable
 from fda_flower.datasets.samples import Samples
+from fda_flower.datasets.splitting import stratified
 from fda_flower.errors import ConfigError
 from fda_flower.files import cache_folder
 from fda_flower.names import require
@@ -216,39 +217,3 @@ def load_digits_set(data_dir: Path | None, seed: int) -> Split:
     samples = Samples(x, torch.from_numpy(labels))
     train, test = stratified(labels, math.ceil(TEST_SHARE * len(labels)), seed % 2**32)
     return Split(samples.take(train), samples.take(test), CLASSES)
-
-
-def stratified(labels: NDArray[np.int64], num_test: int, random: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the positions of training and test samples, at random; each class has its share of both.
-
-    They equal scikit-learn's ``train_test_split(stratify=labels)``, which draws in this order.
-    """
-    generator = np.random.RandomState(random)
-    counts = np.bincount(labels)
-    kept = _shares(counts, len(labels) - num_test, generator)
-    tested = _shares(counts - kept, num_test, generator)
-    ends = np.cumsum(counts)
-    train, test = [], []
-    for members, k, t in zip(np.split(labels.argsort(kind="stable"), ends[:-1]), kept, tested, strict=True):
-        members = members[generator.permutation(len(members))]
-        train.append(members[:k])
-        test.append(members[k : k + t])
-    first, second = (torch.from_numpy(generator.permutation(np.concatenate(part))) for part in (train, test))
-    return first, second
-
-
-def _shares(counts: NDArray[np.int64], total: int, generator: np.random.RandomState) -> NDArray[np.int64]:
-    """Share out `total` places in proportion to counts: the largest remainders first, ties by lot."""
-    quotas = counts / counts.sum() * total
-    shares = np.floor(quotas)
-    remainders = quotas - shares
-    missing = int(total - shares.sum())
-    for remainder in np.unique(remainders)[::-1]:
-        if missing == 0:
-            break
-        tied = np.flatnonzero(remainders == remainder)
-        chosen = generator.choice(tied, min(len(tied), missing), replace=False)
-        shares[chosen] += 1
-        missing -= len(chosen)
-    whole: NDArray[np.int64] = shares.astype(np.int64)
-    return whole

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from fda_flower.client_app import forget, make_client, make_client_app
 from fda_flower.datasets import DATASETS, FederatedDataset
-from fda_flower.datasets.amounts import HeldOut
 from fda_flower.datasets.federation import write_shared
+from fda_flower.datasets.splitting import HeldOut
 from fda_flower.engines import ENGINES, Engine, Resources
 from fda_flower.errors import ConfigError, RunError, invalid, unknown
 from fda_flower.files import versions

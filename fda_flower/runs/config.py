@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.clients.settings import LocalTraining
-from fda_flower.datasets.amounts import HeldOut, most, read_amount, read_validation
+from fda_flower.datasets.amounts import most, read_amount
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
 from fda_flower.datasets.spec import EVERY_SITE, DataSpec
+from fda_flower.datasets.splitting import HeldOut, read_validation
 from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 from fda_flower.metrics import headline_metric
 from fda_flower.models import (

@@ -1,15 +1,13 @@
-"""How many samples: numbers and shares, read and counted; labels held out from training to choose by."""
+"""How many samples: numbers and shares, read and counted."""
 
 from dataclasses import replace
 
 import pytest
-import torch
 from naming import names
 from sites import write_table
 
-from fda_flower.datasets import DataSpec, load_domain, load_federation
-from fda_flower.datasets.amounts import HeldOut, count, hold_out, read_amount, read_validation
-from fda_flower.datasets.samples import Samples
+from fda_flower.datasets import load_domain
+from fda_flower.datasets.amounts import count, read_amount
 from fda_flower.errors import ConfigError
 from fda_flower.runs.config import RunConfig
 
@@ -84,131 +82,3 @@ def test_all_labels_of_own_data_are_used_unless_a_number_is_given(tmp_path):
     for given, labels in (({}, 80), ({"target_samples": 30}, 30), ({"target_samples": "50"}, 50)):
         config = RunConfig(dataset="table", data_dir=str(tmp_path), **given)
         assert len(load_domain(config.data, "b").domains["b"].train) == labels
-
-
-# Held out
-
-
-def samples(*counts):
-    """So many samples of each class; `x` is the position of a sample."""
-    y = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    return Samples(torch.arange(len(y), dtype=torch.float32)[:, None], y)
-
-
-def grouped(regression=False):
-    """Thirty patients of two classes with two samples each."""
-    groups = torch.arange(30).repeat_interleave(2)
-    x, y = torch.arange(60, dtype=torch.float32)[:, None], groups % 2
-    return Samples(x, y.float()[:, None] if regression else y, groups=groups)
-
-
-def rows(part):
-    return part.x.flatten().int().tolist()
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [(0.2, "0.2"), ("0.20", "0.2"), ("25%", "0.25"), ("cv:5", "cv:5"), ("fold:2/5", "fold:2/5")],
-)
-def test_what_is_held_out_has_one_spelling(given, text):
-    assert str(read_validation(given)) == text
-    assert read_validation("") is read_validation(None) is None
-
-
-@pytest.mark.parametrize(
-    "given", ["1", "0", "-0.2", "many", "0.1_0", "cv:1", "cv:x", "fold:0/5", "fold:6/5", "fold:1/1"]
-)
-def test_what_cannot_be_held_out_is_refused(given):
-    with pytest.raises(ConfigError, check=names("validation", given)):
-        read_validation(given)
-
-
-def test_a_share_is_stratified_and_the_rest_is_trained_on_by_the_seed():
-    whole = samples(40, 20, 20)
-    train, held = hold_out(whole, HeldOut(0.25), 0, "the target")
-    assert torch.bincount(held.y).tolist() == [10, 5, 5]
-    assert sorted(rows(train) + rows(held)) == rows(whole)
-    assert rows(train) == sorted(rows(train))
-    again, other = (rows(hold_out(whole, HeldOut(0.25), seed, "")[1]) for seed in (0, 1))
-    assert rows(held) == again != other
-    train, held = hold_out(samples(10, 1, 9), HeldOut(0.2), 0, "the target")
-    assert (1 in train.y, 1 in held.y) == (True, False), "the only sample of a class is trained on"
-
-
-@pytest.mark.parametrize(
-    ("whole", "of_class_0"), [(samples(13, 7, 3), {2, 3}), (grouped(), {6}), (grouped(True), None)]
-)
-def test_each_sample_is_in_one_fold(whole, of_class_0):
-    parts = [hold_out(whole, HeldOut(folds=5, fold=fold), 3, "")[1] for fold in range(1, 6)]
-    assert sorted(row for part in parts for row in rows(part)) == rows(whole)
-    assert of_class_0 in (None, {int((part.y == 0).sum()) for part in parts})
-
-
-@pytest.mark.parametrize("what", [HeldOut(0.2), HeldOut(folds=5, fold=2)])
-def test_numbers_are_not_stratified(what):
-    y = torch.arange(20, dtype=torch.float32)[:, None]
-    train, held = hold_out(Samples(y, y), what, 0, "the target")
-    assert (len(train), len(held)) == (16, 4)
-
-
-@pytest.mark.parametrize("regression", [False, True])
-@pytest.mark.parametrize("what", [HeldOut(0.2), HeldOut(0.3), HeldOut(folds=5, fold=2)], ids=str)
-def test_the_samples_of_a_group_stay_together(what, regression):
-    train, held = hold_out(grouped(regression), what, 0, "the target")
-    assert len(train) + len(held) == 60
-    assert not {*train.groups.tolist()} & {*held.groups.tolist()}
-    assert len(held) == (18 if what.share == 0.3 else 12)
-    if what.share != 0.3 and not regression:
-        assert torch.bincount(held.y).tolist() == [6, 6]
-
-
-@pytest.mark.parametrize(
-    ("what", "whole"),
-    [
-        (HeldOut(0.2), samples(2, 2, 2)),
-        (HeldOut(0.2), samples(1, 1)),
-        (HeldOut(folds=5, fold=1), samples(2, 2)),
-        (HeldOut(0.2), replace(samples(9), groups=torch.zeros(9))),
-    ],
-)
-def test_too_few_labels_or_groups_are_refused(what, whole):
-    with pytest.raises(ConfigError, check=names("validation", what)):
-        hold_out(whole, what, 3, "domain 'a'")
-
-
-def test_the_target_holds_out_labels_and_the_rest_stays_as_it_was():
-    spec = DataSpec("digits", target_samples=60)
-    whole, parted = (load_federation(s).domains for s in (spec, replace(spec, validation="0.2")))
-    target, before = parted["target"], whole["target"]
-    assert target.validation
-    assert (len(target.train), len(target.validation)) == (48, 12)
-    for name in ("test", "unlabelled"):
-        assert torch.equal(getattr(target, name).x, getattr(before, name).x)
-    assert torch.equal(parted["source-1"].train.x, whole["source-1"].train.x)
-    assert all(domain.validation is None for domain in [*whole.values(), parted["source-1"]])
-    train, held, inputs, all_of_it = (
-        {row.numpy().tobytes() for row in part.x}
-        for part in (target.train, target.validation, target.inputs, before.train)
-    )
-    assert train | held == all_of_it
-    assert not held & inputs
-    moved = target.to(torch.device("meta"))
-    assert moved.validation.y.device.type == moved.unlabelled.y.device.type == "meta"
-
-
-def test_a_site_holds_out_the_same_labels_as_a_simulation():
-    spec = DataSpec("digits", target_samples=60, validation="fold:3/4")
-    site, simulated = load_domain(spec, "target").domains["target"], load_federation(spec).domains["target"]
-    assert torch.equal(site.validation.x, simulated.validation.x)
-    assert torch.equal(site.train.y, simulated.train.y)
-
-
-def test_sources_hold_out_a_share_each_where_they_choose():
-    domains = load_federation(DataSpec("digits", validation="0.2", select_by="sources")).domains
-    assert domains.pop("target").validation is None
-    for domain in domains.values():
-        assert domain.validation
-        held, kept = len(domain.validation), len(domain.train)
-        assert held / (held + kept) == pytest.approx(0.2, abs=0.01)
-    with pytest.raises(ConfigError, check=names("select-by", "nobody")):
-        DataSpec("digits", select_by="nobody")

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from naming import names
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -28,7 +26,6 @@ from fda_flower.datasets.torchvision_sets import (
     load_digits_set,
     load_fashion_mnist,
     load_mnist,
-    stratified,
 )
 from fda_flower.errors import ConfigError
 
@@ -147,17 +144,6 @@ def test_the_digits_and_their_split_are_those_of_scikit_learn(seed):
     for samples, x, y in ((split.train, parts[0], parts[2]), (split.test, parts[1], parts[3])):
         assert np.array_equal(samples.x.numpy(), (x / 16).astype(np.float32).reshape(-1, 1, 8, 8))
         assert np.array_equal(samples.y.numpy(), y)
-
-
-@given(st.lists(st.integers(2, 12), min_size=1, max_size=6), st.data())
-def test_a_stratified_split_is_scikit_learns_with_ties_too(counts, data):
-    labels = np.repeat(np.arange(len(counts)), counts)
-    labels = np.random.default_rng(sum(counts)).permutation(labels)
-    num_test = data.draw(st.integers(len(counts), len(labels) - len(counts)))
-    seed = data.draw(st.integers(0, 2**32 - 1))
-    theirs = train_test_split(np.arange(len(labels)), test_size=num_test, stratify=labels, random_state=seed)
-    for ours, expected in zip(stratified(labels, num_test, seed), theirs, strict=True):
-        assert ours.tolist() == expected.tolist()
 
 
 # CIFAR-10

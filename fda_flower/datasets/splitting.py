@@ -1,0 +1,236 @@
+"""Every split of samples: into training and test, into folds, and what is held out for validation."""
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fda_flower.datasets.own_data import PARTS
+from fda_flower.errors import ConfigError, invalid
+from fda_flower.names import as_written
+
+if TYPE_CHECKING:  # a run's settings are read without PyTorch
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from fda_flower.datasets.samples import Samples
+
+    Array = NDArray[Any]
+
+TEST_SHARE = 0.2
+FOLDS = round(1 / TEST_SHARE)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The samples held out: a share, or a fold counted from 1; fold 0 means each fold in turn."""
+
+    share: float = 0.0
+    folds: int = 0
+    fold: int = 0
+
+    def __str__(self) -> str:
+        if not self.folds:
+            return f"{self.share:g}"
+        return f"fold:{self.fold}/{self.folds}" if self.fold else f"cv:{self.folds}"
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether each fold is held out in turn; the final run then holds out none."""
+        return bool(self.folds and not self.fold)
+
+
+def read_validation(value: object) -> HeldOut | None:
+    """Parse a share between 0 and 1, ``cv:K`` or ``fold:I/K``; return None for nothing.
+
+    Examples
+    --------
+    >>> str(read_validation("20%")), str(read_validation("cv:5")), read_validation("fold:2/5").fold
+    ('0.2', 'cv:5', 2)
+    """
+    if value is None or value == "":
+        return None
+    text = str(value).strip()
+    if found := re.fullmatch("cv:([0-9]+)|fold:([0-9]+)/([0-9]+)", text):
+        folds, fold = int(found[1] or found[3]), int(found[2] or 0)
+        if folds >= 2 and (found[1] or 1 <= fold <= folds):
+            return HeldOut(folds=folds, fold=fold)
+    else:
+        try:
+            share = float(as_written(text.removesuffix("%"))) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = 0.0
+        if 0 < share < 1:
+            return HeldOut(share)
+    remedy = "give a share of the labels between 0 and 1, such as 0.2, or cv:K with at least 2 folds"
+    raise invalid("validation", text, f"{remedy}, such as cv:5")
+
+
+def hold_out(samples: "Samples", what: HeldOut, seed: int, whose: str) -> "tuple[Samples, Samples]":
+    """Split samples at random into a training set and a held-out set, stratified by class.
+
+    With a share, the only sample of a class stays in training; with folds it is in one of them. Samples of a
+    group stay together, and classes get their share as far as groups allow. If 1 is no multiple of the share,
+    groups are drawn regardless of classes. Raise a `ConfigError` on the owner `whose` if there are too few
+    samples.
+    """
+    import numpy as np
+    import torch
+
+    labels, whole = samples.y.cpu().numpy(), what
+    groups = None if samples.groups is None else samples.groups.cpu().numpy()
+    parts = round(1 / what.share) if groups is not None and not what.folds else 0
+    if parts > 1 and parts * what.share == 1:
+        whole = HeldOut(folds=parts, fold=1)
+    try:
+        held = held_out(labels, groups, whole, seed % 2**32)
+    except ValueError as error:
+        raise invalid(
+            "validation",
+            what,
+            "give more labels, a larger share, or cv:K with a smaller K",
+            f"but {whose} has too few labelled samples, {len(labels)} ({error})",
+        ) from error
+    mask = np.zeros(len(labels), bool)
+    mask[held] = True
+    device = samples.y.device
+    kept, out = (torch.from_numpy(np.flatnonzero(part)).to(device) for part in (~mask, mask))
+    return samples.take(kept), samples.take(out)
+
+
+def held_out(labels: "Array", groups: "Array | None", what: HeldOut, random: int) -> "Array":
+    """Return the positions of samples to hold out, stratified by class, in whole groups if there are any.
+
+    scikit-learn raises a `ValueError` if there are too few.
+    """
+    import numpy as np
+    from sklearn import model_selection as split
+
+    regression, positions = labels.dtype.kind == "f", np.arange(len(labels))
+    dealt = {"n_splits": what.folds, "shuffle": True, "random_state": random}
+    drawn = {"n_splits": 1, "test_size": what.share, "random_state": random}
+    if what.folds and groups is not None and regression:
+        names = np.unique(groups)
+        members = [np.isin(groups, names[held]) for _, held in split.KFold(**dealt).split(names)]
+        return np.flatnonzero(members[what.fold - 1])
+    if groups is not None:
+        splitter = split.StratifiedGroupKFold(**dealt) if what.folds else split.GroupShuffleSplit(**drawn)
+    elif what.folds:
+        splitter = (split.KFold if regression else split.StratifiedKFold)(**dealt)
+    else:
+        splitter = (split.ShuffleSplit if regression else split.StratifiedShuffleSplit)(**drawn)
+        if not regression:
+            names, counts = np.unique(labels, return_counts=True)
+            positions = positions[np.isin(labels, names[counts > 1])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a class with fewer samples than folds
+        divided = [held for _, held in splitter.split(positions, labels[positions], groups)]
+    held: Array = positions[divided[what.fold - 1 if what.folds else 0]]
+    return held
+
+
+def balanced(labels: "Tensor", count: int, generator: "torch.Generator") -> "tuple[Tensor, Tensor]":
+    """Return the positions of `count` samples, spread evenly over the labels, and of the others."""
+    import torch
+
+    order = torch.randperm(len(labels), generator=generator)
+    order = order[labels[order].argsort(stable=True)]
+    due = (torch.arange(len(labels) + 1) * count + len(labels) - 1) // len(labels)
+    chosen = due.diff() > 0
+    return order[chosen], order[~chosen]
+
+
+def divide(
+    y: "Tensor", seed: int, where: str, parts: Sequence[str] = (), groups: Sequence[str] = ()
+) -> "tuple[Tensor, Tensor]":
+    """Return the positions of training and test samples; a fifth is for testing unless `parts` is given.
+
+    Both parts get their share of each class or, in a regression, of small and large labels. `parts` assigns
+    each row to ``train`` or ``test``, for an existing split. The rows of one of the `groups`, such as a
+    patient, stay together. Raise a `ConfigError` on the rows `where` if a part is empty, or there is a single
+    group.
+    """
+    import torch
+
+    if parts:
+        train, test = (
+            torch.tensor([i for i, part in enumerate(parts) if part == word], dtype=torch.int64)
+            for word in PARTS
+        )
+    elif groups:
+        train, test = _by_group(y, seed, where, groups)
+    else:
+        tested = max(1, round(TEST_SHARE * len(y)))
+        train, test = balanced(y, len(y) - tested, torch.Generator().manual_seed(seed))
+    for word, part in zip(PARTS, (train, test), strict=True):
+        if not len(part):
+            what, remedy = f"{where} has no row for the part '{word}'", "mark some, or move some there"
+            raise ConfigError(what, thing="part", value=word, remedy=remedy)
+    return train, test
+
+
+def numbered(groups: Sequence[str]) -> "Tensor":
+    """Return the number of each row's group, int64."""
+    import torch
+
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(groups))}
+    return torch.tensor([numbers[name] for name in groups])
+
+
+def _by_group(y: "Tensor", seed: int, where: str, groups: Sequence[str]) -> "tuple[Tensor, Tensor]":
+    import numpy as np
+    import torch
+
+    number = len(set(groups))
+    if number < 2:
+        message = f"{where} has {number} group in the column of the option 'group'"
+        raise ConfigError(message, thing="groups", value=number, remedy="it needs 2 or more")
+    drawn = y.is_floating_point() or number < FOLDS or int(torch.bincount(y).max()) < FOLDS
+    what = HeldOut(share=TEST_SHARE) if drawn else HeldOut(folds=FOLDS, fold=1)
+    test = torch.zeros(len(y), dtype=torch.bool)
+    test[held_out(y.numpy(), np.array(groups), what, seed % 2**32)] = True
+    return (~test).nonzero().flatten(), test.nonzero().flatten()
+
+
+def stratified(labels: "Array", num_test: int, random: int) -> "tuple[Tensor, Tensor]":
+    """Return the positions of training and test samples, at random; each class has its share of both.
+
+    They equal scikit-learn's ``train_test_split(stratify=labels)``, which draws in this order.
+    """
+    import numpy as np
+    import torch
+
+    generator = np.random.RandomState(random)
+    counts = np.bincount(labels)
+    kept = _shares(counts, len(labels) - num_test, generator)
+    tested = _shares(counts - kept, num_test, generator)
+    ends = np.cumsum(counts)
+    train, test = [], []
+    for members, k, t in zip(np.split(labels.argsort(kind="stable"), ends[:-1]), kept, tested, strict=True):
+        members = members[generator.permutation(len(members))]
+        train.append(members[:k])
+        test.append(members[k : k + t])
+    first, second = (torch.from_numpy(generator.permutation(np.concatenate(part))) for part in (train, test))
+    return first, second
+
+
+def _shares(counts: "Array", total: int, generator: "np.random.RandomState") -> "Array":
+    """Share out `total` places in proportion to counts: the largest remainders first, ties by lot."""
+    import numpy as np
+
+    quotas = counts / counts.sum() * total
+    shares = np.floor(quotas)
+    remainders = quotas - shares
+    missing = int(total - shares.sum())
+    for remainder in np.unique(remainders)[::-1]:
+        if missing == 0:
+            break
+        tied = np.flatnonzero(remainders == remainder)
+        chosen = generator.choice(tied, min(len(tied), missing), replace=False)
+        shares[chosen] += 1
+        missing -= len(chosen)
+    whole: Array = shares.astype(np.int64)
+    return whole
