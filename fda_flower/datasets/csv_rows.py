@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from fda_flower.datasets.own_data import unusable
+from fda_flower.datasets.folders import unusable
 
 SEPARATORS = ",;\t|"
 QUOTED = re.compile(r'"[^"]*"')

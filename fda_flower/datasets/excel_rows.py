@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from fda_flower.datasets.own_data import unusable
+from fda_flower.datasets.folders import unusable
 
 EXPORT = "export the sheet as CSV"
 MIDNIGHT = time()

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
+from fda_flower.datasets.folders import unusable
 from fda_flower.datasets.numbers import to_numbers
-from fda_flower.datasets.own_data import unusable
 from fda_flower.datasets.preparation import Column, TablePreparation
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import balanced

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
+from fda_flower.datasets.folders import found_names, logger, read_size, unusable
 from fda_flower.datasets.hugging_face_source import (
     NO_DOMAIN,
     Parts,
@@ -23,8 +24,8 @@ from fda_flower.datasets.hugging_face_source import (
     held_by,
 )
 from fda_flower.datasets.images import LARGEST, LOOKED_AT, MEMORY_LIMIT, Size, common_size
+from fda_flower.datasets.labels import warn_of_one
 from fda_flower.datasets.numbers import to_numbers
-from fda_flower.datasets.own_data import found_names, logger, read_size, unusable, warn_of_one
 from fda_flower.datasets.pixels import ImageError, bits_in, decode, depth_of, opened, size_of, told
 from fda_flower.datasets.preparation import CHANNELS, ImagePreparation
 from fda_flower.datasets.problems import Problems

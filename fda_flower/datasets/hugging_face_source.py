@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from fda_flower.datasets.folders import unusable
 from fda_flower.datasets.numbers import Array
-from fda_flower.datasets.own_data import unusable
 from fda_flower.datasets.table_files import Cells
 from fda_flower.datasets.table_options import as_option
 from fda_flower.errors import ConfigError, invalid, near, unknown

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fda_flower.datasets.own_data import LISTED, is_shown, unusable
+from fda_flower.datasets.folders import LISTED, is_shown, unusable
 
 SUFFIXES = (".bmp", ".gif", ".heic", ".heif", ".jfif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 """The suffixes of images, in either case."""

@@ -13,21 +13,13 @@ from typing import Any
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
+from fda_flower.datasets.folders import found_names, is_here, own_folder, read_size, unusable, visible
 from fda_flower.datasets.image_folder import Files, ImageFolder, check_loose, is_image, left_out
-from fda_flower.datasets.own_data import (
-    FULL_SIZE,
-    found_names,
-    is_here,
-    own_folder,
-    read_size,
-    unusable,
-    visible,
-    warn_of_one,
-)
+from fda_flower.datasets.labels import warn_of_one
 from fda_flower.datasets.pixels import ImageError, bits_in, depth_of, opened, size_of, told
 from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation
 from fda_flower.datasets.problems import Findings
-from fda_flower.datasets.registry import Sources
+from fda_flower.datasets.registry import FULL_SIZE, Sources
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed

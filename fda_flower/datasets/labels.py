@@ -1,10 +1,12 @@
-"""Labels of tables: classes, their numbers, and numbers to predict."""
+"""Labels: classes of tables, numbers to predict, and warnings of labels that are too few."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from fda_flower.datasets.folders import LISTED, logger
 from fda_flower.datasets.numbers import Array, are_words, is_missing, to_numbers
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_files import Cells, check_words
@@ -93,3 +95,67 @@ def numbers_to_predict(labels: Cells, decimal_comma: bool, problems: Problems) -
 def _whole(text: str) -> int | None:
     digits = text.removesuffix(".0")
     return int(digits) if digits.isdecimal() and int(digits) < MOST_CLASSES else None
+
+
+FEWEST_TESTS = 10
+"""A target with fewer test samples is warned."""
+
+
+def label_problems(labels: Sequence[int], names: Sequence[str]) -> list[str]:
+    """Return a sentence for each reason why a model cannot learn all classes, with the counts.
+
+    `labels` are the labelled samples' classes, as positions in `names`.
+
+    Examples
+    --------
+    >>> label_problems([0, 0, 0, 1], ["cat", "dog", "eel"])
+    ['1 of 3 classes has a single label: dog', '1 of 3 classes has no label: eel']
+    >>> label_problems([1, 1], ["cat", "dog"])
+    ['all 2 labels are of one class, dog: a model can learn no other from them']
+    """
+    counts = Counter(labels)
+    if len(counts) == 1 and len(names) > 1:
+        (only,) = counts
+        return [
+            f"all {len(labels)} labels are of one class, {names[only]}: a model can learn no other from them"
+        ]
+    rare = {
+        what: [name for i, name in enumerate(names) if counts[i] == count]
+        for count, what in ((1, "a single label"), (0, "no label"))
+    }
+    problems = []
+    for what, found in rare.items():
+        more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
+        have = f"{len(found)} of {len(names)} classes {'has' if len(found) == 1 else 'have'}"
+        problems += [f"{have} {what}: {', '.join(found[:LISTED])}{more}"] if found else []
+    return problems
+
+
+def few_tests(samples: int) -> list[str]:
+    """Return a sentence if a target has too few test samples, else nothing.
+
+    Examples
+    --------
+    >>> few_tests(4)
+    ['4 test samples are too few to judge a model by: give the target at least 10']
+    """
+    if samples >= FEWEST_TESTS:
+        return []
+    counted = f"{samples} test sample{' is' if samples == 1 else 's are'}"
+    return [f"{counted} too few to judge a model by: give the target at least {FEWEST_TESTS}"]
+
+
+def target_problems(tests: int, labels: Sequence[int], names: Sequence[str]) -> list[str]:
+    """Return a sentence for each reason why a target's samples are too few; `names`: the classes'."""
+    return few_tests(tests) + (label_problems(labels, names) if names else [])
+
+
+def warn_of_one(dataset: str, domain: str, classes: int) -> None:
+    """Warn that a site that sees only its own classes cannot know the classes of the others."""
+    logger.warning(
+        "%s: of all domains, only %s is here, so the %d classes are those found in it; if another site has "
+        "other classes, the run ends with an error: then list all classes in the data set's option 'classes'",
+        dataset,
+        domain,
+        classes,
+    )

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fda_flower.datasets.own_data import unusable
+from fda_flower.datasets.folders import unusable
 from fda_flower.datasets.pixels import MOST, ImageError, decode
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.models.tokens import tokens as tokens_of

@@ -9,12 +9,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.datasets.own_data import (
-    network_for_folders,
-    network_for_images,
-    network_for_inputs,
-    network_for_rows,
-)
+from fda_flower.datasets.folders import read_size
+from fda_flower.errors import ConfigError
+from fda_flower.models.tokens import NAME
 from fda_flower.names import Registry, resolve
 
 if TYPE_CHECKING:
@@ -71,6 +68,39 @@ class Dataset:
     def loader(self) -> "Callable[..., Split | Mapping[str, Split]]":
         """The function `load` with its leading arguments, imported on first use."""
         return partial(resolve(self.load), *self.arguments)
+
+
+FULL_SIZE = 224
+"""Height and width to which such a data set's images are resized by default."""
+
+LARGE = 64
+"""Height and width, in pixels, from which two convolutions see too little of an image."""
+
+
+def network_for_images(options: Mapping[str, Any]) -> str:
+    """Return the network for images whose size the options give."""
+    if "image_size" not in options:
+        raise ConfigError(
+            "the size of the images is not known here, so no network can be chosen: give it by "
+            "--dataset-option image_size=64, or choose the network by --model",
+            thing="option 'image_size'",
+        )
+    return "cnn" if min(read_size(str(options["image_size"]))) < LARGE else "efficientnet-lite0"
+
+
+def network_for_rows(options: Mapping[str, Any]) -> str:
+    """Return the network for rows, with a text if the options name its column."""
+    return NAME if options.get("text") else "mlp"
+
+
+def network_for_inputs(options: Mapping[str, Any]) -> str:
+    """Return the network for images, if the options give their size, else for rows."""
+    return (network_for_images if "image_size" in options else network_for_rows)(options)
+
+
+def network_for_folders(options: Mapping[str, Any]) -> str:
+    """Return the network for images in folders."""
+    return network_for_images({"image_size": FULL_SIZE, **options})
 
 
 def _ours(summary: str, load: str, *domains: str, **more: Any) -> Dataset:

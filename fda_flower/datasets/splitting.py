@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.datasets.own_data import PARTS
+from fda_flower.datasets.folders import PARTS
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.names import as_written
 

@@ -11,9 +11,15 @@ import numpy as np
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.labels import check_differ, class_names, class_numbers, numbers_to_predict
+from fda_flower.datasets.folders import LISTED, PARTS, own_folder, unusable
+from fda_flower.datasets.labels import (
+    check_differ,
+    class_names,
+    class_numbers,
+    numbers_to_predict,
+    warn_of_one,
+)
 from fda_flower.datasets.numbers import Array, count_missing, is_missing
-from fda_flower.datasets.own_data import LISTED, PARTS, own_folder, unusable, warn_of_one
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.problems import Findings, Problems
 from fda_flower.datasets.samples import Samples

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from fda_flower.datasets.folders import PARTS
 from fda_flower.datasets.numbers import Array, are_words, grouped, is_missing, to_numbers, with_marks
-from fda_flower.datasets.own_data import PARTS
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.table_files import Cells, RawTable, check_words
 from fda_flower.datasets.table_options import Meaning, as_option

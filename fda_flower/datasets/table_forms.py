@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fda_flower.datasets.folders import LISTED
 from fda_flower.datasets.numbers import PLAIN, Array, are_words, is_missing, to_numbers
-from fda_flower.datasets.own_data import LISTED
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_files import Cells, RawTable
 from fda_flower.datasets.table_options import Meaning, as_option

@@ -10,8 +10,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from fda_flower.datasets.folders import found_names, is_here
 from fda_flower.datasets.numbers import to_numbers
-from fda_flower.datasets.own_data import found_names, is_here
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.table_files import SUFFIXES, State, files_of, places, read_table, state_of, tables_in
 from fda_flower.errors import invalid

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from fda_flower.datasets.domains import Split
-from fda_flower.datasets.own_data import unusable
+from fda_flower.datasets.folders import unusable
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import stratified
 from fda_flower.errors import ConfigError

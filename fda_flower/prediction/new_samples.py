@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from fda_flower.datasets import Samples
+from fda_flower.datasets.folders import unusable
 from fda_flower.datasets.image_folder import ImageFolder, left_out
 from fda_flower.datasets.labels import numbers_to_predict
 from fda_flower.datasets.numbers import count_missing
-from fda_flower.datasets.own_data import unusable
 from fda_flower.datasets.pixels import bits_in, told_of_fewer
 from fda_flower.datasets.preparation import ImagePreparation, TablePreparation
 from fda_flower.datasets.problems import Problems

@@ -15,11 +15,12 @@ from sites import write_images
 
 from fda_flower.datasets import DATASETS, Dataset, DataSpec, images, load_federation
 from fda_flower.datasets.check import check_images
+from fda_flower.datasets.folders import read_size
 from fda_flower.datasets.image_folder import ImageFolder
 from fda_flower.datasets.images import common_size, sizes_of
-from fda_flower.datasets.own_data import network_for_images, network_for_inputs, read_size
 from fda_flower.datasets.pixels import faults
 from fda_flower.datasets.preparation import ImageFiles
+from fda_flower.datasets.registry import network_for_images, network_for_inputs
 from fda_flower.errors import ConfigError
 from fda_flower.runs.config import RunConfig
 

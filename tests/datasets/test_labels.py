@@ -6,12 +6,13 @@ import logging
 import pytest
 
 from fda_flower import run
-from fda_flower.datasets import own_data
-from fda_flower.datasets.own_data import label_problems
+from fda_flower.datasets import folders, labels
+from fda_flower.datasets.labels import label_problems
 
 
-def test_the_examples():
-    assert doctest.testmod(own_data).failed == 0
+@pytest.mark.parametrize("module", [folders, labels])
+def test_the_examples(module):
+    assert doctest.testmod(module).failed == 0
 
 
 def test_labels_of_all_classes_are_no_problem_and_a_long_list_is_cut():

@@ -1,0 +1,93 @@
+"""Folders of the user's own data: what is found in them, and what is refused."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fda_flower.errors import ConfigError, invalid
+
+LISTED = 10
+"""The most classes that a message lists."""
+
+
+logger = logging.getLogger("fda_flower")
+
+PARTS = ("train", "test")
+"""Folders of an existing split of the samples."""
+
+NOT_IN_NAMES = ",="
+"""Characters with a meaning in options, invalid in names."""
+
+
+def unusable(thing: str, value: object, what: str, remedy: str) -> ConfigError:
+    """Return the error for data that cannot be used, whose message begins with ``the THING 'VALUE'``."""
+    return ConfigError(f"the {thing} '{value}' {what}", thing=thing, value=value, remedy=remedy)
+
+
+def own_folder(dataset: str, data_dir: Path | None) -> Path:
+    """Return the folder that holds the domains; raise a `ConfigError` if none is given."""
+    if data_dir is None:
+        what = f"data set '{dataset}' needs the folder that holds its domains"
+        remedy = "give it with --data-dir (FDA_DATA_DIR) or, at a site, as data-dir in the node configuration"
+        raise ConfigError(what, thing="data set", value=dataset, remedy=remedy)
+    return data_dir.expanduser()
+
+
+def is_here(folder: Path, options: Mapping[str, Any]) -> bool:
+    """Return whether a folder exists here; raise a `ConfigError` if it must, to find the domains."""
+    if not folder.is_dir() and "domains" not in options:
+        names = "name the domains with the option 'domains', separated by commas"
+        remedy = f"correct it, or, if the data are elsewhere, {names}"
+        raise invalid("data-dir", folder, remedy, "which is not a folder on this machine")
+    return folder.is_dir()
+
+
+SYSTEM = (
+    *("__macosx", "@eadir", "$recycle.bin", "lost+found", "system volume information"),
+    *("desktop.ini", "ehthumbs.db", "thumbs.db"),
+)
+"""Files and folders that systems add, in lower case; others are hidden."""
+
+
+def is_shown(name: str) -> bool:
+    """Return whether a file or folder is neither hidden nor of the system."""
+    return not name.startswith(".") and name.lower() not in SYSTEM
+
+
+def visible(place: Path) -> list[Path]:
+    """Return a folder's entries by name, without those that are hidden or of the system."""
+    return sorted(path for path in place.iterdir() if is_shown(path.name))
+
+
+def found_names(dataset: str, folder: Path, names: Iterable[str], wanted: str) -> tuple[str, ...]:
+    """Return the domains in a folder by name.
+
+    Raise a `ConfigError` if there is none, or a name has a character that options cannot hold.
+    """
+    found = tuple(sorted(names))
+    if not found:
+        there = ", ".join(path.name for path in visible(folder)[:10]) or "nothing"
+        what = f"data set '{dataset}' finds no domain in '{folder}', which holds {there}"
+        remedy = f"put {wanted} there, or give another folder with --data-dir (FDA_DATA_DIR)"
+        raise ConfigError(what, thing="data set", value=dataset, remedy=remedy)
+    for name in found:
+        if any(mark in name for mark in NOT_IN_NAMES) or name != name.strip():
+            what = f"in '{folder}' has a comma, an equals sign or a space around it in its name"
+            raise unusable("domain", name, what, "rename it")
+    return found
+
+
+def read_size(text: str) -> tuple[int, int]:
+    """Parse the height and width of an option ``image_size``.
+
+    Examples
+    --------
+    >>> read_size("64"), read_size("48x64")
+    ((64, 64), (48, 64))
+    """
+    sides = text.lower().split("x")
+    if len(sides) > 2 or not all(side.strip().isdigit() and int(side) > 0 for side in sides):
+        remedy = "give pixels, such as 64, or height and width, such as 48x64"
+        raise invalid("option 'image_size'", text, remedy, "it must be at least 1")
+    return int(sides[0]), int(sides[-1])
