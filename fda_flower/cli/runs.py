@@ -31,9 +31,8 @@ from fda_flower.datasets.registry import DATASETS
 from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError, invalid, near
 from fda_flower.files import only_writer, read_json
-from fda_flower.metrics import METRICS, Metric
 from fda_flower.names import known_name, read_options, split_options
-from fda_flower.records.record import COSTS, Record, has_stopped, headline, round_line
+from fda_flower.records.record import COSTS, Record, headline, round_line
 from fda_flower.reporting.trackers import read_names
 from fda_flower.runs.config import NAMED, RunConfig
 from fda_flower.runs.methods import method_names
@@ -114,7 +113,7 @@ def run(
     from fda_flower.experiments import run_config
     from fda_flower.names import require
     from fda_flower.reporting import sites_in, sites_note, sites_table
-    from fda_flower.running.run import cost_of_round
+    from fda_flower.reporting.words import cost_of_round
 
     require("matplotlib")  # for the picture at the end
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
@@ -162,17 +161,20 @@ def run(
 
 def _conclusion(result: "RunResult", folder: Path) -> list[str | Text]:
     """Return a run's last lines: scores, privacy, and missing replies."""
-    wanted = result.config
-    lines: list[str | Text] = [f"{wanted.entry.title}: {_outcome(wanted, result)}. Written to {folder}"]
-    if result.history:
-        lines += wanted.strategy.conclusion(result.history[-1])
+    from fda_flower.reporting.words import missing_replies, outcome
+
+    wanted, history = result.config, result.history
+    scores = outcome(wanted, history, result.summary)
+    lines: list[str | Text] = [f"{wanted.entry.title}: {scores}. Written to {folder}"]
+    if history:
+        lines += wanted.strategy.conclusion(history[-1])
     if spent := result.summary.get("privacy"):
         domain, told = max(spent.items(), key=lambda item: item[1]["epsilon"])
         lines.append(
             f"Privacy: the largest ε is {told['epsilon']:.4g}, of {domain} "
             f"(δ = {told['delta']:g}{', for each patient' if 'unit' in told else ''})"
         )
-    if faults := _faults(wanted, result.history):
+    if faults := missing_replies(wanted, history):
         lines.append(marked("Incomplete:", f"{faults} (see rounds.jsonl)"))
     return lines
 
@@ -180,7 +182,8 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str | Text]:
 def _judged(result: "RunResult") -> list[str]:
     """Return whether the model is useful, and the command of the comparison to run next."""
     from fda_flower.experiments.experiment import comparison_of
-    from fda_flower.reporting.summary import PARAMETERS, is_better, judge
+    from fda_flower.reporting.summary import PARAMETERS
+    from fda_flower.reporting.words import is_better, judge
 
     config, summary, alone = result.config, result.summary, "target-only"
     lines, useful = judge(summary), is_better(summary)
@@ -276,24 +279,6 @@ def _parallel(engine: str, workers: int | None) -> int:
     return 1 if engine == "ray" else max((os.cpu_count() or 1) // (workers or 1), 1)
 
 
-def _outcome(config: RunConfig, result: "RunResult") -> str:
-    """Return a run's figures as text."""
-    from fda_flower.reporting.summary import describe_interval, scores
-
-    metric, summary = METRICS[config.headline], result.summary
-    shown = f"{metric.title} {_shown(summary, metric)}"
-    if "average" in summary:
-        shown += f"; the averaged model: {_shown(summary['average'], metric)}"
-    if "selected-round" in summary:
-        shown += f" (round {summary['selected-round']}, chosen by held-out labels)"
-    if has_stopped(result.history, config.patience):
-        shown += f"; stopped after {len(result.history)} rounds"
-    value, samples = scores(result.history, config.headline)["last5"], summary.get("test-samples", 0)
-    if size := describe_interval(value, samples, config.headline):
-        shown += f" ({size})"
-    return shown
-
-
 def _refuse_held(folder: Path, settings: Mapping[str, Any]) -> None:
     """Raise a `ConfigError` for a folder that holds a run, early; `RunFolder` checks the rest."""
     if not (folder / "config.json").exists():
@@ -337,23 +322,6 @@ def _free_folder(settings: Mapping[str, Any], repeats: bool) -> Path:
         return folder
     numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
     return next(path for path in numbered if not path.exists())
-
-
-def _faults(config: RunConfig, history: Sequence[Record]) -> str:
-    """Return the counts of held rounds and missing or dropped replies as text; empty if there are none."""
-    asked = [record for record in history if record["sources"]]
-    counts = {
-        "rounds without a new model": sum(record["held"] is not None for record in history),
-        "rounds without all sources": sum(len(r["sources"]) < len(config.data.source_names) for r in asked),
-        "dropped replies": sum(len(record["dropped"]) for record in history),
-    }
-    return ", ".join(f"{what}: {number}" for what, number in counts.items() if number)
-
-
-def _shown(scores: Mapping[str, Any], metric: Metric) -> str:
-    """Return ``last5 73.4%, best 75.0%``."""
-    values = {key: scores[key] for key in ("last5", "best", "selected") if key in scores}
-    return ", ".join(f"{k} {'unknown' if v is None else metric.show(v)}" for k, v in values.items())
 
 
 def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:

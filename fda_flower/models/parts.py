@@ -73,6 +73,11 @@ def has_body(model: nn.Module, trained: bool = False) -> bool:
     return any(name not in inside for name, _ in model.named_parameters(remove_duplicate=False))
 
 
+def count_trained(model: nn.Module) -> int:
+    """Return how many numbers a network trains."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
 def batch_norm_names(model: nn.Module) -> tuple[str, ...]:
     """Return the names of the parameters, running statistics and counters of `batch_norms`."""
     return _names(model, batch_norms(model))

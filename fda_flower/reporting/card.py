@@ -14,7 +14,6 @@ from fda_flower.reporting.html.page import settings_table
 from fda_flower.reporting.html.runs import sizes_table
 from fda_flower.reporting.results import RunView
 from fda_flower.reporting.summary import (
-    judge,
     largest_epsilons,
     last_evaluation,
     name_of_baseline,
@@ -22,6 +21,7 @@ from fda_flower.reporting.summary import (
     summarise,
 )
 from fda_flower.reporting.tables import Heading, Part, Table, escaped, markdown
+from fda_flower.reporting.words import judge
 
 ROWS = ("table", "heart", "rbf")
 """Data sets of rows, where the shape of the samples is not known."""

@@ -1,7 +1,6 @@
 """The summary of a run: ``summary.json``."""
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from fda_flower.datasets.amounts import most
 from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
-from fda_flower.metrics import CONFIDENCE, METRICS, ROUNDING, by_class, interval
+from fda_flower.metrics import CONFIDENCE, METRICS, by_class, interval
 from fda_flower.records.record import LAST as LAST
 from fda_flower.records.record import (
     MEAN_OF_LABELS,
@@ -179,53 +178,6 @@ def is_uneven(baseline: Mapping[str, Any]) -> bool:
     True
     """
     return bool(baseline.get("accuracy", 0.0) > UNEVEN * baseline.get("balanced-accuracy", 1.0))
-
-
-def is_better(summary: Mapping[str, Any]) -> bool:
-    """Return whether a run's ``last5`` is better than the baseline; True if unknown.
-
-    Examples
-    --------
-    >>> is_better({"metric": "accuracy", "last5": 0.75, "baseline": {"accuracy": 0.75}})
-    False
-    """
-    floor = summary.get("baseline", {}).get(summary.get("metric"))
-    if floor is None or summary["last5"] is None:
-        return True
-    metric = METRICS[summary["metric"]]
-    gain = (summary["last5"] - floor) * (1 if metric.higher_is_better else -1)
-    return bool(gain > ROUNDING)
-
-
-def judge(summary: Mapping[str, Any]) -> list[str]:
-    """Return sentences that compare a run with the baseline; none if it is unknown.
-
-    Examples
-    --------
-    >>> baseline = {"class": "ill", "accuracy": 0.75, "balanced-accuracy": 0.5, "auroc": 0.5}
-    >>> told = {"last5": 0.528, "interval": [0.37, 0.68], "test-samples": 36, "baseline": baseline}
-    >>> judge({"metric": "accuracy", "figures": {"balanced-accuracy": 0.45}, **told})[0]
-    "Not better than naming the most frequent class, 'ill', for all 36 test samples: accuracy 75.0%"
-    """
-    baseline = summary.get("baseline", {})
-    floor = baseline.get(summary.get("metric"))
-    if floor is None or summary["last5"] is None:
-        return []
-    metric = METRICS[summary["metric"]]
-    samples = f"{summary['test-samples']} " if "test-samples" in summary else ""
-    what = f"naming the most frequent class, '{baseline.get('class')}',"
-    what = (
-        f"{'predicting the mean of the labels' if metric.regression else what} for all {samples}test samples"
-    )
-    unsure = summary.get("interval", [math.inf])[0] <= floor
-    better = "Not better" if not is_better(summary) else "Perhaps not better" if unsure else "Better"
-    end = ", which is in the interval" if better.startswith("Perhaps") else ""
-    lines = [f"{better} than {what}: {metric.title} {metric.show(floor)}{end}"]
-    if is_uneven(baseline):
-        fair = {METRICS[n]: (summary["figures"].get(n), baseline.get(n)) for n in FAIR}
-        told = [f"{m.title} {m.show(a)} ({m.show(b)})" for m, (a, b) in fair.items() if None not in (a, b)]
-        lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(told)}")
-    return lines
 
 
 def samples_of(history: Sequence[Record]) -> int:

@@ -1,8 +1,5 @@
 """Running one configuration: its overview, its runner, its cross-validation and its result."""
 
-import resource
-import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -17,7 +14,7 @@ from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
 from fda_flower.client_app import forget, make_client, make_client_app
-from fda_flower.datasets import DATASETS, FederatedDataset
+from fda_flower.datasets import DATASETS
 from fda_flower.datasets.federation import write_shared
 from fda_flower.datasets.splitting import HeldOut
 from fda_flower.engines import ENGINES, Engine, Resources
@@ -25,12 +22,13 @@ from fda_flower.errors import ConfigError, RunError, invalid, unknown
 from fda_flower.files import versions
 from fda_flower.metrics import METRICS
 from fda_flower.models.devices import find_device, is_numbered
-from fda_flower.models.tokens import told
+from fda_flower.models.parts import count_trained
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import VALIDATION, Record, curve
 from fda_flower.references.central import run_central
 from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
 from fda_flower.reporting.trackers import TrackedRun, Tracking, check_trackers
+from fda_flower.reporting.words import overview
 from fda_flower.running.attacks import Attack
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
@@ -38,90 +36,7 @@ from fda_flower.runs.network import all_data
 from fda_flower.server_app import check_data, make_folder, run_server
 
 if TYPE_CHECKING:
-    from torch import nn
-
-MOST_SHOWN = 12
-"""Classes that are listed; of more, only their number is told."""
-
-
-def overview(config: RunConfig, data: FederatedDataset, model: "nn.Module") -> list[str]:
-    """Return the overview of a run: domains, target, labels, classes and network."""
-    moving = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    parameters = f"{moving:,} parameters"
-    if config.trained.what != "all":
-        sent = f"{4 * moving / 1000:,.0f} kB"
-        parameters = f"trains and sends {parameters}, {sent} (--train {config.trained})"
-    return [
-        *_domains(config, data),
-        _labels(config, data),
-        *_texts(config, data),
-        f"Network: {config.model}, {parameters}, for {_inputs(config, data)} (another: --model NAME)",
-    ]
-
-
-def _inputs(config: RunConfig, data: FederatedDataset) -> str:
-    if len(data.shape) > 1:
-        return f"images of {'x'.join(map(str, data.shape[1:]))} in {data.shape[0]} channels"
-    if not (column := dict(config.dataset_options).get("text")):
-        return f"{data.shape[0]} features"
-    others = len(data.features) - 1
-    beside = f"{others} feature{'' if others == 1 else 's'} and " if others else ""
-    return f"{beside}the text in column '{column}'"
-
-
-def _texts(config: RunConfig, data: FederatedDataset) -> list[str]:
-    column = dict(config.dataset_options).get("text")
-    cut = {name: domain.cut for name, domain in data.domains.items()}
-    return [f"Text in column '{column}': {told(cut)}"] if column else []
-
-
-def _domains(config: RunConfig, data: FederatedDataset) -> list[str]:
-    """Return lines with the domains, their roles and their samples."""
-    domains, names = data.domains, config.data.source_names
-    if config.every_site:
-        sites = (f"{name} {len(domains[name].train):,} + {len(domains[name].test):,}" for name in names)
-        return [f"Sites of {config.dataset}, labels + test samples, each a target: {', '.join(sites)}"]
-    sources = (f"{name} {len(domains[name].train):,}" for name in names)
-    target = domains[data.target]
-    labelled, rest = len(target.train), 0 if target.unlabelled is None else len(target.unlabelled)
-    return [
-        f"Sources: training samples of {config.dataset}: {', '.join(sources)}",
-        f"Target: {data.target}, {labelled} labels of {labelled + rest} training samples (--target-samples), "
-        f"{len(target.test)} test samples (another target: --target NAME)",
-    ]
-
-
-def cost_of_round(record: Record, rounds: int) -> str:
-    """Return a line with the cost of a round, and an estimate for all rounds."""
-    seconds = sum(record.get("seconds", {}).values())
-    unit = 1 if sys.platform == "darwin" else 1024
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
-    whole = _span(rounds * seconds)
-    return f"A round: {seconds:.1f} s, so {rounds} take about {whole}; memory: {memory:,.0f} MB"
-
-
-def _span(seconds: float) -> str:
-    for unit, length in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def _labels(config: RunConfig, data: FederatedDataset) -> str:
-    options = dict(config.data.dataset_options)
-    column = f" in column '{options.get('label', 'label')}'" if config.dataset == "table" else ""
-    if config.data.is_regression:
-        return f"Labels{column}: numbers, {data.classes} of each sample"
-    names = data.class_names or tuple(map(str, range(data.classes)))
-    if len(names) > MOST_SHOWN:
-        return f"Classes{column}: {len(names)}"
-    target, sources = Counter[int](), Counter[int]()
-    for name, domain in data.domains.items():
-        (target if name == data.target else sources).update(domain.train.y.tolist())
-    if config.every_site:
-        return f"Labels{column}: {', '.join(f'{each}: {sources[i]:,}' for i, each in enumerate(names))}"
-    shown = (f"{name}: {sources[i]:,} + {target[i]}" for i, name in enumerate(names))
-    return f"Labels{column} (sources + target): {', '.join(shown)}"
+    pass
 
 
 RunOutput = tuple[list[Record], dict[str, Any]]
@@ -161,7 +76,9 @@ def _on_this_machine(name: str, engine: Engine, request: RunRequest) -> RunOutpu
         why = f"which lets Ray choose the GPU, but device is '{config.device}'"
         raise invalid("gpus-per-client", gpus, "leave one out", why)
     resources = Resources(config.threads, gpus, request.workers)
-    lines = overview(config, *check_data(config))
+    federation, model = check_data(config)
+    lines = overview(config, federation, count_trained(model))
+    del federation, model  # their memory is needed by the clients
     folder = None
     if request.output is not None:
         folder = make_run_folder(request.output, config, request.resume, request.attack)

@@ -7,7 +7,8 @@ import pytest
 from fda_flower import RunConfig
 from fda_flower.metrics import interval
 from fda_flower.reporting import summarise, write_summary
-from fda_flower.reporting.summary import baseline_in, baseline_of, is_uneven, judge, summarise_run
+from fda_flower.reporting.summary import baseline_in, baseline_of, is_uneven, summarise_run
+from fda_flower.reporting.words import judge
 
 
 @pytest.mark.parametrize(

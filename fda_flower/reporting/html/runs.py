@@ -17,8 +17,9 @@ from fda_flower.reporting.html.page import Chart, Code, Page, Section, settings_
 from fda_flower.reporting.plots import WEIGHT, baseline_line, member_weights, weights
 from fda_flower.reporting.results import Place, Results, RunView
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
-from fda_flower.reporting.summary import judge, name_of_baseline, scores, summarise
+from fda_flower.reporting.summary import name_of_baseline, scores, summarise
 from fda_flower.reporting.tables import Part, Table, escaped
+from fda_flower.reporting.words import judge
 
 TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
 NO_FIGURES = {"round", "bytes-received", "test-examples", "test-examples-average", "selected"}

@@ -1,18 +1,19 @@
 """What a run says before it trains and after its first round."""
 
-import sys
-
 import pytest
 from sites import write_table, write_texts
 
 from fda_flower import RunConfig
-from fda_flower.running.run import cost_of_round, overview
+from fda_flower.models.parts import count_trained
+from fda_flower.reporting import words
+from fda_flower.reporting.words import cost_of_round, overview
 from fda_flower.server_app import check_data
 
 
 def lines(**settings):
     config = RunConfig(**settings)
-    return overview(config, *check_data(config))
+    data, model = check_data(config)
+    return overview(config, data, count_trained(model))
 
 
 def test_a_table(tmp_path):
@@ -47,7 +48,7 @@ def test_images_more_classes_than_are_listed_and_numbers(monkeypatch):
     assert network.startswith("Network: cnn, 53,002 parameters, for images of 8x8 in 1 channels")
     numbers = {"dataset": "rbf", "dataset_options": {"samples": 50}, "target_samples": 8}
     assert lines(**numbers)[2] == "Labels: numbers, 10 of each sample"
-    monkeypatch.setattr(sys.modules["fda_flower.running.run"], "MOST_SHOWN", 9)
+    monkeypatch.setattr(words, "MOST_SHOWN", 9)
     assert lines()[2] == "Classes: 10"
 
 

@@ -1,0 +1,179 @@
+"""All that a run says in words: what it begins with, what a round costs, how it ends."""
+
+import math
+import resource
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fda_flower.metrics import METRICS, ROUNDING, Metric
+from fda_flower.models.tokens import told
+from fda_flower.records.record import Record, has_stopped
+from fda_flower.reporting.summary import FAIR, describe_interval, is_uneven, scores
+from fda_flower.runs.config import RunConfig
+
+if TYPE_CHECKING:
+    from fda_flower.datasets import FederatedDataset
+
+MOST_SHOWN = 12
+"""Classes that are listed; of more, only their number is told."""
+
+
+def overview(config: RunConfig, data: "FederatedDataset", parameters: int) -> list[str]:
+    """Return the overview of a run: domains, target, labels, classes, and the network with what it trains."""
+    moves = f"{parameters:,} parameters"
+    if config.trained.what != "all":
+        sent = f"{4 * parameters / 1000:,.0f} kB"
+        moves = f"trains and sends {moves}, {sent} (--train {config.trained})"
+    return [
+        *_domains(config, data),
+        _labels(config, data),
+        *_texts(config, data),
+        f"Network: {config.model}, {moves}, for {_inputs(config, data)} (another: --model NAME)",
+    ]
+
+
+def _inputs(config: RunConfig, data: "FederatedDataset") -> str:
+    if len(data.shape) > 1:
+        return f"images of {'x'.join(map(str, data.shape[1:]))} in {data.shape[0]} channels"
+    if not (column := dict(config.dataset_options).get("text")):
+        return f"{data.shape[0]} features"
+    others = len(data.features) - 1
+    beside = f"{others} feature{'' if others == 1 else 's'} and " if others else ""
+    return f"{beside}the text in column '{column}'"
+
+
+def _texts(config: RunConfig, data: "FederatedDataset") -> list[str]:
+    column = dict(config.dataset_options).get("text")
+    cut = {name: domain.cut for name, domain in data.domains.items()}
+    return [f"Text in column '{column}': {told(cut)}"] if column else []
+
+
+def _domains(config: RunConfig, data: "FederatedDataset") -> list[str]:
+    """Return lines with the domains, their roles and their samples."""
+    domains, names = data.domains, config.data.source_names
+    if config.every_site:
+        sites = (f"{name} {len(domains[name].train):,} + {len(domains[name].test):,}" for name in names)
+        return [f"Sites of {config.dataset}, labels + test samples, each a target: {', '.join(sites)}"]
+    sources = (f"{name} {len(domains[name].train):,}" for name in names)
+    target = domains[data.target]
+    labelled, rest = len(target.train), 0 if target.unlabelled is None else len(target.unlabelled)
+    return [
+        f"Sources: training samples of {config.dataset}: {', '.join(sources)}",
+        f"Target: {data.target}, {labelled} labels of {labelled + rest} training samples (--target-samples), "
+        f"{len(target.test)} test samples (another target: --target NAME)",
+    ]
+
+
+def cost_of_round(record: Record, rounds: int) -> str:
+    """Return a line with the cost of a round, and an estimate for all rounds."""
+    seconds = sum(record.get("seconds", {}).values())
+    unit = 1 if sys.platform == "darwin" else 1024
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+    whole = _span(rounds * seconds)
+    return f"A round: {seconds:.1f} s, so {rounds} take about {whole}; memory: {memory:,.0f} MB"
+
+
+def _span(seconds: float) -> str:
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _labels(config: RunConfig, data: "FederatedDataset") -> str:
+    options = dict(config.data.dataset_options)
+    column = f" in column '{options.get('label', 'label')}'" if config.dataset == "table" else ""
+    if config.data.is_regression:
+        return f"Labels{column}: numbers, {data.classes} of each sample"
+    names = data.class_names or tuple(map(str, range(data.classes)))
+    if len(names) > MOST_SHOWN:
+        return f"Classes{column}: {len(names)}"
+    target, sources = Counter[int](), Counter[int]()
+    for name, domain in data.domains.items():
+        (target if name == data.target else sources).update(domain.train.y.tolist())
+    if config.every_site:
+        return f"Labels{column}: {', '.join(f'{each}: {sources[i]:,}' for i, each in enumerate(names))}"
+    shown = (f"{name}: {sources[i]:,} + {target[i]}" for i, name in enumerate(names))
+    return f"Labels{column} (sources + target): {', '.join(shown)}"
+
+
+def is_better(summary: Mapping[str, Any]) -> bool:
+    """Return whether a run's ``last5`` is better than the baseline; True if unknown.
+
+    Examples
+    --------
+    >>> is_better({"metric": "accuracy", "last5": 0.75, "baseline": {"accuracy": 0.75}})
+    False
+    """
+    floor = summary.get("baseline", {}).get(summary.get("metric"))
+    if floor is None or summary["last5"] is None:
+        return True
+    metric = METRICS[summary["metric"]]
+    gain = (summary["last5"] - floor) * (1 if metric.higher_is_better else -1)
+    return bool(gain > ROUNDING)
+
+
+def judge(summary: Mapping[str, Any]) -> list[str]:
+    """Return sentences that compare a run with the baseline; none if it is unknown.
+
+    Examples
+    --------
+    >>> baseline = {"class": "ill", "accuracy": 0.75, "balanced-accuracy": 0.5, "auroc": 0.5}
+    >>> told = {"last5": 0.528, "interval": [0.37, 0.68], "test-samples": 36, "baseline": baseline}
+    >>> judge({"metric": "accuracy", "figures": {"balanced-accuracy": 0.45}, **told})[0]
+    "Not better than naming the most frequent class, 'ill', for all 36 test samples: accuracy 75.0%"
+    """
+    baseline = summary.get("baseline", {})
+    floor = baseline.get(summary.get("metric"))
+    if floor is None or summary["last5"] is None:
+        return []
+    metric = METRICS[summary["metric"]]
+    samples = f"{summary['test-samples']} " if "test-samples" in summary else ""
+    what = f"naming the most frequent class, '{baseline.get('class')}',"
+    what = (
+        f"{'predicting the mean of the labels' if metric.regression else what} for all {samples}test samples"
+    )
+    unsure = summary.get("interval", [math.inf])[0] <= floor
+    better = "Not better" if not is_better(summary) else "Perhaps not better" if unsure else "Better"
+    end = ", which is in the interval" if better.startswith("Perhaps") else ""
+    lines = [f"{better} than {what}: {metric.title} {metric.show(floor)}{end}"]
+    if is_uneven(baseline):
+        fair = {METRICS[n]: (summary["figures"].get(n), baseline.get(n)) for n in FAIR}
+        told = [f"{m.title} {m.show(a)} ({m.show(b)})" for m, (a, b) in fair.items() if None not in (a, b)]
+        lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(told)}")
+    return lines
+
+
+def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, Any]) -> str:
+    """Return a run's figures as text."""
+    metric = METRICS[config.headline]
+    shown = f"{metric.title} {_shown(summary, metric)}"
+    if "average" in summary:
+        shown += f"; the averaged model: {_shown(summary['average'], metric)}"
+    if "selected-round" in summary:
+        shown += f" (round {summary['selected-round']}, chosen by held-out labels)"
+    if has_stopped(history, config.patience):
+        shown += f"; stopped after {len(history)} rounds"
+    value, samples = scores(history, config.headline)["last5"], summary.get("test-samples", 0)
+    if size := describe_interval(value, samples, config.headline):
+        shown += f" ({size})"
+    return shown
+
+
+def missing_replies(config: RunConfig, history: Sequence[Record]) -> str:
+    """Return the counts of held rounds and missing or dropped replies as text; empty if there are none."""
+    asked = [record for record in history if record["sources"]]
+    counts = {
+        "rounds without a new model": sum(record["held"] is not None for record in history),
+        "rounds without all sources": sum(len(r["sources"]) < len(config.data.source_names) for r in asked),
+        "dropped replies": sum(len(record["dropped"]) for record in history),
+    }
+    return ", ".join(f"{what}: {number}" for what, number in counts.items() if number)
+
+
+def _shown(scores: Mapping[str, Any], metric: Metric) -> str:
+    """Return ``last5 73.4%, best 75.0%``."""
+    values = {key: scores[key] for key in ("last5", "best", "selected") if key in scores}
+    return ", ".join(f"{k} {'unknown' if v is None else metric.show(v)}" for k, v in values.items())
