@@ -10,9 +10,8 @@ from typing import Any
 from fda_flower.errors import printable
 from fda_flower.metrics import CONFIDENCE, METRICS
 from fda_flower.records.record import TEST_EXAMPLES, Record
-from fda_flower.reporting.html.page import settings_table
-from fda_flower.reporting.html.runs import sizes_table
 from fda_flower.reporting.results import RunView
+from fda_flower.reporting.run_tables import settings_table, sizes_table
 from fda_flower.reporting.summary import (
     largest_epsilons,
     last_evaluation,

@@ -9,9 +9,8 @@ import pytest
 
 from fda_flower.reporting.figures import style, styles_of
 from fda_flower.reporting.html import Chart, Code, Page, Section, charts, render, results_page, run_page
-from fda_flower.reporting.html.page import settings_table
-from fda_flower.reporting.html.runs import sizes_table
 from fda_flower.reporting.results import RunView
+from fda_flower.reporting.run_tables import settings_table, sizes_table
 from fda_flower.reporting.summary import summarise
 from fda_flower.reporting.tables import Cell, Heading, Table, escaped
 

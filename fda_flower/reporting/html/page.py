@@ -5,10 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fda_flower.reporting.tables import Cell, Heading, Table
-from fda_flower.runs.settings import SETTINGS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,38 +97,3 @@ def _paragraph(text: str) -> str:
     shown = re.sub(r"`(.+?)`", r"<code>\1</code>", bold)
     marks = {HIDDEN + number: escape(chr(number)) for number in range(128)}
     return shown.translate(marks)
-
-
-def settings_table(settings: Mapping[str, Any], notes: Mapping[str, Any]) -> list[Table]:
-    """Return a table of the changed settings, a folded one of all settings, and one of versions."""
-    if not settings:
-        return []
-    known = {each.name: (show(each.default), each.help) for each in SETTINGS}
-    rows = [
-        [name.replace("_", "-"), show(value), *known.get(name, ("", ""))] for name, value in settings.items()
-    ]
-    header = ["setting", "value", "default", "meaning"]
-    changed = [row for row in rows if row[1] != row[2]]
-    flat = (value if isinstance(value, Mapping) else {name: value} for name, value in notes.items())
-    more = [[name, show(value)] for each in flat for name, value in each.items()]
-    tables = [
-        Table(header, changed, "Settings that differ from the default"),
-        Table(header, rows, f"All {len(rows)} settings", folded=True),
-        Table(["what", "value"], more, "Versions and machine", folded=True),
-    ]
-    return [table for table in tables if table.rows]
-
-
-def show(value: Any) -> str:
-    """Return a setting's value as text: options as NAME=VALUE, lists with commas, None as nothing.
-
-    Examples
-    --------
-    >>> show({"std": 0.4}), show(["a", "b"]), show(None), show(True)
-    ('std=0.4', 'a, b', '', 'yes')
-    """
-    if isinstance(value, Mapping):
-        return " ".join(f"{name}={show(option)}" for name, option in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(map(show, value))
-    return "" if value is None else ("no", "yes")[value] if isinstance(value, bool) else str(value)

@@ -4,26 +4,35 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from fda_flower.metrics import METRICS, Metric
-from fda_flower.records.record import Record, curve
+from fda_flower.records.record import Record
 from fda_flower.reporting.figures import styles_of
 from fda_flower.reporting.html import charts
-from fda_flower.reporting.html.page import Chart, Code, Page, Section, settings_table, show
+from fda_flower.reporting.html.page import Chart, Code, Page, Section
 from fda_flower.reporting.plots import WEIGHT, baseline_line, member_weights, weights
 from fda_flower.reporting.results import Place, Results, RunView
+from fda_flower.reporting.run_tables import (
+    cost,
+    faults,
+    left_out,
+    rounds_table,
+    settings_table,
+    short,
+    show,
+    sizes_table,
+)
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
 from fda_flower.reporting.summary import name_of_baseline, scores, summarise
 from fda_flower.reporting.tables import Part, Table, escaped
 from fda_flower.reporting.words import judge
 
-TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
 NO_FIGURES = {"round", "bytes-received", "test-examples", "test-examples-average", "selected"}
 """Numbers in a record that do not measure the target."""
+TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
 
 
 def run_page(view: RunView, title: str, card: Sequence[Part] = ()) -> Page:
@@ -78,26 +87,6 @@ def results_page(
 
 
 # A run
-
-
-def _cost(history: Sequence[Record]) -> tuple[str, str]:
-    """Return the megabytes that the server received, and the seconds."""
-    received = sum(record.get("bytes-received", 0) for record in history) / 1e6
-    return f"{received:.1f}", f"{sum(sum(record['seconds'].values()) for record in history):.1f}"
-
-
-def _headlines(view: RunView) -> Table:
-    """Return ``last5``, ``best`` and the other scores, and the cost of the run."""
-    metric = METRICS[view.metric]
-    received, seconds = _cost(view.history)
-    shown = {
-        f"{key}, {metric.label}": "-" if value is None else f"{value:.{metric.decimals}f}"
-        for key, value in scores(view.history, view.metric).items()
-    }
-    if line := baseline_line([view.history], view.metric):
-        shown[f"{name_of_baseline(view.metric)}, {metric.label}"] = f"{line[0]:.{metric.decimals}f}"
-    shown |= {"rounds": str(len(view.history)), "seconds": seconds, "MB received": received}
-    return Table(["method", "seed", *shown], [[view.label, view.seed, *shown.values()]])
 
 
 def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
@@ -156,7 +145,7 @@ def _members(history: Sequence[Record]) -> list[Chart | Table]:
         return []
     last = mixtures[max(mixtures)]
     columns = list(dict.fromkeys(key for each in last.values() for key in each))
-    rows = [[name, *(_shown(each.get(key)) for key in columns)] for name, each in last.items()]
+    rows = [[name, *(short(each.get(key)) for key in columns)] for name, each in last.items()]
     table = Table(["member", *columns], rows, f"The members in round {max(mixtures)}")
     if len(mixtures) < 2:
         return [table]
@@ -170,7 +159,7 @@ def _presence(history: Sequence[Record]) -> list[Chart | Table]:
     """Return who took part in which round, and counts of rounds and replies."""
     targets = [record["target"]["domain"] for record in history if (record.get("target") or {}).get("domain")]
     others = sorted(name for record in history for name in record["sources"])
-    listed = [each["domain"] for record in history for each in _left_out(record)]
+    listed = [each["domain"] for record in history for each in left_out(record)]
     states = {
         domain: [_state(record, domain) for record in history]
         for domain in dict.fromkeys([*targets, *others, *listed])
@@ -192,107 +181,11 @@ def _presence(history: Sequence[Record]) -> list[Chart | Table]:
     return [Chart({"presence": figure}), table]
 
 
-def _entry(record: Record, domain: str) -> Record:
-    target = record.get("target") or {}
-    return target if target.get("domain") == domain else record["sources"].get(domain, {})
-
-
-def _left_out(record: Record) -> list[Record]:
-    """Return the entries of dropped replies and missing domains."""
-    return [each | {"kind": key} for key in ("dropped", "missing") for each in record.get(key, ())]
-
-
 def _state(record: Record, domain: str) -> tuple[str, str]:
-    for each in _left_out(record):
+    for each in left_out(record):
         if each["domain"] == domain:
             return {"dropped": NOT_USED, "missing": COULD_NOT}[each["kind"]], each["reason"]
     return (TOOK_PART, "") if _entry(record, domain) else (NO_REPLY, "")
-
-
-def faults(history: Sequence[Record]) -> Table | str:
-    """Return a table of everything dropped, missing, held or replaced, with reasons and rounds."""
-    found = sorted((*fault, record["round"]) for record in history for fault in _faults(record))
-    if not found:
-        return "Nothing: every reply was used in every round."
-    rows = []
-    for fault, group in groupby(found, key=lambda fault: fault[:3]):
-        rounds = [number for *_, number in group]
-        rows.append([*fault, len(rounds), name_rounds(rounds)])
-    return Table(["what", "domain", "reason", "times", "rounds"], rows)
-
-
-def _faults(record: Record) -> list[tuple[str, str, str]]:
-    found = [(each["kind"], each["domain"], each["reason"]) for each in _left_out(record)]
-    for key in ("held", "evaluation-failed", "evaluation-failed-average"):
-        if record.get(key):
-            found.append((key.replace("-", " "), "", record[key]))
-    for entry in [record.get("target") or {}, *record["sources"].values()]:
-        if entry.get("fallback"):
-            found.append(("fallback", entry.get("domain", ""), entry["fallback"]))
-    return found
-
-
-def name_rounds(rounds: Sequence[int]) -> str:
-    """Return numbers of rounds as text, consecutive ones as a span.
-
-    Examples
-    --------
-    >>> name_rounds([3, 5, 6, 7])
-    '3, 5 to 7'
-    """
-    spans: list[list[int]] = []
-    for number in rounds:
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1] = [spans[-1][0], number]
-        else:
-            spans.append([number])
-    return ", ".join(" to ".join(map(str, span)) for span in spans)
-
-
-def sizes_table(history: Sequence[Record]) -> Table:
-    """Return the number of samples of each domain, as far as the records have it."""
-    sizes: dict[str, dict[str, object]] = {}
-    for record in history:
-        target = record.get("target") or {}
-        for role, entry in [("target", target), *(("source", each) for each in record["sources"].values())]:
-            if "domain" in entry and "examples" in entry:
-                sizes.setdefault(entry["domain"], {"role": role})["trained on"] = entry["examples"]
-        if "test-examples" in record and "domain" in target:
-            sizes.setdefault(target["domain"], {"role": "target"})["test"] = record["test-examples"]
-        for domain, known in record.get("sizes", {}).items():
-            sizes.setdefault(domain, {}).update(known)
-    silent = [domain for domain, each in sizes.items() if "role" not in each]
-    if len(silent) == 1 and all(each.get("role") != "target" for each in sizes.values()):
-        sizes[silent[0]]["role"] = "target"  # the method trains only the sources
-    columns = list(dict.fromkeys(key for each in sizes.values() for key in each))
-    rows = [[domain, *(each.get(key, "") for key in columns)] for domain, each in sizes.items()]
-    return Table(["domain", *columns], rows)
-
-
-def rounds_table(history: Sequence[Record], headline: str) -> Table:
-    """Return a folded table with a line for each round."""
-    metric, values = METRICS[headline], curve(history, headline)
-    phases = list(dict.fromkeys(phase for record in history for phase in record["seconds"]))
-    header = ["round", metric.label, "loss", "sources", "dropped", "kB received"]
-    rows = [
-        [
-            record["round"],
-            "" if math.isnan(value) else f"{value:.{metric.decimals}f}",
-            _shown(record.get("loss")),
-            len(record["sources"]),
-            len(record["dropped"]),
-            f"{record.get('bytes-received', 0) / 1e3:.0f}",
-            *(f"{record['seconds'].get(phase, 0):.3f}" for phase in phases),
-            "warm-up" if record.get("warmup") else "held" if record["held"] else "",
-        ]
-        for record, value in zip(history, values, strict=True)
-    ]
-    titles = [*header, *(f"seconds, {phase}" for phase in phases), "kind"]
-    return Table(titles, rows, f"{len(rows)} rounds, with bytes and seconds", folded=True)
-
-
-def _shown(value: object) -> object:
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else value
 
 
 def _number(value: object) -> float:
@@ -355,7 +248,7 @@ def _runs(views: Mapping[str, RunView]) -> Table:
             len(view.history),
             sum(len(record["dropped"]) for record in view.history),
             sum(record["held"] is not None for record in view.history),
-            *_cost(view.history),
+            *cost(view.history),
         ]
         for name, view in views.items()
     ]
@@ -403,3 +296,22 @@ def _settings_of(views: Mapping[str, RunView]) -> list[Table]:
     header = ["run", *(key.replace("_", "-") for key in own)]
     differ = Table(header, rows, "Settings that differ between runs", folded=True)
     return [*settings_table({name: first[name] for name in shared}, notes), *([differ] if own else [])]
+
+
+def _headlines(view: RunView) -> Table:
+    """Return ``last5``, ``best`` and the other scores, and the cost of the run."""
+    metric = METRICS[view.metric]
+    received, seconds = cost(view.history)
+    shown = {
+        f"{key}, {metric.label}": "-" if value is None else f"{value:.{metric.decimals}f}"
+        for key, value in scores(view.history, view.metric).items()
+    }
+    if line := baseline_line([view.history], view.metric):
+        shown[f"{name_of_baseline(view.metric)}, {metric.label}"] = f"{line[0]:.{metric.decimals}f}"
+    shown |= {"rounds": str(len(view.history)), "seconds": seconds, "MB received": received}
+    return Table(["method", "seed", *shown], [[view.label, view.seed, *shown.values()]])
+
+
+def _entry(record: Record, domain: str) -> Record:
+    target = record.get("target") or {}
+    return target if target.get("domain") == domain else record["sources"].get(domain, {})

@@ -1,0 +1,144 @@
+"""A run in tables: its samples, rounds, faults and settings."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from fda_flower.metrics import METRICS
+from fda_flower.records.record import Record, curve
+from fda_flower.reporting.tables import Table
+from fda_flower.runs.settings import SETTINGS
+
+
+def cost(history: Sequence[Record]) -> tuple[str, str]:
+    """Return the megabytes that the server received, and the seconds."""
+    received = sum(record.get("bytes-received", 0) for record in history) / 1e6
+    return f"{received:.1f}", f"{sum(sum(record['seconds'].values()) for record in history):.1f}"
+
+
+def left_out(record: Record) -> list[Record]:
+    """Return the entries of dropped replies and missing domains."""
+    return [each | {"kind": key} for key in ("dropped", "missing") for each in record.get(key, ())]
+
+
+def faults(history: Sequence[Record]) -> Table | str:
+    """Return a table of everything dropped, missing, held or replaced, with reasons and rounds."""
+    found = sorted((*fault, record["round"]) for record in history for fault in _faults(record))
+    if not found:
+        return "Nothing: every reply was used in every round."
+    rows = []
+    for fault, group in groupby(found, key=lambda fault: fault[:3]):
+        rounds = [number for *_, number in group]
+        rows.append([*fault, len(rounds), name_rounds(rounds)])
+    return Table(["what", "domain", "reason", "times", "rounds"], rows)
+
+
+def _faults(record: Record) -> list[tuple[str, str, str]]:
+    found = [(each["kind"], each["domain"], each["reason"]) for each in left_out(record)]
+    for key in ("held", "evaluation-failed", "evaluation-failed-average"):
+        if record.get(key):
+            found.append((key.replace("-", " "), "", record[key]))
+    for entry in [record.get("target") or {}, *record["sources"].values()]:
+        if entry.get("fallback"):
+            found.append(("fallback", entry.get("domain", ""), entry["fallback"]))
+    return found
+
+
+def name_rounds(rounds: Sequence[int]) -> str:
+    """Return numbers of rounds as text, consecutive ones as a span.
+
+    Examples
+    --------
+    >>> name_rounds([3, 5, 6, 7])
+    '3, 5 to 7'
+    """
+    spans: list[list[int]] = []
+    for number in rounds:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1] = [spans[-1][0], number]
+        else:
+            spans.append([number])
+    return ", ".join(" to ".join(map(str, span)) for span in spans)
+
+
+def sizes_table(history: Sequence[Record]) -> Table:
+    """Return the number of samples of each domain, as far as the records have it."""
+    sizes: dict[str, dict[str, object]] = {}
+    for record in history:
+        target = record.get("target") or {}
+        for role, entry in [("target", target), *(("source", each) for each in record["sources"].values())]:
+            if "domain" in entry and "examples" in entry:
+                sizes.setdefault(entry["domain"], {"role": role})["trained on"] = entry["examples"]
+        if "test-examples" in record and "domain" in target:
+            sizes.setdefault(target["domain"], {"role": "target"})["test"] = record["test-examples"]
+        for domain, known in record.get("sizes", {}).items():
+            sizes.setdefault(domain, {}).update(known)
+    silent = [domain for domain, each in sizes.items() if "role" not in each]
+    if len(silent) == 1 and all(each.get("role") != "target" for each in sizes.values()):
+        sizes[silent[0]]["role"] = "target"  # the method trains only the sources
+    columns = list(dict.fromkeys(key for each in sizes.values() for key in each))
+    rows = [[domain, *(each.get(key, "") for key in columns)] for domain, each in sizes.items()]
+    return Table(["domain", *columns], rows)
+
+
+def rounds_table(history: Sequence[Record], headline: str) -> Table:
+    """Return a folded table with a line for each round."""
+    metric, values = METRICS[headline], curve(history, headline)
+    phases = list(dict.fromkeys(phase for record in history for phase in record["seconds"]))
+    header = ["round", metric.label, "loss", "sources", "dropped", "kB received"]
+    rows = [
+        [
+            record["round"],
+            "" if math.isnan(value) else f"{value:.{metric.decimals}f}",
+            short(record.get("loss")),
+            len(record["sources"]),
+            len(record["dropped"]),
+            f"{record.get('bytes-received', 0) / 1e3:.0f}",
+            *(f"{record['seconds'].get(phase, 0):.3f}" for phase in phases),
+            "warm-up" if record.get("warmup") else "held" if record["held"] else "",
+        ]
+        for record, value in zip(history, values, strict=True)
+    ]
+    titles = [*header, *(f"seconds, {phase}" for phase in phases), "kind"]
+    return Table(titles, rows, f"{len(rows)} rounds, with bytes and seconds", folded=True)
+
+
+def short(value: object) -> object:
+    """Return a number with four digits, and nothing for None."""
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else value
+
+
+def settings_table(settings: Mapping[str, Any], notes: Mapping[str, Any]) -> list[Table]:
+    """Return a table of the changed settings, a folded one of all settings, and one of versions."""
+    if not settings:
+        return []
+    known = {each.name: (show(each.default), each.help) for each in SETTINGS}
+    rows = [
+        [name.replace("_", "-"), show(value), *known.get(name, ("", ""))] for name, value in settings.items()
+    ]
+    header = ["setting", "value", "default", "meaning"]
+    changed = [row for row in rows if row[1] != row[2]]
+    flat = (value if isinstance(value, Mapping) else {name: value} for name, value in notes.items())
+    more = [[name, show(value)] for each in flat for name, value in each.items()]
+    tables = [
+        Table(header, changed, "Settings that differ from the default"),
+        Table(header, rows, f"All {len(rows)} settings", folded=True),
+        Table(["what", "value"], more, "Versions and machine", folded=True),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def show(value: Any) -> str:
+    """Return a setting's value as text: options as NAME=VALUE, lists with commas, None as nothing.
+
+    Examples
+    --------
+    >>> show({"std": 0.4}), show(["a", "b"]), show(None), show(True)
+    ('std=0.4', 'a, b', '', 'yes')
+    """
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={show(option)}" for name, option in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(show, value))
+    return "" if value is None else ("no", "yes")[value] if isinstance(value, bool) else str(value)
