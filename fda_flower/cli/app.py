@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from fda_flower.cli import data, deploy, models, runs, tune
+from fda_flower.cli import data, deploy, models, report, runs, tune
 from fda_flower.cli.console import Json, say
 from fda_flower.cli.options import ShortHelp
 from fda_flower.errors import unknown
@@ -28,7 +28,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     models.evaluate: "evaluate runs/mine --csv patients.csv",
     models.export: "export runs/mine --format onnx --output model.onnx",
     models.verify: "verify runs/mine",
-    runs.report: "report --html runs/compare --output compare.html",
+    report.report: "report --html runs/compare --output compare.html",
     tune.tune: "tune --search learning-rate=log:1e-4..1e-2 --trials 20 --rounds 10",
 }
 for command, example in EXAMPLES.items():

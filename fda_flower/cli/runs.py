@@ -1,9 +1,9 @@
-"""The commands run, compare, experiment and report."""
+"""The commands run, compare and experiment."""
 
 import logging
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -26,6 +26,7 @@ from fda_flower.cli.console import (
     with_output,
 )
 from fda_flower.cli.options import ConfigFile, Track, among, complete_methods, with_settings
+from fda_flower.cli.report import write_tables
 from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.engines import ENGINES
@@ -384,84 +385,10 @@ def experiment(
     except KeyboardInterrupt:
         write_report([load_results(folder)], written)
         raise
-    files, rows = _write_tables([folder], written)
+    files, rows = write_tables([folder], written)
     result = {"files": files, "rows": rows, "failures": failures}
     conclude(f"Written: {', '.join(files)}", result=result)
     end_with(failures)
-
-
-@with_output
-def report(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(help="Folders of `fda experiment`, `fda compare` or `fda run`."),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            help="Markdown or HTML file to write.",
-            show_default="report.md, with --html report.html, in the first folder",
-        ),
-    ] = None,
-    html: Annotated[bool, typer.Option("--html", help="Write one self-contained HTML page.")] = False,
-    card: Annotated[
-        bool, typer.Option("--card", help="Write the model card of a run, README.md in its folder.")
-    ] = False,
-    sent: Annotated[
-        list[Path], typer.Option(help="With --card: the state-dir of a site; the card sums up its log.")
-    ] = [],  # noqa: B006
-) -> None:
-    """Write the tables (Markdown, CSV) and pictures (PNG) of experiments, and the pictures of runs.
-
-    With --html: one page of runs, comparisons or experiments, with sortable tables and interactive charts.
-    With --card: the model card of a run, for readers who did not train the model.
-    """
-    _check_form(html=html, card=card, sent=sent)
-    if card and len(folders) > 1 and output is not None:
-        raise invalid("output", output, "leave it out", "but there are several cards")
-    from fda_flower.experiments.experiment import kind_of, load_results
-    from fda_flower.experiments.pages import draw, write_card, write_html
-    from fda_flower.reporting.experiment_tables import comparison_numbers, shares_of
-
-    written: list[list[str]] = []
-    if card:
-        written += [[str(write_card(folder, output, sent))] for folder in folders]
-    if html:
-        page = output or folders[0] / "report.html"
-        write_html(folders, page)
-        written.append([str(page)])
-    rows: list[dict[str, Any]] = []
-    if not (card or html):
-        of_runs = [folder for folder in folders if kind_of(folder) != "experiment"]
-        if output is not None and of_runs:
-            why = f"but the picture of '{of_runs[0]}' is written there"
-            raise invalid("output", output, "leave it out, or add --html", why)
-        written += [[str(draw(folder))] for folder in of_runs]
-        for found in map(load_results, of_runs):
-            rows += shares_of(found, comparison_numbers(found))
-        if tables := [folder for folder in folders if folder not in of_runs]:
-            files, of_tables = _write_tables(tables, output or tables[0] / "report.md")
-            written, rows = [*written, files], [*rows, *of_tables]
-    lines = (f"Written: {', '.join(files)}" for files in written)
-    conclude(*lines, result={"files": [file for files in written for file in files], "rows": rows})
-
-
-def _check_form(html: bool, card: bool, sent: Sequence[Path]) -> None:
-    """Raise a `ConfigError` for options of a report of which one would be ignored."""
-    if html and card:
-        raise ConfigError("--html and --card are given: give one of them", thing="--card")
-    if sent and not card:
-        raise invalid("sent", ", ".join(map(str, sent)), "add --card", "but only a model card sums up logs")
-
-
-def _write_tables(folders: list[Path], output: Path) -> tuple[list[str], list[dict[str, Any]]]:
-    """Write the report of experiments; return its files, and the rows of its tables."""
-    from fda_flower.experiments import load_results, write_report
-    from fda_flower.reporting.experiment_tables import numbers, shares_of
-
-    results = [load_results(folder) for folder in folders]
-    files = list(map(str, write_report(results, output)))
-    return files, [{"experiment": one.name, **row} for one in results for row in shares_of(one, numbers(one))]
 
 
 def _changes(pairs: list[str]) -> dict[str, Any]:
