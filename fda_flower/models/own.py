@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +30,12 @@ KINDS = {
 }
 """The types of tensors that travel."""
 
+logger = logging.getLogger("fda_flower")
+
 _ONLY_READ = ContextVar("only read", default=False)
+
+NEARLY = 1e-4
+"""How far from 1 the sum of probabilities may be."""
 
 
 @contextmanager
@@ -113,6 +119,10 @@ def check_network(
     lazy = [name for name, value in state.items() if is_lazy(value)]
     _check_state(reference, {name: value for name, value in state.items() if name not in lazy}, other)
     outputs = _outputs(reference, network.eval(), x, classes)
+    if classes > 1 and bool((outputs >= 0).all()) and abs(float(outputs.sum()) - 1) < NEARLY:
+        logger.warning(
+            "model '%s' ends in probabilities, but the loss takes scores: leave the softmax out", reference
+        )
     network.train(training)
     state = network.state_dict()
     _check_state(reference, {name: state[name] for name in lazy}, other)
@@ -138,6 +148,8 @@ def check_training(name: str, network: "nn.Module", x: "Tensor", classes: int) -
     to_train(copied)
     with torch.random.fork_rng([]):
         outputs = _outputs(name, copied, x, classes, " in training mode")
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise unfit(name, "has no parameter to train", "leave requires_grad of some of them true")
     if not outputs.requires_grad:
         remedy = "let it return what it computes, without detach() or no_grad()"
         raise unfit(name, "returns outputs without gradients in training mode", remedy)
@@ -153,9 +165,11 @@ def _outputs(name: str, network: "nn.Module", x: "Tensor", classes: int, mode: s
         with torch.set_grad_enabled(bool(mode)):
             outputs: Any = network(x)
     except Exception as error:  # Foreign code may raise anything.
-        raise unfit(
-            name, f"fails on {samples} ({error})", "fix it, or choose a network for such samples"
-        ) from error
+        kinds = {_kind(each) for each in network.parameters() if each.is_floating_point()}
+        remedy = "fix it, or choose a network for such samples"
+        if kinds - {"float32"}:
+            remedy = "samples are of float32: make it so, too, as by network.float()"
+        raise unfit(name, f"fails on {samples} ({error})", remedy) from error
     if not isinstance(outputs, torch.Tensor):
         alone = "return the tensor of scores alone, such as outputs[0] or outputs.logits"
         remedy = alone if is_reference(name) else "choose another network"

@@ -176,6 +176,15 @@ def wider(shape, classes):
 def whole(shape, classes):
     return Training(shape, classes, lambda outputs: outputs.argmax(1))
 
+def still(shape, classes):
+    return Net(shape, classes).requires_grad_(False)
+
+def double(shape, classes):
+    return Net(shape, classes).double()
+
+def shares(shape, classes):
+    return nn.Sequential(Net(shape, classes), nn.Softmax(1))
+
 def detached(shape, classes):
     return Training(shape, classes, lambda outputs: outputs.detach())
 
@@ -287,12 +296,20 @@ def test_a_state_of_any_type_that_numpy_has_travels_bit_for_bit(name):
         ("whole", "int64 .* in training mode", "fix it"),
         ("failing", "fails .* in training mode", "fix it"),
         ("detached", "without gradients", "detach"),
+        ("still", "no parameter to train", "requires_grad"),
+        ("double", "Double", "network.float"),
         ("uncopied", "cannot be copied", "deepcopy"),
     ],
 )
 def test_a_network_that_fails_in_training_mode_alone_is_an_error_before_training(name, says, remedy):
     with pytest.raises(ConfigError, match=says, check=names("model", f"our_states:{name}", remedy)):
         run(model=f"our_states:{name}", rounds=1)
+
+
+def test_a_network_that_ends_in_probabilities_is_told(caplog):
+    for name, told in (("mixed", False), ("shares", True)):
+        build_model(f"our_states:{name}", (1, 8, 8), 10, 0)
+        assert any("softmax" in line for line in caplog.messages) == told
 
 
 def test_of_a_network_whose_head_is_trained_alone_the_rest_is_never_in_training_mode():
