@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fda_flower.datasets.folders import LISTED, is_shown, unusable
+from fda_flower.files import file_hash
 
 SUFFIXES = (".bmp", ".gif", ".heic", ".heif", ".jfif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 """The suffixes of images, in either case."""
@@ -112,6 +113,26 @@ def left_out(others: Iterable[Path], empty: Iterable[Path] = ()) -> list[str]:
         more = f" and {len(folders) - LISTED} more" if len(folders) > LISTED else ""
         found.append(f"folders without files: {', '.join(folders[:LISTED])}{more}")
     return found
+
+
+def repeated(files: Iterable[Path]) -> list[str]:
+    """Return a sentence on images whose files are there more than once, if there are any."""
+    by_size: dict[int, list[Path]] = {}
+    for path in filter(Path.is_file, files):
+        by_size.setdefault(path.stat().st_size, []).append(path)
+    seen: dict[str, Path] = {}
+    again = []
+    for path in (path for alike in by_size.values() if len(alike) > 1 for path in alike):
+        first = seen.setdefault(file_hash(path), path)
+        if first != path:
+            again.append((path, first))
+    if not again:
+        return []
+    path, first = again[0]
+    return [
+        f"images that are there more than once, so that one may train and the other test: {len(again)}, such "
+        f"as '{path}', the same as '{first}'; keep one of each"
+    ]
 
 
 def check_loose(root: Path, files: Iterable[Path]) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.folders import found_names, is_here, own_folder, read_size, unusable, visible
-from fda_flower.datasets.image_folder import Files, ImageFolder, check_loose, is_image, left_out
+from fda_flower.datasets.image_folder import Files, ImageFolder, check_loose, is_image, left_out, repeated
 from fda_flower.datasets.labels import warn_of_one
 from fda_flower.datasets.pixels import ImageError, bits_in, depth_of, opened, size_of, told
 from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation
@@ -137,7 +137,7 @@ def load(
 
 def load_own(
     data_dir: Path | None, seed: int, domains: str, image_size: str | int = "", classes: str = ""
-) -> "ImageFolders":
+) -> "OwnImages":
     """Return the user's images, whose domains are folders in `data_dir`; see `load`.
 
     `image_size` is ``64``, or a height and width, ``48x64``. Default: the `common_size` of the images.
@@ -146,7 +146,7 @@ def load_own(
     root = own_folder("images", data_dir)
     size = read_size(str(image_size)) if image_size else None
     remedy = "put the domain's images there, in a folder for each class"
-    return ImageFolders("images", root, names, remedy, seed, size, classes)
+    return OwnImages("images", root, names, remedy, seed, size, classes)
 
 
 @dataclass
@@ -248,6 +248,16 @@ class ImageFolders(Splits):
             listed = f"which the option 'classes' does not list ({', '.join(self._classes)})"
             what = f"has images of {', '.join(others)}, {listed}"
             raise unusable("domain folder", folder.place, what, "list all classes, or remove these images")
+
+
+class OwnImages(ImageFolders):
+    """The user's images, of which those that are there more than once are told."""
+
+    def survey(self) -> Survey:
+        """Read the folders of all domains on this machine, and collect their problems."""
+        found = super().survey()
+        found.notes += repeated(each.place / path for each in found.folders.values() for path in each.images)
+        return found
 
 
 def _divide(files: Files, classes: Sequence[str], seed: int) -> tuple[Labelled, Labelled]:

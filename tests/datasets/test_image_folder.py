@@ -107,6 +107,18 @@ def test_domain_folders_that_look_alike_are_refused(tmp_path, one, other):
         load_federation(spec_of(tmp_path))
 
 
+def test_images_that_are_there_more_than_once_are_told(tmp_path, caplog):
+    for i, place in enumerate(
+        f"{domain}/{label}" for domain in "ab" for label in ("ant/1", "bee/1", "ant/3")
+    ):
+        (path := tmp_path / f"{place}.png").parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (i, 0, 0)).save(path)
+    (tmp_path / "b/ant/2.png").write_bytes((tmp_path / "a/bee/1.png").read_bytes())
+    load_federation(spec_of(tmp_path))
+    (said,) = [line for line in caplog.messages if "more than once" in line]
+    assert f": 1, such as '{tmp_path / 'b/ant/2.png'}', the same as '{tmp_path / 'a/bee/1.png'}'" in said
+
+
 def test_what_is_left_out_is_counted_by_suffix(photos, caplog):
     for path in ("a/ant/1.mov", "b/bee/2.MOV", "b/notes.txt", "readme"):
         (photos / path).touch()
