@@ -231,7 +231,7 @@ def problem(text):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (None, "ValueError: no disk (test_roster.py, line "),
+        (None, "ValueError: no disk (test_nodes.py, line "),
         (Error(1, ""), "an error without a reason"),
         (Error(1, None), "an error without a reason"),
         (RecordDict(), "its answer has no record 'info'"),
