@@ -73,7 +73,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         The plain mean of the sources' updates, or its replacement by the option `source_mean`.
     schedules : Mapping
         By role, the clients' learning rate, batch size and epochs, if the server knows them, as a
-        `clients.local_training.LocalTraining`. A source that claims a higher rate or more steps is dropped,
+        `clients.settings.LocalTraining`. A source that claims a higher rate or more steps is dropped,
         since auto-weighting would trust it more.
     """
 
