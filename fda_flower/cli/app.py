@@ -31,8 +31,9 @@ EXAMPLES: dict[Callable[..., None], str] = {
     report.report: "report --html runs/compare --output compare.html",
     tune.tune: "tune --search learning-rate=log:1e-4..1e-2 --trials 20 --rounds 10",
 }
+WITH_ALL_SETTINGS = (runs.run, runs.compare, tune.tune)
 for command, example in EXAMPLES.items():
-    cls = ShortHelp if command is runs.run else None
+    cls = ShortHelp if command in WITH_ALL_SETTINGS else None
     app.command(cls=cls, epilog=f"Example: `fda {example}`")(command)
 app.add_typer(data.app, name="data")
 app.add_typer(deploy.app, name="deploy")

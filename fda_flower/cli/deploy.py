@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from fda_flower.cli.console import conclude, console, say, show_table, with_output
-from fda_flower.cli.options import ConfigFile, with_settings
+from fda_flower.cli.options import ConfigFile, ShortHelp, with_settings
 from fda_flower.cli.stopping import stop, this_command, when_stopped
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.metrics import METRICS
@@ -85,7 +85,7 @@ def log(
                 say(f"{kind.capitalize()} at {line['time']}, {line['message']} of run {line['run']}: {first}")
 
 
-@app.command(epilog="Example: `fda deploy rehearse --output runs/rehearsal`")
+@app.command(cls=ShortHelp, epilog="Example: `fda deploy rehearse --output runs/rehearsal`")
 @with_output
 @with_settings(shown={"sources": "2, or the data set's"}, rounds=2)
 def rehearse(

@@ -58,7 +58,8 @@ BELONGING = {
 
 SHORT = (
     *("dataset", "data_dir", "shift", "target", "target_samples", "method", "method_options", "rounds"),
-    *("seed", "model", "output", "resume", "engine", "workers"),
+    *("seed", "model", "output", "resume", "engine", "workers", "sources"),
+    *("methods", "seeds", "jobs", "search", "trials", "validation", "only"),
 )
 """The options in the help of `ShortHelp`."""
 

@@ -86,7 +86,7 @@ def test_every_command_has_a_help_with_an_example_and_describes_its_options(comm
     ],
 )
 def test_a_command_that_runs_something_takes_all_settings_in_their_groups(command, without, more):
-    text = help_of(command, "--help-all" if command == "run" else "--help")
+    text = help_of(command, "--help-all")
     panels = dict(re.findall(r"╭─ (\w+) ─+╮\n((?:│.*\n)+)", text))
     found = {title: set(re.findall(r"^│ \*?\s*(--[a-z-]+)", panel, re.M)) for title, panel in panels.items()}
     for group in ("Data", "Method", "Training", "Limits", "Machine"):
@@ -94,10 +94,23 @@ def test_a_command_that_runs_something_takes_all_settings_in_their_groups(comman
     assert more <= found["Options"]
 
 
-def test_the_help_of_run_is_short_and_that_of_a_command_tells_its_defaults():
-    found = set(re.findall(r"^│ \*?\s*(--[a-z-]+)", help_of("run"), re.M))
-    assert {"--dataset", "--method", "--rounds", "--output", "--help-all"} <= found
-    assert len(found) <= 16
+@pytest.mark.parametrize(
+    ("command", "shows"),
+    [
+        ("run", {"--method"}),
+        ("compare", {"--methods", "--seeds"}),
+        ("tune", {"--search", "--trials", "--validation"}),
+        ("deploy rehearse", {"--method"}),
+    ],
+)
+def test_the_help_of_a_command_with_all_settings_is_short(command, shows):
+    found = set(re.findall(r"^│ \*?\s*(--[a-z-]+)", help_of(command), re.M))
+    assert {"--dataset", "--rounds", "--output", "--help-all"} | shows <= found
+    assert len(found) <= 20
+    assert "--learning-rate-factor" not in found
+
+
+def test_the_help_of_a_command_tells_its_defaults():
     text = help_of("deploy rehearse")
     for option, default in (("--rounds", "2"), ("--sources", "(2, or the data set's)")):
         assert re.search(rf"{option} .*\n.*\[default: {re.escape(default)}\]", text)
