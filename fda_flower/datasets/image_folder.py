@@ -2,7 +2,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -61,6 +62,8 @@ class ImageFolder:
         if astray:
             what = f"has images that are not directly in the folder of a class: {len(astray)}, such as"
             move = f"move each to '{self.place / 'CLASS'}', or remove it"
+            if not self.classes:
+                move += f"; if '{self.place.name}' is a class, give a folder one level higher"
             raise unusable(thing, self.place, f"{what} '{astray[0]}'", move)
         if not self.images:
             others = f", but {by_suffix(self.others)}" if self.others else ""
@@ -108,30 +111,50 @@ def left_out(others: Iterable[Path], empty: Iterable[Path] = ()) -> list[str]:
     found = []
     if files:
         remedy = "if some are pictures, save them as JPEG or PNG"
-        found.append(f"no images, and left out: {by_suffix(files)}, such as '{files[0]}'; {remedy}")
+        found.append(
+            f"files that are no images are left out: {by_suffix(files)}, such as '{files[0]}'; {remedy}"
+        )
     if folders:
         more = f" and {len(folders) - LISTED} more" if len(folders) > LISTED else ""
         found.append(f"folders without files: {', '.join(folders[:LISTED])}{more}")
     return found
 
 
-def repeated(files: Iterable[Path]) -> list[str]:
-    """Return a sentence on images whose files are there more than once, if there are any."""
+def repeated(files: Sequence[Path]) -> list[str]:
+    """Return sentences on images that are, or may be, there more than once, if there are any."""
+    return [*_same_content(files), *_same_name(files)]
+
+
+def _same_content(files: Iterable[Path]) -> list[str]:
     by_size: dict[int, list[Path]] = {}
     for path in filter(Path.is_file, files):
         by_size.setdefault(path.stat().st_size, []).append(path)
     seen: dict[str, Path] = {}
     again = []
     for path in (path for alike in by_size.values() if len(alike) > 1 for path in alike):
-        first = seen.setdefault(file_hash(path), path)
-        if first != path:
-            again.append((path, first))
+        with suppress(OSError):  # decoding names it
+            if (first := seen.setdefault(file_hash(path), path)) != path:
+                again.append((path, first))
     if not again:
         return []
     path, first = again[0]
     return [
         f"images that are there more than once, so that one may train and the other test: {len(again)}, such "
         f"as '{path}', the same as '{first}'; keep one of each"
+    ]
+
+
+def _same_name(files: Iterable[Path]) -> list[str]:
+    by_name: dict[Path, list[Path]] = {}
+    for path in files:
+        by_name.setdefault(path.with_suffix(""), []).append(path)
+    found = [alike for alike in by_name.values() if len(alike) > 1]
+    if not found:
+        return []
+    first, second = found[0][:2]
+    return [
+        f"names of images that are there in several formats: {len(found)}, such as '{first}' and '{second}'; "
+        "if both show the same, keep one of them"
     ]
 
 

@@ -251,12 +251,13 @@ class ImageFolders(Splits):
 
 
 class OwnImages(ImageFolders):
-    """The user's images, of which those that are there more than once are told."""
+    """The user's images, of which those that may be there more than once are told."""
 
     def survey(self) -> Survey:
         """Read the folders of all domains on this machine, and collect their problems."""
         found = super().survey()
-        found.notes += repeated(each.place / path for each in found.folders.values() for path in each.images)
+        folders = found.folders.values()
+        found.notes += repeated([each.place / path for each in folders for path in each.images])
         return found
 
 

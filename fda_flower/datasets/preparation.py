@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -13,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fda_flower.datasets.folders import unusable
-from fda_flower.datasets.pixels import MOST, ImageError, decode
+from fda_flower.datasets.folders import LISTED, unusable
+from fda_flower.datasets.pixels import MOST, ImageError, decode, faults
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.models.tokens import tokens as tokens_of
 
@@ -23,6 +24,9 @@ Column = Sequence[float] | Sequence[str] | Tensor | NDArray[Any]
 
 CHANNELS = 3
 CPU = torch.device("cpu")
+
+ONE_SEARCH = Lock()
+"""Threads that meet damaged images at a time search for the others only once."""
 
 
 @dataclass(frozen=True)
@@ -69,21 +73,34 @@ class ImageFiles:
     def __getitem__(self, indices: Tensor | slice) -> Tensor:
         """Return the images at positions, uint8, shape ``(images, 3, height, width)``.
 
-        Raise a `ConfigError` for a file that cannot be decoded.
+        Raise a `ConfigError` if a file cannot be decoded; it also names other such files.
         """
         chosen = range(len(self))[indices] if isinstance(indices, slice) else indices.tolist()
         paths = [self.paths[i] for i in chosen]
         images = np.empty((len(paths), *self.shape[1:]), dtype=np.uint8)
         with ThreadPoolExecutor() as pool:
             for i, image in enumerate(pool.map(self._decode, paths)):
+                if isinstance(image, ImageError):
+                    raise self._unusable(paths[i], image) from image
                 images[i] = image
         return torch.from_numpy(images).to(self.device)
 
-    def _decode(self, path: Path) -> NDArray[np.uint8]:
+    def _decode(self, path: Path) -> NDArray[np.uint8] | ImageError:
         try:
             return decode(path, self.shape[2], self.shape[3], self.depth)
         except ImageError as error:
-            raise unusable("image", path, error.what, error.remedy) from error
+            return error
+
+    @cached_property
+    def _damaged(self) -> list[Path | None]:
+        return [problem.path for problem in faults(dict.fromkeys(self.paths), self.depth)]
+
+    def _unusable(self, path: Path, error: ImageError) -> ConfigError:
+        with ONE_SEARCH:
+            others = [str(other) for other in self._damaged if other != path]
+        more = f" and {len(others) - LISTED} more" if len(others) > LISTED else ""
+        also = f" (others that cannot be used: {', '.join(others[:LISTED])}{more})" if others else ""
+        return unusable("image", path, f"{error.what}{also}", error.remedy)
 
 
 class Preparation(ABC):

@@ -143,8 +143,16 @@ def keys_of(x: Tensor | ImageFiles, begin: int = 0) -> list[bytes]:
         contents: Iterator[bytes] = (row.tobytes() for row in x.cpu().numpy())
     else:
         kind = f"file{tuple(x.shape[1:])} of {x.depth} bits".encode()
-        contents = (path.read_bytes() for path in x.paths)
+        contents = map(_content, x.paths)
     return [hashlib.blake2b(kind + content, digest_size=KEY).digest() for content in contents]
+
+
+def _content(path: Path) -> bytes:
+    """Return a file's content; one that cannot be read counts as empty: decoding names either."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def federation_features(

@@ -12,7 +12,7 @@ from torch import nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import FederatedDataset, load_domain
-from fda_flower.datasets.preparation import TablePreparation
+from fda_flower.datasets.preparation import ImageFiles, TablePreparation
 from fda_flower.errors import ConfigError
 from fda_flower.files import MODEL, derive_seed, read_json, versions
 from fda_flower.models.exchange import frozen_layers
@@ -144,7 +144,10 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
         # The same noise as in the run.
         yield torch.Generator().manual_seed(derive_seed(config.seed, "test", model.about.round, name))
 
+    x: Any = test.x
     names = {"sample": list(map(str, range(len(test))))}
+    if isinstance(x, ImageFiles):
+        names = {"file": list(map(str, x.paths))}
     return NewSamples(test, names, labelled=True, drawing=drawing)
 
 

@@ -85,6 +85,10 @@ def test_images_are_predicted_by_file_and_judged_by_folder(image_run):
     said = fda("predict", image_run, "--images", folder)
     assert "1 .txt, such as 'ant/notes.txt'" in said
     assert rows_of()[0]["file"] == "ant/0.png"
+    fda("predict", image_run)
+    assert {Path(row["file"]).parent for row in rows_of()} == {
+        image_run.parent / "c" / name for name in ("ant", "bee")
+    }
     assert fda("evaluate", image_run, "--images", folder).endswith("20 samples\n")
     Path("images/bee").rename("images/wasp")
     assert "ant, bee" in fda("evaluate", image_run, "--images", folder)

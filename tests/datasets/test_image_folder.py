@@ -68,7 +68,7 @@ def test_where_no_image_is_in_its_place_the_first_that_is_not_is_named(photos, t
     below = shutil.copytree(photos, tmp_path / "above/below")
     with pytest.raises(ConfigError, match=r"ant/0\.png", check=names("domain folder", below)):
         spec_of(below.parent)
-    with pytest.raises(ConfigError, check=names("domain folder", photos / "a/ant")):
+    with pytest.raises(ConfigError, check=names("domain folder", photos / "a/ant", "one level higher")):
         spec_of(photos / "a")
 
 
@@ -117,6 +117,14 @@ def test_images_that_are_there_more_than_once_are_told(tmp_path, caplog):
     load_federation(spec_of(tmp_path))
     (said,) = [line for line in caplog.messages if "more than once" in line]
     assert f": 1, such as '{tmp_path / 'b/ant/2.png'}', the same as '{tmp_path / 'a/bee/1.png'}'" in said
+
+
+def test_images_of_one_name_in_several_formats_are_told(photos, caplog):
+    for name in ("b/ant/3.HEIC", "b/bee/4.jpg", "b/bee/4.PNG"):
+        Image.open(photos / "a/ant/0.png").resize((9, len(name))).save(photos / name, "png")
+    load_federation(spec_of(photos))
+    (said,) = [line for line in caplog.messages if "several formats" in line]
+    assert f": 2, such as '{photos / 'b/ant/3.HEIC'}' and '{photos / 'b/ant/3.png'}'" in said
 
 
 def test_what_is_left_out_is_counted_by_suffix(photos, caplog):

@@ -1,6 +1,7 @@
 """How raw samples become inputs: tables, kept as JSON, and images that stay in their files."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -66,6 +67,22 @@ def test_pixels_are_rgb_in_rows_from_the_top_left_decoded_when_indexed(tmp_path)
     assert x[:1].tolist() == [[[[0, 0x40], [0x80, 0xFF]]] * 3], "16 bits of grey are scaled to 8"
     Image.new("L", (6, 4), 100).save(path)
     assert torch.equal(again(ImagePreparation((8, 7))).apply([path])[:1], torch.full((1, 3, 8, 7), 100))
+
+
+def test_a_damaged_image_is_named_with_the_others_that_are(tmp_path):
+    write_images(tmp_path, seed=0, classes=["bee"], count=16)
+    paths = tuple(sorted((tmp_path / "bee").iterdir()))
+    for path in paths[2:]:
+        path.write_bytes(b"")
+    for path in paths[3:]:
+        path.unlink()
+    files = ImageFiles((*paths, *paths), 4)
+    others = f"{', '.join(map(str, paths[3:13]))} and 3 more"
+    for wanted in (slice(None), slice(2, 3), torch.tensor([0, 18])):
+        with pytest.raises(ConfigError, match=re.escape(others), check=names("image", paths[2], "remove")):
+            _ = files[wanted]
+    with pytest.raises(ConfigError, match=r"is empty:"):
+        _ = ImageFiles(paths[:3], 4)[:]
 
 
 def test_files_stand_in_for_a_tensor(tmp_path):

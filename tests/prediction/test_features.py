@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from naming import names
 from PIL import Image
 from torch import nn
 
 from fda_flower.datasets import Samples
 from fda_flower.datasets.preparation import ImageFiles
-from fda_flower.errors import RunError
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.prediction.features import FeatureStore, digest_of, features
 
 CPU = torch.device("cpu")
@@ -129,6 +130,13 @@ def test_files_have_the_features_of_their_images_and_are_known_by_their_content(
     assert front.calls == 5
     features(front, Samples(replace(files, depth=12), torch.arange(5)), store, CPU)
     assert front.calls == 9, "another depth has other features"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    paths = [tmp_path / f"{number}.png" for number in range(2)]
+    files: Any = ImageFiles(tuple(paths), 8)
+    with pytest.raises(ConfigError, match=r"1\.png", check=names("image", paths[0])):
+        made(Samples(files, torch.arange(2)))
 
 
 def test_features_that_are_not_finite_are_named():
