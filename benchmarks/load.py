@@ -40,7 +40,7 @@ from fda_flower.running.run import run_config
 from fda_flower.runs.config import RunConfig
 from fda_flower.server_app import run_server
 from fda_flower.strategies import FedGP
-from fda_flower.wire.flower import task_identity
+from fda_flower.wire.internals import task_identity
 
 WARM_UP, ROUNDS = 1, 5
 SAMPLES = 6

@@ -25,7 +25,7 @@ from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import method_names
 from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, SiteConfig, SiteGate
 from fda_flower.supernode.resident import ResidentApp
-from fda_flower.wire.flower import is_simulated_by_flower, pull_sooner
+from fda_flower.wire.internals import is_simulated_by_flower, pull_sooner
 from fda_flower.wire.protocol import FROZEN
 
 if TYPE_CHECKING:

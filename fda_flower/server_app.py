@@ -28,7 +28,7 @@ from fda_flower.runs.needs import NEEDS, Facts, check_needs
 from fda_flower.runs.network import all_data, digest_of_frozen, front_of, make_model
 from fda_flower.strategies import DomainAdaptationStrategy, RunFolder
 from fda_flower.strategies.nodes import Node
-from fda_flower.wire.flower import is_deployed
+from fda_flower.wire.internals import is_deployed
 from fda_flower.wire.protocol import FROZEN, LABELLED, TEST, to_record
 
 FORM = ("shape", "classes", "class-names", "features", FROZEN)

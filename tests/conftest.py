@@ -19,7 +19,7 @@ import pytest
 from matplotlib.figure import Figure
 from waiting import running_in, until
 
-from fda_flower.wire.flower import task_identity
+from fda_flower.wire.internals import task_identity
 
 logging.getLogger("flwr").setLevel(logging.ERROR)
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)

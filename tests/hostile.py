@@ -19,7 +19,7 @@ from handmade import HandMade, reply_of
 from fda_flower.aggregation import CountSketch
 from fda_flower.clients import aggregate_on_target
 from fda_flower.engines import LocalGrid
-from fda_flower.wire.flower import message_from_parts, message_to_parts
+from fda_flower.wire.internals import message_from_parts, message_to_parts
 
 # The federation
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from fda_flower.clients import answer_role_query, record_updates
 from fda_flower.engines import LocalGrid
-from fda_flower.wire.flower import task_identity
+from fda_flower.wire.internals import task_identity
 
 NODES, TARGET, STEPS, EXAMPLES = 4, "3", 3, 24
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
-from fda_flower.wire.flower import numbered, task_identity
+from fda_flower.wire.internals import numbered, task_identity
 
 APP = '''
 """Does what a message says, and counts in the context's state how often."""

@@ -12,7 +12,7 @@ from fda_flower.client_app import make_client_app
 from fda_flower.engines import LocalGrid
 from fda_flower.records.record import Record
 from fda_flower.server_app import run_server
-from fda_flower.wire.flower import task_identity
+from fda_flower.wire.internals import task_identity
 
 Site = Mapping[str, str | int | float]
 

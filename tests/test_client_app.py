@@ -11,7 +11,7 @@ from fda_flower import RunConfig, client_app
 from fda_flower.client_app import at_node, own_folder, simulation_folder
 from fda_flower.errors import ConfigError
 from fda_flower.site import SiteConfig
-from fda_flower.wire.flower import numbered
+from fda_flower.wire.internals import numbered
 
 CONFIG = RunConfig(dataset="heart", model="logistic", target="va", data_dir="/of/the/run")
 

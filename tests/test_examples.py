@@ -11,7 +11,7 @@ from flwr.app import Context, RecordDict
 
 from fda_flower.engines import LocalGrid
 from fda_flower.strategies import DomainAdaptationStrategy
-from fda_flower.wire.flower import task_identity
+from fda_flower.wire.internals import task_identity
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = {

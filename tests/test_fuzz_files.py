@@ -18,7 +18,7 @@ from fda_flower.files import DESCRIPTION, MODEL
 from fda_flower.prediction import About, Single, write_model
 from fda_flower.records.verification import verify
 from fda_flower.strategies import FedAvg, RunFolder
-from fda_flower.wire.flower import task_identity
+from fda_flower.wire.internals import task_identity
 
 pytestmark = pytest.mark.usefixtures("in_a_run")
 

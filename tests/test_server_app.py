@@ -20,7 +20,7 @@ from fda_flower.running.processes import Cell, run_cell
 from fda_flower.running.run import run_config
 from fda_flower.server_app import check_data, evaluation_interval, run_server
 from fda_flower.strategies.nodes import Node
-from fda_flower.wire.flower import task_identity
+from fda_flower.wire.internals import task_identity
 
 DOMAINS = ("north", "south", "west")
 TARGET = "west"

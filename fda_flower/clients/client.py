@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.clients.gradients import batch_gradients, own_statistics
+from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.patient_steps import train_patients
-from fda_flower.clients.private_state import OwnState
 from fda_flower.clients.recorder import make_recorder
 from fda_flower.clients.settings import LocalTraining
 from fda_flower.clients.training import Objective, figures, mean_loss, repeatable, train, training_loss

@@ -25,7 +25,7 @@ from fda_flower.aggregation import (
     with_head,
 )
 from fda_flower.aggregation.ridge import paths_of, unpack
-from fda_flower.clients.private_state import OwnState
+from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import measure, paired_interval, paired_shares

@@ -12,10 +12,10 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.clients.private_state import OwnState
+from fda_flower.clients.own_state import OwnState
 from fda_flower.errors import RunError
 from fda_flower.wire import secure_sums as wire
-from fda_flower.wire.flower import create_shares, decrypt, encrypt
+from fda_flower.wire.internals import create_shares, decrypt, encrypt
 from fda_flower.wire.protocol import SERVER_ROUND, TrainRequest, to_layers
 
 SEED, OWN, KEY, SEED_SHARE, KEY_SHARE = "seed", "own", "key.", "seed-share.", "key-share."

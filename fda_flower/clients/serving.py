@@ -27,7 +27,7 @@ from fda_flower.site.config import SiteConfig
 from fda_flower.site.rules import SiteGate
 from fda_flower.wire import protocol
 from fda_flower.wire.bundles import bundled
-from fda_flower.wire.flower import filled, lacks_evaluation
+from fda_flower.wire.internals import filled, lacks_evaluation
 from fda_flower.wire.numpy_client import NumPyFace, numbers_in, unpack
 from fda_flower.wire.protocol import (
     EvaluateReply,

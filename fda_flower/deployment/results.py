@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 from fda_flower.errors import LONGEST_MESSAGE, FdaError, printable
 from fda_flower.records.folder import CONFIG, RunFolder
 from fda_flower.records.record import Record
-from fda_flower.wire.flower import log_writer
+from fda_flower.wire.internals import log_writer
 
 MARK = "FDA-RESULT "
 LINE = re.compile(rf"{MARK}([0-9a-f]{{32}}) (.*)")

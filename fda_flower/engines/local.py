@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 
 from fda_flower.errors import FdaError
 from fda_flower.wire.arrays import copied
-from fda_flower.wire.flower import Run, empty_run, error_reply, filled, numbered
+from fda_flower.wire.internals import Run, empty_run, error_reply, filled, numbered
 
 
 class LocalGrid(Grid):

@@ -9,7 +9,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fda_flower.wire.bundles import Bundles
-from fda_flower.wire.flower import Run, pull_sooner, survive_bad_replies
+from fda_flower.wire.internals import Run, pull_sooner, survive_bad_replies
 
 LEAST, MOST = 0.01, 3.0
 """Bounds on the polling interval in seconds; the upper one is Flower's."""

@@ -34,7 +34,7 @@ from fda_flower.engines import Resources
 from fda_flower.engines.local import LocalGrid, set_up_process
 from fda_flower.errors import RunError
 from fda_flower.wire.arrays import LazyArray, as_array
-from fda_flower.wire.flower import console_handler, error_reply, numbered, task_identity
+from fda_flower.wire.internals import console_handler, error_reply, numbered, task_identity
 from fda_flower.wire.protocol import INFO
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from flwr.server.client_proxy import ClientProxy
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.wire import protocol
-from fda_flower.wire.flower import error_reply, numbered
+from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.numpy_client import numbers_in, packed_in
 from fda_flower.wire.protocol import EvaluateRequest, read_request
 

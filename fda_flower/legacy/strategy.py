@@ -30,7 +30,7 @@ from fda_flower.legacy.grid import (
 from fda_flower.records.folder import check_same_model
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.fedavg import FedAvg, SourceOnly
-from fda_flower.wire.flower import error_reply, numbered, task_identity
+from fda_flower.wire.internals import error_reply, numbered, task_identity
 
 MakeConfig = Callable[[int], dict[str, Scalar]]
 EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float, dict[str, Scalar]] | None]

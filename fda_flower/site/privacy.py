@@ -33,7 +33,7 @@ from fda_flower.site.noise import (
 )
 from fda_flower.site.patients import STEPS, PatientPrivacy, read_steps
 from fda_flower.wire import protocol
-from fda_flower.wire.flower import error_reply
+from fda_flower.wire.internals import error_reply
 from fda_flower.wire.protocol import to_layers, to_record
 
 Arrays = dict[str, NDArray[Any]]

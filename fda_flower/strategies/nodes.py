@@ -11,7 +11,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fda_flower.errors import RunError, printable
-from fda_flower.wire.flower import cause_of
+from fda_flower.wire.internals import cause_of
 from fda_flower.wire.protocol import (
     ASKS,
     CONFIG,

@@ -18,7 +18,7 @@ from fda_flower.records.record import MOST_FREQUENT, TEST_EXAMPLES, Record
 from fda_flower.strategies.nodes import Node, listed
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import to_read
-from fda_flower.wire.flower import WITHOUT_EVALUATION, cause_of, filled
+from fda_flower.wire.internals import WITHOUT_EVALUATION, cause_of, filled
 from fda_flower.wire.protocol import TrainRequest
 
 MOST_CLASSES = 1000

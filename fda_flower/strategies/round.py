@@ -33,7 +33,7 @@ from fda_flower.strategies.replies import (
 )
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
-from fda_flower.wire.flower import AWAY
+from fda_flower.wire.internals import AWAY
 from fda_flower.wire.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
 
 MOST_UNCOVERED = 100

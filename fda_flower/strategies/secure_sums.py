@@ -11,7 +11,7 @@ import numpy as np
 from fda_flower.aggregation import Layers
 from fda_flower.strategies.base import BadReplyError, ClientUpdate, Round, Sources, TrainRequest
 from fda_flower.wire import secure_sums as wire
-from fda_flower.wire.flower import combine_shares
+from fda_flower.wire.internals import combine_shares
 from fda_flower.wire.protocol import to_record
 
 TRIES, LONGEST = 200, 1000

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 
 from fda_flower.supernode.launcher import Stage, launching
 from fda_flower.supernode.resident import launched_worker
-from fda_flower.wire.flower import node_config, pull_sooner, run_supernode
+from fda_flower.wire.internals import node_config, pull_sooner, run_supernode
 
 LEAST, SHARE = 0.25, 0.05
 """Interval between polls: its least seconds, and its share of the time since the last message."""

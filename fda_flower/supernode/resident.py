@@ -26,7 +26,7 @@ from fda_flower.errors import RunError
 from fda_flower.files import make_private
 from fda_flower.site.config import SiteConfig
 from fda_flower.supernode.worker import PREFIX, Folder, Owner, receive, send
-from fda_flower.wire import flower
+from fda_flower.wire import internals
 
 WORKERS = "workers"
 """In a node's ``state-dir``: a folder for each SuperNode, with its worker's socket."""
@@ -119,20 +119,20 @@ def hand_over(message: Message, context: Context, folder: Path, reference: str) 
     """
     pid, connection = _connect(folder, _key(context.run_id, reference), reference)
     with connection:
-        identity, parts = flower.message_to_parts(message)
-        request = {**identity, "task": flower.task()}
+        identity, parts = internals.message_to_parts(message)
+        request = {**identity, "task": internals.task()}
         try:
-            send(connection, request, [flower.context_to_bytes(context), *parts])
+            send(connection, request, [internals.context_to_bytes(context), *parts])
             header, (changed, *answer) = receive(connection)
         except (EOFError, OSError) as error:
             raise RunError(
                 f"the resident worker of this node (process {pid}) ended while it answered a message "
                 f"({message.metadata.message_type}): see the SuperNode's log; the next message starts another"
             ) from error
-    context.state = flower.context_from_bytes(changed).state
+    context.state = internals.context_from_bytes(changed).state
     if "error" in header:
         raise _as_raised(**header["error"])
-    return flower.message_from_parts(header, answer)
+    return internals.message_from_parts(header, answer)
 
 
 def _key(run: int, reference: str) -> str:

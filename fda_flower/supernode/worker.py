@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from flwr.clientapp import ClientApp
 
-from fda_flower.wire import flower, protocol
+from fda_flower.wire import internals, protocol
 
 Frame = tuple[dict[str, Any], list[bytes]]
 """A header of JSON values, and byte strings."""
@@ -179,18 +179,18 @@ def answer(request: Frame, load: Callable[[], ClientApp]) -> tuple[Frame, bool]:
     Returns the reply or the app's exception, with the changed context; and whether all went well.
     """
     header, (given, *parts) = request
-    flower.set_task(header["task"])
-    context = flower.context_from_bytes(given)
+    internals.set_task(header["task"])
+    context = internals.context_from_bytes(given)
     try:
-        reply = load()(flower.message_from_parts(header, parts), context)
-        identity, parts = flower.message_to_parts(reply)
+        reply = load()(internals.message_from_parts(header, parts), context)
+        identity, parts = internals.message_to_parts(reply)
         went_well = not reply.has_error() and "problem" not in reply.content.get(protocol.INFO, {})
     except Exception as error:
         kind = type(error)
         told = {"module": kind.__module__, "name": kind.__qualname__, "text": str(error)}
         identity, parts = {"error": {**told, "trace": traceback.format_exc()}}, []
         went_well = False
-    return (identity, [flower.context_to_bytes(context), *parts]), went_well
+    return (identity, [internals.context_to_bytes(context), *parts]), went_well
 
 
 def serve(listener: socket.socket, watch: Watch, load: Callable[[], ClientApp]) -> None:

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fda_flower.wire.flower import filled
+from fda_flower.wire.internals import filled
 
 STYPE = Array(np.zeros(0)).stype
 """Flower's name for NumPy's file format."""

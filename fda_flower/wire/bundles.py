@@ -13,7 +13,7 @@ from typing import TypeAlias
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from fda_flower.wire.flower import failed, filled
+from fda_flower.wire.internals import failed, filled
 from fda_flower.wire.protocol import ROLE_QUERY
 
 BUNDLE, CONTENT = "bundle", "bundle-content"

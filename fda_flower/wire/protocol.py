@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
 from fda_flower.wire.arrays import as_array, copied, to_read
-from fda_flower.wire.flower import filled
+from fda_flower.wire.internals import filled
 
 ROLE_QUERY = "query.role"
 ASKS = "asks"

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError
-from fda_flower.wire.flower import generate_shared_key
+from fda_flower.wire.internals import generate_shared_key
 
 SECURE, ACTIVE = "secure-sums", "active"
 """Setting of a train message that names its stage, also the record in the message and in the reply; and the

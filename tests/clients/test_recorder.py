@@ -17,7 +17,7 @@ from fda_flower.aggregation import CountSketch, Update
 from fda_flower.clients import LocalTraining, TargetClient, make_recorder, record_updates
 from fda_flower.clients.recorder import RECORDERS
 from fda_flower.errors import ConfigError
-from fda_flower.wire.flower import task_identity
+from fda_flower.wire.internals import task_identity
 
 SIZE, SEED = 32, 11
 ASKED: dict[str, dict[str, Any]] = {

@@ -17,7 +17,7 @@ from fda_flower.clients import (
     SourceClient,
     ridge_reply,
 )
-from fda_flower.clients.private_state import OwnState
+from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.ridge_numpy import source_records
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets.preparation import TablePreparation

@@ -32,7 +32,7 @@ from fda_flower.experiments import run_config
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.verification import verify
 from fda_flower.server_app import app
-from fda_flower.wire.flower import task_identity
+from fda_flower.wire.internals import task_identity
 
 SETTINGS: dict[str, Any] = {"model": "mlp", "sources": 2, "target_samples": 16, "device": "cpu"}
 CONFIG = RunConfig(**SETTINGS, rounds=2)

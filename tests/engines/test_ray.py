@@ -18,7 +18,7 @@ from fda_flower.engines import Resources, run_ray
 from fda_flower.errors import RunError
 from fda_flower.runs.methods import METHODS
 from fda_flower.server_app import run_server
-from fda_flower.wire.flower import numbered, task_identity
+from fda_flower.wire.internals import numbered, task_identity
 
 pytest.importorskip("ray")
 

@@ -5,7 +5,7 @@ from flwr.app import Message, RecordDict
 from handmade import HandMade, moves
 
 from fda_flower.engines import LocalGrid, PollingGrid, superlink
-from fda_flower.wire.flower import empty_run, task_identity
+from fda_flower.wire.internals import empty_run, task_identity
 
 NODES = [("source", name, moves([0.5, 0.25], domain=name)) for name in "abc"]
 

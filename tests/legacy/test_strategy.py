@@ -39,7 +39,7 @@ from fda_flower.legacy.grid import as_types_of
 from fda_flower.models import build_model
 from fda_flower.runs.methods import METHODS
 from fda_flower.strategies import KD3A, FedAvg, FedDA, FedDAF, FedGP, Mixture, PFedFDA, RunFolder, SourceOnly
-from fda_flower.wire.flower import TaskIdentity  # type: ignore[attr-defined]
+from fda_flower.wire.internals import TaskIdentity  # type: ignore[attr-defined]
 
 pytestmark = pytest.mark.usefixtures("in_a_run")
 

@@ -12,7 +12,7 @@ from whole_runs import same_bits
 
 from fda_flower import ConfigError, RunConfig
 from fda_flower.clients import DomainClient, SourceClient
-from fda_flower.clients.private_state import OwnState
+from fda_flower.clients.own_state import OwnState
 from fda_flower.datasets import Samples, load_domain
 from fda_flower.experiments import load_results, read_experiment, run_experiment
 from fda_flower.running.attacks import (

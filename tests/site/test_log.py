@@ -14,7 +14,7 @@ from naming import names
 from fda_flower.errors import ConfigError
 from fda_flower.site import SentLog, read_log, totals
 from fda_flower.site.log import REFUSED_CODE
-from fda_flower.wire.flower import task_identity
+from fda_flower.wire.internals import task_identity
 from fda_flower.wire.protocol import BUDGET_CODE, to_record
 
 ARRAYS = to_record({"w": np.zeros((2, 3), np.float32), "b": np.array(1, np.int64)})

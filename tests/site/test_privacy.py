@@ -50,7 +50,7 @@ from fda_flower.site.privacy import (
     protect_training,
     trained_model,
 )
-from fda_flower.wire.flower import error_reply, numbered
+from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.protocol import BUDGET_CODE, to_layers, to_record
 
 SMALL: dict[str, Any] = {"model": "logistic", "rounds": 2, "sources": 2, "device": "cpu"}

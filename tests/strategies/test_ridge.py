@@ -7,7 +7,7 @@ from handmade import HandMade, bits, failing, reply_of
 from naming import names
 
 from fda_flower.aggregation import CentredSums, PrivateSums, Sums, to_rows, to_targets
-from fda_flower.clients.private_state import OwnState
+from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies import Ridge, RidgeEverySite

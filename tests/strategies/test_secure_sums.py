@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
-from fda_flower.clients.private_state import OwnState
+from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies.base import BadReplyError, Node, Round
 from fda_flower.strategies.secure_sums import SecureSum, secure_request
 from fda_flower.wire import secure_sums as wire
-from fda_flower.wire.flower import numbered
+from fda_flower.wire.internals import numbered
 from fda_flower.wire.protocol import TrainReply, TrainRequest, read_request, to_layers, to_record
 from fda_flower.wire.secure_sums import KEYS, MASKED, SECURE, SHARES, STAGES, UNMASK, encode
 

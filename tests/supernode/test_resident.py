@@ -17,7 +17,7 @@ from fda_flower.supernode import resident
 from fda_flower.supernode.launcher import Stage, launching
 from fda_flower.supernode.resident import WORKERS, ResidentApp, held, launched_worker
 from fda_flower.supernode.worker import PREFIX, Owner
-from fda_flower.wire.flower import task_identity
+from fda_flower.wire.internals import task_identity
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a resident worker needs Linux")
 

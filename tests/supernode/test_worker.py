@@ -14,7 +14,7 @@ from site_messages import context, message, write_app
 
 from fda_flower.supernode import worker
 from fda_flower.supernode.worker import Folder, Owner, receive, send
-from fda_flower.wire import flower
+from fda_flower.wire import internals
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a resident worker needs Linux")
 
@@ -84,8 +84,8 @@ def watched(tmp_path):
 
 
 def answered(load, *asked):
-    header, parts = flower.message_to_parts(message(*asked))
-    request = {**header, "task": flower.task()}, [flower.context_to_bytes(context()), *parts]
+    header, parts = internals.message_to_parts(message(*asked))
+    request = {**header, "task": internals.task()}, [internals.context_to_bytes(context()), *parts]
     return worker.answer(request, load)
 
 
@@ -95,7 +95,7 @@ def test_a_node_that_cannot_take_part_has_a_fresh_process_next_time(tmp_path, mo
 
     (header, (_, *parts)), went_well = answered(make, "problem", "query.role")
     assert not went_well
-    assert flower.message_from_parts(header, parts).content["info"]["problem"] == "no data"
+    assert internals.message_from_parts(header, parts).content["info"]["problem"] == "no data"
 
 
 def test_an_app_that_cannot_be_loaded_is_the_messages_error(in_a_run):

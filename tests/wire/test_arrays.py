@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 from fda_flower.clients import serve
 from fda_flower.engines import LocalGrid
 from fda_flower.wire.arrays import STYPE, LazyArray, as_array, copied, count_bytes, freeze, frozen, to_read
-from fda_flower.wire.flower import task_identity
+from fda_flower.wire.internals import task_identity
 from fda_flower.wire.protocol import EvaluateRequest, Keys, TrainRequest, to_layers, to_record
 
 SAMPLES = [

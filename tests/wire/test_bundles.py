@@ -17,7 +17,7 @@ from fda_flower.clients import answer_role_query, serve
 from fda_flower.engines import LocalGrid, PollingGrid
 from fda_flower.strategies import FedAvg
 from fda_flower.wire.bundles import BUNDLE, CONTENT, Bundles, bundled, join, split
-from fda_flower.wire.flower import task_identity
+from fda_flower.wire.internals import task_identity
 from fda_flower.wire.protocol import Keys, TrainRequest, to_record
 
 DTYPES = ["float32", "float64", "float16", "int64", "uint8", "bool", ">f4"]

@@ -10,7 +10,7 @@ from flwr.app import RecordDict
 from naming import names
 from safetensors.numpy import save
 
-from fda_flower.clients.private_state import OwnState
+from fda_flower.clients.own_state import OwnState
 from fda_flower.errors import RunError
 
 ARRAYS: dict[str, Any] = {

@@ -16,8 +16,8 @@ from flwr.superlink.grid import http_grid
 from flwr.superlink.grid.http_grid import HttpGrid
 from flwr.supernode import start_client_internal
 
-from fda_flower.wire import flower
-from fda_flower.wire.flower import (
+from fda_flower.wire import internals
+from fda_flower.wire.internals import (
     INFLATE,
     cause_of,
     context_from_bytes,
@@ -45,7 +45,7 @@ def message():
 
 
 def identity():
-    return [getattr(flower.TaskIdentity, field) for field in IDENTITY]  # type: ignore[attr-defined]
+    return [getattr(internals.TaskIdentity, field) for field in IDENTITY]  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def identified(monkeypatch):
 
     def become(*numbers):
         for number, field in zip(numbers, IDENTITY, strict=True):
-            monkeypatch.setattr(flower.TaskIdentity, field, number)  # type: ignore[attr-defined]
+            monkeypatch.setattr(internals.TaskIdentity, field, number)  # type: ignore[attr-defined]
 
     return become
 
