@@ -7,6 +7,7 @@ from flwr.clientapp import ClientApp
 from fda_flower.aggregation import Sums, head_in, shape_of_head, to_rows, to_targets
 from fda_flower.engines import LocalGrid
 from fda_flower.runs.methods import METHODS
+from fda_flower.wire.questions import QUESTIONS, Distil, Distilled
 
 
 def build(method, **options):
@@ -107,12 +108,22 @@ def add_sums(content, model, request):
         content["metrics"].update({"temperature": 8.0, "held-out": 0.75, "held-out-target": 0.5})
 
 
-def add_votes(content, request):
-    """What KD3A asks of the target, of each source's model in the request."""
-    if "gate" in request["config"]:
-        told = sorted(name.removeprefix("source-") for name in request if name.startswith("source-"))
-        contributions = {f"contribution-{domain}": 1.0 + i for i, domain in enumerate(told)}
-        content["metrics"].update({"mask-share": 0.5, **contributions})
+def add_answer(content, message):
+    """A good answer to the message's question, if it has one."""
+    if question := QUESTIONS.get(message.metadata.message_type):
+        for name, record in answer_to(question.read(message.content)).records().items():
+            content.setdefault(name, record)
+
+
+def answer_to(question):
+    """A good answer to a question, by its class."""
+    return {
+        Distil: lambda: Distilled(
+            mask_share=0.5,
+            contribution={domain: 1.0 + i for i, domain in enumerate(sorted(question.models))},
+            head=(),
+        ),
+    }[type(question)]()
 
 
 class HandMade:
@@ -134,20 +145,23 @@ class HandMade:
         @self.app.query("role")
         def role(message, context):
             role, domain, _ = self.nodes[context.node_config["partition-id"]]
-            told = {"domain": domain, "head": []} | ({"role": role} if role else {})
+            told = {"domain": domain} | ({"role": role} if role else {})
             info = ConfigRecord(told | self.info.get(domain, {}))
             return Message(RecordDict({"info": info}), reply_to=message)
 
-        @self.app.train()
         def train(message, context):
             _, domain, answer = self.nodes[context.node_config["partition-id"]]
             self.configs.append((domain, dict(message.content["config"])))
             model = {name: array.numpy() for name, array in message.content["arrays"].items()}
             content = answer(model, message)
             add_what_is_asked(content, model, message.content["config"], accuracy)
-            add_votes(content, message.content)
+            add_answer(content, message)
             add_sums(content, model, message.content)
             return Message(content, reply_to=message)
+
+        self.app.train()(train)
+        for question in QUESTIONS.values():
+            self.app.train(question.action)(train)
 
         @self.app.evaluate()
         def evaluate(message, context):

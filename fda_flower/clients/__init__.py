@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     )
     from fda_flower.clients.generalisation import IRMSource
     from fda_flower.clients.gradients import batch_gradients
-    from fda_flower.clients.kd3a import KD3ATarget
     from fda_flower.clients.mixture import MixtureTarget
     from fda_flower.clients.mixture_members import Learner, train_mixture
     from fda_flower.clients.mixture_plugin import MixedModel, mix_on_target
@@ -35,7 +34,7 @@ else:
 # fmt: off
 __all__ = [
     "APFLTarget", "DittoTarget", "DomainClient", "FedDAFTarget", "GaussianSource", "GaussianTarget",
-    "IRMSource", "KD3ATarget", "KNNPerTarget", "Learner", "LocalPartSource", "LocalPartTarget",
+    "IRMSource", "KNNPerTarget", "Learner", "LocalPartSource", "LocalPartTarget",
     "LocalTraining", "MixedModel", "MixturePlan", "MixtureTarget", "MixturesSource", "MixturesTarget",
     "PrototypesSource", "PrototypesTarget", "Recorder", "RidgeSite", "RidgeSource", "RidgeTarget",
     "SourceClient", "TargetClient", "aggregate_on_target", "answer_role_query", "batch_gradients", "bundled",

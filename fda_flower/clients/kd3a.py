@@ -1,11 +1,9 @@
 """KD3A's target: the sources' models vote on its samples, and it learns the votes."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
@@ -16,81 +14,74 @@ from fda_flower.datasets import Samples
 from fda_flower.files import derive_seed
 from fda_flower.models.parts import batch_norms, head_names
 from fda_flower.wire import protocol
-from fda_flower.wire.methods import CONTRIBUTION, GATE, HEAD, MASK_SHARE, MIXUP, SOURCE_MODEL, TEACHER_BN
 from fda_flower.wire.protocol import SERVER_ROUND, TrainReply, TrainRequest
+from fda_flower.wire.questions import Distil, Distilled
 
 
-class KD3ATarget(TargetClient):
-    """A target that distils the sources' models (Feng et al., ICML 2021), if the message has ``gate``.
+def distil(client: TargetClient, request: TrainRequest, question: Distil) -> TrainReply:
+    """Let the sources' models vote, and train the received one on the votes (Feng et al., ICML 2021).
 
-    It uses all training samples of the domain without their labels. The models vote once a round, on the
-    same batches and noise.
+    The target uses all training samples of the domain without their labels. The models vote once a round, on
+    the same batches and noise. Without any vote above the gate, nothing is trained.
     """
+    config, gate = request.config, question.gate
+    whole, training = client.domain.inputs, client.training_in(config)
+    samples = replace(whole, y=torch.arange(len(whole), device=whole.y.device))  # their positions
+    models = {
+        domain: client.exchange.named(client.model, model.values())
+        for domain, model in sorted(question.models.items())
+    }
+    votes = _votes(client, list(models.values()), samples, config, question.teacher_bn == "batch")
+    client.load(client.received(request))
+    seed = derive_seed(client.seed, "contributions", config.get(SERVER_ROUND, 0), client.domain.name)
+    contributions = votes.contributions(gate, seed)
+    labels, _, mask = votes.consensus(gate, int(votes.classes.max()) + 1)
+    steps, loss = 0, 0.0
+    if mask.any():
+        mixes = question.mixup and len(samples.x.shape) > 2
+        with client.drawing("train", config) as generator:
+            device = samples.y.device
+            objective = distillation(
+                torch.from_numpy(labels).to(device),
+                torch.from_numpy(mask).to(device),
+                generator if mixes else None,
+            )
+            steps, loss = train(client.model, samples, training, generator, objective)
+    metrics = {
+        protocol.NUM_STEPS: steps,
+        protocol.LEARNING_RATE: training.learning_rate,
+        protocol.BATCH_SIZE: training.batch_size,
+        protocol.TRAIN_LOSS: loss,
+    }
+    answer = Distilled(
+        mask_share=float(mask.mean()),
+        contribution=dict(zip(models, contributions.tolist(), strict=True)),
+        head=tuple(head_names(client.model)),
+    )
+    return TrainReply(client.layers(), len(samples), metrics, answer=answer)
 
-    def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return the properties of every client, and ``head``, the names of the head's arrays."""
-        return {**super().get_properties(config), HEAD: list(head_names(self.model))}
 
-    def local_train(self, request: TrainRequest) -> TrainReply:
-        """Let the models in the records ``source-DOMAIN`` vote, and train the received one on the votes.
+@torch.no_grad()
+def _votes(
+    client: TargetClient, models: list[Layers], samples: Samples, config: Settings, of_batch: bool
+) -> Votes:
+    """Return the models' predictions for the samples, in the order of their positions.
 
-        The reply has ``mask-share``, the share of samples with a vote above the gate, and each source's
-        ``contribution-DOMAIN``. Without any such sample, nothing is trained.
-        """
-        config = request.config
-        if GATE not in config:
-            return super().local_train(request)
-        whole, training = self.domain.inputs, self.training_in(config)
-        samples = replace(whole, y=torch.arange(len(whole), device=whole.y.device))  # their positions
-        models = {
-            name.removeprefix(SOURCE_MODEL): self.named(record)
-            for name, record in sorted(request.records.items())
-            if name.startswith(SOURCE_MODEL) and isinstance(record, ArrayRecord)
-        }
-        votes = self._vote(list(models.values()), samples, config)
-        model, gate = self.received(request), config[GATE]
-        self.load(model)
-        seed = derive_seed(self.seed, "contributions", config.get(SERVER_ROUND, 0), self.domain.name)
-        contributions = votes.contributions(gate, seed)
-        labels, _, mask = votes.consensus(gate, int(votes.classes.max()) + 1)
-        steps, loss = 0, 0.0
-        if mask.any():
-            mixes = config[MIXUP] and len(samples.x.shape) > 2
-            with self.drawing("train", config) as generator:
-                device = samples.y.device
-                objective = distillation(
-                    torch.from_numpy(labels).to(device),
-                    torch.from_numpy(mask).to(device),
-                    generator if mixes else None,
-                )
-                steps, loss = train(self.model, samples, training, generator, objective)
-        metrics = {
-            protocol.NUM_STEPS: steps,
-            protocol.LEARNING_RATE: training.learning_rate,
-            protocol.BATCH_SIZE: training.batch_size,
-            protocol.TRAIN_LOSS: loss,
-            MASK_SHARE: float(mask.mean()),
-        }
-        for domain, contribution in zip(models, contributions.tolist(), strict=True):
-            metrics[f"{CONTRIBUTION}{domain}"] = contribution
-        return TrainReply(self.layers(), len(samples), metrics)
-
-    @torch.no_grad()
-    def _vote(self, models: list[Layers], samples: Samples, config: Settings) -> Votes:
-        """Return the models' predictions for the samples, in the order of their positions."""
-        shape = (len(samples), len(models))
-        confidences, classes = np.zeros(shape, np.float32), np.zeros(shape, np.int32)
-        for k, model in enumerate(models):
-            self.load(model)
-            self.model.eval()
-            for layer in batch_norms(self.model):
-                layer.train(config[TEACHER_BN] == "batch")
-            with self.drawing("vote", config) as generator:
-                for x, positions in samples.batches(self.training.batch_size, generator, shuffle=True):
-                    largest, found = self.model(x).softmax(dim=1).max(dim=1)
-                    rows = positions.cpu().numpy()
-                    confidences[rows, k], classes[rows, k] = largest.cpu().numpy(), found.cpu().numpy()
-        return Votes(confidences, classes)
+    With `of_batch` BatchNorm uses the statistics of each batch.
+    """
+    shape = (len(samples), len(models))
+    confidences, classes = np.zeros(shape, np.float32), np.zeros(shape, np.int32)
+    for k, model in enumerate(models):
+        client.load(model)
+        client.model.eval()
+        for layer in batch_norms(client.model):
+            layer.train(of_batch)
+        with client.drawing("vote", config) as generator:
+            for x, positions in samples.batches(client.training.batch_size, generator, shuffle=True):
+                largest, predicted = client.model(x).softmax(dim=1).max(dim=1)
+                rows = positions.cpu().numpy()
+                confidences[rows, k], classes[rows, k] = largest.cpu().numpy(), predicted.cpu().numpy()
+    return Votes(confidences, classes)
 
 
 def distillation(labels: Tensor, mask: Tensor, generator: torch.Generator | None) -> Objective:

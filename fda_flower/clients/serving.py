@@ -38,6 +38,7 @@ from fda_flower.wire.protocol import (
     to_layers,
     to_record,
 )
+from fda_flower.wire.questions import QUESTIONS, Question
 
 
 def aggregate_on_target(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -142,16 +143,14 @@ def serve(
         client = client_fn(context)
         return getattr(client, "numpy_client", client)
 
-    @app.train(mods=mods)
     def train(message: Message, context: Context) -> Message:
-        client, request = make(context), read_request(message.content)
+        client, request = make(context), read_request(message.content, _question_of(message))
         content = _answer(client, request).content(request.arrays)
         content[protocol.INFO] = _info(client, context)
         return Message(content, reply_to=message)
 
-    @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        client, request = make(context), read_request(message.content)
+        client, request = make(context), read_request(message.content, _question_of(message))
         reply = _evaluation(client, request)
         if protocol.GLOBAL in request.records:
             model = message.content.array_records[protocol.GLOBAL]
@@ -159,8 +158,19 @@ def serve(
             reply = reply.with_second(_evaluation(client, second).metrics)
         return Message(reply.content(), reply_to=message)
 
+    app.train(mods=mods)(train)
+    app.evaluate()(evaluate)
+    for question in QUESTIONS.values():
+        if question.kind == protocol.TRAIN:
+            app.train(question.action, mods=mods)(train)
+        else:
+            app.evaluate(question.action)(evaluate)
     answer_role_query(app, make)
     return app
+
+
+def _question_of(message: Message) -> type[Question] | None:
+    return QUESTIONS.get(message.metadata.message_type)
 
 
 def return_errors(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -216,7 +226,8 @@ def _info(client: Any, context: Context) -> ConfigRecord:
 def _answer(client: Any, request: TrainRequest) -> TrainReply:
     """Return a client's reply; other authors' `NumPyClient` classes put further arrays into metrics."""
     if isinstance(client, NumPyFace) and type(client).fit is NumPyFace.fit:
-        return client.local_train(request)
+        return client.train_reply(request)
+    _check_plain(client, request)
     parameters, examples, metrics = client.fit(request.arrays.to_numpy_ndarrays(), dict(request.config))
     arrays = dict(zip(request.arrays, map(np.asarray, parameters), strict=True))
     return TrainReply(arrays, _count(examples), numbers_in(metrics), unpack(metrics))
@@ -224,13 +235,23 @@ def _answer(client: Any, request: TrainRequest) -> TrainReply:
 
 def _evaluation(client: Any, request: EvaluateRequest) -> EvaluateReply:
     if isinstance(client, NumPyFace) and type(client).evaluate is NumPyFace.evaluate:
-        return client.local_evaluate(request)
+        return client.evaluate_reply(request)
+    _check_plain(client, request)
     if getattr(type(client), "evaluate", None) is NumPyClient.evaluate:  # Flower's, which returns zeros
         name = type(client).__name__
         raise ConfigError(f"{name} does not implement `evaluate`", thing="client", value=name)
     loss, examples, metrics = client.evaluate(request.arrays.to_numpy_ndarrays(), dict(request.config))
     numbers = numbers_in({"loss": float(loss), **metrics})
     return EvaluateReply(_count(examples), numbers, unpack(metrics))
+
+
+def _check_plain(client: Any, request: EvaluateRequest) -> None:
+    """Raise a `ConfigError` if a client whose class is not ours is asked a question."""
+    if request.question is not None:
+        action, name = request.question.action, type(client).__name__
+        remedy = "let it be a SourceClient or TargetClient, or answer with a function of your app's own, "
+        remedy += f'@app.{request.question.kind}("{action}")'
+        raise ConfigError(f"{name} has no answer to '{action}'", thing="client", value=name, remedy=remedy)
 
 
 def _count(examples: Any) -> Any:

@@ -246,17 +246,21 @@ class PoisonedSource(NumPyFace):
 
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train as a request asks, and poison the models of the reply."""
+        return self.train_reply(request)
+
+    def train_reply(self, request: TrainRequest) -> TrainReply:
+        """Train as a request asks, or answer its question, and poison the models of the reply."""
         client, before = self._client, self._client.received(request)
         number = int(str(request.config.get(SERVER_ROUND, 0)))
         kept = (client.own_state.load_before(name, number) for name in ("attack-first", "attack-last"))
         first, last = (before if state is None else state[0] for state in kept)
         rng = np.random.default_rng(derive_seed(self._attack.seed, "attack", number, self.domain.name))
-        reply = client.local_train(request)
+        reply = client.train_reply(request)
 
         @cache
         def team() -> list[TrainReply]:
             names = self._attack.sources
-            return [reply if n == self.domain.name else self._other(n).local_train(request) for n in names]
+            return [reply if n == self.domain.name else self._other(n).train_reply(request) for n in names]
 
         def poisoned(read: Callable[[TrainReply], Layers]) -> Layers:
             after = read(reply)
@@ -293,6 +297,10 @@ class PoisonedSource(NumPyFace):
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate as the client does."""
         return self._client.local_evaluate(request)
+
+    def evaluate_reply(self, request: EvaluateRequest) -> EvaluateReply:
+        """Evaluate as the client does."""
+        return self._client.evaluate_reply(request)
 
     def _lied(self, told: Mapping[str, Any]) -> dict[str, Any]:
         return {name: self._lies.get(name, value) for name, value in told.items()}

@@ -167,7 +167,6 @@ METHODS: Registry[Method] = Registry(
             "KD3A",
             "sources' own heads on one body, distilled on the target without labels",
             "kd3a:KD3A",
-            own_target=True,
             needs=("classes", "body", "unlabelled"),
         ),
         "apfl": _ours(

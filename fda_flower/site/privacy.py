@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import log
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from fda_flower.site.patients import STEPS, PatientPrivacy, read_steps
 from fda_flower.wire import protocol
 from fda_flower.wire.internals import error_reply
 from fda_flower.wire.protocol import to_layers, to_record
+from fda_flower.wire.questions import Answer, Distil, Question
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -58,7 +59,7 @@ class Exchange:
     """One train message's model and settings, and the releases in its reply.
 
     `update` is the parameters' change as sent, with its noise; `uncovered` names records that leave without
-    noise; `steps` are the steps of a training with noise for each patient.
+    noise; `steps` are the steps of a training with noise for each patient; `kind` is the message's type.
     """
 
     settings: PrivacySettings
@@ -68,6 +69,7 @@ class Exchange:
     update: Arrays = field(default_factory=dict)
     uncovered: list[str] = field(default_factory=list)
     steps: Steps | None = None
+    kind: str = protocol.TRAIN
 
     def moved(self, arrays: Layers) -> Arrays:
         """Release the change of some of the model's arrays; return these arrays with noise."""
@@ -208,28 +210,68 @@ def noise_of_mean(model: Layers, mechanism: Mechanism) -> Arrays:
     return {"noise": np.append(deviation * gaussian(features, mechanism.draw), deviation)}
 
 
-Records = Mapping[str, tuple[Callable[[Exchange, Arrays], Arrays], int]]
+Release = tuple[Callable[[Exchange, Arrays], Arrays], int]
 
-RECORDS: Mapping[str, Records] = {
+
+@dataclass(frozen=True)
+class Releases:
+    """What a site releases in the replies to one type of train message.
+
+    `records` has the function that releases each record of arrays, the model first, and its number of
+    releases; `counts` names the fields of an answer that leave unchanged, since they do not follow from data.
+    """
+
+    records: Mapping[str, Release]
+    counts: frozenset[str] = frozenset()
+
+
+MODEL: Release = (trained_model, 1)
+MODEL_OF_PATIENTS: Release = (patients_model, 0)
+
+RELEASES: Mapping[str, Mapping[str, Releases]] = {
     SITE: {
-        protocol.ARRAYS: (trained_model, 1),
-        protocol.GUIDANCE: (guidance, 1),
-        protocol.BATCH_UPDATES: (batch_updates, 1),
-        protocol.GRADIENTS: (gradients, 2),
+        protocol.TRAIN: Releases(
+            {
+                protocol.ARRAYS: MODEL,
+                protocol.GUIDANCE: (guidance, 1),
+                protocol.BATCH_UPDATES: (batch_updates, 1),
+                protocol.GRADIENTS: (gradients, 2),
+            }
+        ),
+        Distil.message_type(): Releases({protocol.ARRAYS: MODEL}, frozenset({"head"})),
     },
     PATIENT: {
-        protocol.ARRAYS: (patients_model, 0),
-        protocol.BATCH_UPDATES: (patients_updates, 0),
-        protocol.SUMS: (sums, 1),
+        protocol.TRAIN: Releases(
+            {
+                protocol.ARRAYS: MODEL_OF_PATIENTS,
+                protocol.BATCH_UPDATES: (patients_updates, 0),
+                protocol.SUMS: (sums, 1),
+            }
+        ),
+        Distil.message_type(): Releases({protocol.ARRAYS: MODEL_OF_PATIENTS}, frozenset({"head"})),
     },
 }
-"""By unit of privacy: the function that releases each record of arrays, the model first, and its releases."""
+"""By unit of privacy and type of message: what is released. A site answers no other train message."""
 
 
-def planned(settings: PrivacySettings, model: Layers, config: Mapping[str, Any]) -> int:
+def releases_of(settings: PrivacySettings, kind: str) -> Releases:
+    """Return what is released in the reply to a type of message; raise a `PrivacyError` if it is unknown."""
+    if kind not in RELEASES[settings.dp_unit]:
+        of = " to one patient" if settings.of_patients else ""
+        raise PrivacyError(
+            f"replies to '{kind}' have no known sensitivity{of}: choose a method that does not ask for them"
+        )
+    return RELEASES[settings.dp_unit][kind]
+
+
+def planned(
+    settings: PrivacySettings, model: Layers, config: Mapping[str, Any], kind: str = protocol.TRAIN
+) -> int:
     """Return the largest number of releases in the reply to a train message."""
-    records = RECORDS[settings.dp_unit]
-    asked = [protocol.ARRAYS, *(name for name in records if config.get(name))]
+    records = releases_of(settings, kind).records
+    asked = [
+        name for name in records if name == protocol.ARRAYS or name.startswith("answer/") or config.get(name)
+    ]
     buffers = settings.dp_buffers == NOISE and any(
         model[name].dtype.kind == "f" for name in find_buffers(model)
     )
@@ -237,7 +279,7 @@ def planned(settings: PrivacySettings, model: Layers, config: Mapping[str, Any])
 
 
 def protect_training(content: RecordDict, exchange: Exchange) -> list[str]:
-    """Make a train reply private in place; return the names of metrics that leave without noise.
+    """Make a train reply private in place; return the names of numbers that leave without noise.
 
     Raises a `PrivacyError` if the reply holds an unknown record or metric.
     """
@@ -245,14 +287,16 @@ def protect_training(content: RecordDict, exchange: Exchange) -> list[str]:
     for name in details:
         if exchange.settings.dp_report != FULL:
             content.pop(name, None)
-    records = RECORDS[exchange.settings.dp_unit]
-    known = {*records, protocol.METRICS, protocol.INFO, *details}
+    releases = releases_of(exchange.settings, exchange.kind)
+    records = releases.records
+    allowed = _protect_answer(content, exchange.settings, releases)
+    known = {*records, protocol.METRICS, protocol.INFO, *details, Answer.record_name, *allowed}
     if unknown := sorted(set(content) - known):
         of = " to one patient" if exchange.settings.of_patients else ""
         raise PrivacyError(
             f"its record '{unknown[0]}' has no known sensitivity{of}: choose a method that does not need it"
         )
-    uncovered = [name for name in details if name in content]
+    uncovered = [*(name for name in details if name in content), *allowed]
     uncovered += _protect_metrics(content, exchange.settings)
     _check_info(content)
     for name, (release, _) in records.items():
@@ -302,6 +346,29 @@ def _protect_metrics(content: RecordDict, settings: PrivacySettings) -> list[str
             )
     content[protocol.METRICS] = MetricRecord(kept)
     return sorted(uncovered)
+
+
+def _protect_answer(content: RecordDict, settings: PrivacySettings, releases: Releases) -> list[str]:
+    """Check the numbers of an answer; return the names of its parts that leave without noise.
+
+    Raises a `PrivacyError` if one may not.
+    """
+    parts, allowed = list[str](), list[str]()
+    for record in content:
+        if record == Answer.record_name:
+            parts += [f"{record}/{field}" for field in protocol.settings_in(content, record)]
+        elif record.startswith(f"{Answer.record_name}/") and record not in releases.records:
+            parts.append(record)
+    for part in parts:
+        field = part.split("/")[1]
+        if settings.allows(field.replace("_", "-")):
+            allowed.append(part)
+        elif field not in releases.counts:
+            raise PrivacyError(
+                f"'{field}' of its answer follows from the site's data: name it in the site's dp-allow, and "
+                "it leaves without noise, or choose a method that does not need it"
+            )
+    return allowed
 
 
 def _check_info(content: RecordDict) -> None:
@@ -470,7 +537,7 @@ class DifferentialPrivacy:
         site = self._site_of(context)
         if site is None:
             return call_next(message, context)
-        answer = {protocol.TRAIN: _train, protocol.EVALUATE: _evaluate}.get(kind)
+        answer = {protocol.TRAIN: _train, protocol.EVALUATE: _evaluate}.get(kind.partition(".")[0])
         try:
             if answer is None:
                 raise PrivacyError(f"messages of type '{kind}' have no known sensitivity")
@@ -484,13 +551,13 @@ class DifferentialPrivacy:
 
 
 def _train(site: PrivateSite, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    settings, content = site.settings, message.content
+    settings, content, kind = site.settings, message.content, message.metadata.message_type
     # Copy, since the app below may change the message.
     model = to_layers(content.array_records[protocol.ARRAYS])
     config = dict(protocol.settings_in(content, protocol.CONFIG))
-    request = _digest(model, config)
+    request = _digest(content)
     number = int(str(config.get(protocol.SERVER_ROUND, 0)))
-    entry = Entry(number, request, site.noise, planned(settings, model, config), settings.dp_unit)
+    entry = Entry(number, request, site.noise, planned(settings, model, config, kind), settings.dp_unit)
     mechanism = Mechanism(settings.dp_clip or 0.0, site.noise, site.randomness(request))
     if settings.of_patients:
         content[protocol.CONFIG] = ConfigRecord({**config, **site.of_patients(request).settings()})
@@ -501,7 +568,8 @@ def _train(site: PrivateSite, message: Message, context: Context, call_next: Cli
     reply = call_next(message, context)
     if reply.has_error():
         return reply
-    exchange = Exchange(settings, mechanism, model, config, steps=_take_steps(reply.content, settings))
+    private_steps = _take_steps(reply.content, settings)
+    exchange = Exchange(settings, mechanism, model, config, steps=private_steps, kind=kind)
     uncovered = protect_training(reply.content, exchange)
     if settings.private:
         done = replace(entry, releases=mechanism.releases)
@@ -558,5 +626,15 @@ def _tell(content: RecordDict, site: PrivateSite, uncovered: list[str]) -> None:
     content[protocol.INFO] = ConfigRecord(info)
 
 
-def _digest(model: Layers, config: dict[str, Any]) -> str:
-    return checksum({key: str(value) for key, value in config.items()}, model)[:16]
+def _digest(content: RecordDict) -> str:
+    """Return a digest of a message: its model, its settings, and its question."""
+    settings, arrays = dict[str, str](), dict[str, Any]()
+    for name, record in content.items():
+        asked = name.partition("/")[0] == Question.record_name
+        if name == protocol.ARRAYS or (asked and isinstance(record, ArrayRecord)):
+            prefix = "" if name == protocol.ARRAYS else f"{name} "
+            arrays |= {f"{prefix}{key}": array for key, array in to_layers(record).items()}  # type: ignore[arg-type]
+        elif name == protocol.CONFIG or asked:
+            prefix = "" if name == protocol.CONFIG else f"{name} "
+            settings |= {f"{prefix}{key}": str(value) for key, value in record.items()}
+    return checksum(settings, arrays)[:16]

@@ -1,31 +1,31 @@
 """KD3A: the target distils the sources' models on its unlabelled samples; only bodies are averaged."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord
 
 from fda_flower.aggregation import Layers, domain_weights, gate_of, mean_update, smoothed_weights
-from fda_flower.errors import ConfigError
 from fda_flower.names import Bounds, Natural, NotNegative
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.method import Epochs
+from fda_flower.strategies.nodes import listed
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate
 from fda_flower.wire.arrays import copied
-from fda_flower.wire.methods import CONTRIBUTION, GATE, HEAD, MASK_SHARE, MIXUP, SOURCE_MODEL, TEACHER_BN
-from fda_flower.wire.protocol import TrainRequest, to_layers, to_record
+from fda_flower.wire.protocol import TrainRequest, to_layers
+from fda_flower.wire.questions import Distil, Distilled
 
 WEIGHTS = "weights"
-REMEDY = "serve the target with fda_flower.clients.KD3ATarget"
+"""The strategy's state: the weights of the round before."""
 
 
 class KD3A(DomainAdaptationStrategy):
     """``φ ← Σ_k w_k φ_k`` for the body; every client has its own head (Feng et al., ICML 2021).
 
     A round has two requests. First the sources train from the common body and their own heads. Then the
-    target, which runs `fda_flower.clients.KD3ATarget`, receives all their models. They vote on its training
+    target receives all their models (`fda_flower.wire.questions.Distil`). They vote on its training
     samples, whose labels it ignores; it trains the common body and its head on the votes that pass the gate
     ``g``, and replies with its model, the share of confident samples, and each source's contribution. These
     determine the weights of the bodies (`fda_flower.aggregation.domain_weights`), including BatchNorm's
@@ -69,23 +69,6 @@ class KD3A(DomainAdaptationStrategy):
         """Whether a round depends on the number of rounds, as the gate does by default."""
         return not self.gate_rounds or super().needs_num_rounds
 
-    def validate_nodes(self, nodes: Iterable[Node]) -> None:
-        """Raise a `ConfigError` if the target does not report the arrays of its head."""
-        for node in nodes:
-            if node.is_target and not isinstance(node.info.get(HEAD), list):
-                why = f"the target '{node.domain}' does not report its '{HEAD}'"
-                raise ConfigError(why, thing="target", value=node.domain, remedy=REMEDY)
-
-    def begin(self, arrays: ArrayRecord, done: int) -> None:
-        """Begin the run; raise a `ConfigError` if the target's head is not in the model."""
-        target = self.roster.target
-        for name in _head(target) if target else ():
-            if name not in arrays:
-                why = f"the target says that '{name}' is in its head, but the model has no such array"
-                remedy = "give all clients the server's model"
-                raise ConfigError(why, thing="target says that", value=name, remedy=remedy)
-        super().begin(arrays, done)
-
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return the epochs by role; the target's cover all its training samples, without labels."""
         total = super().training_epochs(rounds, warmup, epochs, labels)
@@ -103,53 +86,44 @@ class KD3A(DomainAdaptationStrategy):
         models: dict[str, Layers] = {}
         for domain, update in sources.items():
             models[domain] = mean_update(to_layers(self._sent(domain, round)), [update], alone)
-        target, _ = round.exchange({node: self._distillation_request(node, models, round)})
+        question = self._question(models, round)
+        target, _ = round.exchange({node: TrainRequest(round.arrays, round.config, question=question)})
         if target is None:
             raise BadReplyError("no usable reply of the target")
-        weights, kept = self._weights(node.domain, round, list(sources))
+        answer: Distilled = target.answer
+        if unknown := [name for name in answer.head if name not in round.model]:
+            raise BadReplyError(f"the target says that '{unknown[0]}' is in its head, but the model has none")
+        weights, kept = self._weights(node.domain, round, answer, list(sources))
         body = mean_update(round.model, [target, *sources.values()], np.array(list(weights.values())))
-        own, head = mean_update(round.model, [target], alone), _head(node)
+        own = mean_update(round.model, [target], alone)
         heads = {
-            _key(domain): {name: model[name] for name in head if name in model}
-            for domain, model in models.items()
+            _key(domain): {name: model[name] for name in answer.head} for domain, model in models.items()
         }
         return Aggregated(
-            {name: own[name] if name in head else array for name, array in body.items()},
+            {name: own[name] if name in answer.head else array for name, array in body.items()},
             {**heads, WEIGHTS: {domain: np.array(weight) for domain, weight in kept.items()}},
         )
 
-    def _distillation_request(self, node: Node, models: Mapping[str, Layers], round: Round) -> TrainRequest:
+    def _question(self, models: Mapping[str, Layers], round: Round) -> Distil:
         rounds = self.gate_rounds or self.num_rounds - self.warmup_rounds
         gate = gate_of(round.number - self.warmup_rounds - 1, rounds, self.gate_start, self.gate_end)
-        measured = [MASK_SHARE, *(f"{CONTRIBUTION}{domain}" for domain in models)]
-        return TrainRequest(round.arrays, round.config).adding(
-            config={GATE: gate, MIXUP: self.mixup, TEACHER_BN: self.teacher_bn},
-            records={f"{SOURCE_MODEL}{name}": to_record(model) for name, model in models.items()},
-            requires=dict.fromkeys(measured, REMEDY),
-            measures={name: name for name in measured},
-        )
+        return Distil(gate=gate, mixup=self.mixup, teacher_bn=self.teacher_bn, models=models)
 
     def _weights(
-        self, target: str, round: Round, domains: list[str]
+        self, target: str, round: Round, answer: Distilled, domains: list[str]
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Return the weights of target and sources by domain, and the weights to keep."""
-        entry = round.record["target"]
-        share = entry[MASK_SHARE]
-        found = {domain: entry.pop(f"{CONTRIBUTION}{domain}") for domain in domains}
-        if not 0 <= share <= 1 or min(found.values()) < 0:
-            raise BadReplyError(
-                f"the target replied with the {MASK_SHARE} {share:g} and a least contribution of "
-                f"{min(found.values()):g}: the share must be in [0, 1], no contribution negative"
-            )
-        new = domain_weights(share, np.array(list(found.values())))
+        if answer.contribution.keys() != set(domains):
+            raise BadReplyError(f"the target tells contributions of {listed(sorted(answer.contribution))}")
+        contributions = [answer.contribution[domain] for domain in domains]
+        new = domain_weights(answer.mask_share, np.array(contributions))
         known = to_layers(self.state.get(WEIGHTS, ArrayRecord()))
         before = {domain: float(weight) for domain, weight in known.items()}
         now = dict(zip((target, *domains), new.tolist(), strict=True))
         weights, kept = smoothed_weights(before, now, self.momentum)
-        entry["weight"] = weights[target]
-        for domain in domains:
-            own = round.record["sources"][domain]
-            own["contribution"], own["weight"] = found[domain], weights[domain]
+        round.record["target"] |= {"mask-share": answer.mask_share, "weight": weights[target]}
+        for domain, contribution in zip(domains, contributions, strict=True):
+            round.record["sources"][domain] |= {"contribution": contribution, "weight": weights[domain]}
         return weights, kept
 
     def _sent(self, domain: str, round: Round) -> ArrayRecord:
@@ -161,11 +135,6 @@ class KD3A(DomainAdaptationStrategy):
         return sent
 
 
-def _head(node: Node) -> list[str]:
-    told: Any = node.info[HEAD]
-    return list(told)
-
-
 def _key(domain: str) -> str:
     """Return the name of a source's head in the strategy's state."""
-    return f"{HEAD}/{domain}"
+    return f"head/{domain}"

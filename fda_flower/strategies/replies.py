@@ -20,6 +20,7 @@ from fda_flower.wire import protocol
 from fda_flower.wire.arrays import to_read
 from fda_flower.wire.internals import WITHOUT_EVALUATION, cause_of, filled
 from fda_flower.wire.protocol import TrainRequest
+from fda_flower.wire.questions import Answer
 
 MOST_CLASSES = 1000
 """Largest number of classes in a recorded confusion matrix; more would make records megabytes long."""
@@ -133,11 +134,14 @@ class ClientUpdate(Update):
         Why an optional record could not be read.
     factor : float
         Factor that scaled the update down to the norm limit; 1 within the limit.
+    answer : Answer or None
+        The answer to the request's question, of the question's class of answers.
     """
 
     extra: Mapping[str, Layers] = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
     factor: float = 1.0
+    answer: Any = None
 
 
 def read_update(
@@ -190,6 +194,7 @@ def read_update(
     factor = 1.0 if max_norm is None or update.norm <= max_norm else max_norm / update.norm
     _check_required(content, request, update)
     extra, faults = _read_expected(content, request, model, update.parameters)
+    answer = _read_answer(content, request, model, update.parameters)
     entry: dict[str, Any] = {
         "domain": node.domain,
         "examples": update.examples,
@@ -208,7 +213,7 @@ def read_update(
         entry["clipped"] = factor
         log(WARNING, "The update of %s is clipped to %.3g of its norm", node.domain, factor)
         update = update.scaled(factor)
-    return replace(update, extra=extra, faults=faults, factor=factor), entry
+    return replace(update, extra=extra, faults=faults, factor=factor, answer=answer), entry
 
 
 def _measured(content: RecordDict, request: TrainRequest, metric: str) -> float | None:
@@ -404,6 +409,20 @@ def _read_expected(
                 raise
             faults[name] = str(error)
     return extra, faults
+
+
+def _read_answer(
+    content: RecordDict, request: TrainRequest, model: Layers, parameters: Layers
+) -> Answer | None:
+    """Return the answer to the request's question; raise a `BadReplyError` unless it is whole."""
+    if request.question is None:
+        return None
+    try:
+        answer = request.question.answer.read(content)
+        answer.check_arrays(model, parameters)
+    except ConfigError as error:
+        raise BadReplyError(str(error)) from error
+    return answer
 
 
 def _like(like: Layers, arrays: Mapping[str, NDArray[Any]], key: str) -> dict[str, NDArray[Any]]:

@@ -148,7 +148,7 @@ class Round:
         """Return the messages that carry requests; `read_evaluation` reads the replies."""
         left_out = self._without_evaluation(requests) if kind == protocol.EVALUATE else ()
         self.sent = {
-            node: Message(request.content(self.keys), node.id, kind)
+            node: Message(request.content(self.keys), node.id, request.message_type(kind))
             for node, request in requests.items()
             if node not in left_out
         }

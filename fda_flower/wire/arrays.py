@@ -1,6 +1,7 @@
 """Flower arrays that serialise lazily: within one process they never become bytes."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -144,6 +145,16 @@ def copied(record: ArrayRecord) -> ArrayRecord:
         for name, array in record.items()
     }
     return filled(ArrayRecord(), own)
+
+
+def to_record(layers: Mapping[str, Any]) -> ArrayRecord:
+    """Return arrays as Flower's record, with their current values; see `LazyArray`."""
+    return filled(ArrayRecord(), {name: as_array(array) for name, array in layers.items()})
+
+
+def to_layers(record: ArrayRecord) -> dict[str, NDArray[Any]]:
+    """Return the arrays of Flower's record; they may be read-only."""
+    return {name: to_read(array) for name, array in record.items()}
 
 
 def num_bytes(array: Array) -> int:

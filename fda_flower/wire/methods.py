@@ -1,11 +1,5 @@
 """Names of records, settings, metrics and properties that only one method, or one family, uses."""
 
-GATE, MIXUP, TEACHER_BN = "gate", "mixup", "teacher-bn"
-SOURCE_MODEL, CONTRIBUTION = "source-", "contribution-"
-MASK_SHARE, HEAD = "mask-share", "head"
-"""KD3A's settings; prefixes of the records of the sources' models and of the metrics of their contributions;
-the share of confident samples; and the property with the names of the head's arrays."""
-
 PERSONAL, MIXING, MIX, ADAPTIVE, ALPHA_DECAY = "personal", "mixing", "mix", "adaptive", "alpha-decay"
 NEIGHBOURS, LAMBDA, KERNEL_SCALE = "neighbours", "lambda", "kernel-scale"
 ALPHA, MU, ADAPTED = "alpha", "mu", "adapted"

@@ -16,6 +16,7 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
+from fda_flower.names import resolve
 from fda_flower.wire.protocol import (
     VALIDATION,
     EvaluateReply,
@@ -46,6 +47,20 @@ class NumPyFace(NumPyClient):
     @abstractmethod
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate as the request asks."""
+
+    def train_reply(self, request: TrainRequest) -> TrainReply:
+        """Return the reply to a train request, with the answer to its question, if it has one."""
+        if request.question is None:
+            return self.local_train(request)
+        reply: TrainReply = resolve(request.question.answered_by)(self, request, request.question)
+        return reply
+
+    def evaluate_reply(self, request: EvaluateRequest) -> EvaluateReply:
+        """Return the reply to an evaluate request, with the answer to its question, if it has one."""
+        if request.question is None:
+            return self.local_evaluate(request)
+        reply: EvaluateReply = resolve(request.question.answered_by)(self, request, request.question)
+        return reply
 
     def get_parameters(self, config: dict[str, Any]) -> NDArrays:
         """Return copies of the model's arrays, in the order of its state dictionary."""

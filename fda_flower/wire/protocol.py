@@ -10,11 +10,13 @@ from typing import Any, Literal
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
-from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.wire.arrays import as_array, copied, to_read
+from fda_flower.wire.arrays import copied
+from fda_flower.wire.arrays import to_layers as to_layers
+from fda_flower.wire.arrays import to_record as to_record
 from fda_flower.wire.internals import filled
+from fda_flower.wire.questions import Answer, Question
 
 ROLE_QUERY = "query.role"
 ASKS = "asks"
@@ -103,16 +105,23 @@ class Keys:
 
 @dataclass(frozen=True)
 class EvaluateRequest:
-    """A request to evaluate: a model, settings, and further records, such as `GLOBAL`."""
+    """A request to evaluate: a model, settings, further records, such as `GLOBAL`, and perhaps a question."""
 
     arrays: ArrayRecord
     config: Config = field(default_factory=dict)
     records: Mapping[str, Record] = field(default_factory=dict)
+    question: Question | None = None
+
+    def message_type(self, kind: str) -> str:
+        """Return the type of the message, given the one of a message without a question."""
+        return kind if self.question is None else self.question.message_type()
 
     def content(self, keys: Keys) -> RecordDict:
         """Return the content of a message, with its own copies of the records."""
         config = filled(ConfigRecord(), self.config)
-        return filled(RecordDict(), {keys.arrays: copied(self.arrays), keys.config: config, **self.records})
+        asked = {} if self.question is None else self.question.records()
+        model = {keys.arrays: copied(self.arrays), keys.config: config}
+        return filled(RecordDict(), {**model, **self.records, **asked})
 
 
 @dataclass(frozen=True)
@@ -146,28 +155,31 @@ class TrainRequest(EvaluateRequest):
 
 @dataclass(frozen=True)
 class TrainReply:
-    """A client's reply to a train request: model, number of examples, metrics, further arrays by record."""
+    """A client's reply to a train request: model, number of examples, metrics, arrays by record, answer."""
 
     arrays: Layers
     examples: int
     metrics: Mapping[str, MetricRecordValues] = field(default_factory=dict)
     records: Mapping[str, Layers] = field(default_factory=dict)
+    answer: Answer | None = None
 
     def content(self, names: Iterable[str]) -> RecordDict:
         """Return the content of the reply, with the model's arrays under the names in the request."""
         metrics = filled(MetricRecord(), {NUM_EXAMPLES: self.examples, **self.metrics})
         model = dict(zip(names, self.arrays.values(), strict=True))
         records = {name: to_record(layers) for name, layers in {ARRAYS: model, **self.records}.items()}
-        return filled(RecordDict(), {**records, METRICS: metrics})
+        told = {} if self.answer is None else self.answer.records()
+        return filled(RecordDict(), {**records, METRICS: metrics, **told})
 
 
 @dataclass(frozen=True)
 class EvaluateReply:
-    """A client's reply to an evaluate request: number of test samples, metrics, and arrays by record."""
+    """A client's reply to an evaluate request: number of test samples, metrics, arrays by record, answer."""
 
     examples: int
     metrics: Mapping[str, MetricRecordValues] = field(default_factory=dict)
     records: Mapping[str, Layers] = field(default_factory=dict)
+    answer: Answer | None = None
 
     @property
     def in_train_reply(self) -> dict[str, float]:
@@ -191,7 +203,8 @@ class EvaluateReply:
         """Return the content of the reply."""
         metrics = filled(MetricRecord(), {**self.metrics, NUM_EXAMPLES: self.examples})
         records = {name: to_record(layers) for name, layers in self.records.items()}
-        return filled(RecordDict(), {**records, METRICS: metrics})
+        told = {} if self.answer is None else self.answer.records()
+        return filled(RecordDict(), {**records, METRICS: metrics, **told})
 
 
 def split_held_out(
@@ -202,24 +215,22 @@ def split_held_out(
     return {k: v for k, v in metrics.items() if not k.startswith(prefix)}, held_out
 
 
-def read_request(content: RecordDict) -> TrainRequest:
-    """Return the request in a message, as the client sees it."""
-    records: dict[str, Any] = dict(content.items())
+def read_request(content: RecordDict, question: type[Question] | None = None) -> TrainRequest:
+    """Return the request in a message, as the client sees it.
+
+    Raise a `ConfigError` if it should hold a question, and does not hold it whole.
+    """
+    asked = None if question is None else question.read(content)
+    records: dict[str, Any] = {
+        name: record
+        for name, record in content.items()
+        if question is None or name.partition("/")[0] != question.record_name
+    }
     arrays, config = records.pop(ARRAYS), records.pop(CONFIG, {})
-    return TrainRequest(arrays, dict(config), records)
+    return TrainRequest(arrays, dict(config), records, asked)
 
 
 def settings_in(content: RecordDict, name: str) -> ConfigRecord:
     """Return a record of settings, empty if absent; unlike Flower's own view, this copies no records."""
     found = content.get(name)
     return found if isinstance(found, ConfigRecord) else ConfigRecord()
-
-
-def to_record(layers: Layers) -> ArrayRecord:
-    """Return arrays as Flower's record, with their current values; see `LazyArray`."""
-    return filled(ArrayRecord(), {name: as_array(array) for name, array in layers.items()})
-
-
-def to_layers(record: ArrayRecord) -> dict[str, NDArray[Any]]:
-    """Return the arrays of Flower's record; they may be read-only."""
-    return {name: to_read(array) for name, array in record.items()}

@@ -1,7 +1,6 @@
 """KD3A's target: votes, distillation, and labels that are not read."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,21 +9,22 @@ from digit_clients import mlp, normalised, same, state_of, trained
 from sites import write_images
 from torch import nn
 
-from fda_flower.clients import KD3ATarget, LocalTraining, TargetClient
-from fda_flower.clients.kd3a import distillation
+from fda_flower.clients import LocalTraining, TargetClient
+from fda_flower.clients.kd3a import distil, distillation
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.models import build_model
 from fda_flower.wire.protocol import TrainReply, TrainRequest, to_record
+from fda_flower.wire.questions import Distil
 
 SPEC = DataSpec("digits", "noise", (("std", 0.1),), target_samples=30, source_samples=40)
 TRAINING = LocalTraining(0.01, 16)
 
 
-def target(domain=None, batch_norm=False, kind=KD3ATarget, model=None, **training):
+def target(domain=None, batch_norm=False, model=None, **training):
     domain = load_federation(SPEC).domains["target"] if domain is None else domain
     network = model or (normalised(0.0) if batch_norm else mlp())
-    return kind(domain, network, replace(TRAINING, **training))
+    return TargetClient(domain, network, replace(TRAINING, **training))
 
 
 def teachers(batch_norm=False, epochs=10, number=3):
@@ -32,25 +32,18 @@ def teachers(batch_norm=False, epochs=10, number=3):
     found = {}
     for i in range(1, number + 1):
         domain = load_federation(SPEC).domains[f"source-{i}"]
-        found[f"source-{i}"] = trained(target(domain, batch_norm, TargetClient, epochs=epochs)).arrays
+        found[f"source-{i}"] = trained(target(domain, batch_norm, epochs=epochs)).arrays
     return found
 
 
 def ask(client, models, server_round=1, gate=0.8, mixup=True, teacher_bn="batch", arrays=None) -> TrainReply:
-    records = {f"source-{domain}": to_record(model) for domain, model in models.items()}
-    config: dict[str, Any] = {
-        "server-round": server_round,
-        "gate": gate,
-        "mixup": mixup,
-        "teacher-bn": teacher_bn,
-    }
+    question = Distil(gate=gate, mixup=mixup, teacher_bn=teacher_bn, models=models)
     start = to_record(client.layers() if arrays is None else arrays)
-    reply: TrainReply = client.local_train(TrainRequest(start, config, records))
-    return reply
+    return distil(client, TrainRequest(start, {"server-round": server_round}), question)
 
 
 def told(reply):
-    return [float(str(reply.metrics[f"contribution-source-{i}"])) for i in (1, 2, 3)]
+    return [reply.answer.contribution[f"source-{i}"] for i in (1, 2, 3)]
 
 
 def test_it_trains_on_all_samples_of_the_target():
@@ -58,13 +51,13 @@ def test_it_trains_on_all_samples_of_the_target():
     assert domain.unlabelled is not None
     assert ask(target(replace(domain, unlabelled=None)), teachers()).examples == 30
     reply, properties = ask(target(), teachers()), target().get_properties({})
-    assert (properties["head"], properties["examples"]) == (["3.weight", "3.bias"], 30)
+    assert (reply.answer.head, properties["examples"]) == (("3.weight", "3.bias"), 30)
     number = 30 + len(domain.unlabelled)
     assert reply.examples == number
     assert reply.metrics["num-steps"] == -(-number // 16)
     assert reply.metrics["batch-size"] == 16
     assert reply.metrics["learning-rate"] == 0.01
-    assert 0 < float(str(reply.metrics["mask-share"])) < 1
+    assert 0 < reply.answer.mask_share < 1
     assert float(str(reply.metrics["train-loss"])) > 0
     assert min(told(reply)) > 0
 
@@ -95,7 +88,7 @@ def test_with_a_gate_of_1_nothing_passes_and_the_model_stays_as_it_is(batch_norm
     start, models = client.layers(), teachers(batch_norm)
     reply = ask(client, models, gate=1.0)
     assert same(reply.arrays, start)
-    assert (reply.metrics["mask-share"], reply.metrics["num-steps"], reply.metrics["train-loss"]) == (0, 0, 0)
+    assert (reply.answer.mask_share, reply.metrics["num-steps"], reply.metrics["train-loss"]) == (0, 0, 0)
     assert told(reply) == [0, 0, 0]
 
 
@@ -161,7 +154,7 @@ def test_all_teachers_vote_on_one_draw_of_the_noise():
 
 def test_images_are_mixed_if_it_is_told_to_and_features_never():
     mixed, plain = (ask(target(), teachers(), mixup=mix) for mix in (True, False))
-    assert mixed.metrics["mask-share"] == plain.metrics["mask-share"]
+    assert mixed.answer.mask_share == plain.answer.mask_share
     assert not same(mixed.arrays, plain.arrays)
     x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     samples = Samples(x, (x.sum(dim=1) > 0).long())

@@ -157,7 +157,7 @@ REFUSED = {
     "ditto": "metric 'distance'",
     "irm": "metric 'penalty'",
     "vrex": "metric 'loss-at-start'",
-    "kd3a": "metric '",
+    "kd3a": "of its answer",
     "ridge": "record 'sums' has no known sensitivity",
     "apfl": "metric 'alpha'",
     "pfedfda": "record 'gaussians' has no known sensitivity",

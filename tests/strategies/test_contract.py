@@ -359,7 +359,6 @@ LOCAL_PART = [(kind, {}, "LocalPartSource") for kind in (FedPer, FedRep, FedBN)]
         (APFL, {}, "APFLTarget"),
         (FedDAF, {}, "FedDAFTarget"),
         (FedDWA, {}, "train one pass more"),
-        (KD3A, {}, "KD3ATarget"),
         (IRM, {"anneal_steps": 0}, "IRMSource"),
         (VREx, {"anneal_steps": 0}, "loss of the received model"),
         *LOCAL_PART,

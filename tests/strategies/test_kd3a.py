@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 from handmade import HandMade, bits, reply_of
-from naming import names
 
-from fda_flower.errors import ConfigError
 from fda_flower.strategies import KD3A
+from fda_flower.wire.questions import Distil, Distilled
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
-HEAD = {"t": {"head": ["head.w"]}}
 STEPS = {"a": 1.0, "b": 3.0, "t": -2.0}
 """By how much a client moves body and head; running statistics are set to its square."""
 
@@ -28,16 +26,16 @@ def initial():
 class Site:
     """Replies as a test says, and keeps what it is sent."""
 
-    def __init__(self, domain, share=0.6, contributions=(1.0, 3.0), missing=()):
+    def __init__(self, domain, share=0.6, contributions=(1.0, 3.0), missing=(), head=("head.w",)):
         self.domain, self.share, self.contributions, self.missing = domain, share, contributions, missing
+        self.head = head
         self.received: list = []
         self.teachers: list = []
-        self.configs: list = []
+        self.questions: list = []
 
     def __call__(self, model, message):
         config = dict(message.content["config"])
         self.received.append({name: array.tolist() for name, array in model.items()})
-        self.configs.append(config)
         if config["server-round"] in self.missing:
             raise OSError("off")
         step = STEPS[self.domain]
@@ -50,13 +48,15 @@ class Site:
         role = "target" if self.domain == "t" else "source"
         content = reply_of(moved, role=role, domain=self.domain)
         if role == "target":
-            records = message.content.array_records
-            names = sorted(name for name in records if name.startswith("source-"))
-            self.teachers.append({n: {k: a.numpy().tolist() for k, a in records[n].items()} for n in names})
-            told = dict(zip(("source-a", "source-b"), self.contributions, strict=True))
-            content["metrics"]["mask-share"] = self.share
-            for name in names:
-                content["metrics"][name.replace("source-", "contribution-")] = told[name]
+            question = Distil.read(message.content)
+            self.questions.append(question)
+            self.teachers.append(
+                {d: {n: a.tolist() for n, a in model.items()} for d, model in question.models.items()}
+            )
+            told = dict(zip("ab", self.contributions, strict=True))
+            contribution = {domain: told[domain] for domain in question.models}
+            answer = Distilled(mask_share=self.share, contribution=contribution, head=self.head)
+            content.update(answer.records())
         return content
 
 
@@ -64,10 +64,10 @@ def sites(**changes):
     return {domain: Site(domain, **changes.get(domain, {})) for domain in "abt"}
 
 
-def start(found, rounds=1, order="abt", info=None, **options):
+def start(found, rounds=1, order="abt", **options):
     nodes = [("target" if name == "t" else "source", name, found[name]) for name in order]
     strategy = KD3A(**options)
-    app = HandMade(nodes, info=HEAD if info is None else info)
+    app = HandMade(nodes)
     result = strategy.start(app.grid(), initial(), rounds)
     return {name: array.numpy() for name, array in result.arrays.items()}, strategy
 
@@ -96,7 +96,7 @@ def test_one_round_by_hand():
     assert found["t"].received == [{name: array.numpy().tolist() for name, array in initial().items()}]
     (teachers,) = found["t"].teachers
     body = {"body.w": [4, 5], "body.running_var": [9], "body.num_batches_tracked": 6}
-    assert teachers["source-b"] == {**body, "head.w": [30]}
+    assert teachers["b"] == {**body, "head.w": [30]}
 
 
 def test_each_source_goes_on_with_its_own_head_and_the_common_body():
@@ -105,7 +105,7 @@ def test_each_source_goes_on_with_its_own_head_and_the_common_body():
     for domain, head in (("a", 10), ("b", 30), ("t", -20)):
         assert found[domain].received[1]["head.w"] == [head]
         assert found[domain].received[1]["body.w"] == found["t"].received[1]["body.w"]
-    assert found["t"].teachers[1]["source-a"]["head.w"] == [20]
+    assert found["t"].teachers[1]["a"]["head.w"] == [20]
     assert model["head.w"].tolist() == [-40]
 
 
@@ -125,7 +125,7 @@ def test_the_weights_are_smoothed_from_the_second_round_on():
 def test_a_source_without_a_reply_neither_votes_nor_is_averaged():
     found = sites(b={"missing": (2,)})
     _, strategy = start(found, rounds=3)
-    assert list(found["t"].teachers[1]) == ["source-a"]
+    assert list(found["t"].teachers[1]) == ["a"]
     second, third = strategy.history[1:]
     assert [d["domain"] for d in second["dropped"]] == ["b"]
     # before: t 0.2, a 0.2 of 0.4; the round's: ρ = 0.6/2 and 0.7
@@ -156,16 +156,25 @@ def test_a_target_that_fails_holds_the_round_and_all_that_is_kept():
 def test_what_the_target_is_told_round_by_round(rounds, options, gates, mixup, teacher):
     found = sites()
     start(found, rounds=rounds, gate_start=0.5, gate_end=0.9, **options)
-    assert [config["gate"] for config in found["t"].configs] == pytest.approx(gates)
-    assert {(config["mixup"], config["teacher-bn"]) for config in found["t"].configs} == {(mixup, teacher)}
+    questions = found["t"].questions
+    assert [question.gate for question in questions] == pytest.approx(gates)
+    assert {(question.mixup, question.teacher_bn) for question in questions} == {(mixup, teacher)}
 
 
 @pytest.mark.parametrize(
-    "change", [{"share": 1.5}, {"share": -0.1}, {"contributions": (1.0, -1.0)}], ids=["1.5", "-0.1", "-1"]
+    ("change", "field"),
+    [
+        ({"share": 1.5}, "mask_share"),
+        ({"share": -0.1}, "mask_share"),
+        ({"share": float("nan")}, "mask_share"),
+        ({"contributions": (1.0, -1.0)}, "contribution of 'b'"),
+        ({"head": ("fc.w",)}, "'fc.w' is in its head"),
+    ],
 )
-def test_votes_that_cannot_be_hold_the_round(change):
+def test_an_answer_that_cannot_be_holds_the_round(change, field):
     _, strategy = start(sites(t=change))
-    assert "the share must be in [0, 1]" in strategy.history[0]["held"]
+    reasons = [strategy.history[0]["held"], *(drop["reason"] for drop in strategy.history[0]["dropped"])]
+    assert field in reasons[-1]
     assert strategy.state_dict() == {}
 
 
@@ -173,7 +182,7 @@ def test_a_source_that_is_clipped_votes_with_the_clipped_model():
     found = sites()
     start(found, max_update_norm=2.0)
     (teachers,) = found["t"].teachers
-    before, after = found["b"].received[0], teachers["source-b"]
+    before, after = found["b"].received[0], teachers["b"]
     moved = [y - x for name in ("body.w", "head.w") for x, y in zip(before[name], after[name], strict=True)]
     assert np.linalg.norm(moved) == pytest.approx(2)
 
@@ -183,12 +192,3 @@ def test_all_heads_begin_with_that_of_the_warm_up():
     start(found, rounds=3, warmup_rounds=1)
     assert found["a"].received[1] == found["b"].received[1] == found["t"].received[0]
     assert found["a"].received[1]["head.w"] == [20], "the mean of 10 and 30"
-
-
-def test_a_target_that_does_not_tell_its_head_is_an_error_before_training():
-    found = sites()
-    with pytest.raises(ConfigError, check=names("target", "t")):
-        start(found, info={"t": {"head": "head.w"}})
-    with pytest.raises(ConfigError, check=names("target says that", "fc.w")):
-        start(found, info={"t": {"head": ["head.w", "fc.w"]}})
-    assert found["a"].received == []

@@ -1,0 +1,300 @@
+"""The questions that methods ask of nodes beyond plain training, and the answers.
+
+A question is a class with typed fields, and so is its answer. A message with a question has Flower's type
+``train.ACTION`` or ``evaluate.ACTION``. Fields that are numbers, words or lists of them are entries of the
+record ``question``; each other field is a record of its own: ``question/FIELD`` for arrays, or for numbers by
+domain; ``question/FIELD/DOMAIN`` for arrays by domain. The answer joins the reply's model and metrics, in
+records whose names begin with ``answer``. Both are read once, whole: a missing or unknown field, a value of
+another type or out of bounds, and a number that is not finite are errors.
+"""
+
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+from fda_flower.aggregation import Layers, is_finite
+from fda_flower.errors import ConfigError, unknown
+from fda_flower.names import Bounds, NotNegative, Share
+from fda_flower.wire.arrays import to_layers, to_record
+from fda_flower.wire.internals import filled
+
+Sent = ArrayRecord | ConfigRecord
+
+
+@dataclass(frozen=True)
+class Like:
+    """The names, shapes and types of a field's arrays: as the message's model, its parameters, or a function.
+
+    The function takes the model and returns arrays, whose values do not matter.
+    """
+
+    form: Literal["model", "parameters"] | Callable[[Layers], Layers]
+
+    def of(self, model: Layers, parameters: Layers) -> Layers:
+        """Return arrays of this form."""
+        if callable(self.form):
+            return self.form(model)
+        return model if self.form == "model" else parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fields:
+    """A class whose fields travel in records: numbers, words, arrays, and mappings of these by domain.
+
+    A type is ``bool``, ``int``, ``float``, ``str``, a `Literal` of words, a tuple of one of these, `Layers`,
+    or a mapping of one of these from a domain or another name; ``Annotated`` adds `Bounds` to numbers and
+    `Like` to arrays. A field that may be None is absent if it is.
+    """
+
+    record_name: ClassVar[str]
+    """The record with the numbers and words, and the first part of the names of the others."""
+
+    def records(self) -> dict[str, Sent]:
+        """Return the records, by name."""
+        numbers: dict[str, Any] = {}
+        others: dict[str, Sent] = {}
+        for name, kind in _kinds(type(self)).items():
+            value, record = getattr(self, name), f"{self.record_name}/{name}"
+            if value is None:
+                continue
+            if kind.shape == "number":
+                numbers |= {name: list(value) if isinstance(value, tuple) else value} if value != () else {}
+            elif kind.shape == "numbers":
+                others[record] = filled(ConfigRecord(), value)
+            elif kind.shape == "layers":
+                others[record] = to_record(value)
+            else:
+                others |= {f"{record}/{key}": to_record(layers) for key, layers in value.items()}
+        return {self.record_name: filled(ConfigRecord(), numbers), **others}
+
+    @classmethod
+    def read(cls, content: RecordDict) -> Self:
+        """Return the fields in a message; raise a `ConfigError` that names the first one that is wrong."""
+        kinds, values = _kinds(cls), dict[str, Any]()
+        sent = {name: record for name, record in content.items() if name.partition("/")[0] == cls.record_name}
+        numbers: Any = sent.pop(cls.record_name, {})
+        for name, kind in kinds.items():
+            record = f"{cls.record_name}/{name}"
+            if kind.shape == "number":
+                found = numbers.get(name, [] if typing.get_origin(kind.hint) is tuple else None)
+            elif kind.shape == "layers-by-name":
+                prefix = f"{record}/"
+                found = {
+                    key.removeprefix(prefix): sent.pop(key) for key in list(sent) if key.startswith(prefix)
+                }
+            else:
+                found = sent.pop(record, None)
+            if found is not None:
+                values[name] = kind.read(f"{cls.record_name} {name}", found)
+            elif not kind.optional:
+                raise ConfigError(f"its {cls.record_name} has no '{name}'", thing=name)
+        for name in (*sent, *(name for name in numbers if kinds.get(name) is None)):
+            raise unknown(f"part of its {cls.record_name}", name.removeprefix(f"{cls.record_name}/"), kinds)
+        return cls(**values)
+
+    def check_arrays(self, model: Layers, parameters: Layers) -> None:
+        """Raise a `ConfigError` unless all arrays have their form, given the message's model."""
+        for name, kind in _kinds(type(self)).items():
+            value = getattr(self, name)
+            if kind.like is None or value is None:
+                continue
+            like = kind.like.of(model, parameters)
+            for layers in value.values() if kind.shape == "layers-by-name" else [value]:
+                _check_like(f"{self.record_name} {name}", layers, like)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How a field travels: the shape of its value, the type of a number in it, its bounds and its form."""
+
+    shape: Literal["number", "numbers", "layers", "layers-by-name"]
+    hint: Any
+    optional: bool
+    bounds: tuple[Bounds, ...] = ()
+    like: Like | None = None
+
+    @classmethod
+    def of(cls, hint: Any) -> "_Kind":
+        optional = typing.get_origin(hint) in (types.UnionType, typing.Union)
+        if optional:
+            hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
+        bounds, like, hint = _parted(hint)
+        if typing.get_origin(hint) is not Mapping:
+            return cls("number", hint, optional, bounds)
+        inner = typing.get_args(hint)[1]
+        if typing.get_origin(inner) is np.ndarray:
+            return cls("layers", inner, optional, like=like)
+        of_inner, like_inner, inner = _parted(inner)
+        if typing.get_origin(inner) is Mapping:
+            return cls("layers-by-name", inner, optional, like=like_inner)
+        return cls("numbers", inner, optional, of_inner)
+
+    def read(self, what: str, found: Any) -> Any:
+        """Return the value of a field; raise a `ConfigError` on `what` if it is wrong."""
+        if self.shape == "number":
+            return _number(what, found, self.hint, self.bounds)
+        if self.shape == "layers":
+            return _layers(what, found)
+        if self.shape == "layers-by-name":
+            return {name: _layers(f"{what} of '{name}'", record) for name, record in found.items()}
+        if not isinstance(found, ConfigRecord):
+            raise ConfigError(f"its {what} is no ConfigRecord", thing=what)
+        return {
+            name: _number(f"{what} of '{name}'", value, self.hint, self.bounds)
+            for name, value in found.items()
+        }
+
+
+def _kinds(cls: type[Fields]) -> dict[str, _Kind]:
+    """Return how the fields of a class travel, by name."""
+    if cls not in _KINDS:
+        hints = typing.get_type_hints(cls, include_extras=True)
+        _KINDS[cls] = {each.name: _Kind.of(hints[each.name]) for each in fields(cls)}
+    return _KINDS[cls]
+
+
+_KINDS: dict[type[Fields], dict[str, _Kind]] = {}
+
+
+def _parted(hint: Any) -> tuple[tuple[Bounds, ...], Like | None, Any]:
+    """Return the bounds and the form in an ``Annotated`` type, and the type."""
+    if typing.get_origin(hint) is not Annotated:
+        return (), None, hint
+    plain, *notes = typing.get_args(hint)
+    bounds = tuple(note for note in notes if isinstance(note, Bounds))
+    return bounds, next((note for note in notes if isinstance(note, Like)), None), plain
+
+
+def _number(what: str, value: Any, hint: Any, bounds: tuple[Bounds, ...]) -> Any:
+    """Return a number, word or list of them; raise a `ConfigError` on `what` if it has another type."""
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise ConfigError(f"its {what} is {value!r}, not a list", thing=what, value=value)
+        inner_bounds, _, inner = _parted(typing.get_args(hint)[0])
+        return tuple(_number(what, each, inner, inner_bounds) for each in value)
+    if typing.get_origin(hint) is Literal:
+        if value not in typing.get_args(hint) or isinstance(value, bool):
+            raise unknown(f"word for its {what}", str(value), map(str, typing.get_args(hint)))
+        return value
+    allowed = (int, float) if hint is float else (hint,)
+    if type(value) not in allowed or not (isinstance(value, str) or math.isfinite(value)):
+        raise ConfigError(f"its {what} is {value!r}, not {WORDS[hint]}", thing=what, value=value)
+    for each in bounds:
+        if not each.hold(value):
+            raise ConfigError(f"its {what} is {value!r}, not {each.words}", thing=what, value=value)
+    return hint(value)
+
+
+WORDS = {bool: "a truth value", int: "a whole number", float: "a finite number", str: "text"}
+
+
+def _layers(what: str, record: Any) -> Layers:
+    if not isinstance(record, ArrayRecord):
+        raise ConfigError(f"its {what} is no ArrayRecord", thing=what)
+    layers = {}
+    for name, array in record.items():
+        try:
+            layers[name] = to_layers(ArrayRecord({name: array}))[name]
+        except Exception as error:  # bytes from another program may raise anything
+            raise ConfigError(f"array '{name}' of its {what} cannot be read: {error}", thing=what) from error
+        if layers[name].dtype.kind not in "fiub" or not is_finite(layers[name]):
+            raise ConfigError(
+                f"array '{name}' of its {what} holds other values than finite numbers", thing=what
+            )
+    return layers
+
+
+def _check_like(what: str, layers: Layers, like: Layers) -> None:
+    for name in layers.keys() | like.keys():
+        found, known = layers.get(name), like.get(name)
+        if found is None or known is None or (found.shape, found.dtype) != (known.shape, known.dtype):
+            shown = "missing" if found is None else f"{found.dtype} of shape {list(found.shape)}"
+            expected = "none" if known is None else f"{known.dtype} of shape {list(known.shape)}"
+            raise ConfigError(
+                f"array '{name}' of its {what} is {shown}, expected {expected}", thing=what, value=name
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer(Fields):
+    """The answer to a question, next to the reply's model, number of examples and metrics."""
+
+    record_name: ClassVar[str] = "answer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question(Fields):
+    """A question to a node, next to the model and the settings of a plain message.
+
+    Attributes
+    ----------
+    action : str
+        The second part of the message's type, an identifier.
+    kind : {"train", "evaluate"}
+        The first part: the reply is a model, or the metrics of one.
+    answer : type of Answer
+        What the reply holds in addition.
+    answered_by : str
+        The function ``"module:name"`` with which a node of this package answers: it takes the client, the
+        request and the question, and returns a `TrainReply` or `EvaluateReply`. It is imported when needed.
+    """
+
+    record_name: ClassVar[str] = "question"
+    action: ClassVar[str]
+    kind: ClassVar[Literal["train", "evaluate"]] = "train"
+    answer: ClassVar[type[Answer]] = Answer
+    answered_by: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        known = QUESTIONS.setdefault(cls.message_type(), cls)
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            why = f"the question '{cls.action}' of {cls.__module__} has the name of one of {known.__module__}"
+            raise ConfigError(why, thing="action", value=cls.action, remedy="choose another action")
+        QUESTIONS[cls.message_type()] = cls
+
+    @classmethod
+    def message_type(cls) -> str:
+        """Return the type of its messages, for Flower."""
+        return f"{cls.kind}.{cls.action}"
+
+
+QUESTIONS: dict[str, type[Question]] = {}
+"""The questions by type of message, in this process: those below, and those of imported methods."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distilled(Answer):
+    """The outcome of KD3A's votes.
+
+    `mask_share` is the share of samples with a vote above the gate, `contribution` that of each source, and
+    `head` names the arrays of the target's head.
+    """
+
+    mask_share: Share
+    contribution: Mapping[str, NotNegative]
+    head: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distil(Question):
+    """KD3A's target: let the sources' `models` vote on all training samples, and train on the votes.
+
+    `gate` is the confidence from which a vote counts; with `mixup` the target trains on mixed pairs of
+    images; `teacher_bn` selects the statistics with which BatchNorm votes.
+    """
+
+    action: ClassVar[str] = "distil"
+    answer: ClassVar[type[Answer]] = Distilled
+    answered_by: ClassVar[str] = "fda_flower.clients.kd3a:distil"
+
+    gate: NotNegative
+    mixup: bool
+    teacher_bn: Literal["batch", "eval"]
+    models: Mapping[str, Annotated[Layers, Like("model")]]

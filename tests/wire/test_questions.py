@@ -1,0 +1,200 @@
+"""Questions and answers: what is written is read, whole, and nothing else is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from naming import names
+
+from fda_flower.aggregation import Layers
+from fda_flower.errors import ConfigError
+from fda_flower.names import Count, Share
+from fda_flower.wire.protocol import ARRAYS, CONFIG, Keys, TrainRequest, read_request, to_record
+from fda_flower.wire.questions import QUESTIONS, Answer, Like, Question
+
+MODEL = {"w": np.ones((2, 3), np.float32), "running_mean": np.zeros(3, np.float32)}
+PARAMETERS = {"w": MODEL["w"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told(Answer):
+    """An answer with every kind of field."""
+
+    flag: bool
+    number: Count
+    share: Share
+    word: Literal["a", "b"]
+    text: str | None = None
+    names: tuple[str, ...] = ()
+    by_domain: Mapping[str, Share]
+    arrays: Annotated[Layers, Like("parameters")]
+    models: Mapping[str, Annotated[Layers, Like("model")]]
+    sums: Annotated[Layers, Like(lambda model: {"sum": model["w"].sum(axis=0)})] | None = None
+
+
+GOOD: dict[str, Any] = {
+    "flag": False,
+    "number": 3,
+    "share": 1.0,
+    "word": "a",
+    "names": ("x", "y"),
+    "by_domain": {"north/1": 0.5, "": 1.0},
+    "arrays": {"w": np.full((2, 3), 2, np.float32)},
+    "models": {"a/b": MODEL, "a": MODEL},
+}
+
+
+def content_of(**changes):
+    return RecordDict({**Told(**{**GOOD, **changes}).records()})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"text": "ä"},
+        {"names": ()},
+        {"by_domain": {}},
+        {"models": {}},
+        {"sums": {"sum": np.zeros(3, "f4")}},
+    ],
+)
+def test_what_is_written_is_read(changes):
+    expected = {"text": None, "sums": None, **GOOD, **changes}
+    answer = Told.read(content_of(**changes))
+    answer.check_arrays(MODEL, PARAMETERS)
+    for name, value in expected.items():
+        np.testing.assert_equal(getattr(answer, name), value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("flag", 1),
+        ("number", True),
+        ("number", 2.0),
+        ("number", 0),
+        ("share", 1.5),
+        ("share", float("nan")),
+        ("share", "1"),
+        ("share", True),
+        ("word", "c"),
+        ("text", 3),
+        ("names", "xy"),
+        ("names", [1]),
+    ],
+)
+def test_a_value_of_another_type_or_out_of_bounds_is_named(field, value):
+    content = content_of()
+    content["answer"][field] = value
+    with pytest.raises(ConfigError, match=field if field != "word" else "answer word"):
+        Told.read(content)
+
+
+@pytest.mark.parametrize("field", ["flag", "number", "share", "word"])
+def test_a_field_that_is_missing_is_named(field):
+    content = content_of()
+    del content["answer"][field]
+    with pytest.raises(ConfigError, check=names(field)):
+        Told.read(content)
+
+
+@pytest.mark.parametrize("record", ["answer/by_domain", "answer/arrays"])
+def test_a_record_that_is_missing_or_of_another_kind_is_named(record):
+    content = content_of()
+    other = ArrayRecord() if record.endswith("domain") else ConfigRecord()
+    del content[record]
+    with pytest.raises(ConfigError, check=names(record.partition("/")[2])):
+        Told.read(content)
+    content[record] = other
+    with pytest.raises(ConfigError, check=names(record.replace("/", " "))):
+        Told.read(content)
+
+
+@pytest.mark.parametrize("part", ["answer/other", "answer/arrays/x", "other"])
+def test_a_part_that_is_unknown_is_named(part):
+    content = content_of()
+    if part == "other":
+        content["answer"][part] = 1
+    else:
+        content[part] = to_record(PARAMETERS)
+    with pytest.raises(ConfigError, check=names("part of its answer", part.removeprefix("answer/"))):
+        Told.read(content)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([np.inf], np.float32),
+        np.array(["text"]),
+        np.ones(1, np.complex64),
+    ],
+)
+def test_arrays_that_are_not_finite_numbers_are_refused(array):
+    content = content_of()
+    content["answer/arrays"] = to_record({"w": array})
+    with pytest.raises(ConfigError, check=names("answer arrays")):
+        Told.read(content)
+
+
+def test_bytes_that_are_no_array_are_refused():
+    content = content_of()
+    content["answer/arrays"] = ArrayRecord({"w": Array("float32", (1,), "numpy.ndarray", b"no array")})
+    with pytest.raises(ConfigError, check=names("answer arrays")):
+        Told.read(content)
+
+
+@pytest.mark.parametrize(
+    ("field", "arrays"),
+    [
+        ("arrays", {"w": np.ones((3, 2), np.float32)}),
+        ("arrays", {"w": np.ones((2, 3))}),
+        ("arrays", {}),
+        ("arrays", MODEL),
+        ("sums", {"sum": np.ones(2, np.float32)}),
+    ],
+)
+def test_arrays_of_another_form_are_refused(field, arrays):
+    answer = Told.read(content_of(**{field: arrays}))
+    with pytest.raises(ConfigError, check=names(f"answer {field}")):
+        answer.check_arrays(MODEL, PARAMETERS)
+
+
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=list(QUESTIONS))
+def test_a_question_says_who_answers_and_is_part_of_its_request(question):
+    assert question.action.isidentifier()
+    assert question.message_type() == f"{question.kind}.{question.action}"
+    assert question.__doc__
+    assert question.answer.__doc__
+
+
+def test_a_request_is_read_with_its_question():
+    @dataclass(frozen=True, kw_only=True)
+    class Ask(Question):
+        """A question of this test."""
+
+        action: ClassVar[str] = "ask_of_a_test"
+        answered_by: ClassVar[str] = "none"
+
+        share: Share
+
+    del QUESTIONS[Ask.message_type()]
+    sent = TrainRequest(to_record(MODEL), {"server-round": 2}, question=Ask(share=0.5))
+    assert sent.message_type("train") == "train.ask_of_a_test"
+    content = sent.content(Keys())
+    assert {ARRAYS, CONFIG, "question"} == set(content)
+    read = read_request(content, Ask)
+    assert (read.question, read.config, read.records) == (Ask(share=0.5), {"server-round": 2}, {})
+
+
+def test_two_questions_of_one_name_are_refused():
+    with pytest.raises(ConfigError, check=names("action", "distil")):
+
+        class Other(Question):
+            """A question with the name of another."""
+
+            action: ClassVar[str] = "distil"
+            answered_by: ClassVar[str] = "none"
