@@ -396,6 +396,17 @@ def missing_extra(error: BaseException | None) -> str | None:
     return None
 
 
+def counted(count: int, what: str) -> str:
+    """Return a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "sample"), counted(1200, "sample")
+    ('1 sample', '1,200 samples')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make ``__getattr__`` and ``__dir__`` of a package (PEP 562), which import a name on first use.
 

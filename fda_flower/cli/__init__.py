@@ -2,6 +2,7 @@
 
 import sys
 
+from fda_flower.cli.output import out
 from fda_flower.cli.stopping import stoppable
 from fda_flower.errors import ConfigError, FdaError
 from fda_flower.names import missing_extra
@@ -14,18 +15,19 @@ def main() -> None:
     """
     try:
         with stoppable():
+            out.begin(as_json="--json" in sys.argv)  # until the command line is read
             from fda_flower.cli.app import app
 
             app()
     except (FdaError, ImportError) as error:
         if missing := missing_extra(error):
-            print(f"Error: {_command()} needs {missing}", file=sys.stderr)
+            needed = ConfigError(f"{_command()} needs {missing}", thing=missing.partition(",")[0])
+            print(f"Error: {needed}", file=sys.stderr)  # rich itself may be missing
+            out.error_object(needed)
             sys.exit(2)
         if not isinstance(error, FdaError):
             raise
-        from fda_flower.cli.console import show_error
-
-        show_error(str(error))
+        out.error(error)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 

@@ -1,18 +1,58 @@
 """The `fda` command line: all its commands."""
 
-import json
 from collections.abc import Callable
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any, cast
 
+import click
 import typer
-from rich.text import Text
+from typer.core import TyperGroup, TyperOption
 
 from fda_flower.cli import data, deploy, models, report, runs, tune
-from fda_flower.cli.console import Json, say
 from fda_flower.cli.options import ShortHelp
-from fda_flower.errors import unknown
+from fda_flower.cli.output import out
+from fda_flower.errors import ConfigError, unknown
+
+OUTPUT = {
+    ("--quiet", "-q"): "Print only the result; warnings and errors go to standard error.",
+    (
+        "--json",
+        "as_json",
+    ): "Print the result, or an error, as a JSON object; the rest goes to standard error.",
+}
+
+
+class Group(TyperGroup):
+    """A group whose commands all have the options of `OUTPUT`."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for command in self.commands.values():
+            if not isinstance(command, click.Group):
+                command.params += [
+                    TyperOption(param_decls=[*names], is_flag=True, default=False, help=text)
+                    for names, text in OUTPUT.items()
+                ]
+                command.callback = partial(_called, cast("Callable[..., Any]", command.callback))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Invoke a command; with ``--json``, an error in the command line is an object, too."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            if ctx.parent is None:
+                remedy = f"see {error.ctx.command_path if error.ctx else 'fda'} --help"
+                out.error_object(ConfigError(error.format_message(), thing="command line", remedy=remedy))
+            raise
+
+
+def _called(command: Callable[..., Any], *, quiet: bool, as_json: bool, **values: Any) -> Any:
+    out.begin(quiet=quiet, as_json=as_json)
+    return command(**values)
+
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     suggest_commands=False,  # click does
     pretty_exceptions_enable=False,
@@ -35,15 +75,15 @@ WITH_ALL_SETTINGS = (runs.run, runs.compare, tune.tune)
 for command, example in EXAMPLES.items():
     cls = ShortHelp if command in WITH_ALL_SETTINGS else None
     app.command(cls=cls, epilog=f"Example: `fda {example}`")(command)
-app.add_typer(data.app, name="data")
-app.add_typer(deploy.app, name="deploy")
+app.add_typer(data.app, name="data", cls=Group)
+app.add_typer(deploy.app, name="deploy", cls=Group)
 
 
 def _show_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        say(f"fda-flower {version('fda-flower')}")
+        typer.echo(f"fda-flower {version('fda-flower')}")
         raise typer.Exit
 
 
@@ -61,7 +101,6 @@ def list_names(
     kind: Annotated[
         list[str], typer.Argument(help="Show one kind only, such as methods.", show_default="all")
     ] = [],  # noqa: B006
-    as_json: Json = False,
 ) -> None:
     """List methods, data sets, shifts and models, one per line."""
     from fda_flower.datasets.registry import DATASETS
@@ -73,14 +112,16 @@ def list_names(
 
     kinds = {
         "Methods": {name: f"{method.label}: {method.summary}" for name, method in METHODS.items()},
-        "Centralised references (--engine local only)": {
+        "Centralised references (methods; --engine local only)": {
             f"{PREFIX}{name}": f"{method.label}: {method.summary}" for name, method in CENTRAL.items()
         },
-        "Strategies of Flower": {f"{OF_FLOWER}{name}": method.summary for name, method in FLOWER.items()},
+        "Strategies of Flower (methods)": {
+            f"{OF_FLOWER}{name}": method.summary for name, method in FLOWER.items()
+        },
         "Data sets": {name: dataset.summary for name, dataset in DATASETS.items()},
         "Shifts": {name: summary(shift) for name, shift in SHIFTS.items()},
         "Partitions": {name: summary(partition) for name, partition in PARTITIONS.items()},
-        "Models (networks)": {name: model.summary for name, model in MODELS.items()},
+        "Models (networks)": {name: model.summary for name, model in MODELS.items()} | FORMS,
         "Engines": {
             **{name: engine.summary for name, engine in ENGINES.items()},
             "deploy": "on the SuperLink of a connection, with real SuperNodes",
@@ -88,18 +129,16 @@ def list_names(
         "Trackers": {name: tracker.summary for name, tracker in TRACKERS.items()},
     }
     keys = {title: title.partition(" (")[0].lower().replace(" ", "-") for title in kinds}
-    asked = _letters("".join(kind)).removesuffix("s")
-    if not (titles := [title for title in kinds if asked in _letters(title)]):
+    word = _letters("".join(kind)).removesuffix("s")
+    if not (titles := [title for title in kinds if word in _letters(title)]):
         raise unknown("kind", " ".join(kind), keys.values())
-    if as_json:
-        print(json.dumps({keys[title]: list(kinds[title]) for title in titles}))
-        return
-    kinds["Models (networks)"] |= FORMS
     for title in titles:
-        say(Text(title, "bold"))
+        out.text(title, "bold")
         width = max(map(len, kinds[title]))
         for name, text in kinds[title].items():
-            say(f"  {name:<{width}} {text}")
+            out.text(f"  {name:<{width}} {text}")
+    names = [name for title in titles for name in kinds[title]]
+    out.result({keys[title]: kinds[title] for title in titles}, *(names if out.quiet else ()))
 
 
 def _letters(text: str) -> str:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fda_flower.cli.console import fits, marked, say, saying, show_table
 from fda_flower.cli.options import with_settings
+from fda_flower.cli.output import out, saying
 from fda_flower.names import known_name
 from fda_flower.runs.settings import SETTINGS, command_options
 
 if TYPE_CHECKING:
     from fda_flower.datasets.check import DomainCheck
-    from fda_flower.datasets.problems import Problem, Problems
+    from fda_flower.datasets.problems import Problem
 
 app = typer.Typer(no_args_is_help=True, help="Check your own data before a run.")
 
@@ -65,22 +65,41 @@ def check(
         sizes = {} if found.problems else sizes_of(spec, found.problems, lacks)
     names = {name: f"{name} (target)" if name == spec.target_name else name for name in found.domains}
     show_domains(found.domains, sizes, names, f"{dataset} in {folder}")
-    say(f"Inputs: {found.inputs}")
+    out.text(f"Inputs: {found.inputs}")
     for warning in [*warnings, *lacks]:
-        say(marked("Warning:", warning))
+        out.warning(warning)
+    result = {
+        "dataset": dataset,
+        "target": spec.target_name,
+        "domains": {name: vars(each) | sizes.get(name, {}) for name, each in found.domains.items()},
+        "inputs": found.inputs,
+        "problems": [
+            {
+                "message": str(each),
+                "file": each.path,
+                "line": each.line,
+                "column": each.column,
+                "count": each.count,
+            }
+            for each in found.problems.found.values()
+        ],
+    }
     if found.problems:
-        show_problems(found.problems)
+        kinds = found.problems.by_kind()
+        show_problems(kinds)
+        out.result(result, *(_refused(kind) for kind in kinds if out.quiet))
         raise typer.Exit(1)
     photos = "image_size" in dict(spec.dataset_options)
     settings["method"] = ON_FEATURES if spec.every_site or photos else ON_VALUES
     given = [each for each in SETTINGS if each.name in settings]
-    say("Run it:")
-    say(shlex.join(["fda", "run", *command_options(given, settings)]))
+    command = shlex.join(["fda", "run", *command_options(given, settings)])
+    out.text("Run it:")
+    out.result(result | {"command": command}, command)
 
 
 def show_domains(
     domains: "Mapping[str, DomainCheck]",
-    sizes: Mapping[str, tuple[str, str]],
+    sizes: Mapping[str, Mapping[str, int]],
     names: Mapping[str, str],
     title: str,
 ) -> None:
@@ -89,7 +108,7 @@ def show_domains(
 
     classes = list(dict.fromkeys(label for domain in domains.values() for label in domain.classes))
     columns = dict.fromkeys(column for domain in domains.values() for column in domain.missing)
-    rows = [[names[name], each.samples, *sizes.get(name, ("", ""))] for name, each in domains.items()]
+    rows = [[names[name], each.samples, *_parts(sizes.get(name))] for name, each in domains.items()]
     counts = [[each.classes.get(label, 0) for label in classes] for each in domains.values()]
     gaps = [
         [", ".join(f"{name} {count}" for name, count in each.missing.items())] for each in domains.values()
@@ -101,10 +120,10 @@ def show_domains(
         [[*row, *count, *(gap if last else [])] for row, count, gap in zip(rows, counts, gaps, strict=True)],
         title,
     )
-    if len(classes) <= MAX_CLASS_COLUMNS and fits(wide):
-        show_table(wide, last)
+    if len(classes) <= MAX_CLASS_COLUMNS and out.fits(wide):
+        out.table(wide, last)
         return
-    show_table(Table(header, rows, title))
+    out.table(Table(header, rows, title))
     counted = [[label, *(each.classes.get(label, 0) for each in domains.values())] for label in classes]
     missing = [[name, *(each.missing.get(name, 0) for each in domains.values())] for name in columns]
     for kind, about, cells in (
@@ -112,28 +131,39 @@ def show_domains(
         ("Column", "Missing values", missing),
     ):
         if cells:
-            show_table(Table([kind, *domains], cells, about))
+            out.table(Table([kind, *domains], cells, about))
 
 
-def show_problems(problems: "Problems") -> None:
+def _parts(sizes: Mapping[str, int] | None) -> tuple[str, str]:
+    """Return the numbers of training and test samples as text."""
+    if sizes is None:
+        return "", ""
+    rest = f" + {sizes['unlabelled']} unlabelled" if sizes["unlabelled"] else ""
+    return f"{sizes['train']}{rest}", str(sizes["test"])
+
+
+def show_problems(kinds: "Mapping[str, Sequence[Problem]]") -> None:
     """Print each kind of problem with its first place and the number of cells, then all places."""
-    kinds = problems.by_kind()
     for kind, places in kinds.items():
-        say(marked("Refused:", kind, "red"))
+        out.text(_refused(kind))
         if first := places[0].path:
             cells = sum(each.count for each in places)
-            say(f"  {_where(first, places[:1])}{f'; {cells} in all' if len(places) > 1 else ''}")
+            out.text(f"  {_where(first, places[:1])}{f'; {cells} in all' if len(places) > 1 else ''}")
     if all(len(places) == 1 for places in kinds.values()):
         return
-    say("All places:")
+    out.text("All places:")
     for places in kinds.values():
         if len(places) > 1:
-            say(f"  {places[0].what}")
+            out.text(f"  {places[0].what}")
             paths = list(dict.fromkeys(each.path for each in places))
             for path in paths[:MAX_FILES]:
-                say(f"    {_where(path, [each for each in places if each.path == path])}")
+                out.text(f"    {_where(path, [each for each in places if each.path == path])}")
             if len(paths) > MAX_FILES:
-                say(f"    and {len(paths) - MAX_FILES} more")
+                out.text(f"    and {len(paths) - MAX_FILES} more")
+
+
+def _refused(kind: str) -> str:
+    return f"Refused: {kind}"
 
 
 def _where(path: Path | None, problems: "Sequence[Problem]") -> str:

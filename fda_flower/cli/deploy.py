@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
-from fda_flower.cli.console import conclude, console, say, show_table, with_output
 from fda_flower.cli.options import ConfigFile, ShortHelp, with_settings
+from fda_flower.cli.output import out
 from fda_flower.cli.stopping import stop, this_command, when_stopped
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.metrics import METRICS
@@ -42,9 +41,9 @@ def certificates(
     """
     from fda_flower.deployment import make_certificates
 
-    files = make_certificates(output, host, days)
-    for path in (files.ca, files.ca_key, files.server, files.server_key):
-        say(path)
+    made = make_certificates(output, host, days)
+    files = [made.ca, made.ca_key, made.server, made.server_key]
+    out.result({"files": files}, *files)
 
 
 @app.command(epilog="Example: `fda deploy key source-1 --output keys`")
@@ -55,8 +54,8 @@ def key(
     """Make a node's key pair: NAME stays on the node; register NAME.pub with the SuperLink."""
     from fda_flower.deployment import make_key
 
-    for path in make_key(output, name):
-        say(path)
+    files = make_key(output, name)
+    out.result({"files": files}, *files)
 
 
 @app.command(epilog="Example: `fda deploy log /srv/fl-state`")
@@ -77,16 +76,20 @@ def log(
             if each["run"] == run
         ]
         header = ["Message", "Record", "Replies", "Bytes", "Largest"]
-        show_table(Table(header, rows, f"Sent by {domains} in run {run}"), ["Record"])
-    for kind in ("refused", "failed"):
-        for line in lines:
-            if kind in line:
-                first = line[kind].strip().partition("\n")[0]
-                say(f"{kind.capitalize()} at {line['time']}, {line['message']} of run {line['run']}: {first}")
+        out.table(Table(header, rows, f"Sent by {domains} in run {run}"), ["Record"])
+    kinds = {kind: [line for line in lines if kind in line] for kind in ("refused", "failed")}
+    for kind, of_kind in kinds.items():
+        for line in of_kind:
+            first = line[kind].strip().partition("\n")[0]
+            out.text(
+                f"{kind.capitalize()} at {line['time']}, {line['message']} of run {line['run']}: {first}"
+            )
+    counts = ", ".join(f"{len(of_kind)} {kind}" for kind, of_kind in kinds.items())
+    size = sum(each["bytes"] for each in sent)
+    out.result({"sent": sent, **kinds}, f"{domains}: {size:,} bytes sent in all; {counts}")
 
 
 @app.command(cls=ShortHelp, epilog="Example: `fda deploy rehearse --output runs/rehearsal`")
-@with_output
 @with_settings(shown={"sources": "2, or the data set's"}, rounds=2)
 def rehearse(
     settings: dict[str, Any],
@@ -111,16 +114,18 @@ def rehearse(
             f"the finished rounds; start again with another --output: {this_command()}"
         )
     )
+    from rich.markup import escape
+
     from fda_flower.deployment import rehearse as run_rehearsal
     from fda_flower.reporting import sites_in, sites_note, sites_table
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
     signal.signal(signal.SIGHUP, stop)
-    with console.status("") as status:
+    with out.console.status("") as status:
 
         def on_step(step: str) -> None:
-            say(step)
-            status.update(Text(step))
+            out.text(step)
+            status.update(escape(step))
 
         def on_round(record: Record) -> None:
             nonlocal done, before
@@ -128,11 +133,12 @@ def rehearse(
             done, before = record["round"], record
 
         history = run_rehearsal(wanted, output, resident=resident, on_step=on_step, on_round=on_round)
-    show_table(_table(wanted, history), ["Trouble"])
+    out.table(_table(wanted, history), ["Trouble"])
     if sites_in(history):
-        show_table(sites_table(history))
-        say(sites_note(history))
-    conclude(f"Written to {output}", result={"folder": str(output), "rounds": len(history)})
+        out.table(sites_table(history))
+        out.text(sites_note(history))
+    result = {"folder": output, "rounds": len(history), "history": history}
+    out.result(result, f"Written to {output}")
 
 
 def _table(config: RunConfig, history: list[Record]) -> "Table":

@@ -1,14 +1,15 @@
 """The commands that use a run's model: predict, evaluate, export, verify."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fda_flower.cli.console import say
+from fda_flower.cli.output import out
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import check_writable
-from fda_flower.names import split_names
+from fda_flower.names import counted, split_names
 
 if TYPE_CHECKING:
     from fda_flower.prediction.model import LoadedModel
@@ -66,7 +67,9 @@ def predict(
     model = _load(run, device, trust)
     new = _samples(model, run, csv, images, data_dir, keep)
     write_predictions(model, new, output)
-    say(f"{len(new.samples)} predictions. Written to {output}")
+    count = len(new.samples)
+    result = {"file": output, "predictions": count, "round": model.about.round}
+    out.result(result, f"{counted(count, 'prediction')}. Written to {output}")
 
 
 def evaluate(
@@ -86,11 +89,16 @@ def evaluate(
     outputs, y = model.outputs(new.samples, new.drawing), new.samples.y.numpy()
     pair = (model.labels(outputs), model.labels(y)) if model.about.regression else (outputs, y)
     figures = measure(*pair, regression=model.about.regression)
+    intervals = {name: limits for name, value in figures.items() if (limits := interval(name, value, len(y)))}
+    lines = []
     for name, value in figures.items():
-        limits = interval(name, value, len(y))
+        limits = intervals.get(name)
         between = f" (95% interval: {' to '.join(map(METRICS[name].show, limits))})" if limits else ""
-        say(f"{METRICS[name].title}: {METRICS[name].show(value)}{between}")
-    say(f"{len(y)} samples")
+        lines.append(f"{METRICS[name].title}: {METRICS[name].show(value)}{between}")
+    for line in lines[1:]:
+        out.text(line)
+    result = {"samples": len(y), "round": model.about.round, "figures": figures, "intervals": intervals}
+    out.result(result, f"{lines[0]}, {counted(len(y), 'sample')}")
 
 
 def export(
@@ -110,15 +118,16 @@ def export(
     _check_output(path)
     model = _load(run, "cpu", trust)
     write(model, path, format)
+    features: list[str] = []
     if model.about.preparation is not None and model.about.features:
         text = str(model.about.preparation.get("text", ""))
         features = [name for name in model.about.features if name != text]
         takes = {"onnx": "in a table's units", "state-dict": "standardised, as model.json says"}[format]
-        say(f"Input: rows of {len(features)} features, {takes}; a category is 1 or 0.")
+        out.text(f"Input: rows of {len(features)} features, {takes}; a category is 1 or 0.")
         if text:
             made = {"onnx": f"the {NUMBERS} numbers", "state-dict": f"the {LENGTH} tokens, then 0,"}[format]
-            say(f"Then {made} that {PACKAGE} makes from the text in column '{text}'.")
-    say(f"Written to {path}")
+            out.text(f"Then {made} that {PACKAGE} makes from the text in column '{text}'.")
+    out.result({"file": path, "format": format, "features": features}, f"Written to {path}")
 
 
 def _check_output(path: Path) -> None:
@@ -138,13 +147,13 @@ def _load(run: Path, device: str, trust: bool) -> "LoadedModel":
     model = load(run, device, trust=trust)
     about = model.about
     if run.name == CHOSEN_MODEL:
-        say(f"The model is from round {about.round}, chosen by held-out labels.")
+        out.text(f"The model is from round {about.round}, chosen by held-out labels.")
     elif not about.finished and has_ended(run):
-        say(f"The run stopped early, after round {about.round} of {about.rounds}.")
+        out.text(f"The run stopped early, after round {about.round} of {about.rounds}.")
     elif not about.finished:
-        say(f"The run is not finished: the model is from round {about.round} of {about.rounds}.")
+        out.text(f"The run is not finished: the model is from round {about.round} of {about.rounds}.")
     if about.holder == "server":
-        say("The model is the server's global one; the target's own part is in the folder of its node.")
+        out.text("The model is the server's global one; the target's own part is in the folder of its node.")
     return model
 
 
@@ -173,7 +182,7 @@ def _samples(
     else:
         new = own_test_set(model, run, data_dir)
     for note in new.notes:
-        say(f"Warning: {note}")
+        out.warning(note)
     return new
 
 
@@ -197,9 +206,8 @@ def verify(
 
     found = verify_run(run, expect)
     for note in found.notes:
-        say(f"Note: {note}")
-    for problem in found.problems:
-        say(f"Not ok: {problem}")
+        out.text(f"Note: {note}")
+    ok = [f"ok: {counted(found.rounds, 'round')}, last hash {found.last}"]
+    out.result(asdict(found), *[f"Not ok: {problem}" for problem in found.problems] or ok)
     if found.problems:
         raise typer.Exit(1)
-    say(f"ok: {found.rounds} rounds, last hash {found.last}")

@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from fda_flower.cli.console import conclude, with_output
+from fda_flower.cli.output import out
 from fda_flower.errors import ConfigError, invalid
 
 
-@with_output
 def report(
     folders: Annotated[
         list[Path],
@@ -63,7 +62,7 @@ def report(
             files, of_tables = write_tables(tables, output or tables[0] / "report.md")
             written, rows = [*written, files], [*rows, *of_tables]
     lines = (f"Written: {', '.join(files)}" for files in written)
-    conclude(*lines, result={"files": [file for files in written for file in files], "rows": rows})
+    out.result({"files": [file for files in written for file in files], "rows": rows}, *lines)
 
 
 def _check_form(html: bool, card: bool, sent: Sequence[Path]) -> None:

@@ -10,22 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
-from fda_flower.cli.console import (
-    CellBar,
-    conclude,
-    end_with,
-    marked,
-    progress_bar,
-    read_seeds,
-    say,
-    say_without_bar,
-    saying,
-    show_table,
-    with_output,
-)
+from fda_flower.cli.cells import CellBar, end_with, read_seeds
 from fda_flower.cli.options import ConfigFile, Track, among, complete_methods, with_settings
+from fda_flower.cli.output import out, saying
 from fda_flower.cli.report import write_tables
 from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.datasets.registry import DATASETS
@@ -59,7 +47,6 @@ Workers = Annotated[
 ]
 
 
-@with_output
 @with_settings()
 def run(
     settings: dict[str, Any],
@@ -114,11 +101,11 @@ def run(
     from fda_flower.experiments import run_config
     from fda_flower.names import require
     from fda_flower.reporting import sites_in, sites_note, sites_table
-    from fda_flower.reporting.words import cost_of_round
+    from fda_flower.reporting.words import cost_of_round, missing_replies
 
     require("matplotlib")  # for the picture at the end
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
-    with saying(COSTS), progress_bar() as progress:
+    with saying(COSTS), out.progress() as progress:
         task = progress.add_task(wanted.entry.title, total=wanted.all_rounds, shown="")
 
         def on_round(record: Record) -> None:
@@ -126,13 +113,13 @@ def run(
             if "fold" in record:
                 fold = f"fold {record['fold']} of {str(wanted.validation).removeprefix('cv:')}"
                 progress.update(task, completed=record["round"], shown=fold)
-                say_without_bar(f"{fold}: {round_line(record, wanted.all_rounds, wanted.headline)}")
+                out.log(f"{fold}: {round_line(record, wanted.all_rounds, wanted.headline)}")
                 return
-            say_without_bar(round_line(record, wanted.all_rounds, wanted.headline, before))
+            out.log(round_line(record, wanted.all_rounds, wanted.headline, before))
             done, before = record["round"], record
             progress.update(task, completed=done, shown=headline(record, wanted.headline))
             if done == min(2, wanted.all_rounds - 1):  # the first round also loads and warms up
-                say(cost_of_round(record, wanted.all_rounds))
+                out.text(cost_of_round(record, wanted.all_rounds))
 
         result = run_config(
             wanted,
@@ -143,7 +130,7 @@ def run(
             workers=workers,
             connection=connection,
             on_round=on_round,
-            on_ready=lambda lines: say("\n".join(lines)),
+            on_ready=lambda lines: out.text("\n".join(lines)),
             track=trackers,
         )
     sites = bool(sites_in(result.history))
@@ -152,21 +139,23 @@ def run(
 
         draw(folder)
     if sites:
-        show_table(sites_table(result.history))
-        say(sites_note(result.history))
-    about = {"folder": str(folder), "method": wanted.method, "seed": wanted.seed}
-    conclude(*_conclusion(result, folder), result=about | result.summary)
-    for line in _judged(result):
-        say(line)
+        out.table(sites_table(result.history))
+        out.text(sites_note(result.history))
+    if faults := missing_replies(wanted, result.history):
+        out.warning(f"{faults} (see rounds.jsonl)", "Incomplete")
+    about, advice = {"folder": folder, "method": wanted.method, "seed": wanted.seed}, _judged(result)
+    out.result(about | result.summary, *_conclusion(result, folder))
+    for line in advice:
+        out.text(line)
 
 
-def _conclusion(result: "RunResult", folder: Path) -> list[str | Text]:
-    """Return a run's last lines: scores, privacy, and missing replies."""
-    from fda_flower.reporting.words import missing_replies, outcome
+def _conclusion(result: "RunResult", folder: Path) -> list[str]:
+    """Return a run's last lines: scores and privacy."""
+    from fda_flower.reporting.words import outcome
 
     wanted, history = result.config, result.history
     scores = outcome(wanted, history, result.summary)
-    lines: list[str | Text] = [f"{wanted.entry.title}: {scores}. Written to {folder}"]
+    lines = [f"{wanted.entry.title}: {scores}. Written to {folder}"]
     if history:
         lines += wanted.strategy.conclusion(history[-1])
     if spent := result.summary.get("privacy"):
@@ -175,8 +164,6 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str | Text]:
             f"Privacy: the largest ε is {told['epsilon']:.4g}, of {domain} "
             f"(δ = {told['delta']:g}{', for each patient' if 'unit' in told else ''})"
         )
-    if faults := missing_replies(wanted, history):
-        lines.append(marked("Incomplete:", f"{faults} (see rounds.jsonl)"))
     return lines
 
 
@@ -199,7 +186,6 @@ def _judged(result: "RunResult") -> list[str]:
     return [*lines, f"{what}: {shlex.join(['fda', 'compare', *chosen, *options])}"]
 
 
-@with_output
 @with_settings([each.name for each in SETTINGS if each.name not in ("method", "seed")])
 def compare(
     settings: dict[str, Any],
@@ -260,19 +246,17 @@ def compare(
         what = filter(None, (settings.get("dataset", RunConfig.dataset), settings.get("shift")))
         axis = results.value_label
         title = f"{', '.join(what)}: {axis[0].lower()}{axis[1:]}, mean (std) over seeds"
-        show_table(replace(comparison_table(results), title=title))
-        say(caption(results))
+        out.table(replace(comparison_table(results), title=title))
+        out.text(caption(results))
     for reason in comparison.left_out.values():
-        say(f"Left out: {reason}")
+        out.text(f"Left out: {reason}")
     written = [f"Written to {output}: table.md, table.csv, comparison.png"]
     result = {
-        "folder": str(output),
+        "folder": output,
         "rows": shares_of(results, comparison_numbers(results)),
-        "failures": comparison.failures,
         "left-out": comparison.left_out,
     }
-    conclude(*(written if results.cells else ()), result=result)
-    end_with(comparison.failures)
+    end_with(comparison.failures, result, *(written if results.cells else ()))
 
 
 def _parallel(engine: str, workers: int | None) -> int:
@@ -334,7 +318,6 @@ def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:
     return 1 / len(config.data.domain_names) if find_device(config.device).type == "cuda" else 0.0
 
 
-@with_output
 @with_settings(("data_dir", "device"))
 def experiment(
     settings: dict[str, Any],
@@ -386,9 +369,7 @@ def experiment(
         write_report([load_results(folder)], written)
         raise
     files, rows = write_tables([folder], written)
-    result = {"files": files, "rows": rows, "failures": failures}
-    conclude(f"Written: {', '.join(files)}", result=result)
-    end_with(failures)
+    end_with(failures, {"files": files, "rows": rows}, f"Written: {', '.join(files)}")
 
 
 def _changes(pairs: list[str]) -> dict[str, Any]:

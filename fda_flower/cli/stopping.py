@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from fda_flower.errors import FdaError
+from fda_flower.cli.output import out
+from fda_flower.errors import FdaError, RunError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 5.0
@@ -79,6 +80,7 @@ def this_command(*more: str, output: Path | None = None) -> str:
 def _end(number: int) -> None:
     words = f"Stopped. Start again with: {this_command()}" if _Stop.words is None else _Stop.words()
     print(words, file=sys.stderr, flush=True)
+    out.error_object(RunError(words))
     code = 128 + number
     if any(not (t.daemon or t is threading.main_thread()) for t in threading.enumerate()):
         # A simulation's server still waits for replies.

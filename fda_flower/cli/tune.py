@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fda_flower.cli.console import marked, progress_bar, read_seeds, say
+from fda_flower.cli.cells import end_with, read_seeds
 from fda_flower.cli.options import ConfigFile, options_given, with_settings
+from fda_flower.cli.output import out
 from fda_flower.cli.runs import Only, Resume
+from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.errors import RunError, invalid
 from fda_flower.runs.config import RunConfig
 
@@ -66,8 +68,19 @@ def tune(
     given = [settings.get("seed", RunConfig.seed)] if seeds is None else list(read_seeds(seeds))
     cells = _cells(file, settings, only, output)
     logging.getLogger("flwr").setLevel(logging.WARNING)
+    again = this_command("--resume", output=output)
+    when_stopped(lambda: f"Stopped. {output} holds the finished trials. Continue with: {again}")
+    searches, failures = [], {}
     for name, (make, folder) in cells.items():
-        _search(name, make, folder, spaces, trials=trials, seeds=given, judge=judge, resume=resume)
+        try:
+            searches.append(
+                _search(name, make, folder, spaces, trials=trials, seeds=given, judge=judge, resume=resume)
+            )
+        except RunError as error:
+            if file is None:
+                raise
+            failures[name] = str(error)
+    end_with(failures, {"searches": searches}, *(f"Written to {one['folder']}" for one in searches))
 
 
 def _cells(
@@ -99,12 +112,13 @@ def _cells(
     return cells
 
 
-def _search(name: str, make: "Make", folder: Path, spaces: "Spaces", **how: Any) -> None:
+def _search(name: str, make: "Make", folder: Path, spaces: "Spaces", **how: Any) -> dict[str, Any]:
+    """Search the settings of a cell; return the result."""
     from fda_flower.experiments.tuning import as_toml, settings_of_trial, write_tuning
     from fda_flower.experiments.tuning import tune as run_tuning
     from fda_flower.metrics import METRICS
 
-    with progress_bar() as progress:
+    with out.progress() as progress:
         task = progress.add_task(name or "Trials", total=how["trials"], shown="")
 
         def on_trial(state: "Tuning") -> None:
@@ -112,12 +126,7 @@ def _search(name: str, make: "Make", folder: Path, spaces: "Spaces", **how: Any)
             shown = "" if best is None or best.figure is None else METRICS[state.metric].show(best.figure)
             progress.update(task, completed=len(state.trials), shown=shown and f"best {shown}")
 
-        try:
-            tuning = run_tuning(make, spaces, folder, on_trial=on_trial, **how)
-        except KeyboardInterrupt:
-            progress.stop()
-            say(f"Interrupted. {folder} holds the finished trials: add --resume to go on.")
-            raise typer.Exit(130) from None
+        tuning = run_tuning(make, spaces, folder, on_trial=on_trial, **how)
     best = tuning.best
     run = None if best is None else make(how["seeds"][0], settings_of_trial(best.values))
     files = write_tuning(tuning, folder, run)
@@ -126,11 +135,18 @@ def _search(name: str, make: "Make", folder: Path, spaces: "Spaces", **how: Any)
         why = f", the first because {failed[0]}" if failed else ""
         raise RunError(f"no trial of {len(tuning.trials)} is complete{why}: see '{folder / 'trials.md'}'")
     figure = METRICS[tuning.metric].show(best.figure)
-    say(
+    out.text(
         f"{f'{name}: ' if name else ''}best of {len(tuning.trials)} trials: trial {best.number}, "
         f"{METRICS[tuning.metric].title} {figure} on the held-out labels"
     )
     for doubt in tuning.doubts:
-        say(marked("Warning:", doubt))
-    say(as_toml(tuning))
-    say(f"Written to {folder}: {', '.join(file.name for file in files)}")
+        out.warning(doubt)
+    out.text(as_toml(tuning))
+    return {
+        "cell": name,
+        "folder": folder,
+        "files": files,
+        "trials": len(tuning.trials),
+        "best": {"trial": best.number, "round": best.round, tuning.metric: best.figure},
+        "settings": best.values,
+    }

@@ -135,8 +135,8 @@ def _told_images(sizes: Counter[images.Size], options: Mapping[str, Any]) -> str
     return f"images of {shown}{more}; brought to {size}{fits}"
 
 
-def sizes_of(spec: DataSpec, problems: Problems, warnings: list[str]) -> dict[str, tuple[str, str]]:
-    """Load the data as in a run; return each domain's numbers of training and test samples as text.
+def sizes_of(spec: DataSpec, problems: Problems, warnings: list[str]) -> dict[str, dict[str, int]]:
+    """Load the data as in a run; return each domain's numbers of training, unlabelled and test samples.
 
     Problems are added to `problems`, and what targets lack to `warnings`.
     """
@@ -147,8 +147,8 @@ def sizes_of(spec: DataSpec, problems: Problems, warnings: list[str]) -> dict[st
         with problems.caught():
             data = load_domain(spec, name)
             domain, names = data.domains[name], data.class_names or tuple(map(str, range(data.classes)))
-            rest = f" + {len(domain.unlabelled)} unlabelled" if domain.unlabelled else ""
-            sizes[name] = f"{len(domain.train)}{rest}", str(len(domain.test))
+            unlabelled = 0 if domain.unlabelled is None else len(domain.unlabelled)
+            sizes[name] = {"train": len(domain.train), "unlabelled": unlabelled, "test": len(domain.test)}
             if spec.every_site or name == spec.target_name:
                 labels = domain.train.y
                 known = () if labels.is_floating_point() else names

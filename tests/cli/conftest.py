@@ -7,7 +7,14 @@ import pytest
 from in_process import run_all
 from prediction.conftest import digits_run, image_run, patients_run, regression_run, run_in, table_run  # noqa: F401
 
+from fda_flower.cli.output import out
+
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+RECORD = {
+    **{"round": 1, "accuracy": 0.5, "held": None, "sources": {"source-1": {"beta": 0.25}}, "seconds": {}},
+    "dropped": [{"domain": "source-2", "reason": "its node is [offline]"}],
+}
 
 
 @pytest.fixture(autouse=True)
@@ -17,6 +24,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("FDA_DATA_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
+    out.begin()
     level, handlers = logging.getLogger("flwr").level, {each: signal.getsignal(each) for each in SIGNALS}
     yield
     logging.getLogger("flwr").setLevel(level)
@@ -28,3 +36,18 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 def in_process(monkeypatch):
     """Comparisons and experiments whose cells run here, one after the other."""
     monkeypatch.setattr("fda_flower.running.processes.run_all", run_all)
+
+
+@pytest.fixture
+def rehearsed(monkeypatch):
+    """What `fda deploy rehearse` asks for, without processes."""
+    calls = []
+
+    def rehearse(config, output, *, resident, on_step, on_round):
+        calls.append((config, str(output)))
+        on_step("Starting ward [north]")
+        on_round(RECORD)
+        return [RECORD]
+
+    monkeypatch.setattr("fda_flower.deployment.rehearse", rehearse)
+    return calls

@@ -10,7 +10,6 @@ from PIL import Image
 from sites import write_images, write_table
 
 from fda_flower.cli import data
-from fda_flower.cli.console import console
 
 
 def cells_of(out):
@@ -147,7 +146,7 @@ def test_check_lists_no_more_damaged_files_than_can_be_read(fda, monkeypatch):
 
 
 def test_a_narrow_terminal_shows_all_in_tables_of_their_own(fda, monkeypatch):
-    monkeypatch.setattr(console, "_width", 60)
+    monkeypatch.setenv("COLUMNS", "60")
     names = ("north", "south", "a-hospital-with-a-long-name")
     write("age,height,label", lambda i: f"{i or ''},{i},{'class-' + 'ab'[i % 2] * 9}", names)
     code, out, _ = fda("data", "check", ".", "--dataset-option", "missing=mean", "--target-samples", "all")

@@ -8,26 +8,6 @@ import pytest
 from fda_flower import RunConfig
 from fda_flower.errors import RunError
 
-RECORD = {
-    **{"round": 1, "accuracy": 0.5, "held": None, "sources": {"source-1": {"beta": 0.25}}, "seconds": {}},
-    "dropped": [{"domain": "source-2", "reason": "its node is [offline]"}],
-}
-
-
-@pytest.fixture
-def rehearsed(monkeypatch):
-    """What `fda deploy rehearse` asks for, without processes."""
-    calls = []
-
-    def rehearse(config, output, *, resident, on_step, on_round):
-        calls.append((config, str(output)))
-        on_step("Starting ward [north]")
-        on_round(RECORD)
-        return [RECORD]
-
-    monkeypatch.setattr("fda_flower.deployment.rehearse", rehearse)
-    return calls
-
 
 @pytest.mark.parametrize(
     ("arguments", "names"),

@@ -167,21 +167,6 @@ def test_without_html_a_run_or_the_runs_of_a_folder_are_drawn(fda, pictures):
     assert "output is 'page.md', but the picture of 'runs/first'" in err
 
 
-def test_json_has_the_files_and_rows_of_every_kind_of_report_and_quiet_has_the_last_line(fda):
-    make_run(Path("runs/first"), method="fedavg")
-    for options, file in (
-        (["--html", "runs/first"], "runs/first/report.html"),
-        (["--card", "runs/first"], "runs/first/README.md"),
-        (["runs/first"], "runs/first/accuracy.png"),
-        (["runs"], "runs/comparison.png"),
-    ):
-        code, out, err = fda("report", *options, "--json")
-        found = json.loads(out)
-        assert (code, found["files"], err) == (0, [file], f"Written: {file}\n")
-        assert [row["method"] for row in found["rows"]] == ["FedAvg"] * (len(options) == 1)
-        assert fda("report", *options, "--quiet") == (0, f"Written: {file}\n", "")
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -1,80 +1,182 @@
-"""`--quiet`, `--json`, and what a log gets in place of a bar."""
+"""What each command prints: for people, with `--quiet`, and with `--json`."""
 
 import json
 from pathlib import Path
 
+import click
 import pytest
 import typer
 from rich.console import Console
+from run_folders import make_run
+from sites import write_table
 
-from fda_flower.cli import console
-from fda_flower.cli.console import (
-    CellBar,
-    conclude,
-    end_with,
-    marked,
-    progress_bar,
-    say,
-    show_error,
-    show_table,
-)
+from fda_flower.cli.app import app
+from fda_flower.cli.cells import CellBar, end_with
+from fda_flower.cli.output import out
 from fda_flower.errors import RunError
 from fda_flower.reporting.tables import Cell, Table
 from fda_flower.running.processes import Progress
 
-SMALL = ["--model", "mlp", "--rounds", "2", "--target-samples", "16", "--device", "cpu"]
-pytestmark = pytest.mark.usefixtures("in_process")
+SMALL = "--model mlp --rounds 1 --sources 2 --target-samples 20 --device cpu"
+EXPERIMENT = """
+title = "Small"
+seeds = [0]
+columns = [{ label = "20 labels" }]
+rows = [{ label = "FedAvg", method = "fedavg" }, { label = "Nobody", method = "fedavg", sources = 400 }]
+[run]
+dataset = "digits"
+sources = 2
+target-samples = 20
+model = "mlp"
+rounds = 1
+"""
+SENT = {
+    **{"time": "2026-11-22T10:00:00.000", "run": 7, "domain": "north", "round": 1, "message": "train"},
+    **{"records": {"arrays": {"bytes": 1200}}, "bytes": 1200, "failed": "OSError('the disk is full')"},
+}
+
+CALLS = {
+    "list": ("methods", {"methods", "centralised-references", "strategies-of-flower"}),
+    "run": (f"{SMALL} --output r", {"folder", "method", "seed", "last5", "test-samples"}),
+    "compare": (f"{SMALL} --methods fedavg --seeds 1", {"folder", "rows", "failures", "left-out"}),
+    "experiment": ("small.toml --only FedAvg", {"files", "rows", "failures"}),
+    "tune": (f"{SMALL} --target-samples 60 --search epochs=1,2", {"searches", "failures"}),
+    "report": ("first", {"files", "rows"}),
+    "report --html": ("first", {"files", "rows"}),
+    "report --card": ("first", {"files", "rows"}),
+    "predict": ("RUN", {"file", "predictions", "round"}),
+    "evaluate": ("RUN", {"samples", "round", "figures", "intervals"}),
+    "export": ("RUN --format state-dict", {"file", "format", "features"}),
+    "verify": ("RUN", {"rounds", "last", "problems", "notes"}),
+    "data check": ("data", {"dataset", "target", "domains", "inputs", "problems", "command", "warnings"}),
+    "deploy certificates": ("--host localhost --output keys", {"files"}),
+    "deploy key": ("north --output keys", {"files"}),
+    "deploy log": ("state", {"sent", "refused", "failed"}),
+    "deploy rehearse": ("--output o", {"folder", "rounds", "history"}),
+}
+"""By command, its arguments, and the keys of its JSON object."""
+
+UNDONE = {
+    "compare": f"{SMALL} --methods fedavg,fedgp --seeds 1 --output c --resume",
+    "experiment": "small.toml",
+    "verify": "RUN --expect 0",
+    "data check": "data --target-samples 999",
+}
+"""Commands whose result says what has failed."""
+
+WRONG = {
+    "list": "metods",
+    "compare": "--methods nope",
+    "experiment": "nothing.toml",
+    "tune": "",
+    "report": "first --sent state",
+    "deploy certificates": "--host é --output keys",
+    "deploy key": "",
+    "deploy log": "data",
+    **dict.fromkeys(("run", "deploy rehearse --output o"), "--method nope"),
+    **dict.fromkeys(("predict", "evaluate", "export", "verify", "data check"), "nowhere"),
+}
+
+
+@pytest.fixture
+def call(fda, table_run, rehearsed, in_process, tmp_path, monkeypatch):
+    """Call a command in a mode, in a folder with what it needs; its exit code, and both outputs."""
+
+    def call(command, arguments, *mode):
+        folder = tmp_path / "-".join(["in", *mode])
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        Path("small.toml").write_text(EXPERIMENT)
+        make_run(Path("first"), method="fedavg")
+        make_run(Path("c/fedgp-seed0"))
+        for i, name in enumerate(("north", "south")):
+            write_table(Path("data", f"{name}.csv"), i)
+        Path("state").mkdir()
+        Path("state/sent.jsonl").write_text(json.dumps(SENT) + "\n")
+        words = [str(table_run) if word == "RUN" else word for word in arguments.split()]
+        code, shown, error = fda(*command.split(), *words, *mode)
+        return code, shown.replace(str(folder), ""), error.replace(str(folder), "")
+
+    return call
+
+
+def commands(group, *before):
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, *before, name)
+        else:
+            yield " ".join([*before, name])
+
+
+def test_every_command_keeps_the_contract():
+    names = set(commands(typer.main.get_command(app)))
+    assert names == {command.partition(" --")[0] for command in CALLS}
+    assert names == {command.partition(" --")[0] for command in WRONG}
+
+
+@pytest.mark.parametrize("command", CALLS)
+def test_a_command_prints_a_result_for_people_less_of_it_or_one_object(call, command):
+    arguments, keys = CALLS[command]
+    code, shown, error = call(command, arguments)
+    assert (code, error) == (0, "")
+    code, short, error = call(command, arguments, "--quiet")
+    assert code == 0
+    assert all(line in shown for line in short.splitlines())
+    assert 0 < len(short) <= len(shown)
+    assert not {"│", "\x1b", "━"} & set(short)
+    code, printed, people = call(command, arguments, "--json")
+    assert code == 0
+    found = json.loads(printed)
+    assert len(printed.splitlines()) == 1
+    assert keys <= found.keys()
+    assert "error" not in found
+    assert len(people.splitlines()) == len(shown.splitlines())
+    code, printed, people = call(command, arguments, "--json", "--quiet")
+    assert json.loads(printed).keys() == found.keys()
+    assert all(line.startswith("Warning: ") for line in people.splitlines())
+
+
+@pytest.mark.parametrize("command", UNDONE)
+def test_what_has_failed_is_in_the_result(call, command):
+    code, shown, error = call(command, UNDONE[command])
+    assert (code, error) == (1, "")
+    code, short, _ = call(command, UNDONE[command], "--quiet")
+    assert code == 1
+    lines = [line for line in short.splitlines() if line.startswith(("Failed: ", "Not ok: ", "Refused: "))]
+    assert lines
+    assert all(line in shown.splitlines() for line in lines)
+    code, printed, _ = call(command, UNDONE[command], "--json")
+    found = json.loads(printed)
+    assert (code, "error" in found) == (1, False)
+    assert found.get("failures") or found["problems"]
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_an_error_is_a_line_and_an_object(call, command):
+    code, shown, error = call(command, WRONG[command], "--quiet")
+    assert (code, shown) == (2, "")
+    code, printed, again = call(command, WRONG[command], "--json", "--quiet")
+    assert (code, again) == (2, error)
+    (kind, details), *others = json.loads(printed).items()
+    assert (kind, others, details.keys()) == ("error", [], {"message", "thing", "value", "remedy"})
+    assert details["message"]
+    assert details["thing"]
+    assert details["remedy"]
+
+
+def test_an_unknown_command_is_an_object_too(fda):
+    code, printed, error = fda("rum", "--json")
+    assert (code, json.loads(printed)["error"]["remedy"]) == (2, "see fda --help")
+    assert "Did you mean 'run'?" in error
+    assert fda("list", "models")[1].startswith("Models"), "the next command prints for people"
 
 
 def test_a_terminal_gets_a_bar_and_no_lines(fda, monkeypatch):
-    monkeypatch.setattr(console, "console", Console(force_terminal=True, _environ={"TERM": "xterm"}))
-    _, out, _ = fda("run", *SMALL, "--output", "a")
-    assert "━" in out
-    assert "round 1/2" not in out
-
-
-def test_quiet_is_the_last_line_alone(fda):
-    code, out, err = fda("run", *SMALL, "--output", "a", "--quiet")
-    assert (code, err, len(out.splitlines())) == (0, "", 1)
-    assert out.endswith("Written to a\n")
-    assert fda("list")[1] != "", "the next command is not quiet"
-
-
-def test_json_is_the_summary_of_a_run_and_the_rest_goes_to_standard_error(fda):
-    code, out, err = fda("run", *SMALL, "--output", "a", "--json")
-    summary, found = json.loads(Path("a/summary.json").read_text()), json.loads(out)
-    assert (code, len(out.splitlines())) == (0, 1)
-    assert (found["folder"], found["method"], found["seed"]) == ("a", "fedgp-auto", 0)
-    assert all(summary[key] == value for key, value in found.items() if key != "folder")
-    assert "\nround 1/2: " in err
-    assert "Written to a\n" in err
-
-
-def test_quiet_json_is_json_alone_and_an_error_is_told(fda):
-    code, out, err = fda("run", *SMALL, "--output", "a", "--json", "--quiet")
-    assert (code, err) == (0, "")
-    assert json.loads(out)["rounds"] == 2
-    code, out, err = fda("run", "--method", "nope", "--json", "--quiet")
-    assert (code, out) == (2, "")
-    assert err.startswith("Error: unknown method 'nope'")
-
-
-def test_json_of_a_comparison_has_its_rows_and_failures(fda, monkeypatch):
-    cell = Path("c/fedgp-seed0")
-    cell.mkdir(parents=True)
-    (cell / "config.json").write_text("{", encoding="utf-8")
-    arguments = ["compare", *SMALL, "--methods", "fedavg,fedgp", "--seeds", "1", "--output", "c", "--resume"]
-    code, out, err = fda(*arguments, "--json")
-    found = json.loads(out)
-    assert code == 1
-    assert [(row["method"], row["rounds"], row["seeds"]) for row in found["rows"]] == [("FedAvg", 2, 1)]
-    assert list(found["failures"]) == ["fedgp-seed0"]
-    assert "cell 1/2: fedavg-seed0 is done" in err
-    assert "cell fedgp-seed0 has failed: " in err
-    assert "Failed: fedgp-seed0: " in err
-    code, out, _ = fda(*arguments, "--quiet")
-    assert code == 1
-    assert [line.split(":")[0] for line in out.splitlines()] == ["Written to c", "Failed"]
+    terminal = Console(force_terminal=True, _environ={"TERM": "xterm"})
+    monkeypatch.setattr("fda_flower.cli.output._console", lambda **_: terminal)
+    _, shown, _ = fda("run", *SMALL.split())
+    assert "━" in shown
+    assert "round 1/1" not in shown
 
 
 def test_the_bar_of_cells_says_each_cell_once(capsys):
@@ -95,7 +197,7 @@ def test_the_bar_of_cells_says_each_cell_once(capsys):
 def test_cells_that_failed_for_one_reason_are_one_line(capsys):
     failures = {"a": "no data", "b": "no luck", "c": "no data", "d": "no data"}
     with pytest.raises(typer.Exit):
-        end_with(failures)
+        end_with(failures, {})
     assert capsys.readouterr().out.splitlines() == ["Failed: a and 2 more: no data", "Failed: b: no luck"]
 
 
@@ -104,24 +206,17 @@ NAMES = ["ward [north]", "[/]", "[bold]ward", "ward :hospital:", "C:\\[1]", "war
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_printed_as_it_is(name, capsys):
-    say(name)
-    say(marked("Warning:", name))
-    conclude(name, result={})
-    show_error(name)
-    with pytest.raises(typer.Exit):
-        end_with({name: name})
-    out, err = capsys.readouterr()
-    lines = [name, f"Warning: {name}", name, f"Failed: {name}: {name}"]
-    assert (out.splitlines(), err.splitlines()) == (lines, [f"Error: {name}"])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_table_and_a_bar_show_a_name_as_it_is(name, capsys, monkeypatch):
-    show_table(Table([name, f"β of {name}"], [[name, Cell(name, best=True)]], name))
+def test_a_name_is_printed_as_it_is(name, capsys, monkeypatch):
+    out.text(name)
+    out.warning(name)
+    out.result({}, name)
+    out.error(RunError(name))
+    shown, error = capsys.readouterr()
+    assert (shown.splitlines(), error.splitlines()) == ([name, f"Warning: {name}", name], [f"Error: {name}"])
+    out.table(Table([name, f"β of {name}"], [[name, Cell(name, best=True)]], name))
     assert capsys.readouterr().out.count(name) == 5
     terminal = Console(force_terminal=True, color_system=None, _environ={"TERM": "xterm", "COLUMNS": "200"})
-    monkeypatch.setattr(console, "console", terminal)
-    with progress_bar() as progress:
+    monkeypatch.setattr(out, "_people", terminal)
+    with out.progress() as progress:
         progress.add_task(name, total=2, shown=f"best {name}")
     assert f"best {name}" in capsys.readouterr().out

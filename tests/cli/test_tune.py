@@ -1,11 +1,12 @@
 """`fda tune`, as a user calls it."""
 
 import json
+import signal
 from unittest.mock import Mock
 
 import pytest
 
-from fda_flower.experiments import tuning
+from fda_flower.experiments import run_config, tuning
 
 SMALL = ("--model", "mlp", "--rounds", "2", "--sources", "2", "--target-samples", "60")
 
@@ -51,7 +52,12 @@ def test_an_experiment_says_which_labels_are_held_out_unless_told_otherwise(
 ):
     file, makers = tmp_path / "small.toml", []
     file.write_text(FILE + "".join(f"{name} = {json.dumps(value)}\n" for name, value in own.items()))
-    monkeypatch.setattr("fda_flower.cli.tune._search", lambda name, make, *_, **how: makers.append(make))
+
+    def search(name, make, folder, *_, **how):
+        makers.append(make)
+        return {"folder": folder}
+
+    monkeypatch.setattr("fda_flower.cli.tune._search", search)
     options = [word for value in options for word in ("--validation", value)]
     assert fda("tune", file, "--search", "epochs=1,2", *options)[0] == 0
     assert {make(0, {}).validation for make in makers} == {found}
@@ -89,18 +95,47 @@ def test_a_mistake_is_one_line_before_any_trial(fda, tmp_path, arguments, says):
     assert not (tmp_path / "tune").exists()
 
 
+def test_a_cell_without_a_complete_trial_is_named_and_the_others_are_searched(fda, tmp_path, monkeypatch):
+    file = tmp_path / "small.toml"
+    file.write_text(FILE)
+
+    def run(config, **how):
+        if config.method == "fedavg":
+            raise RuntimeError("no luck")
+        return run_config(config, **how)
+
+    monkeypatch.setattr(tuning, "run_config", run)
+    arguments = ("--search", "epochs=1,2", "--trials", "2", "--output", tmp_path / "tune")
+    code, out, _ = fda("tune", file, *arguments, "--json")
+    found = json.loads(out)
+    assert (code, [one["cell"] for one in found["searches"]]) == (1, ["Ditto, 60 labels"])
+    (cell, reason), *_ = found["failures"].items()
+    assert cell == "FedAvg, 60 labels"
+    assert "no trial of 2 is complete, the first because RuntimeError('no luck')" in reason
+    code, out, _ = fda("tune", file, *arguments, "--resume", "--quiet")
+    assert (code, [line.split(": ")[0] for line in out.splitlines()][1:]) == (1, ["Failed"])
+
+
+def interrupt(*_, **__):
+    signal.raise_signal(signal.SIGINT)
+
+
 @pytest.mark.parametrize(
-    ("error", "code", "says"),
+    ("run", "code", "says"),
     [
-        (KeyboardInterrupt, 130, "add --resume to go on"),
-        (RuntimeError("no luck"), 1, "no trial of 2 is complete, the first because RuntimeError('no luck')"),
+        (interrupt, 130, "holds the finished trials. Continue with: fda tune"),
+        (
+            Mock(side_effect=RuntimeError("no luck")),
+            1,
+            "no trial of 2 is complete, the first because Runtime",
+        ),
     ],
 )
-def test_a_search_that_is_interrupted_or_fails_says_so(fda, tmp_path, monkeypatch, error, code, says):
-    monkeypatch.setattr(tuning, "run_config", Mock(side_effect=error))
+def test_a_search_that_is_interrupted_or_fails_says_so(fda, tmp_path, monkeypatch, run, code, says):
+    monkeypatch.setattr(tuning, "run_config", run)
     found = fda("tune", *SMALL, "--search", "epochs=1,2", "--output", tmp_path / "tune")
-    assert found[0] == code
-    assert says in " ".join("".join(found[1:]).split())
+    assert (found[0], found[1]) == (code, "")
+    assert says in found[2]
     assert (tmp_path / "tune" / "trials.md").exists() == (code == 1)
 
 

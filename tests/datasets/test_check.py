@@ -90,7 +90,8 @@ def test_missing_values_and_sizes_are_counted(tmp_path):
     assert found.inputs == "2 columns: age, size"
     spec = DataSpec("table", dataset_options=tuple(options.items()), data_dir=str(tmp_path), target_samples=5)
     lacks = []
-    assert sizes_of(spec, found.problems, lacks) == {"a": ("8", "2"), "b": ("5 + 3 unlabelled", "2")}
+    counts = {name: tuple(each.values()) for name, each in sizes_of(spec, found.problems, lacks).items()}
+    assert counts == {"a": (8, 0, 2), "b": (5, 3, 2)}
     assert [each.partition(" ")[0] for each in lacks] == ["b:"]
     more = replace(spec, target_samples=50, source_samples=60)
     assert sizes_of(more, found.problems, []) == {}

@@ -1,0 +1,161 @@
+"""What a command prints: for people, the result alone (``--quiet``), or one JSON object (``--json``)."""
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fda_flower.errors import FdaError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table as RichTable
+
+    from fda_flower.reporting import Table
+
+COLOURS = {
+    **dict.fromkeys(("Error", "Failed", "Not ok", "Refused"), "red"),
+    **dict.fromkeys(("Incomplete", "Note", "Warning"), "yellow"),
+}
+"""By the word before a line's first colon, its colour."""
+
+
+class Output:
+    """The output of the current command, in the mode that its options choose.
+
+    For people, all but errors is on standard output. ``--quiet`` leaves the `result`; warnings and errors are
+    on standard error. ``--json`` leaves one object on standard output, a `result` or an `error`, and the rest
+    is on standard error, except with ``--quiet``.
+    """
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self, *, quiet: bool = False, as_json: bool = False) -> None:
+        """Begin a command in a mode."""
+        self.quiet, self.json = quiet, as_json
+        self._warnings: list[str] = []
+        self._people: Console | None = None
+
+    @property
+    def console(self) -> "Console":
+        """The terminal or file that people read; ``--quiet`` silences it."""
+        if self._people is None:
+            self._people = _console(quiet=self.quiet, stderr=self.json)
+        return self._people
+
+    def text(self, line: object, style: str = "") -> None:
+        """Print a line for people as it is, without markup."""
+        _print(self.console, line, style)
+
+    def log(self, line: object) -> None:
+        """Print a line on the progress, unless a terminal shows the bar."""
+        if not self.console.is_terminal:
+            self.text(line)
+
+    def table(self, table: "Table", words: Collection[str] = ()) -> None:
+        """Print a table with its title; only the first column and those in `words` are left-aligned.
+
+        Where the terminal is too narrow, cells are folded: nothing is cut.
+        """
+        self.console.print(_drawn(table, words))
+
+    def fits(self, table: "Table") -> bool:
+        """Return whether a table has room in the terminal without folded cells."""
+        options = self.console.options.update(max_width=10_000)
+        return _drawn(table).__rich_measure__(self.console, options).maximum <= self.console.width
+
+    def progress(self) -> "Progress":
+        """Return a progress bar with a text field `shown`, which disappears at the end."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        return Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[shown]}", markup=False),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
+        )
+
+    def warning(self, message: object, word: str = "Warning") -> None:
+        """Print a warning, which is also in the result of ``--json``; ``--quiet`` does not silence it."""
+        self._warnings.append(str(message))
+        _print(_console(stderr=True) if self.quiet else self.console, f"{word}: {message}")
+
+    def result(self, result: Mapping[str, Any], *lines: object) -> None:
+        """Print what the command is called for: `lines`, or with ``--json`` the object `result`."""
+        console = _console() if self.quiet and not self.json else self.console
+        for line in lines:
+            _print(console, line)
+        self.object({**result, **({"warnings": self._warnings} if self._warnings else {})})
+
+    def error(self, error: FdaError) -> None:
+        """Print an error on standard error; with ``--json``, it is the object on standard output, too."""
+        _print(_console(stderr=True), f"Error: {error}")
+        self.error_object(error)
+
+    def error_object(self, error: FdaError) -> None:
+        """Print an error as the object of ``--json``, if that is chosen."""
+        details = {"message": str(error), "thing": error.thing, "value": error.value, "remedy": error.remedy}
+        self.object({"error": details})
+
+    def object(self, result: Mapping[str, Any]) -> None:
+        """Print the one object of ``--json``, if that is chosen."""
+        if self.json:
+            from fda_flower.files import json_safe
+
+            print(json.dumps(json_safe(result), default=str), flush=True)
+
+
+out = Output()
+"""The output of all commands."""
+
+
+@contextmanager
+def saying(logger: logging.Logger, show: Callable[[str], object] = out.text) -> Iterator[None]:
+    """Give a logger's messages to `show`: by default, they are plain lines of the command."""
+    handler = logging.Handler()
+    handler.emit = lambda record: show(record.getMessage())  # type: ignore[assignment]
+    handlers, propagate, level = logger.handlers, logger.propagate, logger.level
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
+
+
+def _console(*, quiet: bool = False, stderr: bool = False) -> "Console":
+    from rich.console import Console
+
+    return Console(emoji=False, quiet=quiet, stderr=stderr)
+
+
+def _print(console: "Console", line: object, style: str = "") -> None:
+    from rich.text import Text
+
+    text = Text(str(line), style)
+    word = text.plain.partition(":")[0]
+    if word in COLOURS:
+        text.stylize(COLOURS[word], 0, len(word) + 1)
+    console.print(text, soft_wrap=True)
+
+
+def _drawn(table: "Table", words: Collection[str] = ()) -> "RichTable":
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(title=Text(table.title))
+    for name in table.header:
+        left = name in (table.header[0], *words)
+        drawn.add_column(Text(name), justify="left" if left else "right", overflow="fold")
+    for row in table.rows:
+        texts = [(str(getattr(cell, "text", cell)), getattr(cell, "best", False)) for cell in row]
+        drawn.add_row(*(Text(text, "bold" if best else "") for text, best in texts))
+    return drawn
