@@ -46,10 +46,10 @@ check: install  ## Lint, format and types, and whether the pages of results foll
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python experiments/results.py --check
+	$(BIN)/python experiments/tools/results.py --check
 
-results: install  ## Remake the pages and tables of results from the records (experiments/results.py --pictures: all)
-	$(BIN)/python experiments/results.py
+results: install  ## Remake the pages and tables of results from the records
+	$(BIN)/python experiments/tools/results.py
 
 docs: install  ## Build the documentation's site in site/
 	$(MKDOCS) build --strict

@@ -25,8 +25,9 @@ OUTSIDE = (
     "deploy/**/*",
     "examples/README.md",
     "examples/*/README.md",
-    "experiments/*.*",
-    "experiments/RESULTS/*",
+    "experiments/README.md",
+    "experiments/tables/*",
+    "experiments/results/*",
 )
 """What of the repository is on the site."""
 

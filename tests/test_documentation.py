@@ -111,8 +111,8 @@ PROSE = [
     *(path for path in DOCS.rglob("*.md") if "api" not in path.parts),
     *(path for folder in ("benchmarks", "deploy", "examples") for path in (ROOT / folder).rglob("*.md")),
     *(ROOT / "experiments").glob("*.md"),
-    *(ROOT / "experiments").glob("*.toml"),
-    ROOT / "experiments" / "RESULTS" / "verdicts.toml",
+    *(ROOT / "experiments" / "tables").glob("*.toml"),
+    ROOT / "experiments" / "results" / "verdicts.toml",
 ]
 """The site's pages, and the notes of the experiments, from which the pages of results are made."""
 
@@ -203,7 +203,7 @@ def test_the_site_loads_nothing_from_elsewhere(site):
 def test_pages_from_outside_lie_at_their_paths_with_links_that_work(site):
     mixture = (site / "mixture" / "index.html").read_text(encoding="utf-8")
     assert 'href="../experiments/"' in mixture
-    pages = [page.parent for page in (site / "experiments" / "RESULTS").glob("*/index.html")]
+    pages = [page.parent for page in (site / "experiments" / "results").glob("*/index.html")]
     assert len(pages) > 20
     for page in pages:
         pictures = re.findall(r'<img [^>]*src="([^"]+)"', (page / "index.html").read_text(encoding="utf-8"))
@@ -213,7 +213,7 @@ def test_pages_from_outside_lie_at_their_paths_with_links_that_work(site):
 
 
 def test_the_pictures_of_results_are_those_that_pages_show():
-    folder = ROOT / "experiments" / "RESULTS"
+    folder = ROOT / "experiments" / "results"
     pages = "".join(page.read_text(encoding="utf-8") for page in folder.glob("*.md"))
     shown = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", pages)
     assert sorted(set(shown)) == sorted(path.name for path in folder.glob("*.png"))

@@ -63,7 +63,7 @@ app = typer.Typer(
 EXAMPLES: dict[Callable[..., None], str] = {
     runs.run: "run --dataset digits --shift rotate --method fedgp-auto --rounds 30 --seed 0",
     runs.compare: "compare --methods fedavg,target-only,fedgp-auto --seeds 3 --rounds 30",
-    runs.experiment: "experiment experiments/fashion_mnist_noise.toml --only 0.4 --seeds 1",
+    runs.experiment: "experiment fashion_mnist_noise --only 0.4 --seeds 1",
     models.predict: "predict runs/mine --csv patients.csv --output predictions.csv",
     models.evaluate: "evaluate runs/mine --csv patients.csv",
     models.export: "export runs/mine --format onnx --output model.onnx",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fda_flower.running.attacks import Attack
 
 HERE = Path(__file__).parent
-FOLDERS = (HERE / "tables", HERE.parents[1] / "experiments")
+FOLDERS = (HERE / "tables", HERE.parents[1] / "experiments" / "tables")
 """The folder in an installed package, and the one in a checkout; the first that exists is used."""
 
 

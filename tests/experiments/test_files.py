@@ -17,7 +17,7 @@ from fda_flower.experiments.definition import read_experiment
 from fda_flower.running.run import run_config
 from fda_flower.runs.methods import find_method
 
-FILES = sorted((Path(fda_flower.__file__).parents[1] / "experiments").glob("*.toml"))
+FILES = sorted((Path(fda_flower.__file__).parents[1] / "experiments" / "tables").glob("*.toml"))
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 read = cache(read_experiment)

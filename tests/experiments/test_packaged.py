@@ -16,7 +16,7 @@ from fda_flower.experiments.definition import find_experiment, packaged_experime
 from fda_flower.records.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
-NAMES = sorted(path.stem for path in (ROOT / "experiments").glob("*.toml"))
+NAMES = sorted(path.stem for path in (ROOT / "experiments" / "tables").glob("*.toml"))
 TABLES = "fda_flower/experiments/tables/"
 
 
@@ -30,7 +30,7 @@ def test_all_experiments_of_the_checkout_are_known_by_their_names():
     assert len(NAMES) > 20
     assert list(packaged_experiments()) == NAMES
     for name in ("fashion_mnist_noise", "fashion_mnist_noise.toml"):
-        assert find_experiment(name) == ROOT / "experiments" / "fashion_mnist_noise.toml"
+        assert find_experiment(name) == ROOT / "experiments" / "tables" / "fashion_mnist_noise.toml"
     assert read_experiment("fashion_mnist_noise").name == "fashion_mnist_noise"
 
 

@@ -1,9 +1,9 @@
-"""Remake the index RESULTS.md and a page and tables for each experiment in RESULTS/ from RESULTS/records/.
+"""Remake the index of results/, and a page and tables for each experiment, from results/records/.
 
 Without an option the pages and tables are written; ``--pictures`` draws the pictures, too. With ``--check``
 nothing is written, and the exit code is 1 if a page or a table differs. Pictures are not compared, since
 their pixels depend on the machine. Title and note of a page are those of the experiment's file today, and the
-verdict is from RESULTS/verdicts.toml. An experiment without records keeps its page and its tables.
+verdict is from results/verdicts.toml. An experiment without records keeps its page and its tables.
 """
 
 import argparse
@@ -26,8 +26,7 @@ from fda_flower.experiments.experiment import DEFINITION
 from fda_flower.reporting import REPORTS, save_figures
 from fda_flower.reporting.tables import Heading, Markdown, Table, markdown
 
-HERE = Path(__file__).parent
-PAGES = HERE / "RESULTS"
+TABLES, PAGES = (Path(__file__).parents[1] / name for name in ("tables", "results"))
 REFERENCES = ("Oracle",)
 """Rows that are no method, and so do not lead."""
 
@@ -39,7 +38,7 @@ def experiment(name: str, entry: Mapping[str, str], pictures: bool) -> dict[Path
         return {}
     with tempfile.TemporaryDirectory() as folder, tarfile.open(archive) as records:
         records.extractall(folder, filter="data")
-        Path(folder, DEFINITION).write_text(read_experiment(HERE / f"{name}.toml").text, encoding="utf-8")
+        Path(folder, DEFINITION).write_text(read_experiment(TABLES / f"{name}.toml").text, encoding="utf-8")
         results = load_results(folder)
         report = REPORTS[results.report]
         if pictures:
@@ -78,7 +77,7 @@ PAPERS = {
 INTRODUCTION = """\
 The papers' tables, measured again. Accuracies are in percent, on the target's test set: the mean of the last
 5 rounds and of the seeds. Each page has the whole table next to the paper's values, what was cut down, and
-the pictures. [What follows from them](README.md#what-follows) is on a page of its own.
+the pictures. [What follows from them](../README.md#what-follows) is on a page of its own.
 
 * **Leads**: the method with the best mean over the table's cells, among the rows that both have, without
   Oracle.
@@ -87,7 +86,7 @@ the pictures. [What follows from them](README.md#what-follows) is on a page of i
 * **Inside**: the number of cells in which the paper's value is inside the 95% prediction interval of one
   further seed of ours. It needs 3 seeds.
 
-`python experiments/results.py` remakes this page and all pages whose records are kept in `RESULTS/records/`.
+`python experiments/tools/results.py` remakes this page and all pages whose records are kept in `records/`.
 The last column names the commit that made each of the others."""
 
 
@@ -125,12 +124,12 @@ def _numbers(name: str, texts: Mapping[Path, str]) -> list[dict[str, str]]:
 
 def _link(name: str) -> str:
     """Return a link to an experiment's page, or to its file if it was not run."""
-    page, file = PAGES / f"{name}.md", HERE / f"{name}.toml"
+    page, file = PAGES / f"{name}.md", TABLES / f"{name}.toml"
     measured = page.exists() or (PAGES / "records" / f"{name}.tar.xz").exists()
     title = (
         read_experiment(file).title if file.exists() else page.read_text(encoding="utf-8").splitlines()[0][2:]
     )
-    return f"[{title}]({f'RESULTS/{page.name}' if measured else file.name})"
+    return f"[{title}]({page.name if measured else f'../tables/{file.name}'})"
 
 
 def _records(name: str, entry: Mapping[str, str]) -> str:
@@ -147,9 +146,9 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="the pages of these experiments alone")
     chosen = parser.parse_args()
     verdicts = tomllib.loads((PAGES / "verdicts.toml").read_text(encoding="utf-8"))
-    found = {path.name.split(".")[0] for path in (*PAGES.glob("records/*"), *PAGES.glob("*.md"))}
+    found = {path.name.split(".")[0] for path in (*PAGES.glob("records/*"), *PAGES.glob("*.md"))} - {"README"}
     if unknown := sorted(found - verdicts.keys()):
-        sys.exit(f"RESULTS/verdicts.toml has no entry for {', '.join(unknown)}")
+        sys.exit(f"results/verdicts.toml has no entry for {', '.join(unknown)}")
     names = chosen.only or [*verdicts]
     size = {name: _size(PAGES / "records" / f"{name}.tar.xz") for name in names}
     names.sort(key=lambda name: size[name], reverse=True)  # the longest first
@@ -157,14 +156,14 @@ def main() -> int:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         made = [*pool.map(make, names, [verdicts[name] for name in names])]
     texts = {path: text for each in made for path, text in each.items()}
-    texts[HERE / "RESULTS.md"] = index(verdicts, texts)
+    texts[PAGES / "README.md"] = index(verdicts, texts)
     stale = [p for p, text in texts.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
     for path in sorted(stale):
-        print(f"{'differs' if chosen.check else 'written'}: {path.relative_to(HERE)}")
+        print(f"{'differs' if chosen.check else 'written'}: {path.relative_to(PAGES)}")
         if not chosen.check:
             path.write_text(texts[path], encoding="utf-8")
     if chosen.check and stale:
-        print("Remake them: python experiments/results.py", file=sys.stderr)
+        print("Remake them: python experiments/tools/results.py", file=sys.stderr)
     return int(chosen.check and bool(stale))
 
 

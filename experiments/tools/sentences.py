@@ -1,6 +1,6 @@
 """Write the tables of `sentences.toml`: texts and their sentiment, from a folder with texts and scores.
 
-    python experiments/sentences.py FOLDER OUTPUT
+    python experiments/tools/sentences.py FOLDER OUTPUT
 
 FOLDER has `editorials.csv`, `films.csv`, `products.csv` and `tweets.csv` with the columns `text` and `score`,
 the mean of raters' sentiment from -4 to 4: the files of Hutto and Gilbert (ICWSM 2014), from vaderSentiment's

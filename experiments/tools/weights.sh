@@ -1,5 +1,5 @@
 #!/bin/bash
-# The two tables of experiments/README.md, "Weights under a shift": bash experiments/weights.sh DIR
+# The two tables of experiments/README.md, "Weights under a shift": bash experiments/tools/weights.sh DIR
 # (DIR has Fashion-MNIST, Office-Caltech10 and PACS; seed 0; ten minutes on 2 cores). The accuracies are in
 # the runs' summary.json; the weights are printed: first, middle and last round, mean over the sources.
 set -e
