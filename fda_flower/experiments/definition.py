@@ -1,7 +1,5 @@
 """Files of experiments: the package's, by name, and others, by path."""
 
-import json
-import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,6 +7,8 @@ from dataclasses import dataclass, fields
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import tomli_w
 
 from fda_flower.errors import ConfigError, check_choice, invalid, near, unknown
 from fda_flower.reporting.results import Place, file_name, slug
@@ -204,7 +204,7 @@ def read_experiment(file: str | Path) -> Experiment:
     try:
         if "extends" in data:
             data = _extended(path, data)
-            text = _toml(data)
+            text = tomli_w.dumps(data)
         return _experiment(path.stem, text, data)
     except ConfigError as error:
         raise ConfigError(f"'{path}': {error}", thing=str(path)) from error
@@ -239,34 +239,6 @@ def _extended(path: Path, data: Settings) -> Settings:
             labels = [{"label": entry["label"]} for entry in base.get(kind, [])]
             merged[kind] = [base[kind][labels.index(own)] if own in labels else own for own in data[kind]]
     return merged
-
-
-def _toml(data: Settings) -> str:
-    """Return the keys of a file as TOML."""
-    tables = {"": [data], "[run]": [data["run"]], **{f"[[{kind}]]": data.get(kind, []) for kind in OWN}}
-    lines = []
-    for header, entries in tables.items():
-        for entry in entries:
-            lines += ["", header] if header else []
-            lines += [
-                f"{key} = {toml_value(value)}"
-                for key, value in entry.items()
-                if header or (key != "run" and key not in OWN)
-            ]
-    return "\n".join([*lines, ""])
-
-
-def toml_value(value: Any) -> str:
-    """Return a value in TOML."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(key)} = {toml_value(own)}" for key, own in value.items()) + " }"
-    if isinstance(value, list):
-        return f"[{', '.join(map(toml_value, value))}]"
-    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
 
 
 TOP = {

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import optuna
+import tomli_w
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 from optuna import Study, Trial
@@ -25,7 +26,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fda_flower.datasets import FederatedDataset
 from fda_flower.errors import ConfigError, FdaError, RunError, check_choice, invalid, unknown
-from fda_flower.experiments.definition import toml_value
 from fda_flower.files import derive_seed, json_safe, only_writer, write_atomically
 from fda_flower.metrics import METRICS, ROUNDING, of_mean, of_most_frequent
 from fda_flower.names import split_names
@@ -520,8 +520,11 @@ def trials_csv(tuning: Tuning) -> str:
 def as_toml(tuning: Tuning) -> str:
     """Return the best trial's values as lines of an experiment's file."""
     assert tuning.best is not None
-    settings = settings_of_trial({name: _typed(value) for name, value in tuning.best.values.items()})
-    return "\n".join(f"{name.replace('_', '-')} = {toml_value(value)}" for name, value in settings.items())
+    lines = []
+    for name, value in tuning.best.values.items():
+        table, _, key = name.rpartition(".")
+        lines.append((table and f"{table}s.") + tomli_w.dumps({key: _typed(value)}))
+    return "".join(lines).rstrip()
 
 
 def _typed(value: Any) -> Any:

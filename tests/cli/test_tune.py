@@ -70,7 +70,7 @@ def test_an_experiment_has_a_search_for_each_cell_it_is_told(fda, tmp_path):
     code, out, _ = fda("tune", file, "--only", "Ditto", *arguments, "--validation", "cv:2", "--seeds", "4-5")
     assert code == 0
     assert "Ditto, 60 labels: best of 2 trials" in out
-    assert "method-options = { lam = " in out
+    assert "method-options.lam = " in out
     assert [path.name for path in (tmp_path / "tune").iterdir()] == ["Ditto-60_labels"]
     found = json.loads((tmp_path / "tune" / "Ditto-60_labels" / "best.json").read_text())
     assert found["settings"]["seed"] == 4

@@ -336,7 +336,7 @@ def test_trials_are_compared_with_the_baseline_on_the_held_out_labels(tmp_path, 
 
 
 def test_what_to_put_into_an_experiments_file():
-    assert as_toml(SOME) == "learning-rate = 0.01\nbatch-size = 8\nmethod-options = { mu = 2 }"
+    assert as_toml(SOME) == "learning-rate = 0.01\nbatch-size = 8\nmethod-options.mu = 2"
     words = Tuning(SOME.spaces, [TrialResult(1, {"optimizer": "sgd"}, "complete", 0.5, 1.0)], "accuracy")
     assert as_toml(words) == 'optimizer = "sgd"'
 
