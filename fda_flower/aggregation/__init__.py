@@ -21,15 +21,11 @@ from fda_flower.aggregation.estimation import (
 )
 from fda_flower.aggregation.features import (
     ClassGaussians,
-    ClassMixtures,
     choose_share,
     class_priors,
-    fit_mixture_of,
     head_in,
-    k_means,
     linear_head,
     shape_of_head,
-    train_head,
     with_head,
 )
 from fda_flower.aggregation.gradients import (
@@ -108,7 +104,7 @@ from fda_flower.aggregation.updates import (
 # fmt: off
 __all__ = [
     "ENCODINGS", "GRADIENT_ENCODINGS", "HEADS", "LEAST_LABELS", "PRIOR", "STRENGTHS", "AdaptiveResult",
-    "AdaptiveRule", "Average", "BatchUpdates", "BetaRule", "CentredSums", "ClassGaussians", "ClassMixtures",
+    "AdaptiveRule", "Average", "BatchUpdates", "BetaRule", "CentredSums", "ClassGaussians",
     "Coefficients", "Columns", "CountSketch", "Encoding", "Estimates", "Evidence", "FedDA", "FedGP",
     "Geometry", "GradientEncoding", "GradientForm", "JointRule", "Layers", "Mean", "MeanGradient", "Median",
     "Mixture", "MovingAverage", "Paths", "PrivateSums", "RidgeFit", "SourceMean", "SourceWeights",
@@ -117,12 +113,12 @@ __all__ = [
     "beta_fedgp_reference", "beta_fedgp_thresholded", "blend", "change_of_patient", "choose_share",
     "choose_weight", "class_priors", "combine", "delta_error_fedda", "delta_error_fedgp",
     "delta_error_source_only", "delta_error_target_only", "delta_errors", "distance_weights",
-    "domain_weights", "estimate", "find_buffers", "fit_mixture", "fit_mixture_of", "fit_ridge", "fit_shares",
+    "domain_weights", "estimate", "find_buffers", "fit_mixture", "fit_ridge", "fit_shares",
     "fit_temperature", "functional_distance", "gate_of", "gradient_similarity", "groupdro_weights",
-    "guidance_distances", "head_in", "is_finite", "joint_weights", "k_means", "linear_head", "log_softmax",
+    "guidance_distances", "head_in", "is_finite", "joint_weights", "linear_head", "log_softmax",
     "matched_step", "matching_weights", "mean_update", "mixed_scores", "move", "multipliers",
     "neighbour_probabilities", "paths_of", "personal_model", "predicted_best_rule", "prior_outputs",
     "read_gradients", "shape_of_head", "smoothed_weights", "source_weights", "stratified_folds", "to_rows",
-    "to_targets", "train_head", "vrex_weights", "with_head",
+    "to_targets", "vrex_weights", "with_head",
 ]
 # fmt: on

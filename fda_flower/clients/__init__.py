@@ -10,10 +10,6 @@ if TYPE_CHECKING:
     from fda_flower.clients.features import (
         GaussianSource,
         GaussianTarget,
-        MixturesSource,
-        MixturesTarget,
-        PrototypesSource,
-        PrototypesTarget,
     )
     from fda_flower.clients.generalisation import IRMSource
     from fda_flower.clients.gradients import batch_gradients
@@ -34,9 +30,8 @@ else:
 # fmt: off
 __all__ = [
     "APFLTarget", "DittoTarget", "DomainClient", "FedDAFTarget", "GaussianSource", "GaussianTarget",
-    "IRMSource", "KNNPerTarget", "Learner", "LocalPartSource", "LocalPartTarget",
-    "LocalTraining", "MixedModel", "MixturePlan", "MixtureTarget", "MixturesSource", "MixturesTarget",
-    "PrototypesSource", "PrototypesTarget", "Recorder", "RidgeSite", "RidgeSource", "RidgeTarget",
+    "IRMSource", "KNNPerTarget", "Learner", "LocalPartSource", "LocalPartTarget", "LocalTraining",
+    "MixedModel", "MixturePlan", "MixtureTarget", "Recorder", "RidgeSite", "RidgeSource", "RidgeTarget",
     "SourceClient", "TargetClient", "aggregate_on_target", "answer_role_query", "batch_gradients", "bundled",
     "evaluate", "make_recorder", "mix_on_target", "record_updates", "return_errors", "ridge_reply", "serve",
     "train", "train_mixture",

@@ -1,31 +1,22 @@
-"""Clients that send statistics of their features instead of a trained model: FedPFT, MPFT, pFedFDA."""
+"""pFedFDA's clients, which send statistics of their features instead of a trained model."""
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn.functional import kl_div
 
 from fda_flower.aggregation import (
     ClassGaussians,
-    ClassMixtures,
     Layers,
     choose_share,
     class_priors,
-    k_means,
     shape_of_head,
     with_head,
 )
 from fda_flower.clients.client import DomainClient, Settings, SourceClient, TargetClient
-from fda_flower.clients.training import Objective, plain_objective
-from fda_flower.files import derive_seed
-from fda_flower.wire import protocol
-from fda_flower.wire.methods import DISTILLATION, GAUSSIANS, MIXTURES, OWN_SHARE, PROTOTYPES, RIDGE
+from fda_flower.wire.methods import GAUSSIANS, OWN_SHARE, RIDGE
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, to_layers
 
 
@@ -53,87 +44,6 @@ class OnFeatures(DomainClient):
         """Return a reply with the received model, so that its update is zero."""
         received = {name: np.array(array) for name, array in self.received(request).items()}
         return TrainReply(received, len(self.domain.train), metrics or {}, records)
-
-
-class Mixtures(OnFeatures):
-    """A client that sends mixtures of its features, if the message has ``mixtures`` (FedPFT, 2024)."""
-
-    def local_train(self, request: TrainRequest) -> TrainReply:
-        """Reply with one mixture per class."""
-        config = request.config
-        if MIXTURES not in config:
-            return super().local_train(request)
-        features, labels = self.features(self.received(request), config)
-        seed = derive_seed(self.seed, "mixtures", config.get(protocol.SERVER_ROUND, 0), self.domain.name)
-        found = ClassMixtures.of(features, labels, self.classes(request), int(config[MIXTURES]), seed)
-        return self.replying(request, {MIXTURES: found.layers()})
-
-
-class MixturesSource(Mixtures, SourceClient):
-    """A source that sends mixtures of its features; see `Mixtures`."""
-
-
-class MixturesTarget(Mixtures, TargetClient):
-    """A target that sends mixtures of its features; see `Mixtures`."""
-
-
-class Prototypes(OnFeatures):
-    """A client that sends prototypes of its features, if the message has ``prototypes`` (MPFT)."""
-
-    def local_train(self, request: TrainRequest) -> TrainReply:
-        """Reply with the prototypes: the mean of each class, or the centres of its clusters."""
-        config = request.config
-        if PROTOTYPES not in config:
-            return super().local_train(request)
-        features, labels = self.features(self.received(request), config)
-        most, seed = int(config[PROTOTYPES]), config.get(protocol.SERVER_ROUND, 0)
-        used = np.zeros((self.classes(request), most), np.uint8)
-        centres = np.zeros((*used.shape, features.shape[1]), np.float32)
-        for label in np.unique(labels):
-            drawn = derive_seed(self.seed, "prototypes", seed, self.domain.name, int(label))
-            found, _ = k_means(features[labels == label], most, drawn)
-            used[label, : len(found)], centres[label, : len(found)] = 1, found
-        return self.replying(request, {PROTOTYPES: {"used": used, "centres": centres}})
-
-
-class PrototypesSource(Prototypes, SourceClient):
-    """A source that sends prototypes of its features; see `Prototypes`."""
-
-
-class PrototypesTarget(Prototypes, TargetClient):
-    """A target that sends prototypes of its features and adapts the head; see `Prototypes`."""
-
-    def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
-        """Train the received head on the labels and evaluate it; ``-global`` metrics are before training.
-
-        ``distillation`` in the message is ``λ`` of the objective; see `distilled`.
-        """
-        config = request.config
-        if DISTILLATION not in config:
-            return super().local_evaluate(request)
-        received, passes = self.received(request), self.passes(config)
-        self.load(received)
-        plain = plain_objective(self.domain.train.y, self.training)
-        objective = distilled(plain, copy.deepcopy(self.model), float(config[DISTILLATION]))
-        self.train_on("adapt", config, objective)
-        reply = self.score(self.single(self.layers(), config), config, passes)
-        alone = self.single(received, config).outputs(passes)
-        return reply.with_second(self.figures(alone, self.domain.test))
-
-
-def distilled(plain: Objective, teacher: nn.Module, strength: float) -> Objective:
-    """Return the objective ``plain + λ KL(p_teacher ‖ p)``, the mean over a batch.
-
-    The network's outputs are computed twice, which is cheap for a head.
-    """
-    teacher = teacher.eval().requires_grad_(False)
-
-    def objective(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        own, told = model(x).log_softmax(dim=1), teacher(x).log_softmax(dim=1)
-        divergence = kl_div(own, told, reduction="batchmean", log_target=True)
-        return plain(model, x, y) + torch.tensor(strength) * divergence
-
-    return objective
 
 
 class Gaussian(OnFeatures):

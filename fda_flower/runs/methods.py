@@ -190,22 +190,6 @@ METHODS: Registry[Method] = Registry(
             clients=("features:GaussianTarget", "features:GaussianSource"),
             needs=ON_FEATURES,
         ),
-        "fedpft": _ours(
-            "FedPFT",
-            "a head trained by the server on features drawn from the clients' mixtures",
-            "features:FedPFT",
-            clients=("features:MixturesTarget", "features:MixturesSource"),
-            needs=ON_FEATURES,
-            rounds=1,
-        ),
-        "mpft": _ours(
-            "MPFT",
-            "a head trained by the server on the clients' prototypes, adapted by the target",
-            "features:MPFT",
-            clients=("features:PrototypesTarget", "features:PrototypesSource"),
-            needs=ON_FEATURES,
-            rounds=1,
-        ),
         "fedper": _ours(
             "FedPer",
             "FedAvg; each client keeps its head",

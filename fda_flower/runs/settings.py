@@ -210,7 +210,7 @@ class RunSettings:
     )
     rounds: int = _method(
         30,
-        "Rounds of local training and aggregation; ridge, fedpft and mpft take one.",
+        "Rounds of local training and aggregation; ridge takes one.",
         at_least=1,
         defines_run=False,
     )

@@ -3,7 +3,7 @@
 from fda_flower.records.folder import RunFolder
 from fda_flower.strategies.adaptive import AdaptiveStrategy, FedDA, FedDAJoint, FedGP
 from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.features import MPFT, FedPFT, PFedFDA
+from fda_flower.strategies.features import PFedFDA
 from fda_flower.strategies.fedavg import FedAvg, FedAvgFT, FedProx, SourceOnly, TargetOnly
 from fda_flower.strategies.generalisation import IRM, FedOMG, GroupDRO, VREx
 from fda_flower.strategies.kd3a import KD3A
@@ -18,9 +18,9 @@ from fda_flower.strategies.round import Round
 
 # fmt: off
 __all__ = [
-    "APFL", "IRM", "KD3A", "MPFT", "AdaptiveStrategy", "Aggregated", "BadReplyError", "ClientUpdate", "Ditto",
+    "APFL", "IRM", "KD3A", "AdaptiveStrategy", "Aggregated", "BadReplyError", "ClientUpdate", "Ditto",
     "DomainAdaptationStrategy", "FedAvg", "FedAvgFT", "FedBN", "FedDA", "FedDAF", "FedDAJoint", "FedDWA",
-    "FedGP", "FedOMG", "FedPFT", "FedPer", "FedProx", "FedRep", "GroupDRO", "KNNPer", "Mixture", "Node",
+    "FedGP", "FedOMG", "FedPer", "FedProx", "FedRep", "GroupDRO", "KNNPer", "Mixture", "Node",
     "PFedFDA", "Ridge", "RidgeEverySite", "Round", "RunFolder", "SourceOnly", "TargetOnly", "VREx",
 ]
 # fmt: on

@@ -13,10 +13,9 @@ FINAL_HEAD_EPOCHS = "final-head-epochs"
 STRENGTH, PENALTY = "irm", "penalty"
 """IRM's setting with ``λ``, and the metric with the mean penalty."""
 
-MIXTURES, PROTOTYPES, GAUSSIANS = "mixtures", "prototypes", "gaussians"
-DISTILLATION, RIDGE, OWN_SHARE = "distillation", "ridge", "own-share"
-"""Settings of methods on features with the number of components, prototypes and folds, and names of the
-records; two more settings; and a metric."""
+GAUSSIANS, RIDGE, OWN_SHARE = "gaussians", "ridge", "own-share"
+"""pFedFDA's setting with the number of folds, which is the name of the record, too; another setting; and a
+metric."""
 
 MIXTURE, FIRST_ROUND, REPORT, FIRST = "mixture", "first-round", "report", "first"
 GROUPS, STUDENT, TAUGHT, TEACHER = "groups", "student", "taught", "teacher"

@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {
 }
 REFUSE: dict[str, set[str]] = {
     "head": {"fedrep", "fedper", "fedbn", "central:coral", "central:mmd", "central:mme"},
-    "last": {"pfedfda", "fedpft", "mpft", "ridge"},
+    "last": {"pfedfda", "ridge"},
     "adapters:2": {"fedbn"},
 }
 """Methods that need what this part of the network lacks, or less."""

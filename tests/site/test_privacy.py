@@ -161,8 +161,6 @@ REFUSED = {
     "ridge": "record 'sums' has no known sensitivity",
     "apfl": "metric 'alpha'",
     "pfedfda": "record 'gaussians' has no known sensitivity",
-    "fedpft": "record 'mixtures' has no known sensitivity",
-    "mpft": "record 'prototypes' has no known sensitivity",
     "groupdro": "it has no 'train-loss'",
 }
 

@@ -190,7 +190,7 @@ def test_every_method_has_an_average_beside_the_same_run(method):
     plain, averaged = run(**settings), run(**settings, average="tail:2")
     assert bits(averaged.model) == bits(plain.model)
     first, second, third = averaged.history
-    own = METHODS[method].build().evaluates_trained or method in ("apfl", "knn-per", "pfedfda", "mpft")
+    own = METHODS[method].build().evaluates_trained or method in ("apfl", "knn-per", "pfedfda")
     global_model = second["accuracy-global" if own else "accuracy"]
     if "mixture" in second:
         global_model = second["mixture"]["members"]["sources"]["test"]

@@ -1,25 +1,18 @@
-"""FedPFT, MPFT and pFedFDA on the server: the linear layer that they make of clients' statistics."""
+"""pFedFDA on the server: the linear layer that it makes of clients' statistics."""
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
+from flwr.app import ArrayRecord
 from handmade import HandMade, bits, initial, moves
 from naming import names
 
-from fda_flower.aggregation import ClassGaussians, ClassMixtures, train_head
+from fda_flower.aggregation import ClassGaussians
 from fda_flower.errors import ConfigError
-from fda_flower.files import derive_seed
-from fda_flower.strategies import MPFT, FedPFT, PFedFDA
+from fda_flower.strategies import PFedFDA
 from fda_flower.wire.protocol import to_layers, to_record
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
-EYE, CENTRES = np.eye(2), np.array([[3.0, 0.0], [-3.0, 0.0]])
-MIXTURES = {
-    domain: ClassMixtures(np.array(counts), np.ones((2, 1)), CENTRES[:, None], np.full((2, 1, 2), 0.25))
-    for domain, counts in {"a": [12, 8], "b": [3, 7], "t": [1, 4]}.items()
-}
-USED = {"a": [[1, 1], [1, 0]], "b": [[1, 0], [1, 0]], "t": [[0, 0], [1, 1]]}
-PLACES = np.arange(8.0).reshape(2, 2, 2)
+EYE = np.eye(2)
 GAUSSIANS = {
     "a": ([[1.0, 0.0], [0.0, 1.0]], EYE),
     "b": ([[2.0, 1.0], [0.0, 1.0]], 2 * EYE),
@@ -28,90 +21,44 @@ GAUSSIANS = {
 EXAMPLES = {"a": 30, "b": 10, "t": 10}
 
 
-def with_mixtures(domain, **changed):
-    counts = MIXTURES[domain].counts
-    return "mixtures", {**MIXTURES[domain].layers(), **changed}, int(counts.sum())
-
-
-def with_prototypes(domain, used=None):
-    used = np.array(USED[domain] if used is None else used, np.uint8)
-    return "prototypes", {"used": used, "centres": PLACES.astype(np.float32)}, 10
-
-
 def with_gaussians(domain, gaussians=None):
     means, covariance = (np.asarray(each, np.float32) for each in gaussians or GAUSSIANS[domain])
-    return "gaussians", {"means": means, "covariance": covariance}, EXAMPLES[domain]
+    return {"means": means, "covariance": covariance}, EXAMPLES[domain]
 
 
 def start(strategy, sites, rounds=1):
-    """Run over sites that reply with a record; return history, result, app and the records they were sent."""
+    """Run over sites that reply with Gaussians; return history, result, app and those they were sent."""
     received, nodes = [], []
-    for domain, (record, arrays, examples) in sites.items():
+    for domain, (gaussians, examples) in sites.items():
         role = "target" if domain == "t" else "source"
 
-        def answer(model, message, role=role, domain=domain, record=record, arrays=arrays, examples=examples):
-            received.append(to_layers(message.content.get(record, ArrayRecord())))
+        def answer(model, message, role=role, domain=domain, gaussians=gaussians, examples=examples):
+            received.append(to_layers(message.content.get("gaussians", ArrayRecord())))
             content = moves(0.0, role, domain, examples=examples)(model, message)
-            content[record] = ArrayRecord({name: Array(array) for name, array in arrays.items()})
+            content["gaussians"] = to_record(gaussians)
             content["metrics"]["own-share"] = 0.25
             return content
 
         nodes.append((role, domain, answer))
-    app, method = HandMade(nodes), type(strategy).__name__.lower()
-    result = strategy.start(app.grid(), initial(method=method), rounds)
+    app = HandMade(nodes)
+    result = strategy.start(app.grid(), initial(method="pfedfda"), rounds)
     return strategy.history, result, app, received
 
 
-def assert_trained(result, method, rows, labels, epochs):
-    """The model is the initial layer trained on these rows."""
-    begun, seed = to_layers(initial(method=method)), derive_seed(0, "head", 1)
-    weight, bias = train_head(begun["matrix"], begun["w"], rows, labels, epochs, seed)
-    np.testing.assert_allclose(result.arrays["matrix"].numpy(), weight, rtol=1e-5)
-    np.testing.assert_allclose(result.arrays["w"].numpy(), bias, rtol=1e-5)
-
-
-def test_fedpft_trains_the_head_on_features_of_all_clients():
-    _, result, app, _ = start(FedPFT(epochs=20), {domain: with_mixtures(domain) for domain in "bta"})
-    drawn = [MIXTURES[domain].drawn(derive_seed(0, "features", 1, domain)) for domain in "tab"]
-    rows, labels = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
-    assert_trained(result, "fedpft", rows, labels, 20)
-    assert app.told("mixtures") == {"a": 1, "b": 1, "t": 1}
-
-
-def test_enough_epochs_tell_the_classes_apart():
-    _, result, _, _ = start(FedPFT(epochs=1000), {domain: with_mixtures(domain) for domain in "abt"})
-    outputs = CENTRES @ result.arrays["matrix"].numpy().T + result.arrays["w"].numpy()
-    assert outputs.argmax(axis=1).tolist() == [0, 1]
-
-
-def test_mpft_trains_the_head_on_all_prototypes_that_are_used():
-    strategy = MPFT(prototypes=2, epochs=30, distillation=0.5)
-    _, result, app, _ = start(strategy, {domain: with_prototypes(domain) for domain in "bta"})
-    used = [(label, place) for domain in "tab" for label, place in np.argwhere(USED[domain])]
-    rows = np.array([PLACES[label, place] for label, place in used])
-    assert_trained(result, "mpft", rows, np.array([label for label, _ in used]), 30)
-    assert app.told("prototypes") == {"a": 2, "b": 2, "t": 2}
-    assert app.evaluated[0]["config"]["distillation"] == 0.5
-
-
 @pytest.mark.parametrize(
-    ("strategy", "made", "bad"),
+    "bad",
     [
-        (FedPFT, with_mixtures, with_mixtures("b", counts=np.array([10**12, 0]))),
-        (FedPFT, with_mixtures, with_mixtures("b", weights=np.zeros((2, 1), np.float32))),
-        (FedPFT, with_mixtures, with_mixtures("b", variances=np.full((2, 1, 2), -1, np.float32))),
-        (FedPFT, with_mixtures, with_mixtures("b", means=np.zeros((2, 2, 2), np.float32))),
-        (lambda: MPFT(prototypes=2), with_prototypes, with_prototypes("b", np.zeros((2, 2)))),
-        (PFedFDA, with_gaussians, with_gaussians("b", ([[1.0, 0.0], [0.0, 1.0]], -100 * EYE))),
-        (PFedFDA, with_gaussians, with_gaussians("b", ([[1.0, 0.0]], EYE))),
-        (PFedFDA, with_gaussians, with_gaussians("b", ([[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0]]))),
-        (PFedFDA, with_gaussians, with_gaussians("b", ([[np.nan, 0.0], [0.0, 1.0]], EYE))),
+        ([[1.0, 0.0], [0.0, 1.0]], -100 * EYE),
+        ([[1.0, 0.0]], EYE),
+        ([[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0]]),
+        ([[np.nan, 0.0], [0.0, 1.0]], EYE),
     ],
 )
-def test_a_source_whose_statistics_are_none_is_dropped(strategy, made, bad):
-    (record,), result, _, _ = start(strategy(), {"a": made("a"), "b": bad, "t": made("t")})
+def test_a_source_whose_statistics_are_none_is_dropped(bad):
+    sites = {domain: with_gaussians(domain) for domain in "at"}
+    (record,), result, _, _ = start(PFedFDA(), {**sites, "b": with_gaussians("b", bad)})
     assert ([each["domain"] for each in record["dropped"]], record["held"]) == (["b"], None)
-    assert bits(result.arrays) == bits(start(strategy(), {"a": made("a"), "t": made("t")})[1].arrays)
+    assert bits(result.arrays) == bits(start(PFedFDA(), sites)[1].arrays)
 
 
 def mean(index):
