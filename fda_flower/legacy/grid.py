@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common import (
@@ -12,11 +11,8 @@ from flwr.common import (
     EvaluateRes,
     FitRes,
     GetPropertiesIns,
-    NDArrays,
     Parameters,
     Scalar,
-    ndarrays_to_parameters,
-    parameters_to_ndarrays,
 )
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
@@ -142,14 +138,6 @@ def arrays_of(parameters: Parameters, names: Sequence[str] = ()) -> ArrayRecord:
     named = [*names, *map(str, range(len(names), len(tensors)))]
     arrays = {name: Array("", (), kind, tensor) for name, tensor in zip(named, tensors, strict=False)}
     return ArrayRecord(arrays)
-
-
-def as_types_of(like: NDArrays, parameters: Parameters) -> Parameters:
-    """Cast arrays to the types of others; integers are rounded."""
-    pairs = zip(parameters_to_ndarrays(parameters), like, strict=True)
-    return ndarrays_to_parameters(
-        [(np.rint(a) if other.dtype.kind in "iu" else a).astype(other.dtype) for a, other in pairs]
-    )
 
 
 def fit_reply(message: Message, result: FitRes, names: Sequence[str]) -> Message:

@@ -20,7 +20,6 @@ from fda_flower.legacy.grid import (
     ManagerGrid,
     NamedProxy,
     arrays_of,
-    as_types_of,
     check_request,
     evaluate_reply,
     fit_reply,
@@ -29,7 +28,6 @@ from fda_flower.legacy.grid import (
 )
 from fda_flower.records.folder import check_same_model
 from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.fedavg import FedAvg, SourceOnly
 from fda_flower.wire.internals import error_reply, numbered, task_identity
 
 MakeConfig = Callable[[int], dict[str, Scalar]]
@@ -60,9 +58,6 @@ class LegacyStrategy(Strategy):
         Maps a round to further settings for the clients.
     evaluate_fn : callable, optional
         Takes round, arrays and an empty dictionary; returns the server's loss and metrics.
-    secure_aggregation : bool
-        Whether the workflow is Flower's ``SecAggPlusWorkflow``, which replaces each client's model by the
-        mean weighted by examples, in double precision.
 
     Raises
     ------
@@ -87,25 +82,14 @@ class LegacyStrategy(Strategy):
         on_fit_config_fn: MakeConfig | None = None,
         on_evaluate_config_fn: MakeConfig | None = None,
         evaluate_fn: EvaluateFn | None = None,
-        secure_aggregation: bool = False,
     ) -> None:
         _check_it_works(strategy)
-        if secure_aggregation and not _takes_the_mean(strategy):
-            message = (
-                f"{type(strategy).__name__} needs each client's model, but secure aggregation reveals only "
-                "their mean weighted by examples"
-            )
-            remedy = "use SourceOnly or FedAvg with weights by examples, without max_update_norm and "
-            remedy += "source_mean, or leave out secure_aggregation"
-            raise ConfigError(message, thing="secure_aggregation", value=True, remedy=remedy)
         self.strategy = strategy
         self._initial = initial_parameters
         self._names = names
         self._fit_config = on_fit_config_fn or (lambda number: {})
         self._evaluate_config = on_evaluate_config_fn or (lambda number: {})
         self._evaluate_fn = evaluate_fn
-        self._secure = secure_aggregation
-        self._like: NDArrays = []
         self._done = 0
         self._times: list[float] = []
         self._sent: dict[str, Message] = {}
@@ -143,7 +127,6 @@ class LegacyStrategy(Strategy):
         if server_round == 1:
             self.strategy.begin(self._whole_arrays(parameters), self._done)
         self._times = [time.perf_counter()]
-        self._like = to_ndarrays(parameters) if self._secure else []
         sent = self._send(self.strategy.configure_train, server_round, parameters, self._fit_config)
         if not sent:  # the server skips such a round
             self.aggregate_fit(server_round, [], [])
@@ -155,9 +138,6 @@ class LegacyStrategy(Strategy):
         """Return the new model, or None if it is unchanged, and metrics."""
         self._times.append(time.perf_counter())
         names = self._names or ()
-        if self._secure:
-            for _, result in results:
-                result.parameters = as_types_of(self._like, result.parameters)
         replies = [fit_reply(self._sent[proxy.cid], result, names) for proxy, result in results]
         replies += self._failed(failures)
         arrays, metrics = self.strategy.aggregate_train(self._done + server_round, replies)
@@ -253,11 +233,3 @@ def _check_it_works(strategy: DomainAdaptationStrategy) -> None:
 
 def _scalars(metrics: Mapping[str, Any] | None) -> dict[str, Scalar]:
     return dict(metrics or {})
-
-
-def _takes_the_mean(strategy: DomainAdaptationStrategy) -> bool:
-    """Return whether a strategy uses only the mean of the replies weighted by examples."""
-    weights = {FedAvg.aggregate: "weights", SourceOnly.aggregate: "source_weights"}
-    option = weights.get(type(strategy).aggregate)
-    plain = option is not None and getattr(strategy, option) == "examples"
-    return plain and strategy.source_mean == "mean" and strategy.max_update_norm is None

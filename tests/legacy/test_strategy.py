@@ -1,6 +1,5 @@
 """The methods under Flower's older server API: the same bits as under the Message API."""
 
-import copy
 import json
 import os
 import subprocess
@@ -9,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord
 from flwr.client import NumPyClient
-from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, message_size_mod
 from flwr.common import (
@@ -23,10 +21,9 @@ from flwr.common import (
     ndarrays_to_parameters,
     parameters_to_ndarrays,
 )
-from flwr.server import LegacyContext, Server, ServerConfig, SimpleClientManager
+from flwr.server import Server, ServerConfig, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.compat import start_grid
-from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from naming import names
 from whole_runs import untimed
 
@@ -35,10 +32,9 @@ from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.legacy import LegacyStrategy
-from fda_flower.legacy.grid import as_types_of
 from fda_flower.models import build_model
 from fda_flower.runs.methods import METHODS
-from fda_flower.strategies import KD3A, FedAvg, FedDA, FedDAF, FedGP, Mixture, PFedFDA, RunFolder, SourceOnly
+from fda_flower.strategies import KD3A, FedAvg, FedDAF, FedGP, Mixture, PFedFDA, RunFolder
 from fda_flower.wire.internals import TaskIdentity  # type: ignore[attr-defined]
 
 pytestmark = pytest.mark.usefixtures("in_a_run")
@@ -484,71 +480,3 @@ def test_flowers_simulation_gives_the_same_bits(tmp_path):
     _, said, result = done.stdout.partition("RESULT ")
     assert said, done.stderr[-3000:]
     assert json.loads(result.splitlines()[0]) == json.loads(json.dumps(expected))
-
-
-# Flower's secure aggregation: docs/privacy.md
-
-
-def run_workflow(strategy, secure):
-    """The model after two rounds of Flower's own workflow, as one vector."""
-    client_app = ClientApp(client_fn, mods=[secaggplus_mod] if secure else [])
-
-    def app(message, context):
-        # Flower's workflow sends all nodes the same content, which its mod changes: over a network each has
-        # its own.
-        message.content = copy.deepcopy(message.content)
-        return client_app(message, context)
-
-    names = list(network().state_dict())
-    wrapper = LegacyStrategy(strategy, initial(), names=names, secure_aggregation=secure)
-    state = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
-    fit = {"fit_workflow": SecAggPlusWorkflow(3, 2)} if secure else {}
-    grid = LocalGrid(app, len(DOMAINS))  # type: ignore[arg-type]
-    DefaultWorkflow(**fit)(grid, LegacyContext(state, ServerConfig(num_rounds=2), wrapper))
-    return np.concatenate([array.reshape(-1) for array in strategy.model.values()])
-
-
-@pytest.mark.parametrize(("method", "trained"), [("source-only", 3), ("fedavg", 4)])
-def test_the_mean_of_masked_models_is_the_mean_and_all_that_the_server_sees(method, trained, monkeypatch):
-    # A small network: Flower masks each number of it.
-    logistic = build_model("logistic", DATA.shape, DATA.classes, seed=0)
-    monkeypatch.setitem(globals(), "network", lambda *_: copy.deepcopy(logistic))
-    expected, seen = run_workflow(build(method), False), []
-    whole = LegacyStrategy.aggregate_fit
-
-    def aggregate_fit(self, server_round, results, failures):
-        seen.append([result.parameters.tensors for _, result in results])
-        return whole(self, server_round, results, failures)
-
-    monkeypatch.setattr(LegacyStrategy, "aggregate_fit", aggregate_fit)
-    strategy = build(method)
-    found = run_workflow(strategy, True)
-    np.testing.assert_allclose(found, expected, atol=2e-4)
-    assert np.abs(found).max() > 0.01
-    assert [len(models) for models in seen] == [trained, trained]
-    assert all(model == models[0] for models in seen for model in models)
-    assert strategy.history[0]["dropped"] == []
-    assert strategy.history[0]["accuracy"] > 0
-
-
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        FedDA(beta=0.5),
-        FedDA(auto=True),
-        SourceOnly(source_weights="uniform"),
-        FedAvg(max_update_norm=1.0),
-        SourceOnly(source_mean="median"),
-    ],
-)
-def test_what_looks_at_each_model_is_refused(strategy):
-    with pytest.raises(ConfigError, check=names("secure_aggregation", True)):
-        LegacyStrategy(strategy, secure_aggregation=True)
-
-
-def test_counters_keep_their_type():
-    like = [np.array([1.0], np.float32), np.array(3)]
-    mean = ndarrays_to_parameters([np.array([0.25]), np.array(6.9999)])
-    floats, counter = parameters_to_ndarrays(as_types_of(like, mean))
-    assert (str(floats.dtype), floats.tolist()) == ("float32", [0.25])
-    assert (str(counter.dtype), counter.tolist()) == ("int64", 7)
