@@ -123,7 +123,7 @@ def export(
         text = str(model.about.preparation.get("text", ""))
         features = [name for name in model.about.features if name != text]
         takes = {"onnx": "in a table's units", "state-dict": "standardised, as model.json says"}[format]
-        out.text(f"Input: rows of {len(features)} features, {takes}; a category is 1 or 0.")
+        out.text(f"Input: rows of {counted(len(features), 'feature')}, {takes}; a category is 1 or 0.")
         if text:
             made = {"onnx": f"the {NUMBERS} numbers", "state-dict": f"the {LENGTH} tokens, then 0,"}[format]
             out.text(f"Then {made} that {PACKAGE} makes from the text in column '{text}'.")

@@ -13,6 +13,7 @@ from fda_flower.cli.output import out
 from fda_flower.cli.runs import Only, Resume
 from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.errors import RunError, invalid
+from fda_flower.names import counted
 from fda_flower.runs.config import RunConfig
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _search(name: str, make: "Make", folder: Path, spaces: "Spaces", **how: Any)
         raise RunError(f"no trial of {len(tuning.trials)} is complete{why}: see '{folder / 'trials.md'}'")
     figure = METRICS[tuning.metric].show(best.figure)
     out.text(
-        f"{f'{name}: ' if name else ''}best of {len(tuning.trials)} trials: trial {best.number}, "
+        f"{f'{name}: ' if name else ''}best of {counted(len(tuning.trials), 'trial')}: trial {best.number}, "
         f"{METRICS[tuning.metric].title} {figure} on the held-out labels"
     )
     for doubt in tuning.doubts:

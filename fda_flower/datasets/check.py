@@ -17,6 +17,7 @@ from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.table_files import places, tables_in
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import longer, told
+from fda_flower.names import counted
 
 if TYPE_CHECKING:
     from fda_flower.datasets.table import Survey
@@ -100,7 +101,7 @@ def _check_rows(dataset: str, found: "Survey", options: Mapping[str, Any]) -> Ch
         cut = {name: longer(rows.columns.get(text, ())) for name, rows in found.rows.items()}
         beside[text] = f" (a text: {told(cut)})"
     inputs = ", ".join(f"{name}{beside.get(name, '')}" for name in columns)
-    return Check(domains, f"{len(columns)} columns{': ' if columns else ''}{inputs}", found.problems)
+    return Check(domains, f"{counted(len(columns), 'column')}{inputs and f': {inputs}'}", found.problems)
 
 
 def _listed(words: Sequence[str]) -> str:

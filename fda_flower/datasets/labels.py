@@ -12,6 +12,7 @@ from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_files import Cells, check_words
 from fda_flower.datasets.table_forms import DATES, are_different, check_kinds, form_of
 from fda_flower.errors import ConfigError
+from fda_flower.names import counted
 
 MOST_CLASSES = 1000
 """The most unnamed classes: a column that is no label must not make a network with a million outputs."""
@@ -141,8 +142,8 @@ def few_tests(samples: int) -> list[str]:
     """
     if samples >= FEWEST_TESTS:
         return []
-    counted = f"{samples} test sample{' is' if samples == 1 else 's are'}"
-    return [f"{counted} too few to judge a model by: give the target at least {FEWEST_TESTS}"]
+    are = f"{counted(samples, 'test sample')} {'is' if samples == 1 else 'are'}"
+    return [f"{are} too few to judge a model by: give the target at least {FEWEST_TESTS}"]
 
 
 def target_problems(tests: int, labels: Sequence[int], names: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fda_flower.errors import ConfigError
+from fda_flower.names import counted
 
 logger = logging.getLogger("fda_flower")
 
@@ -42,7 +43,7 @@ class Problem:
 
     def _others(self, before: str, after: str) -> str:
         others = self.count - 1
-        return f"{before}{others} more {'line' if others == 1 else 'lines'}{after}" if others else ""
+        return f"{before}{counted(others, 'more line')}{after}" if others else ""
 
 
 @dataclass

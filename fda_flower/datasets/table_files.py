@@ -14,7 +14,7 @@ from fda_flower.datasets.folders import PARTS, unusable, visible
 from fda_flower.datasets.numbers import Array, is_missing
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.errors import ConfigError
-from fda_flower.names import alike
+from fda_flower.names import alike, counted
 
 EXCEL = ".xlsx"
 FIRST = (".csv", ".tsv", EXCEL)
@@ -190,7 +190,9 @@ def _read(path: Path, encoding: str, decimal_comma: bool) -> tuple[RawTable, lis
             flat += cells
             lines.append(line)
         else:
-            wrong.append(Problem(f"{len(cells)} columns", f"fix it, the header has {width}", path, line))
+            wrong.append(
+                Problem(counted(len(cells), "column"), f"fix it, the header has {width}", path, line)
+            )
             widths[len(cells)] += 1
     _check_header(path, top, width, len(lines), widths)
     columns = [(name, flat[at::width]) for at, name in enumerate(header)]

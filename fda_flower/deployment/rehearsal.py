@@ -10,6 +10,7 @@ from fda_flower.deployment.federation import Federation, NodeConfig
 from fda_flower.deployment.submission import run_deployed
 from fda_flower.errors import ConfigError
 from fda_flower.files import LOCK, as_file_name
+from fda_flower.names import counted
 from fda_flower.records.record import Record
 from fda_flower.reporting import summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
@@ -65,7 +66,7 @@ def rehearse(
         try:
             on_step(f"Starting a SuperLink and {len(nodes)} SuperNodes: {', '.join(nodes)}")
             with Federation(Path(folder), nodes, temporary=True) as federation:
-                on_step(f"Running {config.all_rounds} rounds")
+                on_step(f"Running {counted(config.all_rounds, 'round')}")
                 history, there = run_deployed(
                     config,
                     federation.connection,

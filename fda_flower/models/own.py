@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError
+from fda_flower.names import counted
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -159,7 +160,7 @@ def _outputs(name: str, network: "nn.Module", x: "Tensor", classes: int, mode: s
     """Return a network's outputs for samples, the same for the same state; raise if they are unfit."""
     import torch
 
-    samples = f"{len(x)} sample{'s' if len(x) > 1 else ''} of shape {tuple(x.shape[1:])}{mode}"
+    samples = f"{counted(len(x), 'sample')} of shape {tuple(x.shape[1:])}{mode}"
     torch.default_generator.manual_seed(0)
     try:
         with torch.set_grad_enabled(bool(mode)):

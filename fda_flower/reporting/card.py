@@ -9,6 +9,7 @@ from typing import Any
 
 from fda_flower.errors import printable
 from fda_flower.metrics import CONFIDENCE, METRICS
+from fda_flower.names import counted
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.reporting.results import RunView
 from fda_flower.reporting.run_tables import settings_table, sizes_table
@@ -218,7 +219,7 @@ def _took_part(view: RunView) -> list[Part]:
     names = list(dict.fromkeys([*roles, *dropped]))
     rows = [[name, roles.get(name, ""), used[name], dropped[name]] for name in names]
     held = sum(record["held"] is not None for record in history)
-    said = f"{len(history)} rounds" + (f", {held} of them without a new model" if held else "")
+    said = counted(len(history), "round") + (f", {held} of them without a new model" if held else "")
     header = ["domain", "role", "rounds with a reply that was used", "replies that were dropped"]
     return [f"{said}.", Table(header, rows)]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from fda_flower.metrics import METRICS, Metric
+from fda_flower.names import counted
 from fda_flower.reporting.results import CellResult, Place, Results
 from fda_flower.reporting.summary import (
     ACCURACY,
@@ -55,7 +56,7 @@ def report(results: Results) -> list[Part]:
     """
     counts = sorted({len(results.scores(place, "last5")) for place in results.places} - {0})
     usual = max(counts, default=0)
-    measured = f"{_describe(counts)}, {_number(results.rounds, 'round')}."
+    measured = f"{_describe(counts)}, {counted(results.rounds, 'round')}."
     parts: list[Part] = [
         f"{results.source}. {measured}" if results.source else measured,
         results.note.strip(),
@@ -334,7 +335,7 @@ def _cell(values: Sequence[float], best: float, paper: float | None, usual: int,
     """Return ``71.0 (0.4, 3 seeds)`` and below it ``paper 71.1, -0.1, inside``; seeds only if unusual."""
     text = mean_std(values, decimals)
     if values and len(values) != usual:
-        seeds = _number(len(values), "seed")
+        seeds = counted(len(values), "seed")
         text = f"{text} ({seeds})" if len(values) == 1 else f"{text[:-1]}, {seeds})"
     if paper is None:
         return marked(text, values, best)
@@ -379,9 +380,5 @@ def _width(value: float | None, samples: int, metric: str) -> float:
 def _describe(counts: Sequence[int]) -> str:
     """Describe the numbers of seeds in cells."""
     if len(counts) < 2:
-        return _number(counts[0], "seed") if counts else "Nothing measured yet"
-    return f"{counts[0]} to {_number(counts[-1], 'seed')} ({counts[-1]} where a cell does not say)"
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+        return counted(counts[0], "seed") if counts else "Nothing measured yet"
+    return f"{counts[0]} to {counted(counts[-1], 'seed')} ({counts[-1]} where a cell does not say)"

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from fda_flower.metrics import METRICS
+from fda_flower.names import counted
 from fda_flower.records.record import Record, curve
 from fda_flower.reporting.tables import Table
 from fda_flower.runs.settings import SETTINGS
@@ -101,7 +102,7 @@ def rounds_table(history: Sequence[Record], headline: str) -> Table:
         for record, value in zip(history, values, strict=True)
     ]
     titles = [*header, *(f"seconds, {phase}" for phase in phases), "kind"]
-    return Table(titles, rows, f"{len(rows)} rounds, with bytes and seconds", folded=True)
+    return Table(titles, rows, f"{counted(len(rows), 'round')}, with bytes and seconds", folded=True)
 
 
 def short(value: object) -> object:

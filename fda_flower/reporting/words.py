@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fda_flower.metrics import METRICS, ROUNDING, Metric
 from fda_flower.models.tokens import told
+from fda_flower.names import counted
 from fda_flower.records.record import Record, has_stopped
 from fda_flower.reporting.summary import FAIR, describe_interval, is_uneven, scores
 from fda_flower.runs.config import RunConfig
@@ -36,11 +37,11 @@ def overview(config: RunConfig, data: "FederatedDataset", parameters: int) -> li
 
 def _inputs(config: RunConfig, data: "FederatedDataset") -> str:
     if len(data.shape) > 1:
-        return f"images of {'x'.join(map(str, data.shape[1:]))} in {data.shape[0]} channels"
+        return f"images of {'x'.join(map(str, data.shape[1:]))} in {counted(data.shape[0], 'channel')}"
     if not (column := dict(config.dataset_options).get("text")):
-        return f"{data.shape[0]} features"
+        return counted(data.shape[0], "feature")
     others = len(data.features) - 1
-    beside = f"{others} feature{'' if others == 1 else 's'} and " if others else ""
+    beside = f"{counted(others, 'feature')} and " if others else ""
     return f"{beside}the text in column '{column}'"
 
 
@@ -155,7 +156,7 @@ def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, 
     if "selected-round" in summary:
         shown += f" (round {summary['selected-round']}, chosen by held-out labels)"
     if has_stopped(history, config.patience):
-        shown += f"; stopped after {len(history)} rounds"
+        shown += f"; stopped after {counted(len(history), 'round')}"
     value, samples = scores(history, config.headline)["last5"], summary.get("test-samples", 0)
     if size := describe_interval(value, samples, config.headline):
         shown += f" ({size})"

@@ -107,7 +107,7 @@ def test_rows_of_other_lengths_are_told_with_all_else(tmp_path):
     assert (len(table), table.lines[0]) == (20, 3)
     assert [(each.what, each.line, each.count) for each in problems.found.values()] == [
         ("2 columns", 2, 1),
-        ("1 columns", 23, 2),
+        ("1 column", 23, 2),
     ]
 
 

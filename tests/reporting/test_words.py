@@ -45,7 +45,7 @@ def test_images_more_classes_than_are_listed_and_numbers(monkeypatch):
     _, target, classes, network = lines(target_samples="all")
     assert target.startswith("Target: target, 336 labels of 336 training samples")
     assert "0 " in classes
-    assert network.startswith("Network: cnn, 53,002 parameters, for images of 8x8 in 1 channels")
+    assert network.startswith("Network: cnn, 53,002 parameters, for images of 8x8 in 1 channel (")
     numbers = {"dataset": "rbf", "dataset_options": {"samples": 50}, "target_samples": 8}
     assert lines(**numbers)[2] == "Labels: numbers, 10 of each sample"
     monkeypatch.setattr(words, "MOST_SHOWN", 9)

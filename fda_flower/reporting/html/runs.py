@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fda_flower.metrics import METRICS, Metric
+from fda_flower.names import counted
 from fda_flower.records.record import Record
 from fda_flower.reporting.figures import styles_of
 from fda_flower.reporting.html import charts
@@ -253,7 +254,7 @@ def _runs(views: Mapping[str, RunView]) -> Table:
         for name, view in views.items()
     ]
     header = ["run", "seed", "state", "rounds", "dropped", "held", "MB received", "seconds"]
-    return Table(header, rows, f"{len(rows)} runs", folded=True)
+    return Table(header, rows, counted(len(rows), "run"), folded=True)
 
 
 def _faults_of(views: Mapping[str, RunView]) -> list[Table | str]:
@@ -267,7 +268,7 @@ def _faults_of(views: Mapping[str, RunView]) -> list[Table | str]:
     header = ["run", "what", "domain", "reason", "times", "rounds"]
     return [
         Table(["what", "reason", "runs and domains"], short),
-        Table(header, rows, f"By run and domain: {len(rows)} lines", folded=True),
+        Table(header, rows, f"By run and domain: {counted(len(rows), 'line')}", folded=True),
     ]
 
 
