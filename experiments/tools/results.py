@@ -3,15 +3,14 @@
 Without an option the pages and tables are written; ``--pictures`` draws the pictures, too. With ``--check``
 nothing is written, and the exit code is 1 if a page or a table differs. Pictures are not compared, since
 their pixels depend on the machine. Title and note of a page are those of the experiment's file today, and the
-verdict is from results/verdicts.toml. An experiment without records keeps its page and its tables.
+verdict is from results/verdicts.toml. ``--pack FOLDER`` first adds an experiment's runs in a folder to its
+records.
 """
 
 import argparse
 import csv
 import os
 import sys
-import tarfile
-import tempfile
 import tomllib
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -20,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from records import RECORDS, pack, read_results, records_of
 
-from fda_flower.experiments import load_results, read_experiment
-from fda_flower.experiments.experiment import DEFINITION
+from fda_flower.experiments import read_experiment
 from fda_flower.reporting import REPORTS, save_figures
 from fda_flower.reporting.tables import Heading, Markdown, Table, markdown
 
@@ -33,38 +32,27 @@ REFERENCES = ("Oracle",)
 
 def experiment(name: str, entry: Mapping[str, str], pictures: bool) -> dict[Path, str]:
     """Return the texts of an experiment's page and tables, by file, and draw its pictures if asked to."""
-    archive = PAGES / "records" / f"{name}.tar.xz"
-    if not archive.exists():
-        return {}
-    with tempfile.TemporaryDirectory() as folder, tarfile.open(archive) as records:
-        records.extractall(folder, filter="data")
-        Path(folder, DEFINITION).write_text(read_experiment(TABLES / f"{name}.toml").text, encoding="utf-8")
-        results = load_results(folder)
-        report = REPORTS[results.report]
-        if pictures:
-            save_figures(results, PAGES)
-        shown = [f"![{results.title}]({name}-{figure}.png)" for figure in results.figures]
-        said = [entry["verdict"], *([entry["why"].strip()] if "why" in entry else [])]
-        parts = [Heading(results.title, 1), *said, *report.parts(results), *shown]
-        tables = {
-            PAGES / f"{name}{ending}.csv": table(results).csv() for ending, table in report.tables.items()
-        }
-        return {PAGES / f"{name}.md": markdown(parts), **tables}
+    results = read_results(read_experiment(TABLES / f"{name}.toml"))
+    report = REPORTS[results.report]
+    if pictures:
+        save_figures(results, PAGES)
+    shown = [f"![{results.title}]({name}-{figure}.png)" for figure in results.figures]
+    said = [entry["verdict"], *([entry["why"].strip()] if "why" in entry else [])]
+    parts = [Heading(results.title, 1), *said, *report.parts(results), *shown]
+    tables = {PAGES / f"{name}{ending}.csv": table(results).csv() for ending, table in report.tables.items()}
+    return {PAGES / f"{name}.md": markdown(parts), **tables}
 
 
 def index(verdicts: Mapping[str, Mapping[str, str]], texts: Mapping[Path, str]) -> str:
     """Return the index: for each paper a table with a line for each experiment, and one for the others."""
     parts: list[Any] = [Heading("Results", 1), INTRODUCTION]
     for paper, about in PAPERS.items():
-        named = {name: entry for name, entry in verdicts.items() if entry.get("paper", "") == paper}
-        if paper:
-            header = ["Table", "Experiment", "Leads: ours", "Leads: paper", "Distance", "Order", "Inside"]
-            lines = [[entry["table"], _link(name), *_compared(name, texts)] for name, entry in named.items()]
-        else:
-            header, lines = ["Experiment"], [[_link(name)] for name in named]
-        ends = [[entry["verdict"], _records(name, entry)] for name, entry in named.items()]
-        rows = [[*map(Markdown, line), *map(Markdown, end)] for line, end in zip(lines, ends, strict=True)]
-        table = str(Table([*header, "Verdict", "Records"], rows))
+        rows = []
+        for name, entry in verdicts.items():
+            if entry.get("paper", "") == paper:
+                found = [entry["table"], _link(name), *_compared(name, texts)] if paper else [_link(name)]
+                rows.append([Markdown(text) for text in (*found, entry["verdict"])])
+        table = str(Table([*(COLUMNS if paper else ["Experiment"]), "Verdict"], rows))
         parts += [Heading(about), table.replace("---:", "---")]  # words, to the left
     return markdown(parts)
 
@@ -74,6 +62,7 @@ PAPERS = {
     "FedDAF": "FedDAF: Sen et al.",
     "": "Experiments of our own",
 }
+COLUMNS = ("Table", "Experiment", "Leads: ours", "Leads: paper", "Distance", "Order", "Inside")
 INTRODUCTION = """\
 The papers' tables, measured again. Accuracies are in percent, on the target's test set: the mean of the last
 5 rounds and of the seeds. Each page has the whole table next to the paper's values, what was cut down, and
@@ -86,8 +75,7 @@ the pictures. [What follows from them](../README.md#what-follows) is on a page o
 * **Inside**: the number of cells in which the paper's value is inside the 95% prediction interval of one
   further seed of ours. It needs 3 seeds.
 
-`python experiments/tools/results.py` remakes this page and all pages whose records are kept in `records/`.
-The last column names the commit that made each of the others."""
+`python experiments/tools/results.py` remakes this page and all others from `records/`."""
 
 
 def _compared(name: str, texts: Mapping[Path, str]) -> list[str]:
@@ -124,51 +112,40 @@ def _numbers(name: str, texts: Mapping[Path, str]) -> list[dict[str, str]]:
 
 def _link(name: str) -> str:
     """Return a link to an experiment's page, or to its file if it was not run."""
-    page, file = PAGES / f"{name}.md", TABLES / f"{name}.toml"
-    measured = page.exists() or (PAGES / "records" / f"{name}.tar.xz").exists()
-    title = (
-        read_experiment(file).title if file.exists() else page.read_text(encoding="utf-8").splitlines()[0][2:]
-    )
-    return f"[{title}]({page.name if measured else f'../tables/{file.name}'})"
-
-
-def _records(name: str, entry: Mapping[str, str]) -> str:
-    if (PAGES / "records" / f"{name}.tar.xz").exists():
-        return "kept"
-    return f"none; made by `{entry['commit']}`" if "commit" in entry else "not run"
+    file = f"{name}.md" if records_of(name).exists() else f"../tables/{name}.toml"
+    return f"[{read_experiment(TABLES / f'{name}.toml').title}]({file})"
 
 
 def main() -> int:
     """Write or check all files; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--pack", nargs="+", type=Path, default=[], metavar="FOLDER", help="add these runs")
     parser.add_argument("--pictures", action="store_true", help="draw the pictures, too")
     parser.add_argument("--check", action="store_true", help="write nothing, and fail if a file differs")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="the pages of these experiments alone")
     chosen = parser.parse_args()
+    for folder in chosen.pack:
+        print(f"packed: {pack(folder).relative_to(PAGES)}")
     verdicts = tomllib.loads((PAGES / "verdicts.toml").read_text(encoding="utf-8"))
-    found = {path.name.split(".")[0] for path in (*PAGES.glob("records/*"), *PAGES.glob("*.md"))} - {"README"}
-    if unknown := sorted(found - verdicts.keys()):
+    sizes = {path.name.split(".")[0]: path.stat().st_size for path in RECORDS.iterdir()}
+    if unknown := sorted(sizes.keys() - verdicts.keys()):
         sys.exit(f"results/verdicts.toml has no entry for {', '.join(unknown)}")
-    names = chosen.only or [*verdicts]
-    size = {name: _size(PAGES / "records" / f"{name}.tar.xz") for name in names}
-    names.sort(key=lambda name: size[name], reverse=True)  # the longest first
+    names = sorted(chosen.only or sizes, key=lambda name: sizes[name], reverse=True)  # the longest first
     make = partial(experiment, pictures=chosen.pictures and not chosen.check)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         made = [*pool.map(make, names, [verdicts[name] for name in names])]
     texts = {path: text for each in made for path, text in each.items()}
     texts[PAGES / "README.md"] = index(verdicts, texts)
     stale = [p for p, text in texts.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
+    if not chosen.only:
+        stale += {*PAGES.glob("*.md"), *PAGES.glob("*.csv")} - texts.keys()  # no records prove them
     for path in sorted(stale):
-        print(f"{'differs' if chosen.check else 'written'}: {path.relative_to(PAGES)}")
+        print(f"{'differs' if chosen.check else 'written' if path in texts else 'removed'}: {path.name}")
         if not chosen.check:
-            path.write_text(texts[path], encoding="utf-8")
+            path.write_text(texts[path], encoding="utf-8") if path in texts else path.unlink()
     if chosen.check and stale:
         print("Remake them: python experiments/tools/results.py", file=sys.stderr)
     return int(chosen.check and bool(stale))
-
-
-def _size(archive: Path) -> int:
-    return archive.stat().st_size if archive.exists() else 0
 
 
 if __name__ == "__main__":

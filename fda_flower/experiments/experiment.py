@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from fda_flower.running.processes import Cell, Progress
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
-RUNS, ARCHIVED = "runs", "cells"
-"""The folder of the runs, and the folder of their results in an archive."""
+RUNS = "runs"
+"""The folder of the runs."""
 AGAIN = "delete it, and run again"
 NOT_SHARED = ("method", "method_options", "seed", "variant", "beta")
 """Settings that the runs of a comparison need not share."""
@@ -94,16 +94,14 @@ def kind_of(folder: Path) -> str:
 
 
 def read_runs(folder: Path, failed: Collection[str] = ()) -> dict[str, RunView]:
-    """Return the runs in a folder by name, also from an experiment's archive.
+    """Return the runs in a folder by name.
 
     Runs outside an experiment are in the usual order of methods, and labelled by their names if federations
     differ, or a method and seed occur twice. Runs in `failed` are not read.
     """
     if (folder / MARK).exists():
-        views = {path.stem: _archived(path) for path in sorted((folder / ARCHIVED).glob("*.json"))}
-        runs = {path.parent.name: read_view(path.parent) for path in (folder / RUNS).glob(f"*/{CONFIG}")}
-        views |= {name: view for name, view in runs.items() if view.whole or name not in views}
-        return dict(sorted(views.items()))
+        paths = sorted(path.parent for path in (folder / RUNS).glob(f"*/{CONFIG}"))
+        return {path.name: read_view(path) for path in paths}
     several = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
     paths = [folder] if (folder / CONFIG).exists() else several
     views = {path.name: read_view(path) for path in paths if path.name not in failed}
@@ -206,16 +204,6 @@ def _commands(folder: Path, config: RunConfig | None) -> Iterator[str]:
     yield shlex.join(["fda", "report", "--html", str(folder)])
 
 
-def _archived(path: Path) -> RunView:
-    """Return the run in a cell's file of an archive, which replaces the run's folder."""
-    numbers = dict.fromkeys(("seed", "rounds", PARAMETERS), int)
-    found = read_json(path, AGAIN, config=dict, history=list, row=str, **numbers)
-    history, run = found["history"], found["config"]
-    notes = {key: value for key, value in found.items() if key in ("rounds", "versions", "machine")}
-    summary = {"rounds": len(history), PARAMETERS: found[PARAMETERS], **found.get("summary", {})}
-    return RunView(found["row"], found["seed"], history, run, notes, len(history), run=run, summary=summary)
-
-
 @only_read()
 def config_of(settings: Mapping[str, Any]) -> RunConfig | None:
     """Return the configuration of settings; None if they are of another version or project."""
@@ -257,15 +245,20 @@ def load_results(folder: str | Path) -> Results:
     if kind_of(folder) != "experiment":
         return compared(folder.resolve().name, [run for run in read_runs(folder).values() if run.history])
     mark = read_mark(folder)
-    experiment = read_experiment(folder / DEFINITION)
+    experiment = replace(read_experiment(folder / DEFINITION), name=mark["experiment"])
+    return results_of(experiment, mark["settings"], read_runs(folder))
+
+
+def results_of(experiment: Experiment, settings: Mapping[str, Any], views: Mapping[str, RunView]) -> Results:
+    """Return the results of an experiment with changed `settings`, from its runs by name."""
     plain = experiment.configs(experiment.places, 0, {})
     asked = {place: config.rounds for place, config in plain.items()}
-    configs = plain | _changed(experiment, mark["settings"])
+    configs = plain | _changed(experiment, settings)
     endings = {row.label: {"model": "", "average": AVERAGE}[row.headline] for row in experiment.rows}
     names = {file_name(place): place for place in configs}
     cells, rounds, short, stopped = [], [], [], []
     refused: dict[Place, str] = {}
-    for name, view in read_runs(folder).items():
+    for name, view in views.items():
         place, told = names.get(name.rpartition("-seed")[0]), view.summary
         if place is None or not view.whole:
             continue
@@ -285,15 +278,14 @@ def load_results(folder: str | Path) -> Results:
     labels = [group.label for group in experiment.groups]
     begun = {place[0] for place in (*(cell.place for cell in cells), *refused)}
     groups = [label for label in labels if label in begun] or labels
-    same = ("title", "source", "note", "axis", "group_axis", "figures", "average", "report", "rivals")
+    same = ("name", "title", "source", "note", "axis", "group_axis", "figures", "average", "report", "rivals")
     cuts = _cuts(experiment, cells, short, len(refused))
     cuts += [f"no runs of '{label}'" for label in labels if label not in groups]
     if stopped:
         cuts.append(f"ended by their patience: runs {len(stopped)}, rounds {min(stopped)} to {max(stopped)}")
-    cuts += [f"{key.replace('_', '-')} is {value}" for key, value in mark["settings"].items()]
+    cuts += [f"{key.replace('_', '-')} is {value}" for key, value in settings.items()]
     return Results(
         **{name: getattr(experiment, name) for name in same},
-        name=mark["experiment"],
         paper=experiment.paper,
         rows=[row.label for row in experiment.rows],
         columns=[column.label for column in experiment.columns],

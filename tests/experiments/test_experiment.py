@@ -7,9 +7,11 @@ import re
 import shutil
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 from naming import names
 from whole_runs import untimed
@@ -19,6 +21,7 @@ from fda_flower.errors import RunError
 from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
 from fda_flower.records.folder import RunFolder
 from fda_flower.reporting import summarise
+from fda_flower.reporting.plots import betas
 from fda_flower.runs.methods import METHODS
 
 TEXT = """
@@ -91,6 +94,15 @@ def experiment(define):
 
 
 @pytest.fixture
+def records(tmp_path, monkeypatch):
+    """The script that packs the records of experiments, into a folder of this test."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "experiments" / "tools")
+    script = importlib.import_module("records")
+    monkeypatch.setattr(script, "RECORDS", tmp_path)
+    return script
+
+
+@pytest.fixture
 def crash(module, monkeypatch):
     """Stop each run after so many rounds, until called without a number."""
     run_config = module.run_config
@@ -122,19 +134,6 @@ def cell(folder, name=FIRST):
 
 def cells(folder):
     return sorted(path.parent.name for path in (folder / "runs").glob("*/summary.json"))
-
-
-def archive(folder):
-    """Keep of each run what archives keep."""
-    (folder / "cells").mkdir()
-    for name in cells(folder):
-        found = cell(folder, name)
-        row, column, seed = name.replace("Target_Only", "Target Only").split("-")
-        found |= {"group": "", "row": row, "column": column, "seed": int(seed.removeprefix("seed"))}
-        found |= {key: found["summary"][key] for key in ("rounds", "parameters")}
-        del found["config"]["strategy"]
-        (folder / "cells" / f"{name}.json").write_text(json.dumps(found))
-    shutil.rmtree(folder / "runs")
 
 
 def checkpoint(folder, name=FIRST):
@@ -391,20 +390,36 @@ def test_a_setting_that_is_younger_than_a_run_had_its_default(experiment, tmp_pa
         run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
 
 
-def test_the_results_of_an_archive_are_those_of_the_runs_and_more_are_added(
-    experiment, tmp_path, trained, files_of
-):
-    run_experiment(experiment, tmp_path / "out", rounds=2, only=["little"])
-    expected = load_results(tmp_path / "out")
-    archive(tmp_path / "out")
-    before = files_of(tmp_path / "out")
-    assert load_results(tmp_path / "out") == expected
-    assert files_of(tmp_path / "out") == before
-    trained.clear()
-    assert run_experiment(experiment, tmp_path / "out", rounds=2, only=["little"]) == {}
-    assert trained == []
-    assert run_experiment(experiment, tmp_path / "out", rounds=2, only=["Target Only"], seeds=[0]) == {}
-    assert len(load_results(tmp_path / "out").cells) == 5
+def test_packed_records_have_the_results_of_the_runs_and_more_are_added(define, tmp_path, records):
+    auto = define(with_row('{ label = "FedDA_Auto", method = "fedda-auto", average = "tail:2" }'))
+
+    def texts(results):
+        paths = write_report([results], tmp_path / "report.md")
+        return [path.read_text(encoding="utf-8") for path in paths if path.suffix != ".png"]
+
+    def packed():
+        assert records.pack(tmp_path / "out").name == "noise.jsonl.xz"
+        return records.read_results(auto)
+
+    for only in (["little"], []):
+        run_experiment(auto, tmp_path / "out", rounds=2, only=only)
+        loaded = load_results(tmp_path / "out")
+        assert texts(packed()) == texts(loaded)
+    both = [[betas([one.history]) for one in each.cells] for each in (packed(), loaded)]
+    assert sum(map(bool, both[0])) == 4
+    for ours, expected in zip(*both, strict=True):
+        assert np.ravel([*ours.values()]) == pytest.approx(
+            np.ravel([*expected.values()]), rel=1e-3, nan_ok=True
+        )
+    shutil.rmtree(tmp_path / "out")
+    run_experiment(auto, tmp_path / "out", rounds=3, **ONE)
+    replaced = {one.place[1:]: len(one.history) for one in packed().cells if one.seed == 0}
+    assert replaced["FedAvg", "little"] == 3
+    assert replaced["FedAvg", "much"] == 2
+    shutil.rmtree(tmp_path / "out")
+    run_experiment(auto, tmp_path / "out", rounds=1, settings={"epochs": 2}, **ONE)
+    with pytest.raises(SystemExit):
+        records.pack(tmp_path / "out")
 
 
 def test_a_damaged_file_is_named(experiment, tmp_path):
@@ -431,12 +446,6 @@ def test_a_damaged_file_is_named(experiment, tmp_path):
         check("experiment.json", text, results, go_on)
     check(f"runs/{FIRST}/summary.json", "{", results, go_on)
     check(f"runs/{FIRST}/config.json", "{", results, go_on)
-    archive(out)
-    archived = json.loads((out / "cells" / f"{FIRST}.json").read_text(encoding="utf-8"))
-    for key in ("config", "history", "row", "seed", "rounds", "parameters"):
-        less = {name: value for name, value in archived.items() if name != key}
-        check(f"cells/{FIRST}.json", json.dumps(less), results)
-    check(f"cells/{FIRST}.json", "{", results)
 
 
 def test_an_output_that_is_a_file_or_that_another_process_uses_is_refused(experiment, tmp_path, trained):

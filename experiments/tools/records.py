@@ -1,0 +1,129 @@
+"""The records of an experiment in one file, ``results/records/NAME.jsonl.xz``: all that its page needs.
+
+The first line has the changed settings of the experiment. Each further line is a run: its cell, settings and
+summary, and a record for each round with its scores and the estimates for each source. The last 5 rounds also
+have the outcomes of test samples, and the last one has everything but costs. Numbers that stand in no table
+have 4 significant digits.
+"""
+
+import json
+import lzma
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fda_flower.experiments import Experiment
+from fda_flower.experiments.experiment import read_mark, read_runs, results_of
+from fda_flower.records.record import (
+    BY,
+    LAST,
+    MEAN_OF_LABELS,
+    MOST_FREQUENT,
+    SELECTED,
+    TEST_EXAMPLES,
+    VALIDATION,
+)
+from fda_flower.reporting import Results
+from fda_flower.reporting.results import RunView
+from fda_flower.reporting.summary import ACCURACY, AVERAGE, BALANCED, PARAMETERS, REFUSED
+
+RECORDS = Path(__file__).parents[1] / "results" / "records"
+SCORES = ("warmup", TEST_EXAMPLES, VALIDATION, SELECTED, BY)
+LATE_SCORES = tuple(f"{name}{end}" for name in (BALANCED, "outcomes", TEST_EXAMPLES) for end in ("", AVERAGE))
+ESTIMATES = ("beta", "weight", "sigma2", "d2", "tau2-d2")
+COSTS = ("chain", "sizes", "seconds", "bytes-received")
+BASELINE = (MEAN_OF_LABELS, "confusion")
+
+
+def records_of(name: str) -> Path:
+    """Return the file of an experiment's records."""
+    return RECORDS / f"{name}.jsonl.xz"
+
+
+def read_results(experiment: Experiment) -> Results:
+    """Return the results in an experiment's records."""
+    settings, runs = _read(records_of(experiment.name))
+    views = {
+        cell: RunView(
+            label="",
+            seed=run["run"]["seed"],
+            history=run["history"],
+            notes={"rounds": run["rounds"]},
+            summary={**run["summary"], "rounds": len(run["history"])},
+        )
+        for cell, run in runs.items()
+    }
+    return results_of(experiment, settings, views)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    with lzma.open(path, "rt", encoding="utf-8") as lines:
+        first, *runs = map(json.loads, lines)
+    return first["settings"], {run.pop("cell"): run for run in runs}
+
+
+def pack(folder: Path) -> Path:
+    """Add an experiment's runs in a folder to its records, and replace earlier ones; return the file."""
+    mark = read_mark(folder)
+    path = records_of(mark["experiment"])
+    settings, runs = _read(path) if path.exists() else (mark["settings"], {})
+    if settings != mark["settings"]:
+        raise SystemExit(f"'{folder}' has the settings {mark['settings']}, but {path.name} has {settings}")
+    runs |= {name: packed(view) for name, view in read_runs(folder).items() if view.whole}
+    write(path, settings, runs)
+    return path
+
+
+def write(path: Path, settings: Mapping[str, Any], runs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the lines of an experiment's records."""
+    lines = [{"settings": settings}, *({"cell": cell, **run} for cell, run in sorted(runs.items()))]
+    text = "".join(f"{json.dumps(line, ensure_ascii=False, separators=(',', ':'))}\n" for line in lines)
+    path.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+
+
+def packed(view: RunView) -> dict[str, Any]:
+    """Return what a run's line has."""
+    metric = view.summary.get("metric", ACCURACY)
+    rounds = [_of_any_round(record, metric) for record in view.history]
+    for kept, record in zip(rounds[-LAST:], view.history[-LAST:], strict=True):
+        kept |= {key: record[key] for key in LATE_SCORES if key in record}
+    if rounds:
+        rounds[-1] = {**_of_last_round(view.history[-1]), **rounds[-1]}
+    return {
+        "run": {key: value for key, value in view.run.items() if key != "strategy"},
+        "rounds": view.notes.get("rounds", len(rounds)),
+        "versions": view.notes.get("versions", {}),
+        "summary": {key: view.summary[key] for key in (PARAMETERS, "epochs", REFUSED) if key in view.summary},
+        "history": rounds,
+    }
+
+
+def _of_any_round(record: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    estimated = {
+        name: {key: rounded(entry[key]) for key in ESTIMATES if entry.get(key) is not None}
+        for name, entry in record["sources"].items()
+    }
+    names = (*SCORES, metric, f"{metric}{AVERAGE}")
+    scores = {key: record[key] for key in names if record.get(key) is not None}
+    return {**scores, "sources": {name: entry for name, entry in estimated.items() if entry}}
+
+
+def _of_last_round(record: Mapping[str, Any]) -> dict[str, Any]:
+    rest = {key: rounded(value) for key, value in record.items() if key not in (*COSTS, *BASELINE, "sources")}
+    if MEAN_OF_LABELS in record:
+        rest[MEAN_OF_LABELS] = record[MEAN_OF_LABELS]
+    if MOST_FREQUENT in record.get("confusion", {}):
+        rest["confusion"] = {MOST_FREQUENT: record["confusion"][MOST_FREQUENT]}
+    return rest
+
+
+def rounded(value: Any) -> Any:
+    """Return a JSON value whose floats have 4 significant digits."""
+    match value:
+        case float():
+            return float(f"{value:.4g}")
+        case dict():
+            return {key: rounded(each) for key, each in value.items()}
+        case list():
+            return [rounded(each) for each in value]
+    return value
