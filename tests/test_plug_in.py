@@ -125,11 +125,10 @@ def test_a_subclass_may_take_an_option_of_flowers_fedavg_itself():
     assert Sampling(fraction_train=0.5, target="3").fraction_train == 0.5
 
 
-@pytest.mark.parametrize("encoding", ["sketch", "full"])
 @pytest.mark.parametrize("make", [FedDA, FedDAJoint, FedGP])
-def test_estimates_from_gradients_at_the_global_model(make, encoding):
+def test_estimates_from_gradients_at_the_global_model(make):
     auto = {} if make is FedDAJoint else {"auto": True}
-    strategy = make(target="3", estimate_at="start", gradient_encoding=encoding, **auto)
+    strategy = make(target="3", estimate_at="start", **auto)
     start(strategy, users_project(takes_gradients=True), initial())
     assert fallbacks(strategy) == {None}
     for record in strategy.history:

@@ -29,9 +29,6 @@ from fda_flower.aggregation.features import (
     with_head,
 )
 from fda_flower.aggregation.gradients import (
-    GRADIENT_ENCODINGS,
-    GradientEncoding,
-    GradientForm,
     MeanGradient,
     StartGradients,
     read_gradients,
@@ -103,10 +100,10 @@ from fda_flower.aggregation.updates import (
 
 # fmt: off
 __all__ = [
-    "ENCODINGS", "GRADIENT_ENCODINGS", "HEADS", "LEAST_LABELS", "PRIOR", "STRENGTHS", "AdaptiveResult",
+    "ENCODINGS", "HEADS", "LEAST_LABELS", "PRIOR", "STRENGTHS", "AdaptiveResult",
     "AdaptiveRule", "Average", "BatchUpdates", "BetaRule", "CentredSums", "ClassGaussians",
     "Coefficients", "Columns", "CountSketch", "Encoding", "Estimates", "Evidence", "FedDA", "FedGP",
-    "Geometry", "GradientEncoding", "GradientForm", "JointRule", "Layers", "Mean", "MeanGradient", "Median",
+    "Geometry", "JointRule", "Layers", "Mean", "MeanGradient", "Median",
     "Mixture", "MovingAverage", "Paths", "PrivateSums", "RidgeFit", "SourceMean", "SourceWeights",
     "StartGradients", "Sums", "TailAverage", "TrimmedMean", "Update", "Votes", "alignment",
     "alignment_by_size", "best_weight", "beta_fedda", "beta_fedda_reference", "beta_fedgp",

@@ -15,63 +15,40 @@ there is no such identity: their length follows the number of steps, and a sourc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation.batches import TOLERANCE, CountSketch
+from fda_flower.aggregation.batches import CountSketch
 from fda_flower.aggregation.estimation import Estimates
 from fda_flower.aggregation.updates import Layers, Vector
-
-GradientEncoding = Literal["sketch", "full"]
-"""How a client sends its gradients: as a sketch, or in full."""
-
-GRADIENT_ENCODINGS: tuple[GradientEncoding, ...] = get_args(GradientEncoding)
-"""The values of `GradientEncoding`."""
-
-
-@dataclass(frozen=True)
-class GradientForm:
-    """How all clients of a round send their gradients: `encoding`, the map of sketches, and ``m``."""
-
-    encoding: GradientEncoding
-    sketch: CountSketch
-    parameters: int
 
 
 @dataclass(frozen=True)
 class MeanGradient:
-    """One client's mean gradient.
-
-    `values` is ``ḡ``, shape ``(m,)``, or its sketch, shape ``(k,)``; with ``‖ḡ‖²`` and ``v``.
-    """
+    """One client's mean gradient: the sketch of ``ḡ``, shape ``(k,)``, ``‖ḡ‖²``, and ``v``."""
 
     values: Vector
     squared_norm: float
     variance: float
 
     @classmethod
-    def from_arrays(cls, arrays: Layers, form: GradientForm) -> "MeanGradient":
-        """Read what a client sent.
+    def from_arrays(cls, arrays: Layers, sketch: CountSketch) -> "MeanGradient":
+        """Read what a client sent, when asked for this sketch.
 
-        Raise a `ValueError` if something is missing, of another form than asked for, not finite or out of
-        range, if there are fewer than two batches, or if the norm and the values disagree.
+        Raise a `ValueError` if something is missing, of another form, not finite or out of range, if there
+        are fewer than two batches, or if the norm and the values disagree.
         """
-        if form.encoding == "sketch":
-            asked = (form.sketch.size, form.sketch.seed)
-            sent = tuple(_number(arrays, key) for key in ("sketch-size", "sketch-seed"))
-            if sent != asked:
-                raise ValueError(
-                    f"gradients are a sketch of size {sent[0]:g} with seed {sent[1]:g}, but the server asked "
-                    f"for size {asked[0]} with seed {asked[1]}"
-                )
-        shape = (form.sketch.size if form.encoding == "sketch" else form.parameters,)
-        values = _array(arrays, form.encoding)
-        if values.shape != shape:
+        asked = (sketch.size, sketch.seed)
+        sent = tuple(_number(arrays, key) for key in ("sketch-size", "sketch-seed"))
+        if sent != asked:
             raise ValueError(
-                f"gradients '{form.encoding}' have shape {list(values.shape)}, expected {list(shape)}"
+                f"gradients are a sketch of size {sent[0]:g} with seed {sent[1]:g}, but the server asked "
+                f"for size {asked[0]} with seed {asked[1]}"
             )
+        values = _array(arrays, "sketch")
+        if values.shape != (sketch.size,):
+            raise ValueError(f"gradients 'sketch' have shape {list(values.shape)}, expected {[sketch.size]}")
         norm, variance, batches = (_number(arrays, key) for key in ("norm", "variance", "batches"))
         if batches < 2:
             raise ValueError(f"the estimators need gradients of at least 2 batches, got {batches:g}")
@@ -79,9 +56,8 @@ class MeanGradient:
             raise ValueError(
                 f"gradients have norm {norm:g} and variance {variance:g}, neither may be negative"
             )
-        tolerance = TOLERANCE if form.encoding == "full" else 10 * math.sqrt(2 / form.sketch.size)
-        if abs(_squared(values) - norm) > tolerance * norm:
-            raise ValueError(f"gradients '{form.encoding}' do not have the norm that was sent with them")
+        if abs(_squared(values) - norm) > 10 * math.sqrt(2 / sketch.size) * norm:
+            raise ValueError("gradients 'sketch' do not have the norm that was sent with them")
         return cls(values, norm, variance)
 
 
@@ -90,7 +66,7 @@ class StartGradients:
     """The gradients of all clients in a round at the global model.
 
     For a source without a usable gradient, the entry is the reason. `noise` is the relative variance of one
-    inner product: ``1/k`` from sketches, 0 if exact.
+    inner product, ``1/k``.
     """
 
     target: MeanGradient
@@ -154,19 +130,18 @@ def within_range(e: Estimates) -> Estimates:
 
 
 def read_gradients(
-    target: Layers | str, sources: Sequence[Layers | str], form: GradientForm
+    target: Layers | str, sources: Sequence[Layers | str], sketch: CountSketch
 ) -> StartGradients | str:
     """Read clients' gradients; in their place a text gives the reason why there are none."""
-    read = [_read(arrays, form) for arrays in (target, *sources)]
+    read = [_read(arrays, sketch) for arrays in (target, *sources)]
     if isinstance(read[0], str):
         return f"the target: {read[0]}"
-    noise = 1 / form.sketch.size if form.encoding == "sketch" else 0.0
-    return StartGradients(read[0], read[1:], noise)
+    return StartGradients(read[0], read[1:], 1 / sketch.size)
 
 
-def _read(arrays: Layers | str, form: GradientForm) -> MeanGradient | str:
+def _read(arrays: Layers | str, sketch: CountSketch) -> MeanGradient | str:
     try:
-        return arrays if isinstance(arrays, str) else MeanGradient.from_arrays(arrays, form)
+        return arrays if isinstance(arrays, str) else MeanGradient.from_arrays(arrays, sketch)
     except ValueError as error:
         return str(error)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fda_flower.aggregation import GRADIENT_ENCODINGS, CountSketch
+from fda_flower.aggregation import CountSketch
 from fda_flower.errors import unknown
 from fda_flower.models.parts import batch_norms, to_train
 from fda_flower.wire import protocol
@@ -70,8 +70,8 @@ def batch_gradients(
     loss_fn : callable
         Mean loss of a batch, from outputs and labels.
     config : Mapping
-        The ``config`` of the train message: ``gradients`` (``"sketch"`` or ``"full"``; absent for none) and,
-        with ``"sketch"``, ``sketch-size`` and ``sketch-seed``.
+        The ``config`` of the train message: ``gradients`` (``"sketch"``; absent for none), ``sketch-size``
+        and ``sketch-seed``.
     parameters : Iterable[Tensor], optional
         The parameters that travel, in the order of the arrays. Default: all, in the order of the state
         dictionary. Untrained parameters have zero gradients.
@@ -86,15 +86,16 @@ def batch_gradients(
     >>> model = nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.zeros_(model.weight)
     >>> batches = [(torch.ones(1, 1), torch.ones(1, 1)), (torch.ones(1, 1), torch.zeros(1, 1))]
-    >>> found = batch_gradients(model, batches, nn.functional.mse_loss, {"gradients": "full"})
-    >>> {name: array.tolist() for name, array in found.arrays.items()}  # of -2 and 0
-    {'full': [-1.0], 'norm': 1.0, 'variance': 1.0, 'batches': 2}
+    >>> config = {"gradients": "sketch", "sketch-size": 1, "sketch-seed": 0}
+    >>> found = batch_gradients(model, batches, nn.functional.mse_loss, config).arrays
+    >>> {name: float(found[name]) for name in ("norm", "variance", "batches")}  # of -2 and 0
+    {'norm': 1.0, 'variance': 1.0, 'batches': 2.0}
     """
     encoding = config.get(protocol.GRADIENTS)
     if encoding is None:
         return BatchGradients({})
-    if encoding not in GRADIENT_ENCODINGS:
-        raise unknown("encoding of gradients", str(encoding), GRADIENT_ENCODINGS)
+    if encoding != "sketch":
+        raise unknown("encoding of gradients", str(encoding), ["sketch"])
     if parameters is None:
         every = dict(model.named_parameters(remove_duplicate=False))
         parameters = [every[name] for name in model.state_dict() if name in every]
@@ -111,15 +112,10 @@ def batch_gradients(
     mean = {str(i): (total / max(count, 1)).cpu().numpy() for i, total in enumerate(sums)}
     norm = float(sum(np.square(layer).sum() for layer in mean.values()))
     variance = max(squares - count * norm, 0.0) / (count * (count - 1)) if count > 1 else 0.0
-    arrays: dict[str, NDArray[Any]] = {}
-    if encoding == "sketch":
-        size, seed = int(config[protocol.SKETCH_SIZE]), int(config[protocol.SKETCH_SEED])
-        arrays[encoding] = CountSketch(size, seed)(mean)
-        arrays |= {protocol.SKETCH_SIZE: np.array(size), protocol.SKETCH_SEED: np.array(seed)}
-    else:
-        arrays[encoding] = np.concatenate([layer.reshape(-1) for layer in mean.values()]).astype(np.float32)
+    size, seed = int(config[protocol.SKETCH_SIZE]), int(config[protocol.SKETCH_SEED])
+    sizes = {protocol.SKETCH_SIZE: np.array(size), protocol.SKETCH_SEED: np.array(seed)}
     numbers = {"norm": np.array(norm), "variance": np.array(variance), "batches": np.array(count)}
-    return BatchGradients(arrays | numbers)
+    return BatchGradients({"sketch": CountSketch(size, seed)(mean), **sizes, **numbers})
 
 
 @contextmanager

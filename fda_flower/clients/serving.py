@@ -17,7 +17,6 @@ from fda_flower.aggregation import (
     BatchUpdates,
     CountSketch,
     Evidence,
-    GradientForm,
     Layers,
     Update,
     read_gradients,
@@ -99,17 +98,16 @@ def _evidence(
     name = next((name for name in (protocol.GRADIENTS, protocol.BATCH_UPDATES) if name in config), None)
     if name is None:
         return None
-    encoding: Any = config[name]
     sizes = (int(str(config.get(key, 0))) for key in (protocol.SKETCH_SIZE, protocol.SKETCH_SEED))
-    sketch = CountSketch(*sizes) if encoding == "sketch" else None
-    length = sum(layer.size for layer in target.parameters.values())
-    record = content.array_records.get(name)
+    sketch, record = CountSketch(*sizes), content.array_records.get(name)
     if name == protocol.GRADIENTS:
         missing = f"it has no ArrayRecord '{name}'"
         own, *others = (missing if each is None else to_layers(each) for each in (record, *gradients))
-        return read_gradients(own, others, GradientForm(encoding, sketch or CountSketch(1, 0), length))
+        return read_gradients(own, others, sketch)
     if record is None:
         return "the target recorded none"
+    encoding: Any = config[name]
+    length = sum(layer.size for layer in target.parameters.values())
     try:
         return BatchUpdates.from_arrays(to_layers(record), encoding, target.steps, length, sketch)
     except ValueError as error:

@@ -142,7 +142,7 @@ def gradients(exchange: Exchange, arrays: Arrays) -> Arrays:
     it stay unbiased.
     """
     encoding = _asked(exchange, protocol.GRADIENTS, arrays)
-    counts = {"batches"} | ({protocol.SKETCH_SIZE, protocol.SKETCH_SEED} if encoding == "sketch" else set())
+    counts = {"batches", protocol.SKETCH_SIZE, protocol.SKETCH_SEED}
     known = {encoding, "norm", "variance"} | counts
     if set(arrays) != known:
         raise PrivacyError(f"its '{protocol.GRADIENTS}' hold {_names(arrays)}, not {_names(known)}")

@@ -20,8 +20,6 @@ from fda_flower.aggregation import (
     CountSketch,
     Encoding,
     Evidence,
-    GradientEncoding,
-    GradientForm,
     JointRule,
     Layers,
     SourceWeights,
@@ -84,8 +82,6 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
     estimate_at : {"training", "start"}
         With `auto`: estimate β from the updates and the target's batch updates, or from gradients that all
         clients compute at the global model before training, at the cost of a pass over their samples.
-    gradient_encoding : {"sketch", "full"}
-        How clients encode these gradients, with ``estimate_at="start"``.
     sketch_size : int
         Number of buckets of a sketch; the round's number is its seed.
     source_weights : {"examples", "uniform"}
@@ -105,7 +101,6 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
     sketch_size: Count = 1024
     source_weights: SourceWeights = "examples"
     estimate_at: Literal["training", "start"] = "training"
-    gradient_encoding: GradientEncoding = "sketch"
     aggregate_on: Literal["server", "target"] = "server"
 
     weighs_by: ClassVar[Literal["beta", "weight"]] = "beta"
@@ -125,7 +120,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             remedy = "choose definition, or estimate_at=training"
             raise invalid("beta_formula", "reference-code", remedy, "which needs the steps of the training")
         self._evidence = protocol.GRADIENTS if self._at_start else protocol.BATCH_UPDATES
-        self._encoding = self.gradient_encoding if self._at_start else self.batch_update_encoding
+        self._encoding = "sketch" if self._at_start else self.batch_update_encoding
         roles = {"source", "target"} if self._at_start else {"target"}
         stays = {"target"} if self.asks_again else set()
         self.roster.asks = dict.fromkeys(sorted(roles - stays), self._encoding) if self.auto else {}
@@ -212,16 +207,15 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
 
     def _read_evidence(self, target: ClientUpdate, sources: Sources, round: Round) -> Evidence | str:
         """Return the inputs of the estimate of β, or the reason why they cannot be used."""
-        length = sum(layer.size for layer in target.parameters.values())
         sketch = CountSketch(self.sketch_size, round.number)
         if self._at_start:
-            form = GradientForm(self.gradient_encoding, sketch, length)
-            return read_gradients(_gradients(target), [*map(_gradients, sources.values())], form)
+            return read_gradients(_gradients(target), [*map(_gradients, sources.values())], sketch)
         if target.factor != 1:
             return "the target's update was clipped, its batch updates do not fit it"
         if self._evidence in target.faults:
             return target.faults[self._evidence]
         arrays = target.extra[self._evidence]
+        length = sum(layer.size for layer in target.parameters.values())
         try:
             return BatchUpdates.from_arrays(arrays, self.batch_update_encoding, target.steps, length, sketch)
         except ValueError as error:

@@ -12,7 +12,6 @@ from fda_flower.aggregation import (
     CountSketch,
     FedDA,
     FedGP,
-    GradientForm,
     JointRule,
     MeanGradient,
     StartGradients,
@@ -23,28 +22,23 @@ from fda_flower.aggregation import (
 SKETCH = CountSketch(512, seed=7)
 
 
-def form_of(encoding="full", parameters=2, sketch=SKETCH):
-    return GradientForm(encoding, sketch, parameters)
-
-
-def sent(rows, encoding="full", sketch=SKETCH):
-    """What a client sends of its batch gradients, shape ``(B, m)``, by the definitions."""
+def mean_of(rows):
+    """A client's mean gradient and its variance by the definitions, from rows of shape ``(B, m)``."""
     rows = np.asarray(rows, np.float64)
     B, mean = len(rows), rows.mean(axis=0)
-    variance = ((rows - mean) ** 2).sum() / (B * (B - 1))
-    arrays = {"norm": np.array(mean @ mean), "variance": np.array(variance), "batches": np.array(B)}
-    if encoding == "full":
-        return arrays | {"full": mean.astype(np.float32)}
-    sizes = {"sketch-size": np.array(sketch.size), "sketch-seed": np.array(sketch.seed)}
-    return arrays | sizes | {"sketch": sketch({"w": mean})}
+    return MeanGradient(mean, mean @ mean, ((rows - mean) ** 2).sum() / (B * (B - 1)))
 
 
-def read(target, *sources, encoding="full", sketch=SKETCH):
-    form = form_of(encoding, np.shape(target)[1], sketch)
-    arrays = [sent(rows, encoding, sketch) for rows in (target, *sources)]
-    evidence = read_gradients(arrays[0], arrays[1:], form)
-    assert isinstance(evidence, StartGradients)
-    return evidence
+def sent(rows, sketch=SKETCH):
+    """What a client sends of its batch gradients."""
+    own = mean_of(rows)
+    numbers = {"norm": own.squared_norm, "variance": own.variance, "batches": len(rows)}
+    sizes = {"sketch-size": sketch.size, "sketch-seed": sketch.seed}
+    return {k: np.array(v) for k, v in {**numbers, **sizes, "sketch": sketch({"w": own.values})}.items()}
+
+
+def exact(target, *sources):
+    return StartGradients(mean_of(target), [*map(mean_of, sources)], 0.0)
 
 
 # ḡ_T = (2, 1) with v_T = (2² + 2²)/2 = 4; ḡ_1 = (2, 3) with v_1 = (1 + 1)/2 = 1; ḡ_2 = (-2, 1), v_2 = 0.
@@ -52,7 +46,7 @@ TARGET, ONE, TWO = [[0, 1], [4, 1]], [[1, 3], [3, 3]], [[-2, 1], [-2, 1]]
 
 
 def test_estimates_by_hand():
-    one, two = read(TARGET, ONE, TWO).estimates()
+    one, two = exact(TARGET, ONE, TWO).estimates()
     assert (one.sigma2, one.target2) == (two.sigma2, two.target2) == (4, 5)
     assert one.d2 == 4 - 4 - 1
     assert two.d2 == 16 - 4 - 0
@@ -61,16 +55,16 @@ def test_estimates_by_hand():
     assert two.tau2_d2 == pytest.approx(1 - 9 / 5)
     assert (one.delta, two.delta) == (1, 0)
     # c² without what sketches of 4 numbers add to it on average: (49 − ¼·13·5) / (1 + ¼).
-    (sketched,) = replace(read(TARGET, ONE), noise=0.25).estimates()
+    (sketched,) = replace(exact(TARGET, ONE), noise=0.25).estimates()
     assert sketched.tau2_d2 == pytest.approx(1 - (49 - 65 / 4) / 1.25 / 12)
     # ḡ_1 - ḡ_T = (0, 2), ḡ_2 - ḡ_T = (-4, 0).
-    D = read(TARGET, ONE, TWO).differences()
+    D = exact(TARGET, ONE, TWO).differences()
     assert D.tolist() == [[4 - 4 - 1, 0 - 4], [0 - 4, 16 - 4 - 0]]
 
 
 def test_a_source_that_is_nothing_but_noise_explains_nothing():
     # ḡ = (0.5, 0), ‖ḡ‖² = 0.25 < v = 1.
-    (e,) = read(TARGET, [[-0.5, 0], [1.5, 0]]).estimates()
+    (e,) = exact(TARGET, [[-0.5, 0], [1.5, 0]]).estimates()
     assert e.tau2_d2 == 5 - 4
 
 
@@ -95,7 +89,7 @@ def test_beta_takes_a_negative_distance_as_zero(d2, beta, make_update):
 @pytest.mark.parametrize("kind", [AdaptiveRule, JointRule])
 def test_a_source_without_gradients_keeps_the_fixed_beta(kind, make_update):
     rule, update, model = kind(FedDA(), "beta_fedda", "uniform"), make_update([1.0, 1.0]), {"w": np.zeros(2)}
-    evidence = read_gradients(sent(TARGET), [sent(ONE), "it has none", sent(TWO)], form_of())
+    evidence = read_gradients(sent(TARGET), [sent(ONE), "it has none", sent(TWO)], SKETCH)
     result = rule(model, update, [update] * 3, np.array([0.4, 0.4, 0.4]), evidence)
     assert result.fallbacks == [None, "it has none", None]
     weights = [1.0, 0.4, 4 / 16]
@@ -103,7 +97,7 @@ def test_a_source_without_gradients_keeps_the_fixed_beta(kind, make_update):
         a, b = (1 - 0.4 / 3) * joint_weights(np.array([[-1.0, -4.0], [-4.0, 12.0]]), 4.0)
         weights = [a, 0.4 / 3, b]
     assert result.betas == pytest.approx(weights, rel=1e-9)
-    evidence = read_gradients("it has none", [sent(ONE)] * 3, form_of())
+    evidence = read_gradients("it has none", [sent(ONE)] * 3, SKETCH)
     assert evidence == "the target: it has none"
     result = rule(model, update, [update] * 3, np.array([0.2, 0.4, 0.6]), evidence)
     plain = AdaptiveRule(FedDA(), "beta_fedda")(model, update, [update] * 3, np.array([0.2, 0.4, 0.6]))
@@ -115,28 +109,28 @@ def test_a_source_without_gradients_keeps_the_fixed_beta(kind, make_update):
 
 
 @pytest.mark.parametrize(
-    ("encoding", "change", "says"),
+    ("change", "says"),
     [
-        ("full", {"norm": None}, "lack 'norm'"),
-        ("full", {"full": None}, "lack 'full'"),
-        ("full", {"variance": np.array(-1.0)}, "variance -1, neither may be negative"),
-        ("full", {"variance": np.array(np.nan)}, "'variance' hold NaN"),
-        ("full", {"full": np.array([np.inf, 0], np.float32)}, "'full' hold NaN, infinity"),
-        ("full", {"full": np.array(["a", "b"])}, "no numbers"),
-        ("full", {"full": np.zeros(3, np.float32)}, r"'full' have shape \[3\], expected \[2\]"),
-        ("full", {"batches": np.array(1)}, "at least 2 batches, got 1"),
-        ("full", {"batches": np.array([2, 2])}, "'batches' hold 2 numbers, expected one"),
-        ("full", {"norm": np.array(9.0)}, "do not have the norm"),
-        ("sketch", {"sketch": SKETCH({"w": np.array([9.0, 9.0])})}, "do not have the norm"),
-        ("sketch", {"sketch": np.zeros(4)}, r"have shape \[4\], expected \[512\]"),
-        ("sketch", {"sketch-seed": np.array(8)}, "size 512 with seed 8, but .* size 512 with seed 7"),
-        ("sketch", {"sketch-size": np.array(64)}, "sketch of size 64 with seed 7"),
-        ("sketch", {"sketch-size": None}, "lack 'sketch-size'"),
+        ({"norm": None}, "lack 'norm'"),
+        ({"sketch": None}, "lack 'sketch'"),
+        ({"norm": np.array(-1.0)}, "norm -1 and variance 1, neither may be negative"),
+        ({"variance": np.array(-1.0)}, "variance -1, neither may be negative"),
+        ({"variance": np.array(np.nan)}, "'variance' hold NaN"),
+        ({"sketch": np.full(512, np.inf)}, "'sketch' hold NaN, infinity"),
+        ({"sketch": np.full(512, "a")}, "no numbers"),
+        ({"batches": np.array(1)}, "at least 2 batches, got 1"),
+        ({"batches": np.array([2, 2])}, "'batches' hold 2 numbers, expected one"),
+        ({"norm": np.array(99.0)}, "do not have the norm"),
+        ({"sketch": SKETCH({"w": np.array([9.0, 9.0])})}, "do not have the norm"),
+        ({"sketch": np.zeros(4)}, r"have shape \[4\], expected \[512\]"),
+        ({"sketch-seed": np.array(8)}, "size 512 with seed 8, but .* size 512 with seed 7"),
+        ({"sketch-size": np.array(64)}, "sketch of size 64 with seed 7"),
+        ({"sketch-size": None}, "lack 'sketch-size'"),
     ],
 )
-def test_gradients_that_cannot_be_used_are_named(encoding, change, says):
-    arrays = {k: v for k, v in {**sent(ONE, encoding), **change}.items() if v is not None}
-    evidence = read_gradients(sent(TARGET, encoding), [arrays, sent(TWO, encoding)], form_of(encoding))
+def test_gradients_that_cannot_be_used_are_named(change, says):
+    arrays = {k: v for k, v in {**sent(ONE), **change}.items() if v is not None}
+    evidence = read_gradients(sent(TARGET), [arrays, sent(TWO)], SKETCH)
     assert isinstance(evidence, StartGradients)
     fault, fine = evidence.faults
     assert re.search(says, str(fault))
@@ -150,11 +144,15 @@ def test_gradients_that_cannot_be_used_are_named(encoding, change, says):
 def test_a_sketch_is_unbiased_over_seeds():
     rng = np.random.default_rng(1)
     clients = [rng.standard_normal((3, 50)) + 1 for _ in range(3)]
-    exact = read(*clients)
-    found = [read(*clients, encoding="sketch", sketch=CountSketch(128, seed)) for seed in range(600)]
-    mean = np.mean([each.differences() for each in found], axis=0)
-    error = np.std([each.differences() for each in found], axis=0) / math.sqrt(600)
-    assert (np.abs(mean - exact.differences()) < 4 * error).all()
+    found = []
+    for seed in range(600):
+        target, *sources = (sent(rows, CountSketch(128, seed)) for rows in clients)
+        evidence = read_gradients(target, sources, CountSketch(128, seed))
+        assert isinstance(evidence, StartGradients)
+        assert evidence.noise == 1 / 128
+        found.append(evidence.differences())
+    error = np.std(found, axis=0) / math.sqrt(600)
+    assert (np.abs(np.mean(found, axis=0) - exact(*clients).differences()) < 4 * error).all()
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.5])
@@ -170,7 +168,7 @@ def test_distances_are_unbiased_and_of_equal_domains_zero_on_average(shift):
             truth + deviation * rng.standard_normal((B, m))
             for truth, deviation, B in zip(truths, (2.0, 1.0, 3.0), (5, 12, 3), strict=True)
         ]
-        evidence = read(*clients)
+        evidence = exact(*clients)
         D[i] = evidence.differences()
         estimates = evidence.estimates()
         assert [e.d2 for e in estimates] == pytest.approx(D[i].diagonal(), rel=1e-9, abs=1e-9)
@@ -187,6 +185,6 @@ def test_fedgp_projects_on_what_explains_the_target(thresholded, make_update):
     rule = AdaptiveRule(FedGP(), "beta_fedgp_thresholded" if thresholded else "beta_fedgp")
     # ḡ_T = (3, 0), v_T = 1; the sources are exact: along it, across it.
     target, along, across = [[3, 1], [3, -1]], [[1, 0], [1, 0]], [[0, 1], [0, 1]]
-    result = rule({"w": np.zeros(2)}, update, [update] * 2, np.zeros(2), read(target, along, across))
+    result = rule({"w": np.zeros(2)}, update, [update] * 2, np.zeros(2), exact(target, along, across))
     # Along: 9 - 1 - 9 < 0, as 0. Across: 8; with the filter, which drops it, ‖ḡ‖² - σ² = 8 too.
     assert result.betas == pytest.approx([1, 1 / 9])

@@ -7,7 +7,7 @@ from digit_clients import evaluated, make, same, state_of, trained
 from naming import names
 from torch import nn
 
-from fda_flower.clients import LocalPartTarget, LocalTraining, SourceClient, TargetClient
+from fda_flower.clients import LocalPartTarget, LocalTraining, SourceClient, TargetClient, batch_gradients
 from fda_flower.clients.personal import APFLTarget, DittoTarget
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model, reads_text
@@ -38,6 +38,7 @@ def network() -> nn.Sequential:
 
 NAMES = tuple(network().state_dict())
 FROZEN = (*(name for name in NAMES if name.startswith("0.")), "1.weight")
+SKETCH = {"gradients": "sketch", "sketch-size": 64, "sketch-seed": 5}
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -84,7 +85,7 @@ def test_nothing_to_train_and_no_such_part_are_errors():
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
-        (SourceClient, {"gradients": "full", "loss-at-start": True, "guidance": True}),
+        (SourceClient, {**SKETCH, "loss-at-start": True, "guidance": True}),
         (SourceClient, {"proximal": 0.1}),
         (TargetClient, {"batch-updates": "full", "evaluate-trained": True}),
         (TargetClient, {"tune": "head"}),
@@ -110,10 +111,20 @@ def test_what_is_frozen_keeps_its_bits_and_evaluation_mode_whatever_is_trained(k
         reply.arrays, before, ["3.weight"] if kind is not LocalPartTarget else ["1.bias", "3.bias"]
     )
     numbers = sum(before[name].size for name in ("1.bias", "3.weight", "3.bias"))
-    for record in ("gradients", "batch-updates"):
-        if record in reply.records:
-            assert reply.records[record]["full"].shape[-1] == numbers
+    if "batch-updates" in reply.records:
+        assert reply.records["batch-updates"]["full"].shape[-1] == numbers
     assert all(set(reply.records[name]) <= set(moving) for name in ("guidance",) if name in reply.records)
+
+
+def test_gradients_are_those_of_what_is_trained():
+    client = make(SourceClient, network())
+    sent = trained(client, **SKETCH).records["gradients"]
+    model = network()
+    with client.drawing("gradient", {"server-round": 1}) as generator:
+        batches = client.domain.train.batches(client.training.batch_size, generator, shuffle=True)
+        trainable = [p for p in model.parameters() if p.requires_grad]
+        expected = batch_gradients(model, batches, nn.functional.cross_entropy, SKETCH, trainable).arrays
+    np.testing.assert_allclose(sent["sketch"], expected["sketch"], rtol=1e-6)
 
 
 def test_training_with_a_frozen_body_is_training_of_the_head_on_its_features():

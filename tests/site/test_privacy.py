@@ -15,7 +15,6 @@ from fda_flower import run
 from fda_flower.aggregation import (
     BatchUpdates,
     CountSketch,
-    GradientForm,
     MeanGradient,
     PrivateSums,
     change_of_patient,
@@ -639,8 +638,8 @@ def test_norms_are_clipped_together_and_each_step_bears_its_part_of_the_updates_
         (batch_updates, {}, ["norms"], "batch-updates.*norms"),
         (batch_updates, {"batch-updates": "norms"}, ["norms", "x"], "norms, x"),
         (batch_updates, {"batch-updates": "full"}, ["norms"], "full, norms"),
-        (gradients, {}, ["full"], "gradients.*full"),
-        (gradients, {"gradients": "full"}, ["full"], "batches, full, norm"),
+        (gradients, {}, ["sketch"], "gradients.*sketch"),
+        (gradients, {"gradients": "sketch"}, ["sketch"], "batches, norm, sketch, sketch-seed"),
     ],
 )
 def test_arrays_that_were_not_asked_for_are_refused(release, config, names, says):
@@ -651,24 +650,22 @@ def test_arrays_that_were_not_asked_for_are_refused(release, config, names, says
 # gradients at the global model
 
 
-@pytest.mark.parametrize("encoding", ["sketch", "full"])
-def test_gradients_have_the_norm_and_the_variance_of_what_is_sent(encoding):
-    config = {"gradients": encoding, "sketch-size": 8, "sketch-seed": 3}
-    values = np.full(8, 1.0, np.float64 if encoding == "sketch" else np.float32)
-    arrays = {encoding: values, "norm": np.array(8.0), "variance": np.array(0.5), "batches": np.array(4)}
-    if encoding == "sketch":
-        arrays |= {"sketch-size": np.array(8), "sketch-seed": np.array(3)}
+def test_gradients_have_the_norm_and_the_variance_of_what_is_sent():
+    config = {"gradients": "sketch", "sketch-size": 8, "sketch-seed": 3}
+    values, numbers = np.ones(8), {"norm": 8.0, "variance": 0.5, "batches": 4}
+    sizes = {"sketch-size": np.array(8), "sketch-seed": np.array(3)}
+    arrays = {"sketch": values, **{name: np.array(number) for name, number in numbers.items()}, **sizes}
     one = exchange(noise=0.25, clip=2.0, config=config, model=PLAIN)
     sent = gradients(one, arrays)
     draw = np.random.default_rng(0).bytes
-    expected = np.asarray(values, np.float64) * 2.0 / np.sqrt(8) + gaussian(8, draw)
-    np.testing.assert_allclose(sent[encoding], expected, rtol=1e-6)
+    expected = values * 2.0 / np.sqrt(8) + gaussian(8, draw)
+    np.testing.assert_allclose(sent["sketch"], expected, rtol=1e-6)
     variance = max(0.5 * 4 / 8 + 0.25 * 4.0 * float(gaussian(1, draw)[0]), 0.0)
     assert float(sent["variance"]) == pytest.approx(variance + 8 * 1.0**2)
     assert one.mechanism.releases == 2
     assert planned(one.settings, PLAIN, config) == 3
-    read = MeanGradient.from_arrays(sent, GradientForm(encoding, CountSketch(8, 3), 8))
-    assert read.squared_norm == pytest.approx(np.square(sent[encoding], dtype=np.float64).sum())
+    read = MeanGradient.from_arrays(sent, CountSketch(8, 3))
+    assert read.squared_norm == pytest.approx(np.square(sent["sketch"]).sum())
 
 
 def test_guidance_is_released_like_the_update():

@@ -236,7 +236,7 @@ def test_settings_are_json_name_every_option_and_tell_the_methods_apart(method):
 
 COMMON = {"min-sources": 1, "warmup-rounds": 0, "learning-rate-factor": 1.0}
 WEIGHED = {"beta": 0.5, "auto": False, "source-weights": "examples", "aggregate-on": "server"}
-SKETCHES = {"sketch-size": 1024, "estimate-at": "training", "gradient-encoding": "sketch"}
+SKETCHES = {"sketch-size": 1024, "estimate-at": "training"}
 FEDDA = {**WEIGHED, **SKETCHES, "batch-update-encoding": "norms", "updates": "raw"}
 FEDDA_BETA = {**FEDDA, "beta-formula": "definition"}
 GATE = {"gate-start": 0.9, "gate-end": 1.0, "gate-rounds": 7}
@@ -441,7 +441,6 @@ def test_steps_and_losses_are_required_where_they_count(kind, metric):
         (FedGP, "batch_update_encoding", "norms"),
         (FedGP, "sketch_size", 0),
         (FedGP, "estimate_at", "end"),
-        (FedGP, "gradient_encoding", "norms"),
         (FedGP, "aggregate_on", "client"),
         (Mixture, "views", "some"),
         (Mixture, "every", -1),

@@ -63,7 +63,7 @@ def test_nodes_are_sorted_by_domain_whatever_their_ids_and_keep_what_they_tell()
     info = {"shape": [1, 8, 8], "examples": 50}
     roster = roster_of(federation(C, ("target", "b"), A, b=info).grid())
     assert [node.domain for node in roster.sources] == ["a", "c"]
-    assert roster.target.info == {"domain": "b", "role": "target", "head": [], **info}
+    assert roster.target.info == {"domain": "b", "role": "target", **info}
     chosen = roster_of(federation((None, "a"), (None, "b")).grid(), target="a")
     assert (chosen.target.domain, [node.domain for node in chosen.sources]) == ("a", ["b"])
 
@@ -274,10 +274,6 @@ def test_a_client_without_a_role_query_is_left_out():
         (FedGP(auto=True, batch_update_encoding="full"), {"target": "full"}),
         (FedGP(auto=True, aggregate_on="target"), {}),
         (FedGP(auto=True, estimate_at="start"), {"source": "sketch", "target": "sketch"}),
-        (
-            FedGP(auto=True, estimate_at="start", gradient_encoding="full"),
-            {"source": "full", "target": "full"},
-        ),
         (FedGP(auto=True, estimate_at="start", aggregate_on="target"), {"source": "sketch"}),
         (FedDA(auto=True), {"target": "norms"}),
         (FedDAJoint(), {"target": "norms"}),
