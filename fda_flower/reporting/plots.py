@@ -1,21 +1,16 @@
-"""The figures of runs, of sites, and of an experiment's columns, rounds, weights and best rules."""
+"""The figures of runs, of sites, and of an experiment's columns, rounds and weights."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import product
-from operator import itemgetter
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
-from fda_flower.aggregation.estimation import predicted_best_rule
 from fda_flower.metrics import METRICS
 from fda_flower.records.record import Record, curve, source_weight
 from fda_flower.reporting.figures import (
@@ -36,15 +31,13 @@ from fda_flower.reporting.figures import (
     draw_sources,
     named,
     panels,
-    set_categories,
     style,
     styles_of,
 )
-from fda_flower.reporting.results import CellResult, Results, named_baseline
+from fda_flower.reporting.results import Results, named_baseline
 from fda_flower.reporting.sites import metric_of, sites_in
 from fda_flower.reporting.summary import ACCURACY, LAST, baseline_in, name_of_baseline, samples_of, scores
 from fda_flower.reporting.tables import mean_std
-from fda_flower.runs.methods import METHODS
 
 Runs = Mapping[str, Sequence[Sequence[Record]]]
 """By method: a history for each seed."""
@@ -245,84 +238,6 @@ def _plot_categories(
                 axis.plot([results.paper[place]], [height], **PAPER, **look)
     add_legend(figure, [], more=keys)
     return figure
-
-
-BETA = 0.5
-INITIAL = "At initialisation"
-"""Label of the row whose estimates make the prediction, if there is such a row."""
-ESTIMATES = ("sigma2", "d2", "tau2-d2")
-RULES = {METHODS[name].label: name for name in ("source-only", "target-only", "fedda", "fedgp")}
-LETTERS = "STDG"
-COLORS = ("#fde725", "#5ec0d0", "#2a788e", "#440154")
-"""From light to dark, to differ in greyscale."""
-
-
-@matplotlib.rc_context(PRINT)
-def plot_best_rule(results: Results) -> Figure:
-    """Plot the best rule by column and group: predicted, with fixed β, and with estimated β."""
-    fixed = [row for row in results.rows if "_Auto" not in row]
-    auto = [row for row in results.rows if row not in fixed or rule_of(row) in ("Source Only", "Target Only")]
-    maps: Mapping[str, Callable[[str, str], str | None]] = {
-        f"(a) Predicted, β = {BETA}": partial(predict, results),
-        "(b) Measured, β fixed": partial(find_best, results, fixed),
-        "(c) Measured, β estimated": partial(find_best, results, auto),
-    }
-    height, about = max(1.4, 0.5 + 0.2 * len(results.groups)), results.about(spread=False)
-    figure, axes = panels([*maps], results.axis, results.group_axis, about=about, height=height)
-    names = [*RULES]
-    for axis, best in zip(axes, maps.values(), strict=True):
-        table = np.full((len(results.groups), len(results.columns)), np.nan)
-        for (y, group), (x, column) in product(enumerate(results.groups), enumerate(results.columns)):
-            rule = best(group, column)
-            if rule is not None:
-                table[y, x] = i = names.index(rule)
-                white = "white" if i >= 2 else "black"
-                axis.text(x, y, LETTERS[i], ha="center", va="center", color=white, fontsize=SIZE)
-        cells = np.ma.masked_invalid(table)
-        axis.imshow(cells, ListedColormap(COLORS), vmin=0, vmax=3, origin="lower", aspect="auto")
-        set_categories(axis, results.columns)
-        axis.set_yticks(range(len(results.groups)), results.groups)
-    keys = zip(COLORS, names, LETTERS, strict=True)
-    add_legend(figure, [], more=[Patch(facecolor=c, label=f"{name} ({letter})") for c, name, letter in keys])
-    return figure
-
-
-def rule_of(row: str) -> str | None:
-    """Return the rule that a row runs: its label starts with the rule's name."""
-    return next((name for name in RULES if row.startswith(name)), None)
-
-
-def predict(results: Results, group: str, column: str) -> str | None:
-    """Return the rule with the smallest Delta error, from the mean estimates of the first round with any.
-
-    The row `INITIAL` provides the estimates or, if it is missing, all rows.
-    """
-    cells = [cell for cell in results.cells if (cell.place[0], cell.place[2]) == (group, column)]
-    cells = [cell for cell in cells if cell.place[1] == INITIAL] or cells
-    found = [(cell, entry) for cell in cells if cell.parameters for entry in _first_estimates(cell)]
-    if not found:
-        return None
-    values = np.array([[entry.get(key) for key in ESTIMATES] for _, entry in found], dtype=float)
-    sigma2, d2, tau2_d2 = np.ma.masked_invalid(values).mean(axis=0).filled(np.nan).tolist()
-    rule = predicted_best_rule(BETA, sigma2, d2, tau2_d2, found[0][0].parameters)
-    return METHODS[rule].label
-
-
-def _first_estimates(cell: CellResult) -> Sequence[Mapping[str, float]]:
-    """Return each source's entry in the record of the first round with estimates."""
-    rounds = (record["sources"].values() for record in cell.history)
-    found = ([entry for entry in entries if entry.get("sigma2") is not None] for entries in rounds)
-    return next(filter(None, found), [])
-
-
-def find_best(results: Results, rows: Sequence[str], group: str, column: str) -> str | None:
-    """Return the rule of the row with the best ``last5`` at a place; None if no row was run."""
-    means = [
-        (float(np.mean([*points.values()])), rule)
-        for row in rows
-        if (rule := rule_of(row)) and (points := results.points((group, row, column)))
-    ]
-    return max(means, key=itemgetter(0), default=(0.0, None))[1]
 
 
 @matplotlib.rc_context(PRINT)

@@ -186,11 +186,6 @@ CELLS = (
     *("group", "row", "column", "measure", "rival", "regret", "score", "std", "n", "se", "se_paired"),
     *(f"{role}_epochs" for role in ROLES),
 )
-ROWS = (
-    *("row", "ensemble", "centralised", "measure", "cells", "of", "mean", "se", "se_paired"),
-    *("worst", "worst_group", "worst_column", "within_1_point"),
-    *(f"{role}_epochs_{end}" for role in ROLES for end in ("min", "max")),
-)
 
 
 def report(results: Results) -> list[Part]:
@@ -222,20 +217,6 @@ def by_cell(results: Results) -> Table:
             own = [epochs.get(role, (None, None))[1] for role in ROLES]
             lines.append([cell[0], row.row, cell[1], task, *numbers, *own])
     return Table(CELLS, lines)
-
-
-def by_row(results: Results) -> Table:
-    """Return one line for each row and measure, with unrounded numbers; unknown ones are empty."""
-    board, lines = Board(results), []
-    for task, rows in board.rows.items():
-        for row in rows:
-            worst = (None, None, None) if row.worst is None else (row.worst.regret, *row.worst.cell)
-            ends = [end for role in ROLES for end in row.epochs.get(role, (None, None))]
-            means = row.mean, row.standard_error, row.paired_error
-            counts = len(row.cells), len(board.tasks[task])
-            marks = row.row in results.ensembles, row.row in results.centralised
-            lines.append([row.row, *marks, task, *counts, *means, *worst, row.near, *ends])
-    return Table(ROWS, lines)
 
 
 def cell_label(cell: BoardCell) -> str:

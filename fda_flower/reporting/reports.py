@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from fda_flower.errors import unknown
-from fda_flower.reporting import experiment_tables, lost, plots, regret
+from fda_flower.reporting import experiment_tables, plots, regret
 from fda_flower.reporting.figures import save_figure
 from fda_flower.reporting.results import Results
 from fda_flower.reporting.tables import Heading, Part, Table, markdown
@@ -32,21 +32,18 @@ class Report:
 SCORES = Report([experiment_tables.report], {"": experiment_tables.numbers})
 REGRET = Report(
     [*SCORES.sections, regret.report],
-    {**SCORES.tables, "-regret": regret.by_cell, "-regret-methods": regret.by_row},
+    {**SCORES.tables, "-regret": regret.by_cell},
 )
-LOST = Report([*SCORES.sections, lost.report], {**SCORES.tables, "-lost": lost.numbers})
 COMPARISON = Report([experiment_tables.comparison], {"": experiment_tables.comparison_numbers})
 """The tables of a comparison, an experiment of one column."""
-REPORTS: dict[str, Report] = {"table": SCORES, "regret": REGRET, "lost": LOST}
+REPORTS: dict[str, Report] = {"table": SCORES, "regret": REGRET}
 """The reports of an experiment, by the name that its file gives."""
 
 FIGURES: dict[str, Callable[[Results], Figure]] = {
     "columns": plots.plot_columns,
     "rounds": plots.plot_rounds,
     "betas": plots.plot_betas,
-    "best-rule": plots.plot_best_rule,
     "regret": regret.plot_regret,
-    "lost": lost.plot_lost,
 }
 """The figures of an experiment, by the name that its file gives."""
 

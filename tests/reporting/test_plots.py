@@ -19,7 +19,6 @@ from fda_flower.reporting import (
     save_figures,
 )
 from fda_flower.reporting.figures import COLORS, style
-from fda_flower.reporting.plots import predict, rule_of
 
 BETAS = {"source-1": 0.2, "source-2": 0.6}
 NUMBERS = {"0.2": 0.2, "0.4": 0.4}
@@ -440,98 +439,6 @@ def test_text_is_legible_in_print_and_within_the_figure(auto, runs, shown):
     for box in (*legends, *panels, *(text.get_window_extent() for text in figure.texts)):
         assert (box.x0 >= -1, box.x1 <= width + 1, box.y0 >= -1, box.y1 <= height + 1) == (True,) * 4, box
     assert not any(one.overlaps(other) for one, other in itertools.product(legends, panels))
-
-
-# The best rule
-
-RULES = ("Source Only", "Target Only", "FedDA", "FedGP")
-ROWS = (*RULES, "FedDA_0.5", "FedDA_Auto", "FedGP_Auto", "Oracle")
-
-
-@pytest.fixture
-def estimated(record):
-    """A maker of a round with estimates for each of two sources."""
-
-    def make(number, sigma2, d2, tau2_d2):
-        made = record(number, 0.5, betas={"a": 0.5, "b": 0.5}, estimated=False)
-        for entry in made["sources"].values():
-            entry |= {"sigma2": sigma2, "d2": d2, "tau2-d2": tau2_d2}
-        return made
-
-    return make
-
-
-def letters(figure):
-    """For each panel, the letter of each cell by (x, y)."""
-    return [{text.get_position(): text.get_text() for text in axis.texts} for axis in figure.axes]
-
-
-def test_rows_run_the_rule_that_their_label_begins_with():
-    rows = (*RULES, "FedDA_0.5", "FedAvg")
-    assert [rule_of(row) for row in rows] == [*RULES, "FedDA", None]
-
-
-@pytest.mark.parametrize(
-    ("estimates", "rule"),
-    [
-        # Source Only d², Target Only σ², FedDA (σ² + d²)/4, FedGP about (σ² + τ²d²)/4.
-        ([(4.0, 0.5, 0.5)], "Source Only"),
-        ([(0.5, 8.0, 8.0)], "Target Only"),
-        ([(4.0, 4.0, 4.0)], "FedDA"),
-        ([(4.0, 4.0, 1.0)], "FedGP"),
-        ([(4.0, 4.0, None)], "FedDA"),
-        ([(4.0, -1.0, -1.0)], "Source Only"),
-        # The mean over seeds of what is known: 4, 4, 1.
-        ([(1.0, 2.0, None), (7.0, 6.0, 1.0)], "FedGP"),
-        ([], None),
-    ],
-)
-def test_the_prediction_has_the_smallest_delta_error(results, estimated, record, estimates, rule):
-    cells = [
-        CellResult(("", "FedDA_Auto", "0.2"), seed, [estimated(1, *each)], 1000)
-        for seed, each in enumerate(estimates)
-    ]
-    cells += [
-        CellResult(("", "FedDA", "0.2"), 0, [record(1, 0.5, betas={"a": 0.5}, estimated=False)], 1000),
-        CellResult(("", "FedDA_Auto", "0.2"), 8, [estimated(1, 1.0, 99.0, 99.0)], 0),
-        CellResult(("", "FedDA_Auto", "0.2"), 9, [], 1000),
-    ]
-    assert predict(results(cells=cells), "", "0.2") == rule
-
-
-def test_the_prediction_is_of_the_first_estimates_of_the_row_at_initialisation(results, estimated, record):
-    first = record(1, 0.5) | {"warmup": True}
-    history = [first, estimated(2, 0.5, 8.0, 8.0), estimated(3, 4.0, 0.5, 0.5)]
-    cells = [CellResult(("", "FedGP_Auto", "0.2"), 0, history, 1000)]
-    assert predict(results(cells=cells), "", "0.2") == "Target Only"
-    cells.append(CellResult(("", "At initialisation", "0.2"), 0, [estimated(1, 4.0, 0.5, 0.5)], 1000))
-    assert predict(results(cells=cells), "", "0.2") == "Source Only"
-
-
-def test_maps_show_the_prediction_and_the_best_rows_without_and_with_estimated_beta(results, estimated):
-    accuracies = {
-        ("50", "Source Only", "0.2"): (50.0,),
-        ("50", "FedDA", "0.2"): (60.0,),
-        ("50", "FedDA_0.5", "0.2"): (40.0,),  # another row of the rule, which hides no better one
-        ("50", "FedGP_Auto", "0.2"): (70.0,),
-        ("50", "Oracle", "0.2"): (99.0,),
-        ("100", "Target Only", "0.4"): (60.0, 64.0),
-        ("100", "FedGP", "0.4"): (63.0,),
-        ("100", "FedDA_Auto", "0.4"): (10.0,),
-    }
-    shown = {"rows": ROWS, "groups": ("50", "100"), "group_axis": "Samples"}
-    extra = CellResult(("100", "FedDA_Auto", "0.4"), 7, [estimated(1, 0.5, 8.0, 8.0)], 1000)
-    figure = FIGURES["best-rule"](results(cells=[*results(accuracies, **shown).cells, extra], **shown))
-    predicted, fixed, auto = letters(figure)
-    assert predicted == {(1, 1): "T"}
-    assert fixed == {(0, 0): "D", (1, 1): "G"}
-    assert auto == {(0, 0): "G", (1, 1): "T"}
-    (image,) = figure.axes[1].images
-    values = np.ma.asarray(image.get_array())
-    assert values.mask.tolist() == [[False, True], [True, False]]
-    (legend,) = figure.legends
-    colours = dict(zip(legend_of(figure), legend.get_patches(), strict=True))
-    assert image.to_rgba(values)[1, 1].tolist() == list(colours["FedGP (G)"].get_facecolor())
 
 
 # Better than what?

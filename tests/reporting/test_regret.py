@@ -13,7 +13,6 @@ from fda_flower.reporting.regret import (
     CellRegret,
     RowRegret,
     by_cell,
-    by_row,
     plot_regret,
     report,
     standard_error,
@@ -241,10 +240,9 @@ def test_epochs_are_shown_from_the_fewest_to_the_most(board):
     assert summary["FedGP"][-2:] == ["-", "-"]
     first, second = (line for line in by_cell(made).records() if line["row"] == "FedAvg")
     assert (first["source_epochs"], first["target_epochs"], second["target_epochs"]) == (30, 0, 50)
-    assert by_row(made).rows[0][-4:] == [30, 30, 0, 50]
 
 
-def test_the_files_have_every_place_and_every_row_with_unrounded_numbers(board):
+def test_the_file_has_every_place_with_unrounded_numbers(board):
     made = board(metrics={("", "0.4"): "r2"}, centralised={"FedGP"})
     first, *others = by_cell(made).records()
     assert first == {
@@ -254,14 +252,6 @@ def test_the_files_have_every_place_and_every_row_with_unrounded_numbers(board):
     }
     assert sorted((e["group"], e["row"], e["column"]) for e in (first, *others)) == sorted(made.places)
     assert [value for value in others[-1].values() if value is not None] == ["", "Mix", "0.4", "R²", 0]
-    first, second, *_, last = by_row(made).records()
-    assert list(first.values())[:6] == ["FedAvg", False, False, "Accuracy", 1, 1]
-    assert list(first.values())[6:] == [
-        *(pytest.approx(9), pytest.approx(1), None, pytest.approx(9), "", "0.2", 1),
-        *[None] * 4,
-    ]
-    assert (second["row"], second["centralised"]) == ("FedGP", True)
-    assert [value for value in last.values() if value is not None] == ["Mix", True, False, "R²", 0, 1, 0]
 
 
 def test_centralised_references_are_marked_and_neither_rivals_nor_the_best(board):
@@ -290,7 +280,6 @@ def test_nothing_measured_is_no_error(board):
     assert tables_of(parts)[0]["FedAvg"][:6] == ["-", "-", "-", "-", "0 of 0", "0 of 2"]
     assert "Best single" not in text
     assert {line["regret"] for line in by_cell(board({})).records()} == {None}
-    assert {line["mean"] for line in by_row(board({})).records()} == {None}
 
 
 # The picture

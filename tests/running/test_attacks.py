@@ -248,8 +248,6 @@ TEXT = """
 title = "Poison"
 axis = "Attack"
 group-axis = "Attackers"
-report = "lost"
-figures = ["lost"]
 
 groups = [{ label = "2 of 3", attackers = 2 }]
 columns = [{ label = "none" }, { label = "flip", attack = "flip-sign" }]
