@@ -66,7 +66,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     runs.experiment: "experiment fashion_mnist_noise --only 0.4 --seeds 1",
     models.predict: "predict runs/mine --csv patients.csv --output predictions.csv",
     models.evaluate: "evaluate runs/mine --csv patients.csv",
-    models.export: "export runs/mine --format onnx --output model.onnx",
+    models.export: "export runs/mine --output model.onnx",
     models.verify: "verify runs/mine",
     report.report: "report --html runs/compare --output compare.html",
     tune.tune: "tune --search learning-rate=log:1e-4..1e-2 --trials 20 --rounds 10",

@@ -103,31 +103,25 @@ def evaluate(
 
 def export(
     run: Run,
-    format: Annotated[str, typer.Option("--format", help="onnx or state-dict.")] = "onnx",
-    output: Annotated[
-        Path | None, typer.Option(help="File to write to.", show_default="model.onnx or .pt")
-    ] = None,
+    output: Annotated[Path, typer.Option(help="File to write to.")] = Path("model.onnx"),
     trust: Trust = False,
 ) -> None:
-    """Write a run's model for other programs."""
-    from fda_flower.models.tokens import LENGTH, NUMBERS, PACKAGE
-    from fda_flower.prediction.model import FORMATS
+    """Write a run's model as an ONNX file, for other programs."""
+    from fda_flower.models.tokens import NUMBERS, PACKAGE
     from fda_flower.prediction.model import export as write
 
-    path = output or Path(f"model{FORMATS[format][0] if format in FORMATS else ''}")
-    _check_output(path)
+    _check_output(output)
     model = _load(run, "cpu", trust)
-    write(model, path, format)
+    write(model, output)
     features: list[str] = []
     if model.about.preparation is not None and model.about.features:
         text = str(model.about.preparation.get("text", ""))
         features = [name for name in model.about.features if name != text]
-        takes = {"onnx": "in a table's units", "state-dict": "standardised, as model.json says"}[format]
-        out.text(f"Input: rows of {counted(len(features), 'feature')}, {takes}; a category is 1 or 0.")
+        units = "in a table's units; a category is 1 or 0"
+        out.text(f"Input: rows of {counted(len(features), 'feature')}, {units}.")
         if text:
-            made = {"onnx": f"the {NUMBERS} numbers", "state-dict": f"the {LENGTH} tokens, then 0,"}[format]
-            out.text(f"Then {made} that {PACKAGE} makes from the text in column '{text}'.")
-    out.result({"file": path, "format": format, "features": features}, f"Written to {path}")
+            out.text(f"Then the {NUMBERS} numbers that {PACKAGE} makes from the text in column '{text}'.")
+    out.result({"file": output, "features": features}, f"Written to {output}")
 
 
 def _check_output(path: Path) -> None:

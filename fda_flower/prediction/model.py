@@ -1,7 +1,7 @@
 """A loaded model: the inputs it makes of new samples, its predictions, and its export."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
 from fda_flower.datasets.preparation import ImagePreparation, Preparation, TablePreparation
-from fda_flower.errors import ConfigError, RunError, unknown
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import MODEL, writing
 from fda_flower.models import Train, build_architecture, build_model, reads_text
 from fda_flower.models.devices import find_device
@@ -358,8 +357,7 @@ class Probabilities(nn.Module):
         with_text = isinstance(fitted, TablePreparation) and bool(fitted.text)
         if with_text and not model.on_features:
             what = "an ONNX file cannot read text, so it can only hold a trained head"
-            remedy = "choose --format state-dict, or train only the head"
-            raise ConfigError(what, thing="format", value="onnx", remedy=remedy)
+            raise ConfigError(what, thing="model", value=model.about.network, remedy="train only the head")
         self.model = model.end if with_text else model.module
         if isinstance(fitted, TablePreparation):
             scale = [fitted.fill or fitted.mean, fitted.mean, fitted.deviation]
@@ -383,58 +381,32 @@ class Probabilities(nn.Module):
         return ((filled - mean) / deviation).float()
 
 
-def export(model: LoadedModel, path: Path, kind: str) -> None:
-    """Write a model for other programs.
+def export(model: LoadedModel, path: Path) -> None:
+    """Write a model as an ONNX file, for other programs; raise a `ConfigError` if it cannot be written.
 
-    ``onnx`` is one graph, even of several networks, from inputs, float32, shape ``(n, *shape)``, to
-    probabilities or, for a regression, numbers. A table's features are in its own units, NaN if missing, and
-    1 or 0 for a category: the graph fills them in and standardises them. They are followed by the encoder's
-    features of a text, of unit length. Images are in [0, 1].
-    ``state-dict`` holds the arrays of `LoadedModel.module`, as safetensors if the file's suffix is
-    ``.safetensors``, else written by ``torch.save``.
-
-    Raise a `ConfigError` if the format is unknown, or the file cannot be written.
+    It is one graph, even of several networks, from inputs, float32, shape ``(n, *shape)``, to probabilities
+    or, for a regression, numbers. A table's features are in its own units, NaN if missing, and 1 or 0 for a
+    category: the graph fills them in and standardises them. They are followed by the encoder's features of a
+    text, of unit length. Images are in [0, 1].
     """
-    if kind not in FORMATS:
-        raise unknown("format", kind, FORMATS)
-    part = path.with_name(f".{path.name}.part")
-    with writing("file", path):
-        try:
-            FORMATS[kind][1](model, part)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-
-
-def _onnx(model: LoadedModel, path: Path) -> None:
     import onnx  # noqa: F401 - torch's own error does not say that it is missing
     import onnxscript  # noqa: F401
 
-    whole = Probabilities(model).eval()
-    torch.onnx.export(
-        whole,
-        # A graph traced with one sample may work for one sample only.
-        (torch.zeros(2, *whole.shape),),
-        str(path),
-        input_names=["samples"],
-        output_names=["values" if model.about.regression else "probabilities"],
-        dynamic_shapes=({0: "n"},),
-        dynamo=True,
-        external_data=False,
-        verbose=False,
-    )
-
-
-def _state_dict(model: LoadedModel, path: Path) -> None:
-    state = {name: tensor.contiguous() for name, tensor in model.module.state_dict().items()}
-    if path.name.removesuffix(".part").endswith(".safetensors"):
-        path.write_bytes(save({name: tensor.clone() for name, tensor in state.items()}))
-    else:
-        torch.save(state, path)
-
-
-FORMATS: dict[str, tuple[str, Callable[[LoadedModel, Path], None]]] = {
-    "onnx": (".onnx", _onnx),
-    "state-dict": (".pt", _state_dict),
-}
-"""By format, the usual suffix of a file, and the function that writes it."""
+    whole, part = Probabilities(model).eval(), path.with_name(f".{path.name}.part")
+    with writing("file", path):
+        try:
+            torch.onnx.export(
+                whole,
+                # A graph traced with one sample may work for one sample only.
+                (torch.zeros(2, *whole.shape),),
+                str(part),
+                input_names=["samples"],
+                output_names=["values" if model.about.regression else "probabilities"],
+                dynamic_shapes=({0: "n"},),
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)

@@ -5,7 +5,15 @@ import signal
 
 import pytest
 from in_process import run_all
-from prediction.conftest import digits_run, image_run, patients_run, regression_run, run_in, table_run  # noqa: F401
+from prediction.conftest import (  # noqa: F401
+    digits_run,
+    image_run,
+    patients_run,
+    quick_export,
+    regression_run,
+    run_in,
+    table_run,
+)
 
 from fda_flower.cli.output import out
 

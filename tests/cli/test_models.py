@@ -124,17 +124,17 @@ def test_data_of_another_form_are_refused(table_run):
     assert "the run's data have 2 classes and samples of shape (2,), its model has 3" in said
 
 
-def test_a_run_that_is_not_finished_or_a_model_of_the_server_is_said(table_run):
+def test_a_run_that_is_not_finished_or_a_model_of_the_server_is_said(table_run, quick_export):
     about, predictor = read_model(table_run)
     write_model(Path("server"), replace(about, holder="server", preparation=None, round=1), predictor)
-    said = fda("export", "server", "--format", "state-dict")
+    said = fda("export", "server")
     assert "The run is not finished: the model is from round 1 of 2." in said
     Path("new.csv").write_text("age,height\n1,2\n")
     assert "stays at the target: predict there" in fda("predict", "server", "--csv", "new.csv")
-    said = fda("export", table_run, "--format", "state-dict")
-    assert "Input: rows of 2 features, standardised" in said
-    assert "Written to model.pt" in said
-    assert Path("model.pt").exists()
+    said = fda("export", table_run)
+    assert "Input: rows of 2 features, in a table's units; a category is 1 or 0." in said
+    assert "Written to model.onnx" in said
+    assert Path("model.onnx").exists()
 
 
 def test_a_regression_has_a_column_for_each_number_in_the_unit_of_the_label(regression_run, patients_run):
@@ -147,7 +147,7 @@ def test_a_regression_has_a_column_for_each_number_in_the_unit_of_the_label(regr
     assert 900 < float(rows_of()[0]["prediction"]) < 1400
 
 
-def test_a_chosen_or_stopped_model_is_said_and_finds_its_runs_data():
+def test_a_chosen_or_stopped_model_is_said_and_finds_its_runs_data(quick_export):
     small = (
         "--device cpu --model mlp --sources 2 --target-samples 60 --rounds 9 --validation 0.2 --patience 1"
     )
@@ -160,4 +160,4 @@ def test_a_chosen_or_stopped_model_is_said_and_finds_its_runs_data():
     stopped = f"The run stopped early, after round {chosen + 1} of 9."
     assert stopped in fda("predict", "run")
     Path("run/config.json").unlink()
-    assert "The run is not finished" in fda("export", "run", "--format", "state-dict")
+    assert "The run is not finished" in fda("export", "run")

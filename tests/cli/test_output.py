@@ -46,7 +46,7 @@ CALLS = {
     "report --card": ("first", {"files", "rows"}),
     "predict": ("RUN", {"file", "predictions", "round"}),
     "evaluate": ("RUN", {"samples", "round", "figures", "intervals"}),
-    "export": ("RUN --format state-dict", {"file", "format", "features"}),
+    "export": ("RUN", {"file", "features"}),
     "verify": ("RUN", {"rounds", "last", "problems", "notes"}),
     "data check": ("data", {"dataset", "target", "domains", "inputs", "problems", "command", "warnings"}),
     "deploy certificates": ("--host localhost --output keys", {"files"}),
@@ -79,7 +79,7 @@ WRONG = {
 
 
 @pytest.fixture
-def call(fda, table_run, rehearsed, in_process, tmp_path, monkeypatch):
+def call(fda, table_run, rehearsed, in_process, quick_export, tmp_path, monkeypatch):
     """Call a command in a mode, in a folder with what it needs; its exit code, and both outputs."""
 
     def call(command, arguments, *mode):

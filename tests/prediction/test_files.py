@@ -103,7 +103,7 @@ def downloaded(tmp_path, monkeypatch):
 def test_the_code_of_a_folder_runs_only_if_it_is_trusted(downloaded, fda):
     with pytest.raises(ConfigError, check=names("model", downloaded / MODEL)):
         load(downloaded)
-    for command in ("predict . --csv x", "export . --format state-dict", "evaluate ."):
+    for command in ("predict . --csv x", "export .", "evaluate ."):
         code, _, error = fda(*command.split())
         assert (code, "--trust" in error) == (2, True)
     assert fda("report", "--html", ".", "--output", "report.html")[0] == 0

@@ -8,7 +8,6 @@ import onnxruntime
 import pytest
 import torch
 from naming import names
-from safetensors.torch import load_file
 
 from fda_flower import ConfigError, load
 from fda_flower.datasets.preparation import TablePreparation
@@ -109,7 +108,7 @@ def test_onnxruntime_has_the_same_probabilities(folder, table_run, tmp_path):
     rows = np.random.default_rng(0).normal(50, 20, (4, 2)).astype(np.float32)
     for run, samples in ((folder, X), (table_run, rows)):
         model = load(run)
-        export(model, tmp_path / "model.onnx", "onnx")
+        export(model, tmp_path / "model.onnx")
         assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"], "one file"
         session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
         for x in (samples, samples[:1]):
@@ -128,17 +127,6 @@ def test_a_missing_number_is_filled_in_by_the_graph(table_run):
     np.testing.assert_allclose(found, model.predict_proba(raw.numpy()), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["model.pt", "model.safetensors"])
-def test_a_state_dictionary_is_that_of_the_module(folder, name, tmp_path):
-    model = load(folder)
-    export(model, tmp_path / "new" / name, "state-dict")
-    path = tmp_path / "new" / name
-    found = load_file(path) if path.suffix == ".safetensors" else torch.load(path)
-    state = model.module.state_dict()
-    assert found.keys() == state.keys()
-    assert all(torch.equal(found[key], tensor) for key, tensor in state.items())
-
-
 def test_the_graph_takes_categories_as_1_or_0_and_gives_the_unit_of_the_label(patients_run):
     model = load(patients_run)
     assert isinstance(model.preparation, TablePreparation)
@@ -149,15 +137,13 @@ def test_the_graph_takes_categories_as_1_or_0_and_gives_the_unit_of_the_label(pa
     np.testing.assert_allclose(found[:, 0], model.predict(rows), rtol=1e-5)
 
 
-def test_a_model_says_what_it_is_and_an_unknown_format_or_unwritable_place_is_an_error(digits_run, tmp_path):
+def test_a_model_says_what_it_is_and_an_unwritable_place_is_an_error(digits_run, tmp_path, quick_export):
     model = load(digits_run)
     assert model.classes_.tolist() == list(range(10)), "numbers where classes have no names"
     said = (
         "LoadedModel(method='fedavg', domain='target', network='mlp', shape=(1, 8, 8), classes=10, round=2)"
     )
     assert repr(model) == said
-    with pytest.raises(ConfigError, check=names("format", "tflite")):
-        export(model, tmp_path / "m", "tflite")
     (tmp_path / "m").mkdir()
     with pytest.raises(ConfigError, check=names("file", tmp_path / "m")):
-        export(model, tmp_path / "m", "state-dict")
+        export(model, tmp_path / "m")

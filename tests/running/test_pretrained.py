@@ -147,7 +147,7 @@ def test_one_onnx_file_goes_from_pixels_to_probabilities(tmp_path):
 
     run(**SETTINGS, method="mixture", output=tmp_path / "run")
     model, expected, _ = probabilities(tmp_path / "run", {**SETTINGS, "method": "mixture"})
-    export(model, tmp_path / "model.onnx", "onnx")
+    export(model, tmp_path / "model.onnx")
     session = runtime.InferenceSession(tmp_path / "model.onnx")
     config = RunConfig(**SETTINGS, method="mixture")
     x = load_domain(config.data, config.data.target_name).domains[config.data.target_name].test.x
