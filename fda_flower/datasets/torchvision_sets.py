@@ -7,13 +7,11 @@ import gzip
 import hashlib
 import math
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,8 +26,6 @@ from fda_flower.files import cache_folder
 from fda_flower.names import require
 
 CLASSES = 10
-PIXELS = (32, 32, 3)
-"""The shape of CIFAR-10's images."""
 
 
 def read_parts(dataset: Any, root: Path, download: bool = False) -> Split:
@@ -136,23 +132,17 @@ load_mnist = partial(load_mnist_like, "MNIST")
 load_fashion_mnist = partial(load_mnist_like, "FashionMNIST")
 
 
-def load_cifar10(
-    data_dir: Path | None, seed: int, subset: Literal["full", "exact", "jpeg"] = "full"
-) -> Split:
+def load_cifar10(data_dir: Path | None, seed: int) -> Split:
     """Return CIFAR-10 with its own split into training and test samples; `seed` is not used.
 
     `data_dir` is only read; it holds ``cifar-10-batches-py/`` or ``cifar-10-python.tar.gz``. Default:
-    ``~/.cache/fda-flower``, to which the data set is downloaded. A `subset` has the original pixels
-    (``"exact"``) or compressed copies (``"jpeg"``); it is a file ``cifar10/cifar10_SUBSET_subset.npz`` in
-    `data_dir`, with ``x_train`` and ``x_test``, uint8, ``(n, 32, 32, 3)``, and ``y_train`` and ``y_test``. A
-    `ConfigError` names files that are missing or damaged.
+    ``~/.cache/fda-flower``, to which the data set is downloaded. A `ConfigError` names files that are
+    missing or damaged.
 
     References
     ----------
     Krizhevsky, "Learning multiple layers of features from tiny images", 2009.
     """
-    if subset != "full":
-        return _read_subset(data_dir, f"cifar10_{subset}_subset.npz")
     from torchvision.datasets import CIFAR10
 
     if data_dir is None:
@@ -161,32 +151,6 @@ def load_cifar10(
     if (root / CIFAR10.base_folder).is_dir():
         return read_parts(CIFAR10, root)
     return _read_archives(CIFAR10, {root / CIFAR10.filename: CIFAR10.tgz_md5})
-
-
-def _read_subset(data_dir: Path | None, name: str) -> Split:
-    if data_dir is None:
-        raise ConfigError(
-            f"'{name}' cannot be downloaded: give the folder that holds 'cifar10/{name}' with --data-dir "
-            "(FDA_DATA_DIR), or leave out the option 'subset'",
-            thing=name,
-        )
-    path = data_dir.expanduser() / "cifar10" / name
-    if not path.exists():
-        raise unusable("data file", path, "is missing", "put it there, or leave out the option 'subset'")
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            parts = [(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test")]
-        for images, labels in parts:
-            if images.dtype != np.uint8 or images.shape[1:] != PIXELS:
-                raise ValueError(
-                    f"images are {images.dtype} of shape {images.shape}, not uint8 of (n, 32, 32, 3)"
-                )
-            if labels.shape != images.shape[:1] or not np.isin(labels, range(CLASSES)).all():
-                raise ValueError("labels are not a class from 0 to 9 for each image")
-    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise unusable("data file", path, f"is damaged ({error})", "get it again") from error
-    train, test = (_samples(*part) for part in parts)
-    return Split(train, test, CLASSES)
 
 
 def _samples(images: NDArray[np.uint8], labels: NDArray[np.integer[Any]]) -> Samples:

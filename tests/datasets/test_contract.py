@@ -44,12 +44,11 @@ FILES = {
     "fashion-mnist": "FashionMNIST/raw",
     "mnist": "MNIST/raw",
     "colored-mnist": "MNIST/raw",
-    "cifar-10": "cifar10",
+    "cifar-10": "cifar-10-batches-py",
     "heart": "heart_disease",
 }
 """Where the files of data sets that are not bundled lie, in the folder of data."""
 
-OPTIONS = {"cifar-10": {"subset": "exact"}}
 FEW = {"rbf": {"samples": 600}}
 """Options of data sets that are generated, which need not be as many as by default."""
 
@@ -99,13 +98,13 @@ def numbers(samples):
     return (grey * SPY_SCALE - 1).round().long().tolist()
 
 
-def part_of(dataset, **options):
+def part_of(dataset):
     """A loader of the first images of a large data set, which reads them once."""
     kept = []
 
     def load_part(data_dir, seed):
         if not kept:
-            whole, first = dataset.loader(data_dir, seed, **options), torch.arange(2000)
+            whole, first = dataset.loader(data_dir, seed), torch.arange(2000)
             kept.append(Split(whole.train.take(first), whole.test.take(first[:800]), whole.classes))
         return kept[0]
 
@@ -153,7 +152,7 @@ def _parts(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for name, dataset in list(DATASETS.items()):
             if name in FILES and name in SHIFTED:
-                loader = {"load": part_of(dataset, **OPTIONS.get(name, {}))}
+                loader = {"load": part_of(dataset)}
             elif getattr(dataset.loader, "func", None) is image_folders.load:
                 loader = {"load": made_folders(name, root), "arguments": ()}
             elif name in made:

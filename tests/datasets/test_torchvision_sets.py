@@ -2,13 +2,11 @@
 
 import gzip
 import hashlib
-import io
 import os
 import pickle
 import struct
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +17,6 @@ from sklearn.model_selection import train_test_split
 from torchvision import datasets
 from torchvision.datasets import CIFAR10
 
-from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets.torchvision_sets import (
     IDX,
     load_cifar10,
@@ -30,7 +27,6 @@ from fda_flower.datasets.torchvision_sets import (
 from fda_flower.errors import ConfigError
 
 DATA_DIR = Path(os.environ.get("FDA_DATA_DIR", "no data"))
-SUBSET = "cifar10/cifar10_exact_subset.npz"
 NOWHERE = "http://127.0.0.1:9/"
 
 
@@ -206,67 +202,3 @@ def test_without_a_folder_it_is_downloaded_or_the_error_says_why_not(
     monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path / "cache"))
     with pytest.raises(ConfigError, check=names(name, remedy="--data-dir")):
         load(None, 0)
-
-
-def write_subset(data_dir, **arrays):
-    path = data_dir / SUBSET
-    path.parent.mkdir(exist_ok=True)
-    labels, pixels = np.arange(20, dtype=np.uint8) % 10, images(20, 0, 32, 32, 3)
-    right = {"x_train": pixels, "y_train": labels, "x_test": pixels[:10], "y_test": labels[:10]}
-    kept: dict[str, Any] = {name: array for name, array in (right | arrays).items() if array is not None}
-    np.savez(path, **kept)
-    return path
-
-
-def test_a_subset_is_read_with_the_shift_noise(tmp_path):
-    write_subset(tmp_path)
-    split = load_cifar10(tmp_path, 0, subset="exact")
-    assert torch.equal(split.train.x, torch.from_numpy(images(20, 0, 32, 32, 3)).permute(0, 3, 1, 2))
-    assert (split.test.y.tolist(), split.test.y.dtype) == (list(range(10)), torch.int64)
-    spec = DataSpec("cifar-10", dataset_options=(("subset", "exact"),), data_dir=str(tmp_path))
-    assert load_federation(spec).domains["target"].train.noise > 0
-    load_federation.cache_clear()
-
-
-def test_a_missing_subset_is_named_and_it_is_one_of_three(tmp_path):
-    path = tmp_path / "cifar10/cifar10_jpeg_subset.npz"
-    with pytest.raises(ConfigError, check=names("data file", path, "put it there")):
-        load_cifar10(tmp_path, 0, subset="jpeg")
-    with pytest.raises(ConfigError, check=names("cifar10_exact_subset.npz", None, "--data-dir")):
-        load_cifar10(None, 0, subset="exact")
-    with pytest.raises(ConfigError, check=names("option", "subset", "full, exact, jpeg")):
-        DataSpec("cifar-10", dataset_options=(("subset", "half"),))
-
-
-ARRAY = io.BytesIO()
-np.save(ARRAY, images(2, 0, 32, 32, 3))
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        *({"x_test": None}, {"y_train": None}, {"y_train": np.arange(20)}, {"y_test": np.array([{}] * 10)}),
-        *({"x_train": images(20, 0, 32, 32, 3) / 255}, {"x_train": images(20, 0, 31, 32, 3)}),
-        {"y_train": np.zeros(19, dtype=np.uint8)},
-        lambda path: path.write_bytes(path.read_bytes()[:-500]),
-        lambda path: path.write_bytes(path.read_bytes()[:5000] + b"damaged" + path.read_bytes()[5007:]),
-        *(lambda path: path.write_bytes(b""), lambda path: path.write_text("not an archive")),
-        lambda path: path.write_bytes(ARRAY.getvalue()),
-    ],
-)
-def test_a_damaged_subset_or_one_of_other_arrays_is_named(tmp_path, damage):
-    path = write_subset(tmp_path, **(damage if isinstance(damage, dict) else {}))
-    if callable(damage):
-        damage(path)
-    with pytest.raises(ConfigError, check=names("data file", path, "get it again")):
-        load_cifar10(tmp_path, 0, subset="exact")
-
-
-@where(SUBSET)
-@pytest.mark.parametrize(("subset", "sizes"), [("exact", (5085, 1017)), ("jpeg", (10_000, 4000))])
-def test_the_real_subsets(subset, sizes):
-    split = load_cifar10(DATA_DIR, 0, subset=subset)
-    assert (len(split.train), len(split.test)) == sizes
-    # The mean of each channel of the whole, as it is commonly used to normalise.
-    means = split.train.scaled().x.mean(dim=(0, 2, 3))
-    assert means.tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=0.01)

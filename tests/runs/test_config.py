@@ -194,13 +194,14 @@ def test_sources_may_be_named_in_a_list_or_in_text() -> None:
 def test_all_the_settings_of_the_data_reach_it() -> None:
     given: dict[str, Any] = {"dataset": "cifar-10", "partition": "labels", "seed": 3, "data_dir": "/data"}
     given |= {"only_sources": ("source-1",), "source_samples": "15%", "target_samples": 9}
-    subset, labels = {"subset": "jpeg"}, {"k": "2", "target": "true"}
-    config = RunConfig(**given, dataset_options=subset, partition_options=labels)
+    config = RunConfig(**given, partition_options={"k": "2", "target": "true"})
     spec = config.data
     assert {name: getattr(spec, name) for name in given} == given
-    assert (spec.shift, spec.dataset_options) == ("noise", (("subset", "jpeg"),))
+    assert (spec.shift, spec.dataset_options) == ("noise", ())
     assert spec.partition_options == (("k", 2), ("target", True))
     assert spec == replace(config, method="fedavg", rounds=1, model="mlp").data
+    regression = RunConfig(dataset="rbf", dataset_options={"samples": "500"})
+    assert ("samples", 500) in regression.data.dataset_options
 
 
 @pytest.mark.parametrize("samples", [50, "15%", 1, None])
@@ -305,7 +306,7 @@ CONFIGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"variant": "paper", "method": "fedda", "method_options": {"updates": "raw"}}, {}),
     ({"warmup_rounds": 2, "learning_rate_factor": 1e-3}, {"warmup-rounds": 2, "learning-rate-factor": 1e-3}),
     ({"average": "tail:3", "rounds": 3}, {"average": "tail:3"}),
-    ({"dataset": "cifar-10", "dataset_options": {"subset": "exact"}}, {"dataset-options": "subset=exact"}),
+    ({"dataset": "rbf", "dataset_options": {"shift": 0.25}}, {"dataset-options": "shift=0.25"}),
     (
         {"partition": "labels", "partition_options": {"k": "2", "target": "yes"}},
         {"partition-options": "k=2 target=True"},
