@@ -61,16 +61,17 @@ def state_of(model):
     return {name: tensor.detach().numpy().copy() for name, tensor in model.state_dict().items()}
 
 
-def trained(client, round=1, model=None, **config):
+def trained(client, round=1, model=None, question=None, **config):
     """The reply to a train message with a model, by default the client's own."""
     arrays = to_record(client.layers() if model is None else model)
-    return client.local_train(TrainRequest(arrays, {"server-round": round, **config}))
+    return client.train_reply(TrainRequest(arrays, {"server-round": round, **config}, question=question))
 
 
-def evaluated(client, round=1, model=None, **config):
+def evaluated(client, round=1, model=None, question=None, **config):
     """The reply to an evaluate message with a model, by default the client's own."""
     arrays = to_record(client.layers() if model is None else model)
-    return client.local_evaluate(EvaluateRequest(arrays, {"server-round": round, **config}))
+    request = EvaluateRequest(arrays, {"server-round": round, **config}, question=question)
+    return client.evaluate_reply(request)
 
 
 def same(one, other, names=None):

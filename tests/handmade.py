@@ -7,7 +7,17 @@ from flwr.clientapp import ClientApp
 from fda_flower.aggregation import Sums, head_in, shape_of_head, to_rows, to_targets
 from fda_flower.engines import LocalGrid
 from fda_flower.runs.methods import METHODS
-from fda_flower.wire.questions import QUESTIONS, Distil, Distilled
+from fda_flower.wire.questions import (
+    QUESTIONS,
+    Distil,
+    Distilled,
+    KeepPart,
+    LossMeasured,
+    MeasureLoss,
+    PartKept,
+    Penalise,
+    Penalised,
+)
 
 
 def build(method, **options):
@@ -52,17 +62,11 @@ def add_what_is_asked(content, model, config, accuracy):
         content["metrics"].update({"fresh-start": int(config["server-round"] == 1), "distance": 0.5})
     if "mixing" in config:
         content["metrics"]["alpha"] = config["mixing"]
-    if "local-part" in config:
-        content["metrics"].setdefault("local-part", config["server-round"] - 1)
     if "guidance" in config:
         after = {name: array.numpy() for name, array in content["arrays"].items()}
         guidance = {name: (2 * after[name] - model[name]).astype(model[name].dtype) for name in after}
         content["guidance"] = ArrayRecord({name: _array(value) for name, value in guidance.items()})
-    if config.get("loss-at-start"):
-        content["metrics"].setdefault("loss-at-start", 1.0)
     add_statistics(content, model, config)
-    if "irm" in config:
-        content["metrics"].setdefault("penalty", 0.0)
     if config.get("evaluate-trained"):
         content["metrics"]["eval-accuracy"] = accuracy
 
@@ -108,16 +112,27 @@ def add_sums(content, model, request):
         content["metrics"].update({"temperature": 8.0, "held-out": 0.75, "held-out-target": 0.5})
 
 
+def settings_of(message):
+    """The settings in a message, with its question, if it has one."""
+    question = QUESTIONS.get(message.metadata.message_type)
+    asked = {} if question is None else {"question": question.read(message.content)}
+    return {**message.content["config"], **asked}
+
+
 def add_answer(content, message):
     """A good answer to the message's question, if it has one."""
     if question := QUESTIONS.get(message.metadata.message_type):
-        for name, record in answer_to(question.read(message.content)).records().items():
+        number = message.content["config"]["server-round"]
+        for name, record in answer_to(question.read(message.content), number).records().items():
             content.setdefault(name, record)
 
 
-def answer_to(question):
-    """A good answer to a question, by its class."""
+def answer_to(question, number):
+    """A good answer to a question in a round, by its class."""
     return {
+        KeepPart: lambda: PartKept(began_in=number - 1),
+        Penalise: lambda: Penalised(penalty=0.0),
+        MeasureLoss: lambda: LossMeasured(loss_at_start=1.0),
         Distil: lambda: Distilled(
             mask_share=0.5,
             contribution={domain: 1.0 + i for i, domain in enumerate(sorted(question.models))},
@@ -139,6 +154,7 @@ class HandMade:
         self.info = dict(info)
         self.configs: list[tuple[str, dict]] = []
         self.evaluated: list[RecordDict] = []
+        self.evaluations: list[dict] = []
         self.app = ClientApp(mods=mods)
         found = metrics or {"accuracy": accuracy, "loss": 1.0}
 
@@ -151,7 +167,7 @@ class HandMade:
 
         def train(message, context):
             _, domain, answer = self.nodes[context.node_config["partition-id"]]
-            self.configs.append((domain, dict(message.content["config"])))
+            self.configs.append((domain, settings_of(message)))
             model = {name: array.numpy() for name, array in message.content["arrays"].items()}
             content = answer(model, message)
             add_what_is_asked(content, model, message.content["config"], accuracy)
@@ -160,16 +176,21 @@ class HandMade:
             return Message(content, reply_to=message)
 
         self.app.train()(train)
-        for question in QUESTIONS.values():
-            self.app.train(question.action)(train)
 
-        @self.app.evaluate()
         def evaluate(message, context):
             self.evaluated.append(message.content)
             _, domain, _ = self.nodes[context.node_config["partition-id"]]
-            told = found(domain, message.content["config"]) if callable(found) else found
+            self.evaluations.append(settings_of(message))
+            told = found(domain, self.evaluations[-1]) if callable(found) else found
             metrics = MetricRecord({**told, "num-examples": 4})
             return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+        self.app.evaluate()(evaluate)
+        for question in QUESTIONS.values():
+            kind, answer = {"train": (self.app.train, train), "evaluate": (self.app.evaluate, evaluate)}[
+                question.kind
+            ]
+            kind(question.action)(answer)
 
     def grid(self):
         """A grid of these nodes."""

@@ -11,13 +11,11 @@ if TYPE_CHECKING:
         GaussianSource,
         GaussianTarget,
     )
-    from fda_flower.clients.generalisation import IRMSource
     from fda_flower.clients.gradients import batch_gradients
     from fda_flower.clients.mixture import MixtureTarget
     from fda_flower.clients.mixture_members import Learner, train_mixture
     from fda_flower.clients.mixture_plugin import MixedModel, mix_on_target
     from fda_flower.clients.personal import APFLTarget, DittoTarget, FedDAFTarget, KNNPerTarget
-    from fda_flower.clients.personal_layers import LocalPartSource, LocalPartTarget
     from fda_flower.clients.recorder import Recorder, make_recorder, record_updates
     from fda_flower.clients.ridge import RidgeSite, RidgeSource, RidgeTarget
     from fda_flower.clients.ridge_numpy import ridge_reply
@@ -30,8 +28,8 @@ else:
 # fmt: off
 __all__ = [
     "APFLTarget", "DittoTarget", "DomainClient", "FedDAFTarget", "GaussianSource", "GaussianTarget",
-    "IRMSource", "KNNPerTarget", "Learner", "LocalPartSource", "LocalPartTarget", "LocalTraining",
-    "MixedModel", "MixturePlan", "MixtureTarget", "Recorder", "RidgeSite", "RidgeSource", "RidgeTarget",
+    "KNNPerTarget", "Learner", "LocalTraining", "MixedModel", "MixturePlan", "MixtureTarget", "Recorder",
+    "RidgeSite", "RidgeSource", "RidgeTarget",
     "SourceClient", "TargetClient", "aggregate_on_target", "answer_role_query", "batch_gradients", "bundled",
     "evaluate", "make_recorder", "mix_on_target", "record_updates", "return_errors", "ridge_reply", "serve",
     "train", "train_mixture",

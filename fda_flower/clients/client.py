@@ -21,7 +21,7 @@ from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.patient_steps import train_patients
 from fda_flower.clients.recorder import make_recorder
 from fda_flower.clients.settings import LocalTraining
-from fda_flower.clients.training import Objective, figures, mean_loss, repeatable, train, training_loss
+from fda_flower.clients.training import Objective, figures, repeatable, train, training_loss
 from fda_flower.datasets import Domain, Samples
 from fda_flower.datasets.labels import target_problems
 from fda_flower.errors import invalid
@@ -29,7 +29,7 @@ from fda_flower.files import derive_seed
 from fda_flower.metrics import confusion
 from fda_flower.models.exchange import Exchange, frozen_digest
 from fda_flower.models.parts import Part
-from fda_flower.prediction.passes import Passes, load_layers, predict
+from fda_flower.prediction.passes import Passes, load_layers
 from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.site.patients import STEPS, PatientPrivacy, steps_record
 from fda_flower.wire import protocol
@@ -134,8 +134,8 @@ class DomainClient(NumPyFace):
             The initial model.
         config : Mapping
             ``server-round``; ``rate-factor``, ``epochs`` and ``proximal`` (see `training_in`); ``tune``,
-            to train only the ``head`` or the ``body``; and requests: ``loss-at-start`` and ``gradients`` of
-            `model`, ``evaluate-trained``, ``guidance``, the target's ``batch-updates``. At a site that
+            to train only the ``head`` or the ``body``; and requests: ``gradients`` at `model`,
+            ``evaluate-trained``, ``guidance``, the target's ``batch-updates``. At a site that
             protects each patient its mod adds how; see `train_patients`.
         objective : callable, optional
             The objective to minimise; see `train`.
@@ -146,30 +146,28 @@ class DomainClient(NumPyFace):
         -------
         TrainReply
             The trained model, ``num-steps``, ``learning-rate``, ``batch-size``, ``train-loss``; where steps
-            have noise, the record ``private-steps`` in place of the loss. On request:
-            ``loss-at-start``, the mean loss of `model` on the training samples; ``eval-num-examples``
+            have noise, the record ``private-steps`` in place of the loss. On request: ``eval-num-examples``,
             and the `figures` of the trained model on the test set, as ``eval-accuracy``; the records
             ``outcomes``, ``confusion``, ``gradients``, ``batch-updates``; and ``guidance``, the parameters
             after training as long again.
         """
         self.load(model)
         privacy = self.privacy(config)
-        loss_at_start, gradients = self.loss_at_start(config), self.gradients(config)
-        training = self.training_in(config)
+        gradients, training = self.gradients(config), self.training_in(config)
         recorder = make_recorder(self.parameters(), config) if self.role == "target" else None
         on_step = on_step if recorder is None else recorder.step
         records: dict[str, Layers] = {protocol.GRADIENTS: gradients} if gradients else {}
-        told = dict(loss_at_start)
+        loss: dict[str, float] = {}
         if privacy is None:
             part = config.get(protocol.TUNE, "all")
-            steps, told[protocol.TRAIN_LOSS] = self.train_on("train", config, objective, part, on_step)
+            steps, loss[protocol.TRAIN_LOSS] = self.train_on("train", config, objective, part, on_step)
         else:
             steps, records[STEPS] = self._train_patients(privacy, config, objective, on_step)
         metrics = {
             protocol.NUM_STEPS: steps,
             protocol.LEARNING_RATE: training.learning_rate,
             protocol.BATCH_SIZE: training.batch_size,
-            **told,
+            **loss,
         }
         if recorder is not None:
             records[protocol.BATCH_UPDATES] = recorder.arrays()
@@ -183,14 +181,6 @@ class DomainClient(NumPyFace):
             parameters = self.exchange.parameters(self.model).items()
             records[protocol.GUIDANCE] = {name: p.detach().cpu().numpy().copy() for name, p in parameters}
         return TrainReply(trained, len(self.domain.train), metrics, records)
-
-    def loss_at_start(self, config: Settings) -> dict[str, float]:
-        """Return the current model's mean loss on the training samples, if the message requests it."""
-        if not config.get(protocol.LOSS_AT_START):
-            return {}
-        with self.drawing("loss", config) as generator:
-            outputs = predict(self.model, self.domain.train, generator)
-        return {protocol.LOSS_AT_START: mean_loss(outputs, self.domain.train.y)}
 
     def gradients(self, config: Settings) -> dict[str, NDArray[Any]]:
         """Return the current model's gradients, if the train message requests them."""

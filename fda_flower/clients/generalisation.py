@@ -1,32 +1,33 @@
-"""IRM's source: train with a penalty on the gradient with respect to the scale of the logits."""
+"""Sources of domain generalisation: IRM's penalty, and the loss that V-REx weighs."""
 
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fda_flower.clients.client import SourceClient
+from fda_flower.clients.client import DomainClient
 from fda_flower.clients.gradients import Loss
-from fda_flower.clients.training import training_loss
-from fda_flower.wire.methods import PENALTY, STRENGTH
+from fda_flower.clients.training import mean_loss, training_loss
+from fda_flower.prediction.passes import predict
 from fda_flower.wire.protocol import TrainReply, TrainRequest
+from fda_flower.wire.questions import LossMeasured, MeasureLoss, Penalise, Penalised
 
 
-class IRMSource(SourceClient):
-    """A source that trains with the penalty of IRMv1, if the message has ``irm``, the value of ``λ``."""
+def penalise(client: DomainClient, request: TrainRequest, question: Penalise) -> TrainReply:
+    """Train with the penalty of IRMv1; ``train-loss`` is the mean of ``CE + λ D``."""
+    loss = training_loss(client.domain.train.y, client.training)
+    objective = PenalisedLoss(question.strength, loss)
+    reply = client.train_from(client.received(request), request.config, objective)
+    return replace(reply, answer=Penalised(penalty=objective.penalty))
 
-    def local_train(self, request: TrainRequest) -> TrainReply:
-        """Train for one round.
 
-        Replies as `train_from` does, where ``train-loss`` is the mean of ``CE + λ D``, with ``penalty``, the
-        mean of ``D`` over the training samples.
-        """
-        if STRENGTH not in request.config:
-            return super().local_train(request)
-        loss = training_loss(self.domain.train.y, self.training)
-        objective = PenalisedLoss(float(request.config[STRENGTH]), loss)
-        reply = self.train_from(self.received(request), request.config, objective)
-        return replace(reply, metrics={**reply.metrics, PENALTY: objective.penalty})
+def measure_loss(client: DomainClient, request: TrainRequest, question: MeasureLoss) -> TrainReply:
+    """Train as usual, and answer with the mean loss of the received model on the training samples."""
+    model, train = client.received(request), client.domain.train
+    client.load(model)
+    with client.drawing("loss", request.config) as generator:
+        loss = mean_loss(predict(client.model, train, generator), train.y)
+    return replace(client.train_from(model, request.config), answer=LossMeasured(loss_at_start=loss))
 
 
 @dataclass

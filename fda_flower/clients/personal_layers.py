@@ -6,76 +6,63 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.clients.client import DomainClient, Settings, SourceClient, TargetClient
+from fda_flower.clients.client import DomainClient, Settings
 from fda_flower.models.exchange import Exchange
 from fda_flower.wire import protocol
-from fda_flower.wire.methods import FINAL_HEAD_EPOCHS
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
+from fda_flower.wire.questions import EvaluateWithPart, KeepPart, PartKept
+
+OWN_PART = "local-part"
+"""Name of the part in the client's own state."""
 
 
-class LocalPart(DomainClient):
-    """A client with its own part of the model, if the message has ``local-part``.
+def keep_part(client: DomainClient, request: TrainRequest, question: KeepPart) -> TrainReply:
+    """Train the received model with the client's own part, and keep this part.
 
     ``head`` is the part of FedRep (Collins et al., ICML 2021), ``batch-norm`` of FedBN (Li et al., ICLR
-    2021). The client keeps its part in its own state and puts it into each received model; its reply has the
-    part as received. In the first round it starts from the received part.
+    2021). The reply has the part as received. In the first round the client starts from the received part.
     """
-
-    def local_train(self, request: TrainRequest) -> TrainReply:
-        """Train the received model with the client's own part, and keep this part.
-
-        Replies as `train_from` does, with the part as received; ``local-part`` is the round of the part that
-        training started from, or 0.
-        """
-        config = request.config
-        if protocol.LOCAL_PART not in config:
-            return super().local_train(request)
-        received, now = self.received(request), int(config[protocol.SERVER_ROUND])
-        own, kept_in = self._own_part(now)
-        model: Layers = {**received, **own}
-        if protocol.HEAD_EPOCHS in config:
-            self.load(model)
-            self._train_head("head", config, config[protocol.HEAD_EPOCHS])
-            model = self.layers()
-        reply = self.train_from(model, config)
-        names = Exchange.of(self.model, str(config[protocol.LOCAL_PART])).own
-        self.own_state.save_after(protocol.LOCAL_PART, {name: reply.arrays[name] for name in names}, {}, now)
-        arrays = {**reply.arrays, **{name: received[name] for name in names}}
-        return replace(reply, arrays=arrays, metrics={**reply.metrics, protocol.LOCAL_PART: kept_in})
-
-    def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
-        """Evaluate the model of a request with the client's own part.
-
-        With ``final-head-epochs`` the reply also has ``accuracy-final-head`` and ``loss-final-head``, for a
-        head trained this many epochs longer and then discarded.
-        """
-        config = request.config
-        if protocol.LOCAL_PART not in config:
-            return super().local_evaluate(request)
-        own, _ = self._own_part(int(config[protocol.SERVER_ROUND]) + 1)
-        model = {**self.received(request), **own}
-        reply = self.score(self.single(model, config), config)
-        if FINAL_HEAD_EPOCHS not in config:
-            return reply
-        self.load(model)
-        self._train_head("final-head", config, config[FINAL_HEAD_EPOCHS])
-        outputs = self.single(self.layers(), config).outputs(self.passes(config))
-        final = self.figures(outputs, self.domain.test)
-        beside = {f"{name}-{protocol.FINAL_HEAD}": value for name, value in final.items()}
-        return replace(reply, metrics={**reply.metrics, **beside})
-
-    def _train_head(self, phase: str, config: Settings, epochs: Any) -> None:
-        self.train_on(phase, {**config, protocol.EPOCHS: epochs}, part="head")
-
-    def _own_part(self, round: int) -> tuple[dict[str, NDArray[Any]], int]:
-        """Return the last part kept before a round, and its round; nothing and 0 if there is none."""
-        kept = self.own_state.load_before(protocol.LOCAL_PART, round)
-        return ({}, 0) if kept is None else (kept[0], int(kept[1]["round"]))
+    config, received = request.config, client.received(request)
+    now = int(config[protocol.SERVER_ROUND])
+    own, began_in = _own_part(client, now)
+    model: Layers = {**received, **own}
+    if question.head_epochs:
+        client.load(model)
+        _train_head(client, "head", config, question.head_epochs)
+        model = client.layers()
+    reply = client.train_from(model, config)
+    names = Exchange.of(client.model, question.part).own
+    client.own_state.save_after(OWN_PART, {name: reply.arrays[name] for name in names}, {}, now)
+    arrays = {**reply.arrays, **{name: received[name] for name in names}}
+    return replace(reply, arrays=arrays, answer=PartKept(began_in=began_in))
 
 
-class LocalPartSource(LocalPart, SourceClient):
-    """A source with its own part of the model; see `LocalPart`."""
+def evaluate_with_part(
+    client: DomainClient, request: EvaluateRequest, question: EvaluateWithPart
+) -> EvaluateReply:
+    """Evaluate the model of a request with the client's own part.
+
+    On request also with a head trained for longer and then discarded: ``accuracy-final-head`` and so on.
+    """
+    config = request.config
+    own, _ = _own_part(client, int(config[protocol.SERVER_ROUND]) + 1)
+    model = {**client.received(request), **own}
+    reply = client.score(client.single(model, config), config)
+    if not question.final_head_epochs:
+        return reply
+    client.load(model)
+    _train_head(client, "final-head", config, question.final_head_epochs)
+    outputs = client.single(client.layers(), config).outputs(client.passes(config))
+    final = client.figures(outputs, client.domain.test)
+    beside = {f"{name}-{protocol.FINAL_HEAD}": value for name, value in final.items()}
+    return replace(reply, metrics={**reply.metrics, **beside})
 
 
-class LocalPartTarget(LocalPart, TargetClient):
-    """A target with its own part of the model; see `LocalPart`."""
+def _train_head(client: DomainClient, phase: str, config: Settings, epochs: int) -> None:
+    client.train_on(phase, {**config, protocol.EPOCHS: epochs}, part="head")
+
+
+def _own_part(client: DomainClient, round: int) -> tuple[dict[str, NDArray[Any]], int]:
+    """Return the last part kept before a round, and its round; nothing and 0 if there is none."""
+    kept = client.own_state.load_before(OWN_PART, round)
+    return ({}, 0) if kept is None else (kept[0], int(kept[1]["round"]))

@@ -23,6 +23,7 @@ from fda_flower.wire import protocol
 from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.numpy_client import numbers_in, packed_in
 from fda_flower.wire.protocol import EvaluateRequest, read_request
+from fda_flower.wire.questions import QUESTIONS, answer_in
 
 
 class ClientError(Exception):
@@ -113,14 +114,17 @@ NUMPY = "numpy.ndarray"
 
 def instruction(message: Message) -> tuple[Parameters, dict[str, Scalar]]:
     """Return an older client's view of a message: arrays without names, and settings."""
-    request = read_request(message.content)
+    request = read_request(message.content, QUESTIONS.get(message.metadata.message_type))
     check_request(request)
+    asked = {} if request.question is None else request.question.settings()
     settings = {key: value for key, value in request.config.items() if isinstance(value, Scalar)}
-    return parameters_of(request.arrays), settings
+    return parameters_of(request.arrays), {**settings, **asked}
 
 
 def check_request(request: EvaluateRequest) -> None:
     """Raise a `ConfigError` if a request holds more than arrays and scalars, all an older client accepts."""
+    if request.question is not None:
+        request.question.settings()
     extra = [*request.records, *(k for k, value in request.config.items() if not isinstance(value, Scalar))]
     if extra:
         why = f"the method sends its clients '{extra[0]}', which Flower's older clients cannot receive"
@@ -145,18 +149,21 @@ def fit_reply(message: Message, result: FitRes, names: Sequence[str]) -> Message
     content = RecordDict()
     for record, arrays in packed_in(result.metrics).items():
         content[record] = arrays_of(Parameters(list(arrays.values()), NUMPY), list(arrays))
+    answer, metrics = answer_in(result.metrics)
+    content.update(answer)
     content[protocol.ARRAYS] = arrays_of(result.parameters, names)
     content[protocol.METRICS] = MetricRecord(
-        {protocol.NUM_EXAMPLES: result.num_examples, **numbers_in(result.metrics)}
+        {protocol.NUM_EXAMPLES: result.num_examples, **numbers_in(metrics)}
     )
     return Message(content, reply_to=message)
 
 
 def evaluate_reply(message: Message, result: EvaluateRes) -> Message:
     """Return a client's evaluation result as a reply."""
+    answer, metrics = answer_in(result.metrics)
     numbers = {
         "loss": float(result.loss),
         protocol.NUM_EXAMPLES: result.num_examples,
-        **numbers_in(result.metrics),
+        **numbers_in(metrics),
     }
-    return Message(RecordDict({protocol.METRICS: MetricRecord(numbers)}), reply_to=message)
+    return Message(RecordDict({protocol.METRICS: MetricRecord(numbers), **answer}), reply_to=message)

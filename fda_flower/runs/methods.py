@@ -118,7 +118,6 @@ def _ours(
 
 
 AUTO, LATE = {"auto": True}, {"warmup_rounds": 50}
-OF_PARTS = ("personal_layers:LocalPartTarget", "personal_layers:LocalPartSource")
 BODY, SEVERAL = ("body", "trained body"), ("two sources",)
 ON_FEATURES = ("classes", "frozen body")
 
@@ -145,7 +144,6 @@ METHODS: Registry[Method] = Registry(
             "IRM",
             "the sources' mean, trained towards features that predict alike in all sources",
             "generalisation:IRM",
-            clients=("client:TargetClient", "generalisation:IRMSource"),
             needs=("classes", *SEVERAL),
         ),
         "vrex": _ours(
@@ -194,21 +192,18 @@ METHODS: Registry[Method] = Registry(
             "FedPer",
             "FedAvg; each client keeps its head",
             "personal_layers:FedPer",
-            clients=OF_PARTS,
             needs=BODY,
         ),
         "fedrep": _ours(
             "FedRep",
             "a shared body, a head of its own at each client",
             "personal_layers:FedRep",
-            clients=OF_PARTS,
             needs=BODY,
         ),
         "fedbn": _ours(
             "FedBN",
             "FedAvg; each client keeps its BatchNorm layers",
             "personal_layers:FedBN",
-            clients=OF_PARTS,
             needs=("batch-norm",),
         ),
         "mixture": _ours(

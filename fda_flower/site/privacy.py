@@ -35,7 +35,7 @@ from fda_flower.site.patients import STEPS, PatientPrivacy, read_steps
 from fda_flower.wire import protocol
 from fda_flower.wire.internals import error_reply
 from fda_flower.wire.protocol import to_layers, to_record
-from fda_flower.wire.questions import Answer, Distil, Question
+from fda_flower.wire.questions import Answer, Distil, KeepPart, MeasureLoss, Penalise, Question
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -45,7 +45,7 @@ SMALLEST_VARIANCE = 1e-3
 COUNTS = frozenset(
     {
         *(protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE),
-        *(protocol.LOCAL_PART, protocol.FRESH_START, f"{protocol.EVAL}{protocol.NUM_EXAMPLES}"),
+        *(protocol.FRESH_START, f"{protocol.EVAL}{protocol.NUM_EXAMPLES}"),
     }
 )
 """Metrics that leave unchanged: numbers of samples, which the role query reports, and settings."""
@@ -228,6 +228,22 @@ class Releases:
 MODEL: Release = (trained_model, 1)
 MODEL_OF_PATIENTS: Release = (patients_model, 0)
 
+COUNTS_OF: Mapping[type[Question], frozenset[str]] = {
+    Distil: frozenset({"head"}),
+    KeepPart: frozenset({"began_in"}),
+    Penalise: frozenset(),
+    MeasureLoss: frozenset(),
+}
+"""By question whose reply is a trained model: the fields of the answer that leave unchanged."""
+
+
+def _with(model: Release) -> dict[str, Releases]:
+    return {
+        question.message_type(): Releases({protocol.ARRAYS: model}, counts)
+        for question, counts in COUNTS_OF.items()
+    }
+
+
 RELEASES: Mapping[str, Mapping[str, Releases]] = {
     SITE: {
         protocol.TRAIN: Releases(
@@ -238,7 +254,7 @@ RELEASES: Mapping[str, Mapping[str, Releases]] = {
                 protocol.GRADIENTS: (gradients, 2),
             }
         ),
-        Distil.message_type(): Releases({protocol.ARRAYS: MODEL}, frozenset({"head"})),
+        **_with(MODEL),
     },
     PATIENT: {
         protocol.TRAIN: Releases(
@@ -248,7 +264,7 @@ RELEASES: Mapping[str, Mapping[str, Releases]] = {
                 protocol.SUMS: (sums, 1),
             }
         ),
-        Distil.message_type(): Releases({protocol.ARRAYS: MODEL_OF_PATIENTS}, frozenset({"head"})),
+        **_with(MODEL_OF_PATIENTS),
     },
 }
 """By unit of privacy and type of message: what is released. A site answers no other train message."""
@@ -296,7 +312,7 @@ def protect_training(content: RecordDict, exchange: Exchange) -> list[str]:
         raise PrivacyError(
             f"its record '{unknown[0]}' has no known sensitivity{of}: choose a method that does not need it"
         )
-    uncovered = [*(name for name in details if name in content), *allowed]
+    uncovered = [*(name for name in details if name in content), *dict.fromkeys(allowed.values())]
     uncovered += _protect_metrics(content, exchange.settings)
     _check_info(content)
     for name, (release, _) in records.items():
@@ -348,26 +364,26 @@ def _protect_metrics(content: RecordDict, settings: PrivacySettings) -> list[str
     return sorted(uncovered)
 
 
-def _protect_answer(content: RecordDict, settings: PrivacySettings, releases: Releases) -> list[str]:
-    """Check the numbers of an answer; return the names of its parts that leave without noise.
+def _protect_answer(content: RecordDict, settings: PrivacySettings, releases: Releases) -> dict[str, str]:
+    """Check the fields of an answer; return the ones that leave without noise, by record.
 
     Raises a `PrivacyError` if one may not.
     """
-    parts, allowed = list[str](), list[str]()
-    for record in content:
-        if record == Answer.record_name:
-            parts += [f"{record}/{field}" for field in protocol.settings_in(content, record)]
-        elif record.startswith(f"{Answer.record_name}/") and record not in releases.records:
-            parts.append(record)
+    allowed = dict[str, str]()
+    numbers = protocol.settings_in(content, Answer.record_name)
+    parts = [f"{Answer.record_name}/{field}" for field in numbers]
+    parts += [name for name in content if name.startswith(f"{Answer.record_name}/")]
     for part in parts:
         field = part.split("/")[1]
-        if settings.allows(field.replace("_", "-")):
-            allowed.append(part)
-        elif field not in releases.counts:
+        shown = field.replace("_", "-")
+        if part in releases.records or field in releases.counts:
+            continue
+        if not settings.allows(shown):
             raise PrivacyError(
-                f"'{field}' of its answer follows from the site's data: name it in the site's dp-allow, and "
+                f"'{shown}' of its answer follows from the site's data: name it in the site's dp-allow, and "
                 "it leaves without noise, or choose a method that does not need it"
             )
+        allowed[part] = shown
     return allowed
 
 

@@ -10,6 +10,7 @@ from fda_flower.strategies.method import Buffers, MethodHooks
 from fda_flower.strategies.round import Round
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, to_record
+from fda_flower.wire.questions import Question
 
 
 class ModelAverage:
@@ -46,13 +47,13 @@ class ModelAverage:
         if self._rule is not None:
             self.models = self._rule.add(self.models, model)
 
-    def evaluate(self, round: Round) -> None:
+    def evaluate(self, round: Round, question: Question | None = None) -> None:
         """Let the target evaluate the average, and record its metrics; do nothing before the first model."""
         if self._rule is None or not self.models or round.target is None:
             return
         config = {name: value for name, value in round.config.items() if name != protocol.CONFUSION}
         beside = {**config, protocol.BESIDE: True}
-        request = EvaluateRequest(to_record(self._rule.average(self.models)), beside)
+        request = EvaluateRequest(to_record(self._rule.average(self.models)), beside, question=question)
         messages = round.messages({round.target: request})
         round.read_evaluation(round.send(messages), suffix="-average")
 

@@ -332,7 +332,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
 
     def _average_evaluation(self, server_round: int) -> None:
         if self.evaluates_in(server_round):
-            self.model_average.evaluate(self.round)
+            self.model_average.evaluate(self.round, self.average_question)
 
     # Parts of a round
 

@@ -1,7 +1,7 @@
 """Domain generalisation: IRM, V-REx, GroupDRO, FedOMG."""
 
 from collections.abc import Collection
-from dataclasses import field
+from dataclasses import field, replace
 from logging import WARNING
 from typing import Any, Literal
 
@@ -15,8 +15,8 @@ from fda_flower.names import Natural, NotNegative, Positive
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.fedavg import SourceOnly
 from fda_flower.strategies.replies import ClientUpdate, NotFiniteError
-from fda_flower.wire.methods import PENALTY, STRENGTH
-from fda_flower.wire.protocol import LOSS_AT_START, NUM_STEPS, TRAIN_LOSS, TrainRequest
+from fda_flower.wire.protocol import NUM_STEPS, TRAIN_LOSS, TrainRequest
+from fda_flower.wire.questions import MeasureLoss, Penalise
 
 ANNEALING, DONE = "annealing", "steps"
 """Name of the strategy's state: the number of local steps done."""
@@ -75,8 +75,7 @@ class IRM(PenalisedSources):
     """``min mean_i (L_i + λ D_i)`` over the sources (Arjovsky et al., "Invariant Risk Minimization", 2019).
 
     ``D_i``, the penalty of IRMv1 with DomainBed's unbiased square, is zero if no scale of the logits would
-    serve source ``i`` better. The sources run `fda_flower.clients.IRMSource` and train with it; the server
-    averages them. The target does not train.
+    serve source ``i`` better. The sources train with it; the server averages them. The target does not train.
 
     With one local step in a round this is IRMv1. With several, each source minimises its own objective from
     the global model, as in FedAvg: a surrogate.
@@ -100,14 +99,13 @@ class IRM(PenalisedSources):
         request = super().train_request(node, round)
         if self.strength == 0:
             return request
-        return request.adding(
-            config={STRENGTH: self.strength},
-            requires={PENALTY: "serve the sources with fda_flower.clients.IRMSource"},
-            measures={PENALTY: PENALTY},
-        )
+        return replace(request, question=Penalise(strength=self.strength))
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Average the sources."""
+        for domain, update in sources.items():
+            if update.answer is not None:
+                round.record["sources"][domain]["penalty"] = update.answer.penalty
         model = super().aggregate(round, target, sources).model
         return self.annealed(round, model, sources.values())
 
@@ -144,17 +142,15 @@ class VREx(PenalisedSources):
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Request the loss at the global model."""
-        request = super().train_request(node, round)
-        return request.adding(
-            config={LOSS_AT_START: True},
-            requires={LOSS_AT_START: "V-REx's sources must report the loss of the received model"},
-            measures={LOSS_AT_START: LOSS_AT_START},
-        )
+        return replace(super().train_request(node, round), question=MeasureLoss())
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Add the weighted updates to the model."""
         entries = [round.record["sources"][domain] for domain in sources]
-        weights = vrex_weights([entry["loss-at-start"] for entry in entries], self.strength, self.clip)
+        losses = [update.answer.loss_at_start for update in sources.values()]
+        for entry, loss in zip(entries, losses, strict=True):
+            entry["loss-at-start"] = loss
+        weights = vrex_weights(losses, self.strength, self.clip)
         for entry, weight in zip(entries, weights.tolist(), strict=True):
             entry["weight"] = weight
         updates = list(sources.values())

@@ -17,6 +17,7 @@ from fda_flower.strategies.round import Round
 from fda_flower.strategies.selection import IN_TRAIN_REPLY, Selection
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
+from fda_flower.wire.questions import Question
 
 Buffers = Literal["mean", "target", "adabn"]
 Noised = Literal["sums", "steps"] | None
@@ -180,6 +181,8 @@ class MethodHooks(ABC):
     """Whether `aggregate` sends further requests within a round."""
     ends_with_an_evaluation: bool = False
     """Whether the target evaluates differently in the last round."""
+    average_question: Question | None = None
+    """The question with which the target evaluates the average of the models. Default: none."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
     """Options that select the authors' code or the paper's definition."""
 

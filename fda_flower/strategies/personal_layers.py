@@ -7,20 +7,20 @@ from typing import Any, ClassVar
 from flwr.common import log
 
 from fda_flower.names import Count, Natural
-from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources, TrainRequest
+from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.method import Epochs
 from fda_flower.wire import protocol
-from fda_flower.wire.methods import FINAL_HEAD_EPOCHS
-from fda_flower.wire.protocol import LOCAL_PART, EvaluateRequest
+from fda_flower.wire.protocol import EvaluateRequest
+from fda_flower.wire.questions import EvaluateWithPart, KeepPart, Question
 
 
 class LocalPart(FedAvg):
     """FedAvg in which each client replaces a part of every received model by its own.
 
-    The clients run `fda_flower.clients.LocalPartSource` and `LocalPartTarget`. They reply with this part as
-    received, so the server's is unchanged. A round's record has, for each client, ``local-part``, the round
-    of the part it started from (0: the server's), and ``fallback`` if it lost a later one.
+    They reply with this part as received, so the server's is unchanged. A round's record has, for each
+    client, ``local-part``, the round of the part it started from (0: the server's), and ``fallback`` if it
+    lost a later one.
 
     In warm-up rounds the whole model is averaged over the sources; each client's part starts from there.
     """
@@ -33,27 +33,30 @@ class LocalPart(FedAvg):
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Request training with the client's own part."""
-        remedy = "serve the clients with fda_flower.clients.LocalPartSource and LocalPartTarget"
-        request = super().train_request(node, round)
-        return request.adding(
-            config={LOCAL_PART: self.part}, requires={LOCAL_PART: remedy}, measures={LOCAL_PART: LOCAL_PART}
-        )
+        return replace(super().train_request(node, round), question=KeepPart(part=self.part))
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Average all clients, and record which of them lost their part."""
-        entries: list[Any] = [round.record["target"], *round.record["sources"].values()]
-        for entry in entries:
-            if entry is not None and entry[LOCAL_PART] < self._last_round(entry["domain"]):
-                number = int(entry[LOCAL_PART])
-                began = f"its part of round {number}" if number else "the server's part"
+        replied: list[tuple[Any, ClientUpdate | None]] = [(round.record["target"], target)]
+        replied += [(round.record["sources"][domain], update) for domain, update in sources.items()]
+        for entry, update in replied:
+            if update is None:
+                continue
+            began_in = entry["local-part"] = update.answer.began_in
+            if began_in < self._last_round(entry["domain"]):
+                began = f"its part of round {began_in}" if began_in else "the server's part"
                 entry["fallback"] = f"it lost its own part of the model, and started from {began}"
                 log(WARNING, "Round %d: %s: %s", round.number, entry["domain"], entry["fallback"])
         return super().aggregate(round, target, sources)
 
-    def evaluate_config(self, round: Round) -> protocol.Config:
+    def evaluate_request(self, round: Round) -> EvaluateRequest | None:
         """Request an evaluation with the target's own part."""
-        told = {} if round.warmup else {LOCAL_PART: self.part}
-        return {**super().evaluate_config(round), **told}
+        return EvaluateRequest(round.arrays, round.config, question=self.average_question)
+
+    @property
+    def average_question(self) -> Question | None:  # type: ignore[override]
+        """The question with which the target also evaluates the average."""
+        return EvaluateWithPart(part=self.part)
 
     def _last_round(self, domain: str) -> int:
         """Return the last round in which a client is known to have trained its part, or 0."""
@@ -107,22 +110,20 @@ class FedRep(LocalPart):
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Request epochs of the head, then of the body."""
-        phases: Record = {
-            protocol.HEAD_EPOCHS: self.head_epochs,
-            protocol.TUNE: "body",
-            protocol.EPOCHS: self.body_epochs,
-        }
-        return super().train_request(node, round).adding(config=phases)
+        request = super().train_request(node, round)
+        phases = {**request.config, protocol.TUNE: "body", protocol.EPOCHS: self.body_epochs}
+        question = KeepPart(part=self.part, head_epochs=self.head_epochs)
+        return replace(request, config=phases, question=question)
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
         """Request an evaluation; in the last round, also one with a head trained for longer."""
         request = super().evaluate_request(round)
         if request is None or not self.final_head_epochs or round.number != self.num_rounds:
             return request
-        asked: Record = {FINAL_HEAD_EPOCHS: self.final_head_epochs}
-        if self.learning_rate_factor != 1:
-            asked[protocol.LEARNING_RATE_FACTOR] = self.learning_rate_factor
-        return replace(request, config={**request.config, **asked})
+        factor = self.learning_rate_factor
+        more = {} if factor == 1 else {protocol.LEARNING_RATE_FACTOR: factor}
+        question = EvaluateWithPart(part=self.part, final_head_epochs=self.final_head_epochs)
+        return replace(request, config={**request.config, **more}, question=question)
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return the epochs by role: head and body in each round, and the final head."""

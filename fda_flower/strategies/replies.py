@@ -99,7 +99,7 @@ MOST_METRICS, LONGEST_NAME = 1000, 200
 
 KNOWN = {
     *(protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE),
-    *(protocol.TRAIN_LOSS, protocol.LOSS_AT_START, protocol.LOCAL_PART, protocol.FRESH_START),
+    *(protocol.TRAIN_LOSS, protocol.FRESH_START),
 }
 """Metrics of a train reply that the strategies read; others are the project's own."""
 
@@ -385,8 +385,7 @@ def _check_schedule(schedule: Any, config: protocol.Config, examples: int, steps
     most_rate = schedule.learning_rate * asked(protocol.LEARNING_RATE_FACTOR, 1)
     if rate > most_rate and not math.isclose(rate, most_rate):
         raise BadReplyError(f"learning-rate is {rate:g}, but {most_rate:g} was requested")
-    epochs = asked(protocol.EPOCHS, schedule.epochs) + asked(protocol.HEAD_EPOCHS, 0)
-    most_steps = epochs * math.ceil(examples / schedule.batch_size)
+    most_steps = asked(protocol.EPOCHS, schedule.epochs) * math.ceil(examples / schedule.batch_size)
     if steps > most_steps:
         raise BadReplyError(
             f"num-steps is {steps:g}, but for {examples} examples {most_steps:g} were requested"

@@ -7,12 +7,6 @@ ACCURACY_ORACLE, LAMBDA_ORACLE = "accuracy-oracle-lambda", "oracle-lambda"
 """Settings of personal methods, metrics (`ALPHA` and `LAMBDA` are both), and the record of the model that
 FedDAF's target started from."""
 
-FINAL_HEAD_EPOCHS = "final-head-epochs"
-"""FedRep's setting of an evaluate message that requests further training of the head."""
-
-STRENGTH, PENALTY = "irm", "penalty"
-"""IRM's setting with ``λ``, and the metric with the mean penalty."""
-
 GAUSSIANS, RIDGE, OWN_SHARE = "gaussians", "ridge", "own-share"
 """pFedFDA's setting with the number of folds, which is the name of the record, too; another setting; and a
 metric."""

@@ -25,6 +25,7 @@ from fda_flower.wire.protocol import (
     TrainRequest,
     to_record,
 )
+from fda_flower.wire.questions import in_metrics, in_settings
 
 NDArrays = list[NDArray[Any]]
 
@@ -75,19 +76,26 @@ class NumPyFace(NumPyClient):
             The trained model, the number of examples, and metrics. Metrics ``RECORD.NAME`` are other arrays,
             bytes in NumPy's file format.
         """
-        reply = self.local_train(TrainRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
-        arrays = list(map(np.array, reply.arrays.values()))
-        return arrays, reply.examples, {**reply.metrics, **pack(reply.records)}
+        question, settings = in_settings(config)
+        arrays = ArrayRecord(list(map(np.asarray, parameters)))
+        reply = self.train_reply(TrainRequest(arrays, settings, question=question))
+        numbers, records = in_metrics(reply.answer)
+        metrics = {**reply.metrics, **numbers, **pack({**reply.records, **records})}
+        return list(map(np.array, reply.arrays.values())), reply.examples, metrics
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
         """Return loss, number of examples and ``accuracy`` of the server's model on the domain's test set.
 
         The loss is that of the validation samples if these alone are asked for, and NaN if none is.
         """
-        reply = self.local_evaluate(EvaluateRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
+        question, settings = in_settings(config)
+        arrays = ArrayRecord(list(map(np.asarray, parameters)))
+        reply = self.evaluate_reply(EvaluateRequest(arrays, settings, question=question))
+        numbers, records = in_metrics(reply.answer)
         others = {name: value for name, value in reply.metrics.items() if name != "loss"}
         loss = reply.metrics.get("loss", reply.metrics.get(f"{VALIDATION}-loss", math.nan))
-        return float(str(loss)), reply.examples, {**others, **pack(reply.records)}
+        metrics = {**others, **numbers, **pack({**reply.records, **records})}
+        return float(str(loss)), reply.examples, metrics
 
 
 def pack(records: Mapping[str, Layers]) -> dict[str, bytes]:

@@ -50,12 +50,8 @@ second one, not the one the target uses. `FINAL_HEAD` is the suffix of the metri
 SERVER_ROUND, LEARNING_RATE_FACTOR = "server-round", "rate-factor"
 SKETCH_SIZE, SKETCH_SEED = "sketch-size", "sketch-seed"
 EVALUATE_TRAINED, TUNE, PROXIMAL = "evaluate-trained", "tune", "proximal"
-EPOCHS, HEAD_EPOCHS = "epochs", "head-epochs"
+EPOCHS = "epochs"
 """Settings of a train message."""
-
-LOCAL_PART = "local-part"
-"""Setting of a train or evaluate message that names the part of the model the client keeps, and the metric of
-the train reply with the round of the part that training started from, or 0."""
 
 VALIDATION = "validation"
 """Prefix of metrics on the validation samples, and the setting of an evaluate message that, with the value
@@ -66,9 +62,8 @@ FRESH_START = "fresh-start"
 
 NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE = "num-examples", "num-steps", "learning-rate"
 BATCH_SIZE = "batch-size"
-TRAIN_LOSS, LOSS_AT_START, EVAL = "train-loss", "loss-at-start", "eval-"
-"""Metrics of a train reply; `EVAL` is the prefix of evaluation metrics. `LOSS_AT_START` is also the setting
-that requests it."""
+TRAIN_LOSS, EVAL = "train-loss", "eval-"
+"""Metrics of a train reply; `EVAL` is the prefix of evaluation metrics."""
 
 LABELLED, UNLABELLED, TEST = "examples", "unlabelled", "test-examples"
 HELD_OUT, REGRESSION, CLASS_NAMES = "validation-examples", "regression", "class-names"

@@ -20,7 +20,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fda_flower.aggregation import Layers, is_finite
 from fda_flower.errors import ConfigError, unknown
-from fda_flower.names import Bounds, NotNegative, Share
+from fda_flower.names import Bounds, Natural, NotNegative, Share
 from fda_flower.wire.arrays import to_layers, to_record
 from fda_flower.wire.internals import filled
 
@@ -259,6 +259,19 @@ class Question(Fields):
             raise ConfigError(why, thing="action", value=cls.action, remedy="choose another action")
         QUESTIONS[cls.message_type()] = cls
 
+    def settings(self) -> dict[str, Any]:
+        """Return the question as settings for clients of Flower's older API, for `in_settings`.
+
+        Raises a `ConfigError` if it holds more than single numbers and words.
+        """
+        records = self.records()
+        numbers = records.pop(self.record_name)
+        if others := [*records, *(name for name, value in numbers.items() if isinstance(value, list))]:
+            why = f"the method sends its clients '{others[0]}', which Flower's older clients cannot receive"
+            raise ConfigError(why, thing=others[0], remedy="use the Message API")
+        fields = {f"{self.record_name}.{name}": value for name, value in numbers.items()}
+        return {self.record_name: self.message_type(), **fields}
+
     @classmethod
     def message_type(cls) -> str:
         """Return the type of its messages, for Flower."""
@@ -267,6 +280,41 @@ class Question(Fields):
 
 QUESTIONS: dict[str, type[Question]] = {}
 """The questions by type of message, in this process: those below, and those of imported methods."""
+
+
+def in_settings(settings: Mapping[str, Any]) -> tuple[Question | None, dict[str, Any]]:
+    """Return the question in settings, if there is one (see `Question.settings`), and the other settings."""
+    if (kind := settings.get(Question.record_name)) is None:
+        return None, dict(settings)
+    if kind not in QUESTIONS:
+        raise unknown("question", str(kind), QUESTIONS)
+    prefix = f"{Question.record_name}."
+    fields = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
+    others = {name: settings[name] for name in settings if name.partition(".")[0] != Question.record_name}
+    return QUESTIONS[kind].read(RecordDict({Question.record_name: ConfigRecord(fields)})), others
+
+
+def in_metrics(answer: Answer | None) -> tuple[dict[str, Any], dict[str, Layers]]:
+    """Return an answer for `NumPyClient`: numbers as metrics ``RECORD.NAME``, and arrays by record."""
+    numbers, arrays = dict[str, Any](), dict[str, Layers]()
+    for name, record in ({} if answer is None else answer.records()).items():
+        if isinstance(record, ArrayRecord):
+            arrays[name] = to_layers(record)
+        else:
+            numbers |= {f"{name}.{key}": value for key, value in record.items()}
+    return numbers, arrays
+
+
+def answer_in(metrics: Mapping[str, Any]) -> tuple[dict[str, ConfigRecord], dict[str, Any]]:
+    """Return the records with the numbers of an answer in metrics (see `in_metrics`), and the others."""
+    records, others = dict[str, ConfigRecord](), dict[str, Any]()
+    for name, value in metrics.items():
+        record, _, key = name.partition(".")
+        if key and record.partition("/")[0] == Answer.record_name and not isinstance(value, bytes):
+            records.setdefault(record, ConfigRecord())[key] = value
+        else:
+            others[name] = value
+    return records, others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,3 +346,78 @@ class Distil(Question):
     mixup: bool
     teacher_bn: Literal["batch", "eval"]
     models: Mapping[str, Annotated[Layers, Like("model")]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartKept(Answer):
+    """What a client that keeps a part of the model began from.
+
+    `began_in` is the round of its own part with which the training began, 0 for the part received.
+    """
+
+    began_in: Natural
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepPart(Question):
+    """FedPer, FedRep, FedBN: train the received model with the client's own part, and keep that part.
+
+    `part` is ``head``, ``batch-norm``, or a pattern of names. With `head_epochs` the head alone trains first,
+    for this many epochs. The reply's model has the part as it was received.
+    """
+
+    action: ClassVar[str] = "keep_part"
+    answer: ClassVar[type[Answer]] = PartKept
+    answered_by: ClassVar[str] = "fda_flower.clients.personal_layers:keep_part"
+
+    part: str
+    head_epochs: Natural = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateWithPart(Question):
+    """FedPer, FedRep, FedBN: evaluate the received model with the target's own `part`.
+
+    With `final_head_epochs` also with a head that is trained this many epochs longer, and then discarded.
+    """
+
+    action: ClassVar[str] = "with_part"
+    kind: ClassVar[Literal["train", "evaluate"]] = "evaluate"
+    answered_by: ClassVar[str] = "fda_flower.clients.personal_layers:evaluate_with_part"
+
+    part: str
+    final_head_epochs: Natural = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Penalised(Answer):
+    """IRM's `penalty`, the mean of ``D`` over the training samples; it may be negative."""
+
+    penalty: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Penalise(Question):
+    """IRM: train on the loss plus `strength` (λ) times the penalty ``D`` of each batch."""
+
+    action: ClassVar[str] = "penalise"
+    answer: ClassVar[type[Answer]] = Penalised
+    answered_by: ClassVar[str] = "fda_flower.clients.generalisation:penalise"
+
+    strength: NotNegative
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossMeasured(Answer):
+    """`loss_at_start`, the mean loss of the received model on the training samples."""
+
+    loss_at_start: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureLoss(Question):
+    """V-REx: measure the loss of the received model on the training samples, then train."""
+
+    action: ClassVar[str] = "measure_loss"
+    answer: ClassVar[type[Answer]] = LossMeasured
+    answered_by: ClassVar[str] = "fda_flower.clients.generalisation:measure_loss"

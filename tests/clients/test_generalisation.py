@@ -6,9 +6,10 @@ import torch
 from digit_clients import SPEC, make, mlp, same, trained
 from torch.nn.functional import cross_entropy
 
-from fda_flower.clients import IRMSource, LocalTraining
+from fda_flower.clients import LocalTraining, SourceClient
 from fda_flower.clients.generalisation import PenalisedLoss, scale_penalty
 from fda_flower.datasets import Domain, load_federation
+from fda_flower.wire.questions import MeasureLoss, Penalise
 
 
 def random_batch(n, classes=4, seed=0):
@@ -23,7 +24,7 @@ def source(samples=None, **training):
     if samples is not None:
         domain = Domain("source-1", domain.train.take(torch.arange(samples)), domain.test)
     settings = LocalTraining(**{"learning_rate": 0.01, "batch_size": 16, **training})
-    return make(IRMSource, training=settings, domain=domain)
+    return make(SourceClient, training=settings, domain=domain)
 
 
 def slope(logits, y):
@@ -63,7 +64,7 @@ def test_the_objective_is_the_loss_plus_the_penalty_and_it_remembers_the_penalti
 
 def test_one_step_follows_the_gradient_of_loss_and_penalty():
     client, model = source(8, optimizer="sgd", learning_rate=0.5), mlp()
-    reply = trained(client, irm=2.0)
+    reply = trained(client, question=Penalise(strength=2.0))
     with client.drawing("train", {"server-round": 1}) as generator:
         ((x, y),) = client.domain.train.batches(16, generator, shuffle=True)
     logits = model(x)
@@ -73,11 +74,21 @@ def test_one_step_follows_the_gradient_of_loss_and_penalty():
     for name, parameter in model.named_parameters():
         expected = (parameter - 0.5 * parameter.grad).detach().numpy()
         np.testing.assert_allclose(reply.arrays[name], expected, rtol=1e-4, atol=1e-6)
-    assert reply.metrics["penalty"] == pytest.approx(penalty.item(), rel=1e-4)
+    assert reply.answer.penalty == pytest.approx(penalty.item(), rel=1e-4)
     assert reply.metrics["train-loss"] == pytest.approx(loss.item(), rel=1e-5)
 
 
 def test_batches_of_one_sample_train_as_without_a_penalty():
-    found = trained(source(6, batch_size=1), irm=100.0)
+    found = trained(source(6, batch_size=1), question=Penalise(strength=100.0))
     assert same(found.arrays, trained(source(6, batch_size=1)).arrays)
-    assert found.metrics["penalty"] == 0
+    assert found.answer.penalty == 0
+
+
+def test_the_loss_of_the_received_model_is_measured_and_changes_nothing():
+    client = source()
+    samples = client.domain.train
+    with torch.no_grad():
+        expected = float(cross_entropy(client.model(samples.x), samples.y))
+    plain, asked = trained(source()), trained(client, question=MeasureLoss())
+    assert same(plain.arrays, asked.arrays)
+    assert (plain.metrics, asked.answer.loss_at_start) == (asked.metrics, pytest.approx(expected, rel=1e-6))

@@ -9,17 +9,18 @@ from digit_clients import evaluated, make, normalised, same, state_of, trained
 from naming import names
 from torch.nn.functional import cross_entropy
 
-from fda_flower.clients import LocalPartSource, LocalPartTarget, LocalTraining, TargetClient
+from fda_flower.clients import LocalTraining, SourceClient, TargetClient
 from fda_flower.clients.training import repeatable
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
 from fda_flower.models.parts import batch_norm_names, head_names
+from fda_flower.wire.questions import EvaluateWithPart, KeepPart
 
 NAMES = {"head": head_names(normalised()), "batch-norm": batch_norm_names(normalised())}
 HEAD = NAMES["head"]
 BODY = tuple(name for name in normalised().state_dict() if name not in HEAD)
-FEDBN, FEDPER = {"local-part": "batch-norm"}, {"local-part": "head"}
-FEDREP: dict[str, Any] = {"local-part": "head", "head-epochs": 3, "epochs": 2, "tune": "body"}
+FEDBN, FEDPER = ({"question": KeepPart(part=part)} for part in ("batch-norm", "head"))
+FEDREP: dict[str, Any] = {"question": KeepPart(part="head", head_epochs=3), "epochs": 2, "tune": "body"}
 EACH = pytest.mark.parametrize("settings", [FEDREP, FEDBN, FEDPER], ids=["fedrep", "fedbn", "fedper"])
 TRAINING = LocalTraining(0.01, 11, epochs=1)
 
@@ -33,7 +34,7 @@ def model(seed):
     }
 
 
-def client_of(kind=LocalPartTarget, training=TRAINING, **more):
+def client_of(kind=TargetClient, training=TRAINING, **more):
     return make(kind, normalised(0.3), training=training, **more)
 
 
@@ -41,8 +42,9 @@ def ask(client, settings, round=1, arrays=None):
     return trained(client, round, state_of(normalised(0.3)) if arrays is None else arrays, **settings)
 
 
-def assess(client, settings, round=1, **more):
-    return evaluated(client, round, model(5), **settings, **more)
+def assess(client, settings, round=1, final_head_epochs=0, **more):
+    question = EvaluateWithPart(part=settings["question"].part, final_head_epochs=final_head_epochs)
+    return evaluated(client, round, model(5), question, **more)
 
 
 def own_part(client, before):
@@ -51,9 +53,9 @@ def own_part(client, before):
 
 
 @EACH
-@pytest.mark.parametrize("kind", [LocalPartSource, LocalPartTarget])
+@pytest.mark.parametrize("kind", [SourceClient, TargetClient])
 def test_the_reply_has_the_part_as_it_was_received_and_the_state_as_it_was_trained(kind, settings):
-    client, names = client_of(kind), NAMES[settings["local-part"]]
+    client, names = client_of(kind), NAMES[settings["question"].part]
     for round in (1, 2, 3):
         received = model(round)
         reply = ask(client, settings, round, received)
@@ -64,7 +66,7 @@ def test_the_reply_has_the_part_as_it_was_received_and_the_state_as_it_was_train
         assert not any(own[name].tobytes() == received[name].tobytes() for name in names)
         others = [name for name in received if name not in names]
         assert not any(same(reply.arrays, received, [name]) for name in others)
-        assert reply.metrics["local-part"] == round - 1, "the round whose part it began with"
+        assert reply.answer.began_in == round - 1, "the round whose part it began with"
         assert reply.records == {}
 
 
@@ -75,9 +77,9 @@ def test_a_round_begins_with_the_own_part_whatever_part_is_received(settings):
         client = client_of()
         ask(client, settings)
         received = model(1)
-        received.update({name: model(seed)[name] for name in NAMES[settings["local-part"]]})
+        received.update({name: model(seed)[name] for name in NAMES[settings["question"].part]})
         found.update(ask(client, settings, 2, received).arrays)
-    assert same(one, other, [name for name in one if name not in NAMES[settings["local-part"]]])
+    assert same(one, other, [name for name in one if name not in NAMES[settings["question"].part]])
 
 
 @EACH
@@ -87,13 +89,13 @@ def test_the_evaluation_is_of_the_model_received_with_the_own_part_of_the_round(
         ask(client, settings, round)
     for round in (1, 2):
         whole = {**model(5), **own_part(client, round + 1)}
-        assert assess(client, settings, round) == evaluated(client_of(TargetClient), round, whole)
-    assert assess(client_of(), settings) == assess(client_of(TargetClient), {})
+        assert assess(client, settings, round) == evaluated(client_of(), round, whole)
+    assert assess(client_of(), settings) == evaluated(client_of(), 1, model(5))
 
 
 def test_a_part_that_nobody_knows_is_an_error_that_names_those_that_are_known():
     with pytest.raises(ConfigError, check=names("part of the model", "tail")):
-        ask(client_of(), {"local-part": "tail"})
+        ask(client_of(), {"question": KeepPart(part="tail")})
 
 
 def by_hand(client, model, phases, now, rate=0.05):
@@ -128,13 +130,13 @@ def test_the_final_head_is_trained_on_the_final_body_and_not_kept():
     client = client_of(training=LocalTraining(0.05, 11, 1, "sgd"))
     ask(client, FEDREP)
     kept, plain = own_part(client, 2), assess(client, FEDREP, outcomes=True)
-    found = assess(client, {**FEDREP, "final-head-epochs": 4}, outcomes=True)
+    found = assess(client, FEDREP, final_head_epochs=4, outcomes=True)
     assert plain.metrics.items() <= found.metrics.items()
     assert same(found.records["outcomes"], plain.records["outcomes"]), "those of the headline"
     network = normalised(0.3)
     network.load_state_dict({name: torch.tensor(a) for name, a in {**model(5), **kept}.items()})
     after = by_hand(client, network, [("final-head", 4)], 1)
-    final = evaluated(client_of(TargetClient), 1, after).metrics
+    final = evaluated(client_of(), 1, after).metrics
     assert found.metrics["accuracy-final-head"] == final["accuracy"]
     assert found.metrics["loss-final-head"] == pytest.approx(final["loss"])
     assert same(own_part(client, 2), kept)

@@ -7,11 +7,12 @@ from digit_clients import evaluated, make, same, state_of, trained
 from naming import names
 from torch import nn
 
-from fda_flower.clients import LocalPartTarget, LocalTraining, SourceClient, TargetClient, batch_gradients
+from fda_flower.clients import LocalTraining, SourceClient, TargetClient, batch_gradients
 from fda_flower.clients.personal import APFLTarget, DittoTarget
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model, reads_text
 from fda_flower.models.exchange import Exchange
+from fda_flower.wire.questions import KeepPart
 
 
 class OnlyEvaluates(nn.Module):
@@ -85,13 +86,13 @@ def test_nothing_to_train_and_no_such_part_are_errors():
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
-        (SourceClient, {**SKETCH, "loss-at-start": True, "guidance": True}),
+        (SourceClient, {**SKETCH, "guidance": True}),
         (SourceClient, {"proximal": 0.1}),
         (TargetClient, {"batch-updates": "full", "evaluate-trained": True}),
         (TargetClient, {"tune": "head"}),
         (TargetClient, {"adabn": True, "evaluate-trained": True}),
-        (LocalPartTarget, {"local-part": "head", "head-epochs": 2}),
-        (LocalPartTarget, {"local-part": "batch-norm"}),
+        (TargetClient, {"question": KeepPart(part="head", head_epochs=2)}),
+        (TargetClient, {"question": KeepPart(part="batch-norm")}),
         (DittoTarget, {"personal": 1.0, "evaluate-trained": True}),
         *(
             (APFLTarget, {"mixing": 0.5, "mix": mix, "adaptive": True, "alpha-decay": 0.0})
@@ -107,9 +108,7 @@ def test_what_is_frozen_keeps_its_bits_and_evaluation_mode_whatever_is_trained(k
     evaluated(client, 1, reply.arrays, adabn=True)
     assert same(state_of(client.model), before, FROZEN)
     assert list(reply.arrays) == list(client.layers()) == list(moving)
-    assert not same(
-        reply.arrays, before, ["3.weight"] if kind is not LocalPartTarget else ["1.bias", "3.bias"]
-    )
+    assert not same(reply.arrays, before, ["1.bias", "3.bias"] if "question" in settings else ["3.weight"])
     numbers = sum(before[name].size for name in ("1.bias", "3.weight", "3.bias"))
     if "batch-updates" in reply.records:
         assert reply.records["batch-updates"]["full"].shape[-1] == numbers

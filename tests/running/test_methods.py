@@ -15,8 +15,7 @@ from sites import write_images, write_table
 from whole_runs import check_same, cut_off, same_bits, untimed
 
 from fda_flower import RunConfig, run
-from fda_flower.clients import APFLTarget, DittoTarget, FedDAFTarget
-from fda_flower.clients.personal_layers import LocalPartSource
+from fda_flower.clients import APFLTarget, DittoTarget, FedDAFTarget, personal_layers
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, Model
 from fda_flower.models.parts import head_names
@@ -345,14 +344,16 @@ def test_fedbns_batch_norm_on_the_server_never_changes_and_without_any_it_is_fed
 def test_heads_of_other_clients_reach_the_target_only_through_the_body(monkeypatch):
     """If a source replies with another head, nothing of the target's changes."""
     plain = run(**FEDREP)
-    local_train = LocalPartSource.local_train
+    keep_part = personal_layers.keep_part
 
-    def other_head(self, request):
-        reply = local_train(self, request)
-        head = {name: reply.arrays[name] + 1 for name in head_names(self.model)}
+    def other_head(client, request, question):
+        reply = keep_part(client, request, question)
+        if client.role == "target":
+            return reply
+        head = {name: reply.arrays[name] + 1 for name in head_names(client.model)}
         return replace(reply, arrays={**reply.arrays, **head})
 
-    monkeypatch.setattr(LocalPartSource, "local_train", other_head)
+    monkeypatch.setattr(personal_layers, "keep_part", other_head)
     changed = run(**FEDREP)
     head = tuple(plain.model)[-2:]
     assert not same_bits(plain.model, changed.model, head)

@@ -154,8 +154,8 @@ def test_a_round_that_is_done_again_in_a_simulation_is_the_same_release(tmp_path
 REFUSED = {
     "feddaf": "record 'adapted' has no known sensitivity",
     "ditto": "metric 'distance'",
-    "irm": "metric 'penalty'",
-    "vrex": "metric 'loss-at-start'",
+    "irm": "'penalty' of its answer",
+    "vrex": "'loss-at-start' of its answer",
     "kd3a": "of its answer",
     "ridge": "record 'sums' has no known sensitivity",
     "apfl": "metric 'alpha'",

@@ -42,6 +42,7 @@ from fda_flower.strategies import (
     VREx,
 )
 from fda_flower.strategies.method import COMMON as COMMON_OPTIONS
+from fda_flower.wire.questions import EvaluateWithPart, KeepPart, MeasureLoss, Penalise
 
 STEPS = [[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]]
 TOTAL = np.sum(STEPS, axis=0)
@@ -308,20 +309,22 @@ AT_START: dict[str, Any] = {"estimate_at": "start", "sketch_size": 64}
             {},
             {"neighbours": 7, "lambda": 0.5, "kernel-scale": 2.0, "mix": "logits"},
         ),
-        (FedPer, {"local-part": "head"}, {}, {"local-part": "head"}),
-        (FedBN, {"local-part": "batch-norm"}, {}, {"local-part": "batch-norm"}),
+        *(
+            (kind, {"question": KeepPart(part=part)}, {}, {"question": EvaluateWithPart(part=part)})
+            for kind, part in ((FedPer, "head"), (FedBN, "batch-norm"))
+        ),
         (
             partial(FedRep, head_epochs=7, body_epochs=2, final_head_epochs=0),
-            {"local-part": "head", "head-epochs": 7, "epochs": 2, "tune": "body"},
+            {"question": KeepPart(part="head", head_epochs=7), "epochs": 2, "tune": "body"},
             {},
-            {"local-part": "head"},
+            {"question": EvaluateWithPart(part="head")},
         ),
         (FedDWA, {"guidance": True}, {}, {}),
         (partial(FedDWA, evaluate="trained"), {"guidance": True}, TRAINED, BESIDE),
         (partial(FedDAF, mu=-2.5), {}, {"mu": -2.5}, {}),
-        (partial(IRM, lam=7.0, anneal_steps=0), {"irm": 7.0}, None, {}),
+        (partial(IRM, lam=7.0, anneal_steps=0), {"question": Penalise(strength=7.0)}, None, {}),
         (partial(IRM, lam=0.0), {}, None, {}),
-        (VREx, {"loss-at-start": True}, None, {}),
+        (VREx, {"question": MeasureLoss()}, None, {}),
         (partial(FedDA, auto=True), {}, {"batch-updates": "norms"}, {}),
         (partial(FedDA, estimate_at="start"), {}, {}, {}),
         (partial(FedGP, auto=True, sketch_size=64), {}, {"batch-updates": "sketch", **SKETCH}, {}),
@@ -340,13 +343,13 @@ def test_clients_are_told_what_the_method_needs_but_not_in_warm_up_rounds(
     assert first == ("a", {"server-round": 1})
     told = {"server-round": 2, **clients}
     assert dict(second) == {"a": told, **({} if target is None else {"t": {**told, **target}})}
-    asked = [content["config"] for content in federation.evaluated]
-    assert asked == [{"server-round": 1}, {"server-round": 2, "confusion": True, **evaluation}]
+    assert federation.evaluations == [
+        {"server-round": 1},
+        {"server-round": 2, "confusion": True, **evaluation},
+    ]
 
 
 # What it asks of their replies
-
-LOCAL_PART = [(kind, {}, "LocalPartSource") for kind in (FedPer, FedRep, FedBN)]
 
 
 @pytest.mark.usefixtures("bare_replies")
@@ -359,9 +362,9 @@ LOCAL_PART = [(kind, {}, "LocalPartSource") for kind in (FedPer, FedRep, FedBN)]
         (APFL, {}, "APFLTarget"),
         (FedDAF, {}, "FedDAFTarget"),
         (FedDWA, {}, "train one pass more"),
-        (IRM, {"anneal_steps": 0}, "IRMSource"),
-        (VREx, {"anneal_steps": 0}, "loss of the received model"),
-        *LOCAL_PART,
+        (IRM, {"anneal_steps": 0}, "'penalty'"),
+        (VREx, {"anneal_steps": 0}, "'loss_at_start'"),
+        *((kind, {}, "'began_in'") for kind in (FedPer, FedRep, FedBN)),
     ],
 )
 def test_a_plain_reply_is_dropped_with_the_remedy(kind, options, remedy):

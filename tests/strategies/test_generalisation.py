@@ -5,6 +5,7 @@ import pytest
 from handmade import HandMade, bits, failing, initial, moves, weights
 
 from fda_flower.strategies import IRM, GroupDRO, SourceOnly, VREx
+from fda_flower.wire.questions import LossMeasured, Penalised
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 PENALISED = pytest.mark.parametrize("kind", [IRM, VREx])
@@ -15,8 +16,18 @@ LOSSES = {"a": 1.0, "b": 2.0, "c": 3.0}
 def source(domain, loss=None, off=(), **metrics):
     """A source whose loss, at the start and in training, is given; two steps a round."""
     loss = LOSSES[domain] if loss is None else loss
-    numbers = {"loss-at-start": loss, "train-loss": loss, "penalty": loss / 10, **metrics}
-    answer = moves(MOVES[domain], domain=domain, **numbers)
+    moved = moves(MOVES[domain], domain=domain, **{"train-loss": loss, **metrics})
+    answers = {
+        "train.measure_loss": LossMeasured(loss_at_start=loss),
+        "train.penalise": Penalised(penalty=loss / 10),
+    }
+
+    def answer(model, message):
+        content = moved(model, message)
+        if message.metadata.message_type in answers:
+            content.update(answers[message.metadata.message_type].records())
+        return content
+
     return ("source", domain, failing(answer, *off) if off else answer)
 
 

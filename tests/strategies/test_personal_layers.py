@@ -4,6 +4,7 @@ import pytest
 from handmade import HandMade, failing, initial, moves
 
 from fda_flower.strategies import FedBN, FedPer, FedRep, RunFolder
+from fda_flower.wire.questions import PartKept
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 EACH = pytest.mark.parametrize("kind", [FedPer, FedRep, FedBN])
@@ -15,7 +16,10 @@ def keeps(role="source", domain="a", lost=(), off=(), older=None):
     def answer(model, message):
         round = message.content["config"]["server-round"]
         told = (0 if round in lost else round - 1) if older is None else older
-        return moves(0.5, role, domain, **{"local-part": told})(model, message)
+        content = moves(0.5, role, domain)(model, message)
+        if message.metadata.message_type != "train":
+            content.update(PartKept(began_in=told).records())
+        return content
 
     return (role, domain, failing(answer, *off) if off else answer)
 
@@ -23,8 +27,9 @@ def keeps(role="source", domain="a", lost=(), off=(), older=None):
 TARGET = keeps("target", "t")
 
 
-def figures(domain, config):
-    final = {"accuracy-final-head": 0.625, "loss-final-head": 0.75} if "final-head-epochs" in config else {}
+def figures(domain, settings):
+    asked = "question" in settings and settings["question"].final_head_epochs
+    final = {"accuracy-final-head": 0.625, "loss-final-head": 0.75} if asked else {}
     return {"accuracy": 0.5, "loss": 1.0, **final}
 
 
@@ -33,14 +38,14 @@ def start(kind, nodes=(), rounds=1, **options):
     return strategy.start(federation.grid(), initial(), rounds), strategy, federation
 
 
-def evaluated(federation, setting):
-    return [content["config"].get(setting) for content in federation.evaluated]
+def evaluated(federation):
+    return [settings["question"] for settings in federation.evaluations]
 
 
 @EACH
 def test_the_averaged_model_is_evaluated_with_the_targets_part_too(kind):
     _, strategy, federation = start(kind, rounds=2, average="tail:2")
-    assert evaluated(federation, "local-part") == [kind.part] * 4
+    assert [question.part for question in evaluated(federation)] == [kind.part] * 4
     assert strategy.history[1]["accuracy-average"] == 0.5
 
 
@@ -77,7 +82,7 @@ def test_an_older_part_is_recorded_with_its_round_and_one_lost_before_a_resume_t
 def test_fedreps_last_round_has_the_final_head_beside_the_headline(factor, epochs):
     options = {"learning_rate_factor": factor, "final_head_epochs": epochs}
     _, strategy, federation = start(FedRep, rounds=3, **options)
-    assert evaluated(federation, "final-head-epochs") == [None, None, epochs or None]
+    assert [question.final_head_epochs for question in evaluated(federation)] == [0, 0, epochs]
     assert federation.evaluated[2]["config"].get("rate-factor") == (None if factor == 1 else factor)
     *others, last = strategy.history
     final = [last.get(name) for name in ("accuracy", "accuracy-final-head", "loss-final-head")]
