@@ -1,23 +1,15 @@
 """Aggregation rules and estimators on NumPy arrays, without Flower and torch."""
 
 from fda_flower.aggregation.adaptive import AdaptiveResult, AdaptiveRule, Evidence, JointRule
-from fda_flower.aggregation.batches import ENCODINGS, BatchUpdates, CountSketch, Encoding
-from fda_flower.aggregation.columns import Columns, move
+from fda_flower.aggregation.batches import BatchUpdates, CountSketch, Encoding
 from fda_flower.aggregation.estimation import (
-    BetaRule,
     Estimates,
     beta_fedda,
     beta_fedda_reference,
     beta_fedgp,
     beta_fedgp_reference,
     beta_fedgp_thresholded,
-    delta_error_fedda,
-    delta_error_fedgp,
-    delta_error_source_only,
-    delta_error_target_only,
-    delta_errors,
     estimate,
-    predicted_best_rule,
 )
 from fda_flower.aggregation.features import (
     ClassGaussians,
@@ -28,21 +20,10 @@ from fda_flower.aggregation.features import (
     shape_of_head,
     with_head,
 )
-from fda_flower.aggregation.gradients import (
-    MeanGradient,
-    StartGradients,
-    read_gradients,
-)
-from fda_flower.aggregation.joint import joint_weights, matched_step, matching_weights
+from fda_flower.aggregation.gradients import read_gradients
+from fda_flower.aggregation.joint import joint_weights, matched_step
 from fda_flower.aggregation.kd3a import Votes, domain_weights, gate_of, smoothed_weights
-from fda_flower.aggregation.mixture import (
-    PRIOR,
-    Mixture,
-    fit_mixture,
-    log_softmax,
-    prior_outputs,
-    stratified_folds,
-)
+from fda_flower.aggregation.mixture import PRIOR, Mixture, fit_mixture, prior_outputs, stratified_folds
 from fda_flower.aggregation.personal import (
     best_weight,
     blend,
@@ -61,20 +42,19 @@ from fda_flower.aggregation.private_sums import CentredSums, PrivateSums, change
 from fda_flower.aggregation.ridge import (
     HEADS,
     LEAST_LABELS,
-    STRENGTHS,
+    Columns,
     Paths,
     RidgeFit,
     Sums,
     fit_ridge,
-    fit_shares,
     fit_temperature,
+    move,
     paths_of,
     to_rows,
     to_targets,
 )
 from fda_flower.aggregation.rules import (
     Average,
-    Coefficients,
     FedDA,
     FedGP,
     Mean,
@@ -83,8 +63,6 @@ from fda_flower.aggregation.rules import (
     SourceMean,
     TailAverage,
     TrimmedMean,
-    alignment,
-    alignment_by_size,
     combine,
     mean_update,
 )
@@ -100,22 +78,17 @@ from fda_flower.aggregation.updates import (
 
 # fmt: off
 __all__ = [
-    "ENCODINGS", "HEADS", "LEAST_LABELS", "PRIOR", "STRENGTHS", "AdaptiveResult",
-    "AdaptiveRule", "Average", "BatchUpdates", "BetaRule", "CentredSums", "ClassGaussians",
-    "Coefficients", "Columns", "CountSketch", "Encoding", "Estimates", "Evidence", "FedDA", "FedGP",
-    "Geometry", "JointRule", "Layers", "Mean", "MeanGradient", "Median",
-    "Mixture", "MovingAverage", "Paths", "PrivateSums", "RidgeFit", "SourceMean", "SourceWeights",
-    "StartGradients", "Sums", "TailAverage", "TrimmedMean", "Update", "Votes", "alignment",
-    "alignment_by_size", "best_weight", "beta_fedda", "beta_fedda_reference", "beta_fedgp",
-    "beta_fedgp_reference", "beta_fedgp_thresholded", "blend", "change_of_patient", "choose_share",
-    "choose_weight", "class_priors", "combine", "delta_error_fedda", "delta_error_fedgp",
-    "delta_error_source_only", "delta_error_target_only", "delta_errors", "distance_weights",
-    "domain_weights", "estimate", "find_buffers", "fit_mixture", "fit_ridge", "fit_shares",
+    "HEADS", "LEAST_LABELS", "PRIOR", "AdaptiveResult", "AdaptiveRule", "Average", "BatchUpdates",
+    "CentredSums", "ClassGaussians", "Columns", "CountSketch", "Encoding", "Estimates", "Evidence", "FedDA",
+    "FedGP", "Geometry", "JointRule", "Layers", "Mean", "Median", "Mixture", "MovingAverage", "Paths",
+    "PrivateSums", "RidgeFit", "SourceMean", "SourceWeights", "Sums", "TailAverage", "TrimmedMean", "Update",
+    "Votes", "best_weight", "beta_fedda", "beta_fedda_reference", "beta_fedgp", "beta_fedgp_reference",
+    "beta_fedgp_thresholded", "blend", "change_of_patient", "choose_share", "choose_weight", "class_priors",
+    "combine", "distance_weights", "domain_weights", "estimate", "find_buffers", "fit_mixture", "fit_ridge",
     "fit_temperature", "functional_distance", "gate_of", "gradient_similarity", "groupdro_weights",
-    "guidance_distances", "head_in", "is_finite", "joint_weights", "linear_head", "log_softmax",
-    "matched_step", "matching_weights", "mean_update", "mixed_scores", "move", "multipliers",
-    "neighbour_probabilities", "paths_of", "personal_model", "predicted_best_rule", "prior_outputs",
-    "read_gradients", "shape_of_head", "smoothed_weights", "source_weights", "stratified_folds", "to_rows",
-    "to_targets", "vrex_weights", "with_head",
+    "guidance_distances", "head_in", "is_finite", "joint_weights", "linear_head", "matched_step",
+    "mean_update", "mixed_scores", "move", "multipliers", "neighbour_probabilities", "paths_of",
+    "personal_model", "prior_outputs", "read_gradients", "shape_of_head", "smoothed_weights",
+    "source_weights", "stratified_folds", "to_rows", "to_targets", "vrex_weights", "with_head",
 ]
 # fmt: on

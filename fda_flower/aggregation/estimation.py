@@ -161,48 +161,25 @@ def _ratio(numerator: float, denominator: float) -> float:
     return min(max(numerator / denominator, 0.0), 1.0)
 
 
-def delta_error_source_only(d2: float) -> float:
-    """Return ``d²``, the bias of the source."""
-    return d2
-
-
-def delta_error_target_only(sigma2: float) -> float:
-    """Return ``σ²``, the variance of the target."""
-    return sigma2
-
-
-def delta_error_fedda(beta: float, sigma2: float, d2: float) -> float:
-    """Return ``(1−β)² σ² + β² d²`` (equation 1).
-
-    Examples
-    --------
-    >>> delta_error_fedda(0.5, sigma2=4.0, d2=8.0)
-    3.0
-    """
-    return (1 - beta) ** 2 * sigma2 + beta**2 * d2
-
-
-def delta_error_fedgp(beta: float, sigma2: float, tau2_d2: float, parameters: int) -> float:
-    """Return ``((1−β)² + (2β−β²)/m) σ² + β² τ²d²`` (equation 2), for ``m`` parameters.
-
-    Examples
-    --------
-    >>> delta_error_fedgp(0.5, sigma2=4.0, tau2_d2=4.0, parameters=3)
-    3.0
-    """
-    variance = (1 - beta) ** 2 + (2 * beta - beta**2) / parameters
-    return variance * sigma2 + beta**2 * tau2_d2
-
-
 def delta_errors(
     beta: float, sigma2: float, d2: float, tau2_d2: float, parameters: int
 ) -> Mapping[str, float]:
-    """Return bounds on each rule's error for one source, by the method's name."""
+    """Return bounds on each rule's error for one source, by the method's name.
+
+    These are ``d²``, the bias of the source; ``σ²``, the variance of the target; ``(1−β)² σ² + β² d²``
+    (equation 1); and ``((1−β)² + (2β−β²)/m) σ² + β² τ²d²`` (equation 2), for ``m`` parameters.
+
+    Examples
+    --------
+    >>> delta_errors(0.5, sigma2=4.0, d2=8.0, tau2_d2=4.0, parameters=3)
+    {'source-only': 8.0, 'target-only': 4.0, 'fedda': 3.0, 'fedgp': 3.0}
+    """
+    variance = (1 - beta) ** 2 + (2 * beta - beta**2) / parameters
     return {
-        "source-only": delta_error_source_only(d2),
-        "target-only": delta_error_target_only(sigma2),
-        "fedda": delta_error_fedda(beta, sigma2, d2),
-        "fedgp": delta_error_fedgp(beta, sigma2, tau2_d2, parameters),
+        "source-only": d2,
+        "target-only": sigma2,
+        "fedda": (1 - beta) ** 2 * sigma2 + beta**2 * d2,
+        "fedgp": variance * sigma2 + beta**2 * tau2_d2,
     }
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fda_flower.aggregation import ENCODINGS, BatchUpdates, CountSketch, Geometry, beta_fedgp, estimate
+from fda_flower.aggregation import BatchUpdates, CountSketch, Geometry, beta_fedgp, estimate
+from fda_flower.aggregation.batches import ENCODINGS
 from fda_flower.aggregation.estimation import _unbiased
 from fda_flower.aggregation.updates import BLOCK
 

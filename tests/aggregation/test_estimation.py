@@ -17,10 +17,10 @@ from fda_flower.aggregation import (
     beta_fedgp,
     beta_fedgp_reference,
     beta_fedgp_thresholded,
-    delta_error_fedda,
-    delta_error_fedgp,
-    delta_errors,
     estimate,
+)
+from fda_flower.aggregation.estimation import (
+    delta_errors,
     predicted_best_rule,
 )
 
@@ -326,16 +326,22 @@ def test_the_predicted_best_rule_by_hand(beta, sigma2, d2, tau2_d2, best):
 @given(sigma2=amounts, d2=amounts)
 @deterministic
 def test_the_beta_of_fedda_minimises_its_error(sigma2, d2):
-    error = delta_error_fedda(beta_fedda(Estimates(sigma2, d2, target2=0.0)), sigma2, d2)
+    def error_of(beta):
+        return delta_errors(beta, sigma2, d2, 0.0, 1)["fedda"]
+
+    error = error_of(beta_fedda(Estimates(sigma2, d2, target2=0.0)))
     assert error == pytest.approx(sigma2 * d2 / (sigma2 + d2))
-    others = [delta_error_fedda(beta, sigma2, d2) for beta in np.linspace(0, 1, 101)]
+    others = [error_of(beta) for beta in np.linspace(0, 1, 101)]
     assert error <= min(others) * (1 + 1e-12)
 
 
 @given(sigma2=amounts, tau2_d2=amounts)
 @deterministic
 def test_the_beta_of_fedgp_minimises_its_error_in_a_large_model(sigma2, tau2_d2):
+    def error_of(beta):
+        return delta_errors(beta, sigma2, 0.0, tau2_d2, 10**15)["fedgp"]
+
     e = Estimates(sigma2, d2=0.0, target2=0.0, tau2_d2=tau2_d2, delta=1.0)
-    best = delta_error_fedgp(beta_fedgp(e), sigma2, tau2_d2, parameters=10**15)
-    others = [delta_error_fedgp(beta, sigma2, tau2_d2, 10**15) for beta in np.linspace(0, 1, 101)]
+    best = error_of(beta_fedgp(e))
+    others = [error_of(beta) for beta in np.linspace(0, 1, 101)]
     assert best <= min(others) * (1 + 1e-12)

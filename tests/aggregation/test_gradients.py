@@ -13,11 +13,10 @@ from fda_flower.aggregation import (
     FedDA,
     FedGP,
     JointRule,
-    MeanGradient,
-    StartGradients,
     joint_weights,
     read_gradients,
 )
+from fda_flower.aggregation.gradients import MeanGradient, StartGradients
 
 SKETCH = CountSketch(512, seed=7)
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fda_flower.aggregation import matched_step, matching_weights
-from fda_flower.aggregation.joint import SMOOTHING
+from fda_flower.aggregation import matched_step
+from fda_flower.aggregation.joint import SMOOTHING, matching_weights
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=100)
 

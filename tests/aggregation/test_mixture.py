@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from naming import names
 
-from fda_flower.aggregation import PRIOR, Mixture, fit_mixture, log_softmax, prior_outputs, stratified_folds
+from fda_flower.aggregation import PRIOR, Mixture, fit_mixture, prior_outputs, stratified_folds
 from fda_flower.aggregation import mixture as module
 from fda_flower.aggregation.mixture import (
     MEMBERS,
     TEMPERATURES,
     MixturePlan,
     class_weights,
+    log_softmax,
     regression_weights,
     temperature,
 )

@@ -20,12 +20,12 @@ from fda_flower.aggregation import (
     gradient_similarity,
     groupdro_weights,
     guidance_distances,
-    log_softmax,
     mixed_scores,
     neighbour_probabilities,
     personal_model,
     vrex_weights,
 )
+from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.updates import BLOCK
 
 # --- FedDAF -------------------------------------------------------------------------------------------

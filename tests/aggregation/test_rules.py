@@ -9,20 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fda_flower.aggregation import (
-    Coefficients,
     FedDA,
     FedGP,
     Geometry,
     MovingAverage,
     TailAverage,
     Update,
-    alignment,
-    alignment_by_size,
     combine,
     mean_update,
     source_weights,
 )
-from fda_flower.aggregation.rules import weighted_mean
+from fda_flower.aggregation.rules import Coefficients, alignment, alignment_by_size, weighted_mean
 from fda_flower.clients.settings import LocalTraining
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=80)

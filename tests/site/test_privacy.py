@@ -15,12 +15,12 @@ from fda_flower import run
 from fda_flower.aggregation import (
     BatchUpdates,
     CountSketch,
-    MeanGradient,
     PrivateSums,
     change_of_patient,
     multipliers,
     to_targets,
 )
+from fda_flower.aggregation.gradients import MeanGradient
 from fda_flower.client_app import make_client_app
 from fda_flower.clients import ridge_reply
 from fda_flower.errors import ConfigError, RunError
