@@ -42,7 +42,9 @@ class Group(TyperGroup):
         except click.UsageError as error:
             if ctx.parent is None:
                 remedy = f"see {error.ctx.command_path if error.ctx else 'fda'} --help"
-                out.error_object(ConfigError(error.format_message(), thing="command line", remedy=remedy))
+                out.error_object(
+                    ConfigError(error.format_message().rstrip("."), thing="command line", remedy=remedy)
+                )
             raise
 
 
@@ -130,7 +132,7 @@ def list_names(
     }
     keys = {title: title.partition(" (")[0].lower().replace(" ", "-") for title in kinds}
     word = _letters("".join(kind)).removesuffix("s")
-    if not (titles := [title for title in kinds if word in _letters(title)]):
+    if not (titles := [title for title in kinds if word in _letters(title.partition(";")[0])]):
         raise unknown("kind", " ".join(kind), keys.values())
     for title in titles:
         out.text(title, "bold")
