@@ -1,7 +1,11 @@
 """Questions and answers: what is written is read, whole, and nothing else is."""
 
+import dataclasses
+import re
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -11,7 +15,7 @@ from naming import names
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError
-from fda_flower.names import Count, Share
+from fda_flower.names import Count, Natural, NotNegative, Share
 from fda_flower.wire.protocol import ARRAYS, CONFIG, Keys, TrainRequest, read_request, to_record
 from fda_flower.wire.questions import QUESTIONS, Answer, Like, Question
 
@@ -198,3 +202,36 @@ def test_two_questions_of_one_name_are_refused():
 
             action: ClassVar[str] = "distil"
             answered_by: ClassVar[str] = "none"
+
+
+NAMED = {"Share": Share, "Natural": Natural, "NotNegative": NotNegative, "Layers": Layers}
+
+
+def shown(hint):
+    """A field's type as people write it."""
+    text = str(hint) if typing.get_origin(hint) else hint.__name__
+    for name, kind in NAMED.items():
+        text = text.replace(str(kind), name)
+    text = re.sub(r"Annotated\[(\w+), Like\(form='(\w+)'\)\]", r"\1 like the \2", text)
+    return re.sub(r"\b(typing|collections\.abc)\.", "", text).replace(" | ", " or ")
+
+
+def fields_in_words(cls):
+    hints = typing.get_type_hints(cls, include_extras=True)
+    own = (f"`{each.name}`: {shown(hints[each.name])}" for each in dataclasses.fields(cls))
+    return "; ".join(own) or "nothing"
+
+
+def table_of_questions():
+    lines = ["| message | question | answer | purpose |", "| --- | --- | --- | --- |"]
+    for kind, question in QUESTIONS.items():
+        if question.__module__ == Question.__module__:
+            purpose = " ".join(question.__doc__.split("\n\n")[0].split()).replace("``", "`")
+            cells = [f"`{kind}`", fields_in_words(question), fields_in_words(question.answer), purpose]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def test_the_wire_reference_lists_all_questions():
+    page, table = Path(__file__).parents[2] / "docs" / "wire.md", table_of_questions()
+    assert table in page.read_text(encoding="utf-8"), f"docs/wire.md needs this table:\n{table}"
