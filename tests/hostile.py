@@ -122,6 +122,7 @@ class HostileGrid(LocalGrid):
 
     def answer(self, message):
         reply, kind = super().answer(message), message.metadata.message_type
+        kind = kind if kind in self.kinds else kind.partition(".")[0]  # a question's messages, too
         is_hostile = message.metadata.dst_node_id in self.hostile
         if kind == "evaluate":
             self.evaluations += 1
@@ -372,8 +373,7 @@ def records_more(content, rng):
 # Numbers and texts
 
 COUNTS = ["num-examples", "num-steps", "learning-rate", "batch-size", "train-loss"]
-METHODS_OWN = words("""alpha sim theta distance local-part penalty loss-at-start mask-share fresh-start
-    contribution-a contribution-b contribution-h lambda eval-accuracy""")
+METHODS_OWN = words("alpha sim theta distance fresh-start lambda eval-accuracy")
 FIGURES = words("""accuracy loss eval-accuracy eval-num-examples validation-accuracy auroc r2 rmse
     num-examples""")
 NAMES = words("""members weight.a folds fold.0 fold.x cost weight. . held target sources round accuracy-global
@@ -413,6 +413,16 @@ def _filling(table):
 
 
 MUTATORS |= _filling(ENTRIES)
+
+
+@mutator
+def answers_that_lie(content, rng):
+    """The answer to a method's question, or one that nobody asked for."""
+    answer = content.setdefault("answer", ConfigRecord())
+    for name in some(rng, [*answer, FORGED, "began_in"]):
+        answer[name] = one(rng, [*NUMBERS, 7.5, True, "x" * 5000, b"\xff", *LISTS])
+    if rng.integers(4) == 0:
+        _put(content, f"answer/{one(rng, ['contribution', 'models/a', '', FORGED])}", arrays({"w": [np.nan]}))
 
 
 @mutator

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping
@@ -39,6 +39,7 @@ from fda_flower.clients import (
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies import FedBN, FedDA, FedDAJoint, FedGP, FedRep, RunFolder, SourceOnly
 from fda_flower.strategies.base import OF_FEDAVG
+from fda_flower.wire.questions import EvaluateWithPart, KeepPart, PartKept
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -138,21 +139,33 @@ def test_estimates_from_gradients_at_the_global_model(make):
 
 
 def project_that_keeps_a_part(names):
-    """A client app that does what the page says of `local-part`, by the page's own code."""
+    """A client app that does what the page says of `keep_part`, by the page's own code."""
     page = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
-    (code,) = (code for code in re.findall(r"```python\n(.*?)```", page, re.S) if '"local-part" in' in code)
+    (code,) = (code for code in re.findall(r"```python\n(.*?)```", page, re.S) if "KeepPart.read" in code)
 
+    app = client_app(lambda message, context: pytest.fail("a plain message trains"))
+
+    @app.train("keep_part")
     def train(message, context):
         own = partition_of(context)
         found = {
-            **{"message": message, "context": context, "names": names, "metrics": {}},
+            **{"message": message, "context": context, "names": names},
             **{"Array": Array, "ArrayRecord": ArrayRecord, "ConfigRecord": ConfigRecord},
+            **{"KeepPart": KeepPart, "PartKept": PartKept},
             "train": lambda model: {n: np.asarray(a + own + 1, a.dtype) for n, a in model.items()},
         }
         exec(code, found)
-        return reply_to(message, found["arrays"], **found["metrics"])
+        reply = reply_to(message, found["arrays"])
+        reply.content.update(found["answer"].records())
+        return reply
 
-    return client_app(train)
+    @app.evaluate("with_part")
+    def evaluate(message, context):
+        EvaluateWithPart.read(message.content)
+        metrics = MetricRecord({"num-examples": 10, "accuracy": 0.5})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    return app
 
 
 @pytest.mark.parametrize(

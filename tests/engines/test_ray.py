@@ -153,7 +153,7 @@ def test_a_process_builds_the_app_once_and_the_app_holds_no_data(tmp_path):
     config = RunConfig(model="mlp", target_samples=12, device="cpu", seed=7)
     write_shared(load_federation(config.data), tmp_path / "data.pt")
     pickled = pickle.dumps(PickledOnce(make_client_app(config, data=tmp_path / "data.pt")))
-    assert len(pickled) < 20_000
+    assert len(pickled) < (tmp_path / "data.pt").stat().st_size / 10
     app = pickle.loads(pickled)
     assert pickle.loads(pickled) is app
     node: dict[str, Any] = {"partition-id": 3, "num-partitions": 4}

@@ -23,6 +23,7 @@ from fda_flower.strategies.replies import (
     read_update,
 )
 from fda_flower.wire.protocol import TrainRequest
+from fda_flower.wire.questions import LossMeasured
 
 MODEL = {"w": np.zeros((2, 2), np.float32), "n": np.array(1)}
 GOOD = {"w": np.ones((2, 2), np.float32), "n": np.array(2)}
@@ -230,8 +231,12 @@ def test_a_learning_rate_out_of_range_makes_no_model_that_is_not_finite(kind, op
 
 
 def test_a_source_that_alone_makes_the_model_overflow_is_dropped():
-    lie = source("h", [0.25, 0.5], **{"loss-at-start": 1e300})
-    result, record = one_round(VREx(), source("a"), source("b"), lie)
+    def lie(model, message):
+        content = moves([0.25, 0.5], domain="h")(model, message)
+        content.update(LossMeasured(loss_at_start=1e300).records())
+        return content
+
+    result, record = one_round(VREx(), source("a"), source("b"), ("source", "h", lie))
     np.testing.assert_array_equal(weights(result), [1.5, 2.25])
     assert list(record["sources"]) == ["a", "b"]
     ((domain, reason),) = [each.values() for each in record["dropped"]]
