@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
+from logging import WARNING
 from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,13 @@ from flwr.app import Context, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
+from flwr.common import log
 
 from fda_flower.clients.serving import serve
 from fda_flower.errors import ConfigError
 from fda_flower.files import as_file_name
 from fda_flower.runs.config import RunConfig
-from fda_flower.runs.methods import method_names
+from fda_flower.runs.methods import METHODS, method_names
 from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, SiteConfig, SiteGate
 from fda_flower.supernode.resident import ResidentApp
 from fda_flower.wire.internals import is_simulated_by_flower, pull_sooner
@@ -101,7 +103,17 @@ def make_client_app(
         run, name = at_node(run_of(asked.context), SiteConfig.of(asked.context))
         return replace(asked, method=run.method, role="target" if name == run.data.target_name else "source")
 
+    import_added()
     return serve(client_fn, mods, [DifferentialPrivacy(site_of)], SiteGate(about, method_names()))
+
+
+def import_added() -> None:
+    """Import the methods that other packages add, so that their questions are known; warn if one fails."""
+    for name in METHODS.added:
+        try:
+            _ = METHODS[name].strategy_class
+        except ConfigError as error:
+            log(WARNING, "%s", error)
 
 
 @lru_cache(maxsize=2)

@@ -39,6 +39,11 @@ class Registry(MutableMapping[str, Entry]):
     def _added(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group=f"fda_flower.{self.group}")}
 
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The names that other packages add, in order."""
+        return tuple(sorted(self._added.keys()))
+
     def __getitem__(self, name: str) -> Entry:
         """Return an entry, loaded on first use; raise a `ConfigError` if its entry point is invalid."""
         if name in self._entries:
@@ -64,7 +69,7 @@ class Registry(MutableMapping[str, Entry]):
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the built-in names, then over those added by other packages."""
-        yield from dict.fromkeys([*self._entries, *sorted(self._added)])
+        yield from dict.fromkeys([*self._entries, *self.added])
 
     def __len__(self) -> int:
         return len({*self._entries, *self._added})

@@ -33,7 +33,7 @@ METHOD = printed(PAGE, "python", "from fda_flower.runs.methods import Method\n\n
 MODULES = {
     "median": f"{FILE}\n\n{METHOD}",
     "halfway": printed(PAGE, "python", '"""FedAvg, whose target'),
-    "halfway_client": printed(PAGE, "python", '"""The target of'),
+    "halfway_client": printed(PAGE, "python", '"""How a target answers'),
     "test_resume": printed(PAGE, "python", '"""A run that stops'),
 }
 SMALL = ["--model", "logistic", "--sources", "2"]
@@ -127,6 +127,24 @@ def test_what_its_target_keeps_is_in_the_runs_folder_and_counts(package):
     plain, later = rounds(folder / "fedavg")
     assert first["accuracy-global"] == plain["accuracy"], "the first round is FedAvg's"
     assert second["loss-global"] != later["loss"]
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        ["--workers", "2"],
+        ["--engine", "ray", "--workers", "2"],
+        pytest.param(["deploy", "rehearse"], marks=pytest.mark.smoke),
+    ],
+    ids=["workers", "ray", "superlink"],
+)
+def test_its_question_is_answered_alike_by_every_engine(package, engine):
+    folder, output = package[0], f"halfway{''.join(engine)}"
+    command, *settings = run("halfway", 2, output)
+    done = fda(folder, [*engine, *settings] if "deploy" in engine else [command, *settings, *engine])
+    assert done.stdout.splitlines()[-1] == "CODES [0]"
+    assert model(folder / output) == model(folder / "halfway")
+    assert [record["target"]["own-round"] for record in rounds(folder / output)] == [0, 1]
 
 
 def test_a_file_and_a_line_give_the_same_bits_in_this_package(package, tmp_path):

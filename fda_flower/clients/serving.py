@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from logging import ERROR, INFO
 from typing import Any
 
@@ -141,14 +142,14 @@ def serve(
         client = client_fn(context)
         return getattr(client, "numpy_client", client)
 
-    def train(message: Message, context: Context) -> Message:
-        client, request = make(context), read_request(message.content, _question_of(message))
+    def train(message: Message, context: Context, question: type[Question] | None = None) -> Message:
+        client, request = make(context), read_request(message.content, question)
         content = _answer(client, request).content(request.arrays)
         content[protocol.INFO] = _info(client, context)
         return Message(content, reply_to=message)
 
-    def evaluate(message: Message, context: Context) -> Message:
-        client, request = make(context), read_request(message.content, _question_of(message))
+    def evaluate(message: Message, context: Context, question: type[Question] | None = None) -> Message:
+        client, request = make(context), read_request(message.content, question)
         reply = _evaluation(client, request)
         if protocol.GLOBAL in request.records:
             model = message.content.array_records[protocol.GLOBAL]
@@ -160,15 +161,11 @@ def serve(
     app.evaluate()(evaluate)
     for question in QUESTIONS.values():
         if question.kind == protocol.TRAIN:
-            app.train(question.action, mods=mods)(train)
+            app.train(question.action, mods=mods)(partial(train, question=question))
         else:
-            app.evaluate(question.action)(evaluate)
+            app.evaluate(question.action)(partial(evaluate, question=question))
     answer_role_query(app, make)
     return app
-
-
-def _question_of(message: Message) -> type[Question] | None:
-    return QUESTIONS.get(message.metadata.message_type)
 
 
 def return_errors(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
