@@ -4,19 +4,31 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fda_flower.aggregation import Sums, head_in, shape_of_head, to_rows, to_targets
+from fda_flower.aggregation import Sums, find_buffers, head_in, shape_of_head, to_rows, to_targets
 from fda_flower.engines import LocalGrid
 from fda_flower.runs.methods import METHODS
 from fda_flower.wire.questions import (
     QUESTIONS,
+    Blend,
+    Blended,
     Distil,
     Distilled,
+    EvaluateNeighbours,
+    GaussiansMixed,
+    Guide,
+    Guided,
     KeepPart,
     LossMeasured,
     MeasureLoss,
+    MixGaussians,
+    NeighboursUsed,
     PartKept,
     Penalise,
     Penalised,
+    Personalise,
+    Personalised,
+    TrainedToMix,
+    TrainToMix,
 )
 
 
@@ -51,55 +63,6 @@ def _array(value):
     return Array(np.asarray(value))
 
 
-def add_what_is_asked(content, model, config, accuracy):
-    """What personal methods ask of a client beside the training."""
-    if "mu" in config:
-        content["adapted"] = ArrayRecord(dict(content["arrays"]))
-        content["metrics"]["fresh-start"] = int(config["server-round"] == 1)
-        if config["server-round"] > 1:
-            content["metrics"].update({"sim": 0.5, "theta": 1.0, "alpha": 0.6})
-    if "personal" in config:
-        content["metrics"].update({"fresh-start": int(config["server-round"] == 1), "distance": 0.5})
-    if "mixing" in config:
-        content["metrics"]["alpha"] = config["mixing"]
-    if "guidance" in config:
-        after = {name: array.numpy() for name, array in content["arrays"].items()}
-        guidance = {name: (2 * after[name] - model[name]).astype(model[name].dtype) for name in after}
-        content["guidance"] = ArrayRecord({name: _array(value) for name, value in guidance.items()})
-    add_statistics(content, model, config)
-    if config.get("evaluate-trained"):
-        content["metrics"]["eval-accuracy"] = accuracy
-
-
-def add_statistics(content, model, config):
-    """What methods on features ask of a client, which has other means in each round."""
-    asked = {"gaussians", "mixtures", "prototypes"} & set(config)
-    if not asked:
-        return
-    (name,), (classes, features) = asked, shape_of_head(model)
-    after, _ = head_in({key: array.numpy() for key, array in content["arrays"].items()})
-    means = after + np.arange(classes)[:, None] * config["server-round"]
-    spread = 1 + np.abs(after).mean()
-    examples = int(content["metrics"]["num-examples"])
-    told = {
-        "gaussians": {"means": means, "covariance": np.diag(np.full(features, spread))},
-        "mixtures": {
-            "counts": np.array([examples, *[0] * (classes - 1)]),
-            "weights": np.ones((classes, 1)),
-            "means": means[:, None],
-            "variances": np.full((classes, 1, features), spread),
-        },
-        "prototypes": {"used": np.ones((classes, 1), np.uint8), "centres": means[:, None]},
-    }[name]
-    content[name] = ArrayRecord(
-        {
-            key: _array(value.astype(np.float32) if value.dtype.kind == "f" else value)
-            for key, value in told.items()
-        }
-    )
-    content["metrics"]["own-share"] = 0.5
-
-
 def add_sums(content, model, request):
     """What Ridge asks of a source: sums over rows of the width that the model has; of the target: figures."""
     if "sums" in request["config"]:
@@ -122,13 +85,17 @@ def settings_of(message):
 def add_answer(content, message):
     """A good answer to the message's question, if it has one."""
     if question := QUESTIONS.get(message.metadata.message_type):
-        number = message.content["config"]["server-round"]
-        for name, record in answer_to(question.read(message.content), number).records().items():
+        for name, record in answer_to(question.read(message.content), message, content).records().items():
             content.setdefault(name, record)
 
 
-def answer_to(question, number):
-    """A good answer to a question in a round, by its class."""
+def answer_to(question, message, content):
+    """A good answer to a question in a message, by its class, given the rest of the reply."""
+    number = message.content["config"]["server-round"]
+    model, after = (
+        {name: array.numpy() for name, array in each.get("arrays", {}).items()}
+        for each in (message.content, content)
+    )
     return {
         KeepPart: lambda: PartKept(began_in=number - 1),
         Penalise: lambda: Penalised(penalty=0.0),
@@ -138,7 +105,32 @@ def answer_to(question, number):
             contribution={domain: 1.0 + i for i, domain in enumerate(sorted(question.models))},
             head=(),
         ),
-    }[type(question)]()
+        Personalise: lambda: Personalised(fresh_start=number == 1, distance=0.5),
+        TrainToMix: lambda: TrainedToMix(fresh_start=number == 1, alpha=question.mixing),
+        Blend: lambda: Blended(fresh_start=number == 1, adapted=after, **blended(number)),
+        Guide: lambda: Guided(
+            guidance={
+                name: np.asarray(2 * after[name] - model[name], model[name].dtype)
+                for name in after.keys() - find_buffers(model)
+            }
+        ),
+        EvaluateNeighbours: lambda: NeighboursUsed(weight=0.25),
+        MixGaussians: lambda: GaussiansMixed(gaussians=gaussians(after, number), own_share=0.5),
+    }.get(type(question), question.answer)()
+
+
+def blended(number):
+    """What FedDAF's blend follows from; nothing in the first round."""
+    return {"sim": 0.5, "theta": 1.0, "alpha": 0.6} if number > 1 else {}
+
+
+def gaussians(model, number):
+    """Gaussians that have other means in each round."""
+    classes, features = shape_of_head(model)
+    head, _ = head_in(model)
+    means = head + np.arange(classes)[:, None] * number
+    covariance = np.diag(np.full(features, 1 + np.abs(head).mean()))
+    return {"means": means.astype(np.float32), "covariance": covariance.astype(np.float32)}
 
 
 class HandMade:
@@ -170,7 +162,6 @@ class HandMade:
             self.configs.append((domain, settings_of(message)))
             model = {name: array.numpy() for name, array in message.content["arrays"].items()}
             content = answer(model, message)
-            add_what_is_asked(content, model, message.content["config"], accuracy)
             add_answer(content, message)
             add_sums(content, model, message.content)
             return Message(content, reply_to=message)
@@ -182,8 +173,9 @@ class HandMade:
             _, domain, _ = self.nodes[context.node_config["partition-id"]]
             self.evaluations.append(settings_of(message))
             told = found(domain, self.evaluations[-1]) if callable(found) else found
-            metrics = MetricRecord({**told, "num-examples": 4})
-            return Message(RecordDict({"metrics": metrics}), reply_to=message)
+            content = RecordDict({"metrics": MetricRecord({**told, "num-examples": 4})})
+            add_answer(content, message)
+            return Message(content, reply_to=message)
 
         self.app.evaluate()(evaluate)
         for question in QUESTIONS.values():

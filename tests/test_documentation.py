@@ -121,7 +121,8 @@ PROSE = [
 def test_the_pages_do_without_phrases_that_a_reader_stumbles_over(phrase):
     found = []
     for page in PROSE:
-        text = re.sub(r"\\?\s+", " ", page.read_text(encoding="utf-8"))
+        text = re.sub(r"`[^`]*`", "CODE", page.read_text(encoding="utf-8"))
+        text = re.sub(r"\\?\s+", " ", text)
         hits = re.findall(rf".{{30}}\b{phrase}\b.{{20}}", text, re.IGNORECASE)
         found += [f"{page.relative_to(ROOT)}: {hit}" for hit in hits]
     assert found == []

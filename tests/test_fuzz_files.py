@@ -62,7 +62,7 @@ def test_a_damaged_folder_is_found_and_resumed_with_the_same_bits_or_refused(
     for seed in seeds:
         rng = np.random.default_rng([seed, len(good)])
         bad = DAMAGE[damage](good, rng, int(rng.integers(len(good))))
-        if bad == good:
+        if bad.rstrip() == good.rstrip():
             continue
         folder = shutil.copytree(three, tmp_path / str(seed))
         (folder / name).write_bytes(bad)

@@ -7,15 +7,10 @@ from fda_flower.names import lazy_exports
 if TYPE_CHECKING:
     from fda_flower.aggregation.mixture import MixturePlan
     from fda_flower.clients.client import DomainClient, SourceClient, TargetClient
-    from fda_flower.clients.features import (
-        GaussianSource,
-        GaussianTarget,
-    )
     from fda_flower.clients.gradients import batch_gradients
     from fda_flower.clients.mixture import MixtureTarget
     from fda_flower.clients.mixture_members import Learner, train_mixture
     from fda_flower.clients.mixture_plugin import MixedModel, mix_on_target
-    from fda_flower.clients.personal import APFLTarget, DittoTarget, FedDAFTarget, KNNPerTarget
     from fda_flower.clients.recorder import Recorder, make_recorder, record_updates
     from fda_flower.clients.ridge import RidgeSite, RidgeSource, RidgeTarget
     from fda_flower.clients.ridge_numpy import ridge_reply
@@ -27,11 +22,9 @@ else:
 
 # fmt: off
 __all__ = [
-    "APFLTarget", "DittoTarget", "DomainClient", "FedDAFTarget", "GaussianSource", "GaussianTarget",
-    "KNNPerTarget", "Learner", "LocalTraining", "MixedModel", "MixturePlan", "MixtureTarget", "Recorder",
-    "RidgeSite", "RidgeSource", "RidgeTarget",
-    "SourceClient", "TargetClient", "aggregate_on_target", "answer_role_query", "batch_gradients", "bundled",
-    "evaluate", "make_recorder", "mix_on_target", "record_updates", "return_errors", "ridge_reply", "serve",
-    "train", "train_mixture",
+    "DomainClient", "Learner", "LocalTraining", "MixedModel", "MixturePlan", "MixtureTarget", "Recorder",
+    "RidgeSite", "RidgeSource", "RidgeTarget", "SourceClient", "TargetClient", "aggregate_on_target",
+    "answer_role_query", "batch_gradients", "bundled", "evaluate", "make_recorder", "mix_on_target",
+    "record_updates", "return_errors", "ridge_reply", "serve", "train", "train_mixture",
 ]
 # fmt: on

@@ -134,9 +134,8 @@ class DomainClient(NumPyFace):
             The initial model.
         config : Mapping
             ``server-round``; ``rate-factor``, ``epochs`` and ``proximal`` (see `training_in`); ``tune``,
-            to train only the ``head`` or the ``body``; and requests: ``gradients`` at `model`,
-            ``evaluate-trained``, ``guidance``, the target's ``batch-updates``. At a site that
-            protects each patient its mod adds how; see `train_patients`.
+            to train only the ``head`` or the ``body``; and requests: ``gradients`` at `model`, the target's
+            ``batch-updates``. At a site that protects each patient its mod adds how; see `train_patients`.
         objective : callable, optional
             The objective to minimise; see `train`.
         on_step : callable, optional
@@ -146,10 +145,8 @@ class DomainClient(NumPyFace):
         -------
         TrainReply
             The trained model, ``num-steps``, ``learning-rate``, ``batch-size``, ``train-loss``; where steps
-            have noise, the record ``private-steps`` in place of the loss. On request: ``eval-num-examples``,
-            and the `figures` of the trained model on the test set, as ``eval-accuracy``; the records
-            ``outcomes``, ``confusion``, ``gradients``, ``batch-updates``; and ``guidance``, the parameters
-            after training as long again.
+            have noise, the record ``private-steps`` in place of the loss. On request the records
+            ``gradients`` and ``batch-updates``.
         """
         self.load(model)
         privacy = self.privacy(config)
@@ -171,16 +168,7 @@ class DomainClient(NumPyFace):
         }
         if recorder is not None:
             records[protocol.BATCH_UPDATES] = recorder.arrays()
-        trained = freeze(self.layers())
-        if config.get(protocol.EVALUATE_TRAINED):
-            evaluation = self.score(self.single(trained, config), config)
-            metrics |= evaluation.in_train_reply
-            records |= evaluation.records
-        if config.get(protocol.GUIDANCE):
-            self.train_on("guidance", config)
-            parameters = self.exchange.parameters(self.model).items()
-            records[protocol.GUIDANCE] = {name: p.detach().cpu().numpy().copy() for name, p in parameters}
-        return TrainReply(trained, len(self.domain.train), metrics, records)
+        return TrainReply(freeze(self.layers()), len(self.domain.train), metrics, records)
 
     def gradients(self, config: Settings) -> dict[str, NDArray[Any]]:
         """Return the current model's gradients, if the train message requests them."""

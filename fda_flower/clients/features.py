@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
@@ -15,9 +14,22 @@ from fda_flower.aggregation import (
     shape_of_head,
     with_head,
 )
-from fda_flower.clients.client import DomainClient, Settings, SourceClient, TargetClient
-from fda_flower.wire.methods import GAUSSIANS, OWN_SHARE, RIDGE
-from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, to_layers
+from fda_flower.clients.client import DomainClient, Settings
+from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
+from fda_flower.wire.questions import EvaluateGaussians, GaussiansMixed, MixGaussians, WithGaussians
+
+
+def features_of(client: DomainClient, model: Layers, config: Settings) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return features, float64 of shape ``(n, d)``, and labels, ``(n,)``, of the training samples."""
+    train = client.domain.train
+    _, features = client.passes(config, "features", train).outputs_and_features(model)
+    return features.double().cpu().numpy(), train.y.cpu().numpy()
+
+
+def groups_of(client: DomainClient) -> NDArray[Any] | None:
+    """Return the group of each training sample, such as a patient, if there are groups."""
+    groups = client.domain.train.groups
+    return None if groups is None else groups.cpu().numpy()
 
 
 class OnFeatures(DomainClient):
@@ -25,14 +37,11 @@ class OnFeatures(DomainClient):
 
     def features(self, model: Layers, config: Settings) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return features, float64 of shape ``(n, d)``, and labels, ``(n,)``, of the training samples."""
-        train = self.domain.train
-        _, features = self.passes(config, "features", train).outputs_and_features(model)
-        return features.double().cpu().numpy(), train.y.cpu().numpy()
+        return features_of(self, model, config)
 
     def groups(self) -> NDArray[Any] | None:
         """Return the group of each training sample, such as a patient, if there are groups."""
-        groups = self.domain.train.groups
-        return None if groups is None else groups.cpu().numpy()
+        return groups_of(self)
 
     def classes(self, request: EvaluateRequest) -> int:
         """Return the number of classes of the model in a message."""
@@ -46,47 +55,36 @@ class OnFeatures(DomainClient):
         return TrainReply(received, len(self.domain.train), metrics or {}, records)
 
 
-class Gaussian(OnFeatures):
-    """A client with its own Gaussians, if the message has ``gaussians`` (McLaughlin and Su, 2024)."""
-
-    def local_train(self, request: TrainRequest) -> TrainReply:
-        """Reply with the client's Gaussians mixed with the global ones, and ``own-share``, its weight."""
-        if GAUSSIANS not in request.config:
-            return super().local_train(request)
-        mixed, share, _ = self.mixture(request)
-        return self.replying(request, {GAUSSIANS: mixed.layers()}, {OWN_SHARE: share})
-
-    def mixture(self, request: EvaluateRequest) -> tuple[ClassGaussians, float, NDArray[Any]]:
-        """Return the mixture of own and global Gaussians, the weight of its own, and the labels.
-
-        In the first round there are no global ones, so the mixture is its own.
-        """
-        model, told = self.received(request), request.records.get(GAUSSIANS)
-        features, labels = self.features(model, request.config)
-        folds, ridge = int(request.config[GAUSSIANS]), float(request.config[RIDGE])
-        if not isinstance(told, ArrayRecord) or not told:
-            known = ClassGaussians.initial(*shape_of_head(model))
-            return ClassGaussians.of(features, labels, known, ridge), 1.0, labels
-        known = ClassGaussians.from_layers(to_layers(told))
-        share = choose_share(features, labels, known, folds, ridge, self.groups())
-        return ClassGaussians.of(features, labels, known, ridge).mixed(known, share), share, labels
+def mix_gaussians(client: DomainClient, request: TrainRequest, question: MixGaussians) -> TrainReply:
+    """Reply with the client's Gaussians mixed with the global ones (McLaughlin and Su, NeurIPS 2024)."""
+    mixed, share, _ = mixture(client, request, question)
+    received = {name: np.array(array) for name, array in client.received(request).items()}
+    answer = GaussiansMixed(gaussians=mixed.layers(), own_share=share)
+    return TrainReply(received, len(client.domain.train), answer=answer)
 
 
-class GaussianSource(Gaussian, SourceClient):
-    """A source with its own Gaussians; see `Gaussian`."""
+def evaluate_gaussians(
+    client: DomainClient, request: EvaluateRequest, question: EvaluateGaussians
+) -> EvaluateReply:
+    """Evaluate Bayes' rule with the client's mixture on the test set."""
+    mixed, _, labels = mixture(client, request, question)
+    weight, bias = mixed.discriminant(class_priors(labels, len(mixed.means)))
+    layers = with_head(client.received(request), weight, bias)
+    return client.score(client.single(layers, request.config), request.config)
 
 
-class GaussianTarget(Gaussian, TargetClient):
-    """A target that predicts with its own Gaussians; see `Gaussian`."""
+def mixture(
+    client: DomainClient, request: EvaluateRequest, question: WithGaussians
+) -> tuple[ClassGaussians, float, NDArray[Any]]:
+    """Return the mixture of own and global Gaussians, the weight of its own, and the labels.
 
-    def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
-        """Evaluate Bayes' rule with the client's mixture and, as ``-global``, the received model."""
-        config = request.config
-        if GAUSSIANS not in config:
-            return super().local_evaluate(request)
-        mixed, _, labels = self.mixture(request)
-        weight, bias = mixed.discriminant(class_priors(labels, len(mixed.means)))
-        passes, model = self.passes(config), self.received(request)
-        reply = self.score(self.single(with_head(model, weight, bias), config), config, passes)
-        alone = self.single(model, config).outputs(passes)
-        return reply.with_second(self.figures(alone, self.domain.test))
+    In the first round there are no global ones, so the mixture is its own.
+    """
+    model, ridge = client.received(request), question.ridge
+    features, labels = features_of(client, model, request.config)
+    if question.gaussians is None:
+        known = ClassGaussians.initial(*shape_of_head(model))
+        return ClassGaussians.of(features, labels, known, ridge), 1.0, labels
+    known = ClassGaussians.from_layers(question.gaussians)
+    share = choose_share(features, labels, known, question.folds, ridge, groups_of(client))
+    return ClassGaussians.of(features, labels, known, ridge).mixed(known, share), float(share), labels

@@ -1,11 +1,10 @@
-"""Targets of personal methods: Ditto, APFL, FedDAF, kNN-Per."""
+"""How clients answer personal methods: FedAvg FT, Ditto, APFL, FedDAF, FedDWA, kNN-Per."""
 
 import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -19,120 +18,119 @@ from fda_flower.aggregation import (
     functional_distance,
     gradient_similarity,
 )
-from fda_flower.clients.client import Settings, TargetClient
+from fda_flower.clients.client import DomainClient, Settings, TargetClient
 from fda_flower.clients.gradients import Loss
 from fda_flower.clients.settings import LocalTraining
 from fda_flower.clients.training import OPTIMIZERS, mean_gradient, penalised, plain_objective, training_loss
 from fda_flower.datasets import Samples
+from fda_flower.errors import RunError
 from fda_flower.models.parts import to_train
-from fda_flower.prediction.predictors import Mix, Neighbours, Predictor, Single, Weighted
-from fda_flower.wire import methods as wire
+from fda_flower.prediction.predictors import Neighbours, Predictor, Weighted
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
+from fda_flower.wire.questions import (
+    Blend,
+    Blended,
+    EvaluateMix,
+    EvaluateNeighbours,
+    EvaluatePersonal,
+    FineTune,
+    Guide,
+    Guided,
+    NeighboursUsed,
+    Personalise,
+    Personalised,
+    TrainedToMix,
+    TrainToMix,
+)
 
-OWN_DITTO, OWN_APFL, OWN_FEDDAF = "ditto", "apfl", "feddaf"
-"""Names in `OwnState` of the target's own model, with APFL's weight ``a``."""
+PERSONAL, OWN_APFL, OWN_FEDDAF = "personal", "apfl", "feddaf"
+"""Names in `OwnState`: the model that the target keeps for `evaluate_personal`, APFL's own one with its
+weight ``a``, and FedDAF's."""
 
 
-class DittoTarget(TargetClient):
-    """A target with a personal model ``v`` (Li et al., "Ditto", ICML 2021), if the message has ``personal``.
+def fine_tune(client: TargetClient, request: TrainRequest, question: FineTune) -> TrainReply:
+    """Train the model received, and keep the result."""
+    config = request.config if question.part == "all" else {**request.config, protocol.TUNE: question.part}
+    reply = client.train_from(client.received(request), config)
+    client.own_state.save_after(PERSONAL, reply.arrays, {}, int(config[protocol.SERVER_ROUND]))
+    return reply
 
-    It trains ``v`` on the round's batches with the penalty ``λ/2 ‖v − θ‖²``, where ``λ`` is the value of
-    ``personal`` in the message and ``θ`` the received model. It keeps ``v`` in its own state and never sends
-    it. In the first round ``v`` starts from ``θ``.
+
+def evaluate_personal(
+    client: TargetClient, request: EvaluateRequest, question: EvaluatePersonal
+) -> EvaluateReply:
+    """Evaluate the model that the target keeps; raise a `RunError` if it has lost it."""
+    kept = client.own_state.load_before(PERSONAL, int(request.config[protocol.SERVER_ROUND]) + 1)
+    if kept is None:
+        raise RunError(f"'{client.domain.name}' has no model of its own", thing=client.domain.name)
+    layers = {name: kept[0][name] for name in client.received(request)}
+    return client.score(client.single(layers, request.config), request.config)
+
+
+def personalise(client: TargetClient, request: TrainRequest, question: Personalise) -> TrainReply:
+    """Train the model received, and Ditto's personal model ``v`` on the same batches (Li et al., ICML 2021).
+
+    ``v`` is trained with the penalty ``λ/2 ‖v − θ‖²``, where ``θ`` is the received model. The target keeps it
+    in its own state and never sends it. In the first round ``v`` starts from ``θ``.
     """
-
-    def local_train(self, request: TrainRequest) -> TrainReply:
-        """Train both models, and keep the personal one.
-
-        Replies as `train_from` does for the global model, with the evaluation of ``v`` on request,
-        ``distance``, ``‖v − θ‖`` before the training, and ``fresh-start``, 1 if there was no ``v``.
-        """
-        config, model = request.config, self.received(request)
-        if wire.PERSONAL not in config:
-            return super().local_train(request)
-        reply = self.train_from(model, {k: v for k, v in config.items() if k != protocol.EVALUATE_TRAINED})
-        self.load(model)
-        personally = replace(self.training_in(config), proximal=float(config[wire.PERSONAL]))
-        plain = plain_objective(self.domain.train.y, self.training)
-        objective = penalised(plain, self.model, personally, "λ")
-        server_round = int(config[protocol.SERVER_ROUND])
-        metrics, records = {**reply.metrics, **self._take_up(server_round)}, dict(reply.records)
-        self.train_on("train", {**config, protocol.PROXIMAL: 0.0}, objective)
-        personal = self.layers()
-        if config.get(protocol.EVALUATE_TRAINED):
-            evaluation = self.score(self.single(personal, config), config)
-            metrics |= evaluation.in_train_reply
-            records |= evaluation.records
-        self.own_state.save_after(OWN_DITTO, personal, {}, server_round)
-        return replace(reply, metrics=metrics, records=records)
-
-    def _take_up(self, server_round: int) -> dict[str, float]:
-        """Load ``v`` into the model in place of ``θ``; return metrics of the reply."""
-        kept = self.own_state.load_before(OWN_DITTO, server_round)
-        if kept is None:
-            return {protocol.FRESH_START: 1, "distance": 0.0}
-        anchor = [p.detach().clone() for p in self.model.parameters()]
-        self.load(kept[0])
-        pairs = zip(self.model.parameters(), anchor, strict=True)
-        squares = ((p.detach().double() - a.double()).square().sum() for p, a in pairs)
-        return {protocol.FRESH_START: 0, "distance": math.sqrt(sum(map(float, squares)))}
+    config, model = request.config, client.received(request)
+    reply = client.train_from(model, config)
+    client.load(model)
+    personally = replace(client.training_in(config), proximal=question.penalty)
+    plain = plain_objective(client.domain.train.y, client.training)
+    objective = penalised(plain, client.model, personally, "λ")
+    server_round = int(config[protocol.SERVER_ROUND])
+    answer = _take_up(client, server_round)
+    client.train_on("train", {**config, protocol.PROXIMAL: 0.0}, objective)
+    client.own_state.save_after(PERSONAL, client.layers(), {}, server_round)
+    return replace(reply, answer=answer)
 
 
-class APFLTarget(TargetClient):
-    """A target with its own model ``v`` in a mixture ``a v + (1 − a) w``, if the message has ``mixing``.
+def _take_up(client: TargetClient, server_round: int) -> Personalised:
+    """Load ``v`` into the client's model in place of ``θ``; return where it begins."""
+    kept = client.own_state.load_before(PERSONAL, server_round)
+    if kept is None:
+        return Personalised(fresh_start=True, distance=0.0)
+    anchor = [p.detach().clone() for p in client.model.parameters()]
+    client.load(kept[0])
+    pairs = zip(client.model.parameters(), anchor, strict=True)
+    squares = ((p.detach().double() - a.double()).square().sum() for p, a in pairs)
+    return Personalised(fresh_start=False, distance=math.sqrt(sum(map(float, squares))))
 
-    It trains ``w``, the received model, as in FedAvg, bit for bit, and ``v`` on the same batches
-    (`OwnModel`). It keeps ``v`` and ``a`` in its own state and never sends ``v``. In the first round ``v``
-    starts as the received model.
+
+def train_to_mix(client: TargetClient, request: TrainRequest, question: TrainToMix) -> TrainReply:
+    """Train the model received, ``w``, and APFL's own model ``v``, for the mixture ``a v + (1 − a) w``.
+
+    ``w`` is trained as in FedAvg, bit for bit, and ``v`` on the same batches (`OwnModel`). The target keeps
+    ``v`` and ``a`` in its own state and never sends ``v``. In the first round ``v`` starts as ``w``.
     """
+    config, model = request.config, client.received(request)
+    server_round = int(config[protocol.SERVER_ROUND])
+    kept = client.own_state.load_before(OWN_APFL, server_round)
+    layers, alpha = (model, question.mixing) if kept is None else (kept[0], kept[1]["alpha"])
+    client.load(layers)
+    loss = training_loss(client.domain.train.y, client.training_in(config))
+    own = OwnModel(copy.deepcopy(client.model), client.training_in(config), float(alpha), question, loss)
+    reply = client.train_from(model, config, own.objective, own.on_step)
+    client.model.load_state_dict(own.model.state_dict())
+    client.own_state.save_after(OWN_APFL, client.layers(), {"alpha": own.alpha}, server_round)
+    return replace(reply, answer=TrainedToMix(alpha=own.alpha, fresh_start=kept is None))
 
-    def local_train(self, request: TrainRequest) -> TrainReply:
-        """Train both models, and keep ``v``.
 
-        Replies as `train_from` does for the global model, with ``alpha``, the weight ``a`` after the round,
-        and ``fresh-start``, 1 if ``v`` started as the received model.
-        """
-        config, model = request.config, self.received(request)
-        if wire.MIXING not in config:
-            return super().local_train(request)
-        server_round = int(config[protocol.SERVER_ROUND])
-        kept = self.own_state.load_before(OWN_APFL, server_round)
-        layers, alpha = (model, config[wire.MIXING]) if kept is None else (kept[0], kept[1]["alpha"])
-        self.load(layers)
-        training = self.training_in(config)
-        loss = training_loss(self.domain.train.y, training)
-        own = OwnModel(copy.deepcopy(self.model), training, float(alpha), config, loss)
-        reply = self.train_from(model, config, own.objective, own.on_step)
-        self.model.load_state_dict(own.model.state_dict())
-        self.own_state.save_after(OWN_APFL, self.layers(), {"alpha": own.alpha}, server_round)
-        own_metrics = {wire.ALPHA: own.alpha, protocol.FRESH_START: int(kept is None)}
-        return replace(reply, metrics={**reply.metrics, **own_metrics})
-
-    def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
-        """Evaluate the mixture of ``v`` and the received model on the test set.
-
-        The reply has metrics of the mixture and, with ``-global``, of the received model; without ``v`` the
-        two are equal.
-        """
-        config = request.config
-        if wire.MIXING not in config:
-            return super().local_evaluate(request)
-        passes, alone = self.passes(config), self.single(self.received(request), config)
-        reply = self.score(self._mixed(alone, request), config, passes)
-        return reply.with_second(self.figures(alone.outputs(passes), self.domain.test))
-
-    def _mixed(self, alone: Single, request: EvaluateRequest) -> Predictor:
-        config = request.config
-        kept = self.own_state.load_before(OWN_APFL, int(config[protocol.SERVER_ROUND]) + 1)
-        if kept is None:
-            return alone
+def evaluate_mix(client: TargetClient, request: EvaluateRequest, question: EvaluateMix) -> EvaluateReply:
+    """Evaluate APFL's mixture on the test set; without ``v`` it is the received model."""
+    config, model = request.config, client.received(request)
+    predictor: Predictor = client.single(model, config)
+    kept = client.own_state.load_before(OWN_APFL, int(config[protocol.SERVER_ROUND]) + 1)
+    if kept is not None:
         own, alpha = kept[0], kept[1]["alpha"]
-        if config[wire.MIX] == "outputs":
-            return Weighted(self.adapted(own, config), alone.layers, alpha)
-        model = self.received(request)
-        buffers = model.keys() - dict(self.model.named_parameters(remove_duplicate=False)).keys()
-        return self.single(blend(own, model, alpha, buffers), config)
+        if question.mix == "outputs":
+            predictor = Weighted(client.adapted(own, config), client.adapted(model, config), alpha)
+        else:
+            buffers = model.keys() - dict(client.model.named_parameters(remove_duplicate=False)).keys()
+            predictor = client.single(blend(own, model, alpha, buffers), config)
+    return client.score(predictor, config)
 
 
 class OwnModel:
@@ -149,16 +147,16 @@ class OwnModel:
     """
 
     def __init__(
-        self, model: nn.Module, training: LocalTraining, alpha: float, config: Settings, loss: Loss
+        self, model: nn.Module, training: LocalTraining, alpha: float, question: TrainToMix, loss: Loss
     ) -> None:
         self.model = model
         self.alpha = alpha
         self._rate = training.learning_rate
         self._loss = loss
         self._optimizer = OPTIMIZERS[training.optimizer](to_train(model), lr=self._rate)
-        self._of_outputs = config[wire.MIX] == "outputs"
-        self._adapts = bool(config[wire.ADAPTIVE])
-        self._decay = float(config[wire.ALPHA_DECAY])
+        self._of_outputs = question.mix == "outputs"
+        self._adapts = question.adaptive
+        self._decay = question.alpha_decay
         self._random: RandomNumbers | None = None
 
     def objective(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -227,34 +225,21 @@ class RandomNumbers:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self._gpus)]
 
 
-class FedDAFTarget(TargetClient):
-    """A target that adapts the received model (Sen et al., Algorithm 3), if the message has ``mu``.
+def blend_models(client: TargetClient, request: TrainRequest, question: Blend) -> TrainReply:
+    """Adapt the received model, train from the adapted one, and keep the result (Sen et al., Algorithm 3).
 
-    It keeps its trained model by round in its own state. Without one, as in the first round, the adapted
-    model is the received one.
+    Without a model of the target's own, as in the first round, the adapted model is the received one.
     """
-
-    def local_train(self, request: TrainRequest) -> TrainReply:
-        """Adapt the model, train from the adapted one, and keep the trained model.
-
-        Replies as `train_from` does, with the record ``adapted``, and ``fresh-start``: 1 if the target had
-        no model of its own, else 0 with ``sim``, ``theta`` (radians) and ``alpha``.
-        """
-        if wire.MU not in request.config:
-            return super().local_train(request)
-        config, received = request.config, self.received(request)
-        server_round = int(config[protocol.SERVER_ROUND])
-        kept = self.own_state.load_before(OWN_FEDDAF, server_round)
-        adapted: Layers = received
-        told: dict[str, float] = {}
-        if kept is not None:
-            adapted, told = blended(
-                self, received, kept[0], self.domain.train, config, float(config[wire.MU])
-            )
-        reply = self.train_from(adapted, config)
-        self.own_state.save_after(OWN_FEDDAF, reply.arrays, {}, server_round)
-        metrics = {**reply.metrics, protocol.FRESH_START: int(kept is None), **told}
-        return replace(reply, metrics=metrics, records={**reply.records, wire.ADAPTED: adapted})
+    config, received = request.config, client.received(request)
+    server_round = int(config[protocol.SERVER_ROUND])
+    kept = client.own_state.load_before(OWN_FEDDAF, server_round)
+    adapted: Layers = received
+    told: dict[str, float] = {}
+    if kept is not None:
+        adapted, told = blended(client, received, kept[0], client.domain.train, config, question.mu)
+    reply = client.train_from(adapted, config)
+    client.own_state.save_after(OWN_FEDDAF, reply.arrays, {}, server_round)
+    return replace(reply, answer=Blended(adapted=adapted, fresh_start=kept is None, **told))
 
 
 def blended(
@@ -275,43 +260,38 @@ def blended(
     return blended, {"sim": similarity, "theta": theta, "alpha": alpha}
 
 
-class KNNPerTarget(TargetClient):
-    """A target that also uses its nearest training samples, if the evaluate message has ``neighbours``.
+def guide(client: DomainClient, request: TrainRequest, question: Guide) -> TrainReply:
+    """Train as a plain request asks, then as long again for FedDWA's guidance (Liu et al., IJCAI 2023)."""
+    reply = client.train_from(client.received(request), request.config)
+    client.train_on("guidance", request.config)
+    parameters = client.exchange.parameters(client.model).items()
+    guidance = {name: p.detach().cpu().numpy().copy() for name, p in parameters}
+    if question.keep:
+        client.own_state.save_after(PERSONAL, reply.arrays, {}, int(request.config[protocol.SERVER_ROUND]))
+    return replace(reply, answer=Guided(guidance=guidance))
 
-    The keys are the features of its training samples, the inputs of the head (Marfoq et al., ICML 2022).
+
+def evaluate_neighbours(
+    client: TargetClient, request: EvaluateRequest, question: EvaluateNeighbours
+) -> EvaluateReply:
+    """Evaluate the mixture of model and nearest training samples (Marfoq et al., ICML 2022) on the test set.
+
+    The keys are the features of the training samples, the inputs of the head. If no ``λ`` is given, it is
+    chosen by leave-one-out on the training labels, with the received model, which may have been trained on
+    them.
     """
-
-    def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
-        """Evaluate the mixture of model and neighbours on the test set.
-
-        If the message's ``lambda`` is a word, ``λ`` is chosen by leave-one-out on the training labels, with
-        the received model, which may have been trained on them.
-
-        The reply has metrics of the mixture, ``lambda``, and with ``-global`` metrics of the model alone; for
-        ``oracle-test`` also ``accuracy-oracle-lambda`` and ``oracle-lambda``.
-        """
-        config = request.config
-        if wire.NEIGHBOURS not in config:
-            return super().local_evaluate(request)
-        predictor, passes = self._neighbours(request), self.passes(config)
-        reply = self.score(predictor, config, passes)
-        metrics: dict[str, float] = {wire.LAMBDA: predictor.weight}
-        if config[wire.LAMBDA] == "oracle-test":
-            outputs, near = predictor.seen(passes)
-            labels = self.domain.test.y.cpu().numpy()
-            best = best_weight(outputs.cpu().numpy(), near, labels, predictor.mix)
-            metrics |= dict(zip((wire.LAMBDA_ORACLE, wire.ACCURACY_ORACLE), best, strict=True))
-        reply = reply.with_second(self.figures(passes.outputs(predictor.layers), self.domain.test))
-        return replace(reply, metrics={**reply.metrics, **metrics})
-
-    def _neighbours(self, request: EvaluateRequest) -> Neighbours:
-        config, train = request.config, self.domain.train
-        layers = self.single(self.received(request), config).layers
-        outputs, keys = self.passes(config, "keys", train).outputs_and_features(layers)
-        labels, mix, weight = train.y.cpu().numpy(), cast(Mix, config[wire.MIX]), config[wire.LAMBDA]
-        k, scale = int(config[wire.NEIGHBOURS]), float(config[wire.KERNEL_SCALE])
-        predictor = Neighbours(layers, keys.double().cpu().numpy(), labels, k, scale, 0.0, mix)
-        if isinstance(weight, str):
-            near = predictor.near(outputs.shape[1])
-            weight = choose_weight(outputs.cpu().numpy(), near, labels, mix)
-        return replace(predictor, weight=float(weight))
+    config, train = request.config, client.domain.train
+    layers = client.single(client.received(request), config).layers
+    outputs, keys = client.passes(config, "keys", train).outputs_and_features(layers)
+    labels, k, mix = train.y.cpu().numpy(), question.k, question.mix
+    predictor = Neighbours(layers, keys.double().cpu().numpy(), labels, k, question.scale, 0.0, mix)
+    weight = question.weight
+    if weight is None:
+        weight = choose_weight(outputs.cpu().numpy(), predictor.near(outputs.shape[1]), labels, mix)
+    predictor, passes = replace(predictor, weight=float(weight)), client.passes(config)
+    reply, best = client.score(predictor, config, passes), dict[str, float]()
+    if question.oracle:
+        seen, near = predictor.seen(passes)
+        found = best_weight(seen.cpu().numpy(), near, client.domain.test.y.cpu().numpy(), mix)
+        best = dict(zip(("oracle_weight", "oracle_accuracy"), map(float, found), strict=True))
+    return replace(reply, answer=NeighboursUsed(weight=float(weight), **best))

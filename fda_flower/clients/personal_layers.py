@@ -40,22 +40,15 @@ def keep_part(client: DomainClient, request: TrainRequest, question: KeepPart) -
 def evaluate_with_part(
     client: DomainClient, request: EvaluateRequest, question: EvaluateWithPart
 ) -> EvaluateReply:
-    """Evaluate the model of a request with the client's own part.
-
-    On request also with a head trained for longer and then discarded: ``accuracy-final-head`` and so on.
-    """
+    """Evaluate the model of a request with the client's own part; on request its head trains for longer."""
     config = request.config
     own, _ = _own_part(client, int(config[protocol.SERVER_ROUND]) + 1)
     model = {**client.received(request), **own}
-    reply = client.score(client.single(model, config), config)
-    if not question.final_head_epochs:
-        return reply
-    client.load(model)
-    _train_head(client, "final-head", config, question.final_head_epochs)
-    outputs = client.single(client.layers(), config).outputs(client.passes(config))
-    final = client.figures(outputs, client.domain.test)
-    beside = {f"{name}-{protocol.FINAL_HEAD}": value for name, value in final.items()}
-    return replace(reply, metrics={**reply.metrics, **beside})
+    if question.final_head_epochs:
+        client.load(model)
+        _train_head(client, "final-head", config, question.final_head_epochs)
+        model = client.layers()
+    return client.score(client.single(model, config), config)
 
 
 def _train_head(client: DomainClient, phase: str, config: Settings, epochs: int) -> None:

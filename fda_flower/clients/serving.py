@@ -1,7 +1,6 @@
 """Serve clients through Flower's messages; a mod lets the target aggregate a round's updates."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from logging import ERROR, INFO
 from typing import Any
@@ -150,12 +149,7 @@ def serve(
 
     def evaluate(message: Message, context: Context, question: type[Question] | None = None) -> Message:
         client, request = make(context), read_request(message.content, question)
-        reply = _evaluation(client, request)
-        if protocol.GLOBAL in request.records:
-            model = message.content.array_records[protocol.GLOBAL]
-            second = replace(request, arrays=model, config={**request.config, protocol.BESIDE: True})
-            reply = reply.with_second(_evaluation(client, second).metrics)
-        return Message(reply.content(), reply_to=message)
+        return Message(_evaluation(client, request).content(), reply_to=message)
 
     app.train(mods=mods)(train)
     app.evaluate()(evaluate)

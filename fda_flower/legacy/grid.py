@@ -8,6 +8,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 from flwr.common import (
     Code,
+    EvaluateIns,
     EvaluateRes,
     FitRes,
     GetPropertiesIns,
@@ -63,8 +64,8 @@ class NamedProxy(ClientProxy):
 class ManagerGrid(LocalGrid):
     """A grid over a `ClientManager`, sufficient for a `Roster`.
 
-    A role query becomes a call of ``get_properties``. No other message can be sent, since the older server
-    itself runs training and evaluation.
+    A role query becomes a call of ``get_properties``, an evaluation one of ``evaluate``. The older server
+    itself runs training and the evaluation of the headline.
     """
 
     def __init__(self, manager: ClientManager) -> None:
@@ -87,18 +88,21 @@ class ManagerGrid(LocalGrid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Return the replies to role queries; raise a `ConfigError` for any other message."""
-        queries = numbered(messages)
-        if any(message.metadata.message_type != protocol.ROLE_QUERY for message in queries):
+        """Return the replies to role queries and evaluations; raise a `ConfigError` for a train message."""
+        asked = numbered(messages)
+        if any(message.metadata.message_type.partition(".")[0] == protocol.TRAIN for message in asked):
             why = "the method sends several requests a round, which Flower's older server cannot"
             raise ConfigError(why, thing="method", remedy="use the Message API")
         with ThreadPoolExecutor() as pool:
-            return list(pool.map(lambda message: self.answer(message, timeout), queries))
+            return list(pool.map(lambda message: self.answer(message, timeout), asked))
 
     def answer(self, message: Message, timeout: float | None = None) -> Message:
-        """Return the reply to a role query."""
+        """Return the reply to a role query or an evaluation."""
         proxy = self.proxy(message.metadata.dst_node_id)
         try:
+            if message.metadata.message_type != protocol.ROLE_QUERY:
+                asked = EvaluateIns(*instruction(message))
+                return evaluate_reply(message, proxy.evaluate(asked, timeout, None))
             answer = proxy.get_properties(GetPropertiesIns(config={}), timeout, None)
         except ClientError as failure:
             return error_reply(message, f"client {proxy.cid}: {failure}")

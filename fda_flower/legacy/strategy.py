@@ -160,6 +160,8 @@ class LegacyStrategy(Strategy):
         replies = [evaluate_reply(self._sent[proxy.cid], result) for proxy, result in results]
         replies += self._failed(failures)
         metrics = _scalars(self.strategy.aggregate_evaluate(self._done + server_round, replies))
+        with task_identity():
+            self.strategy.evaluate_further()
         self.strategy.finish_round(self._done + server_round, *self._times)
         loss = metrics.pop("loss", None)
         return None if loss is None else float(loss), metrics
@@ -226,9 +228,6 @@ def _check_it_works(strategy: DomainAdaptationStrategy) -> None:
             "select_by='sources' and patience, or use the Message API",
             thing="select_by",
         )
-    if (average := strategy.model_average.text) is not None:
-        why = "but Flower's older server evaluates one model a round"
-        raise invalid("average", average, remedy, why)
 
 
 def _scalars(metrics: Mapping[str, Any] | None) -> dict[str, Scalar]:

@@ -39,7 +39,7 @@ from fda_flower.runs.network import all_data, make_model
 from fda_flower.strategies.averaging import ModelAverage
 from fda_flower.strategies.method import CommonOptions
 from fda_flower.strategies.nodes import Node
-from fda_flower.strategies.replies import HEADLINE, read_details, read_sizes
+from fda_flower.strategies.replies import DETAILS, read_details, read_sizes
 from fda_flower.wire.protocol import CONFUSION, OUTCOMES, SERVER_ROUND, split_held_out
 
 Batch = tuple[Tensor, Tensor]
@@ -324,7 +324,7 @@ class Trainer:
             if last is not None and not last["warmup"]:
                 best = history[last["selected"] - 1]["validation"]
                 if found["validation"] <= best:
-                    kept = ("selected", *HEADLINE, MEAN_OF_LABELS)
+                    kept = ("selected", *METRICS, *DETAILS, TEST_EXAMPLES, MEAN_OF_LABELS)
                     return found | {name: last[name] for name in kept if name in last}
             found["selected"] = number
         self.reported = self.target.layers()

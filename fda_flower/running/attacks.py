@@ -18,7 +18,6 @@ from fda_flower.files import derive_seed
 from fda_flower.runs.config import RunConfig
 from fda_flower.wire.numpy_client import NumPyFace
 from fda_flower.wire.protocol import (
-    GUIDANCE,
     LABELLED,
     LEARNING_RATE,
     SERVER_ROUND,
@@ -27,6 +26,7 @@ from fda_flower.wire.protocol import (
     TrainReply,
     TrainRequest,
 )
+from fda_flower.wire.questions import Guided
 
 Layer = NDArray[np.float64]
 Deltas = dict[str, Layer]
@@ -284,15 +284,15 @@ class PoisonedSource(NumPyFace):
                 for n, layer in after.items()
             }
 
-        records = dict(reply.records)
+        answer = reply.answer
         with np.errstate(over="ignore"):
             arrays = poisoned(lambda reply: reply.arrays)
-            if GUIDANCE in records:
-                records[GUIDANCE] = poisoned(lambda reply: reply.records[GUIDANCE])
+            if isinstance(answer, Guided):
+                answer = replace(answer, guidance=poisoned(_guidance))
         client.own_state.save_after("attack-first", first, {}, number)
         client.own_state.save_after("attack-last", before, {}, number)
         examples, metrics = int(self._lies.get(LABELLED, reply.examples)), self._lied(reply.metrics)
-        return replace(reply, arrays=arrays, records=records, examples=examples, metrics=metrics)
+        return replace(reply, arrays=arrays, answer=answer, examples=examples, metrics=metrics)
 
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate as the client does."""
@@ -304,3 +304,8 @@ class PoisonedSource(NumPyFace):
 
     def _lied(self, told: Mapping[str, Any]) -> dict[str, Any]:
         return {name: self._lies.get(name, value) for name, value in told.items()}
+
+
+def _guidance(reply: TrainReply) -> Layers:
+    assert isinstance(reply.answer, Guided), "all attackers answer one question"
+    return reply.answer.guidance

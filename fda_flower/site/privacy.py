@@ -35,7 +35,18 @@ from fda_flower.site.patients import STEPS, PatientPrivacy, read_steps
 from fda_flower.wire import protocol
 from fda_flower.wire.internals import error_reply
 from fda_flower.wire.protocol import to_layers, to_record
-from fda_flower.wire.questions import Answer, Distil, KeepPart, MeasureLoss, Penalise, Question
+from fda_flower.wire.questions import (
+    Answer,
+    Distil,
+    FineTune,
+    Guide,
+    KeepPart,
+    MeasureLoss,
+    Penalise,
+    Personalise,
+    Question,
+    TrainToMix,
+)
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -45,7 +56,7 @@ SMALLEST_VARIANCE = 1e-3
 COUNTS = frozenset(
     {
         *(protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE),
-        *(protocol.FRESH_START, f"{protocol.EVAL}{protocol.NUM_EXAMPLES}"),
+        f"{protocol.EVAL}{protocol.NUM_EXAMPLES}",
     }
 )
 """Metrics that leave unchanged: numbers of samples, which the role query reports, and settings."""
@@ -105,7 +116,7 @@ def guidance(exchange: Exchange, arrays: Arrays) -> Arrays:
     """Return FedDWA's guidance, releasing its distance from the received model."""
     own = {name: exchange.model[name] for name in arrays if name in exchange.model}
     if _forms(arrays) != _forms(own):
-        raise PrivacyError(f"its '{protocol.GUIDANCE}' has other arrays than the message's model")
+        raise PrivacyError("its 'guidance' has other arrays than the message's model")
     return exchange.moved(arrays)
 
 
@@ -230,8 +241,11 @@ MODEL_OF_PATIENTS: Release = (patients_model, 0)
 
 COUNTS_OF: Mapping[type[Question], frozenset[str]] = {
     Distil: frozenset({"head"}),
+    FineTune: frozenset(),
     KeepPart: frozenset({"began_in"}),
     Penalise: frozenset(),
+    Personalise: frozenset({"fresh_start"}),
+    TrainToMix: frozenset({"fresh_start"}),
     MeasureLoss: frozenset(),
 }
 """By question whose reply is a trained model: the fields of the answer that leave unchanged."""
@@ -249,12 +263,12 @@ RELEASES: Mapping[str, Mapping[str, Releases]] = {
         protocol.TRAIN: Releases(
             {
                 protocol.ARRAYS: MODEL,
-                protocol.GUIDANCE: (guidance, 1),
                 protocol.BATCH_UPDATES: (batch_updates, 1),
                 protocol.GRADIENTS: (gradients, 2),
             }
         ),
         **_with(MODEL),
+        Guide.message_type(): Releases({protocol.ARRAYS: MODEL, "answer/guidance": (guidance, 1)}),
     },
     PATIENT: {
         protocol.TRAIN: Releases(
@@ -335,8 +349,10 @@ def protect_evaluation(content: RecordDict, settings: PrivacySettings) -> list[s
         or (settings.dp_report != NONE and _is_figure(name))
         or settings.allows(name)
     }
+    answer = dict(protocol.settings_in(content, Answer.record_name))
+    shown = {name: value for name, value in answer.items() if settings.allows(name.replace("_", "-"))}
     content.clear()
-    content[protocol.METRICS] = MetricRecord(kept)
+    content[protocol.METRICS], content[Answer.record_name] = MetricRecord(kept), ConfigRecord(shown)
     return ["evaluation"] if set(kept) - {protocol.NUM_EXAMPLES} else []
 
 
@@ -378,6 +394,8 @@ def _protect_answer(content: RecordDict, settings: PrivacySettings, releases: Re
         shown = field.replace("_", "-")
         if part in releases.records or field in releases.counts:
             continue
+        if part in content.array_records:
+            raise PrivacyError(f"'{shown}' of its answer has no known sensitivity: choose another method")
         if not settings.allows(shown):
             raise PrivacyError(
                 f"'{shown}' of its answer follows from the site's data: name it in the site's dp-allow, and "
@@ -399,8 +417,7 @@ def _check_info(content: RecordDict) -> None:
 def _is_figure(name: str) -> bool:
     """Return whether a metric is a figure of a test or validation set, for any model."""
     own = name.removeprefix(f"{protocol.VALIDATION}-")
-    endings = ("", f"-{protocol.GLOBAL}", f"-{protocol.FINAL_HEAD}")
-    return any(own == f"{metric}{ending}" for metric in METRICS for ending in endings)
+    return own in METRICS
 
 
 def _asked(exchange: Exchange, record: str, arrays: Arrays) -> str:

@@ -7,17 +7,13 @@ from fda_flower.aggregation.updates import Layers
 from fda_flower.errors import invalid
 from fda_flower.names import as_written
 from fda_flower.strategies.method import Buffers, MethodHooks
-from fda_flower.strategies.round import Round
-from fda_flower.wire import protocol
-from fda_flower.wire.protocol import EvaluateRequest, to_record
-from fda_flower.wire.questions import Question
 
 
 class ModelAverage:
     """The average of the run's models after the warm-up rounds; clients never train from it.
 
-    The target evaluates it after the method's own model. The round's record has its metrics as
-    ``accuracy-average``, ``loss-average`` and so on. A held round adds nothing.
+    The target also evaluates it; the round's record has its metrics as ``accuracy-average``,
+    ``loss-average`` and so on. A held round adds nothing.
 
     Parameters
     ----------
@@ -47,15 +43,10 @@ class ModelAverage:
         if self._rule is not None:
             self.models = self._rule.add(self.models, model)
 
-    def evaluate(self, round: Round, question: Question | None = None) -> None:
-        """Let the target evaluate the average, and record its metrics; do nothing before the first model."""
-        if self._rule is None or not self.models or round.target is None:
-            return
-        config = {name: value for name, value in round.config.items() if name != protocol.CONFUSION}
-        beside = {**config, protocol.BESIDE: True}
-        request = EvaluateRequest(to_record(self._rule.average(self.models)), beside, question=question)
-        messages = round.messages({round.target: request})
-        round.read_evaluation(round.send(messages), suffix="-average")
+    @property
+    def model(self) -> Layers | None:
+        """The average; None before the first model, or if there is no average."""
+        return self._rule.average(self.models) if self._rule is not None and self.models else None
 
 
 def read_average(text: str) -> Average:

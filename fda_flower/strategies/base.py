@@ -24,6 +24,7 @@ from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_s
 from fda_flower.strategies.method import Aggregated, CommonOptions, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.replies import (
+    DETAILS,
     BadReplyError,
     ClientUpdate,
     NotFiniteError,
@@ -188,7 +189,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
                 messages = self.configure_evaluate(server_round, result.arrays, config, grid)
                 evaluated = grid.send_and_receive(messages, timeout=timeout)
                 metrics = self.aggregate_evaluate(server_round, evaluated)
-                self._average_evaluation(server_round)
+                self.evaluate_further()
                 if train_metrics is not None:
                     result.train_metrics_clientapp[server_round] = train_metrics
                 if metrics is not None:
@@ -278,6 +279,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         record.update({"held": None, "target": None, "sources": {}, "dropped": []})
         record.update({"missing": self.roster.missing, "bytes-received": 0})
         updates = round.collect(replies)
+        self._record_answers(record, updates)
         try:
             new = self._new_model(round, updates)
         except BadReplyError as error:
@@ -304,8 +306,6 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
                 "wrappers for differential privacy",
             )
         asked = {**config, **self._always, **self.evaluate_config(round)}
-        if self.evaluates_trained and not round.warmup:
-            asked[protocol.BESIDE] = True
         round.arrays, round.config, round.sent = arrays, {**asked, protocol.SERVER_ROUND: server_round}, {}
         if not self.evaluates_in(server_round):
             return []
@@ -318,21 +318,29 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         """Return the metrics of the model on the target's test set, and record them."""
         metrics = self.evaluation(replies)
         if self._is_driven:
-            self._average_evaluation(server_round)
+            self.evaluate_further()
             self.finish_round(self.num_rounds, *self._clock)
         return metrics
 
     def evaluation(self, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the metrics of the model on the target's test set, and record them, in the last step."""
         round = self.round
-        asked = self.evaluates_in(round.number)
-        metrics = round.read_evaluation(replies, self.evaluates_trained) if asked else None
-        self.selection.judge(round, self.history, self.evaluates_trained)
+        metrics = round.read_evaluation(replies) if self.evaluates_in(round.number) else None
+        self.selection.judge(round, self.history)
         return metrics
 
-    def _average_evaluation(self, server_round: int) -> None:
-        if self.evaluates_in(server_round):
-            self.model_average.evaluate(self.round, self.average_question)
+    def evaluate_further(self) -> None:
+        """Let the target evaluate further models after the headline, and record their metrics."""
+        round, target = self.round, self.round.target
+        if target is None or not self.evaluates_in(round.number):
+            return
+        requests = {} if round.warmup else dict(self.further_requests(round))
+        if (average := self.model_average.model) is not None:
+            requests["average"] = self.global_request(round, to_record(average))
+        for ending, request in requests.items():
+            config = {name: value for name, value in request.config.items() if name not in DETAILS}
+            request = replace(request, config={**config, protocol.BESIDE: True})
+            round.read_evaluation(round.send(round.messages({target: request})), f"-{ending}")
 
     # Parts of a round
 
@@ -407,6 +415,14 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
             return {node: TrainRequest(round.arrays, round.config) for node in round.sources}
         asked = (node for node in round.nodes if self.asks(node, round))
         return {node: self.train_request(node, round) for node in asked}
+
+    def _record_answers(self, record: Record, updates: Updates) -> None:
+        target, sources = updates
+        replied = [(record["target"], target)]
+        replied += [(record["sources"][domain], update) for domain, update in sources.items()]
+        for entry, update in replied:
+            if update is not None and update.answer is not None:
+                entry |= self.answered(entry["domain"], update.answer)
 
     def _new_model(self, round: Round, updates: Updates) -> ArrayRecord:
         """Return the new model; drop a source that alone makes it non-finite."""

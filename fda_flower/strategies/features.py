@@ -1,7 +1,8 @@
 """pFedFDA: the clients send statistics of their features instead of training."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -11,20 +12,22 @@ from fda_flower.aggregation import (
     ClassGaussians,
     linear_head,
     mean_update,
-    shape_of_head,
     source_weights,
     with_head,
 )
 from fda_flower.aggregation.rules import mean_of_models
 from fda_flower.aggregation.updates import Vector
 from fda_flower.errors import ConfigError, invalid
-from fda_flower.names import Bounds, NotNegative
+from fda_flower.names import NotNegative
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.method import Epochs
 from fda_flower.strategies.replies import ClientUpdate, NotFiniteError
-from fda_flower.wire.methods import GAUSSIANS, OWN_SHARE, RIDGE
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers
+from fda_flower.wire.questions import EvaluateGaussians, Folds, GaussiansMixed, MixGaussians
+
+GAUSSIANS = "gaussians"
+"""The state with the global Gaussians."""
 
 
 class OnFeatures(DomainAdaptationStrategy):
@@ -72,7 +75,7 @@ class PFedFDA(OnFeatures):
     McLaughlin and Su, NeurIPS 2024. In each round every client, including the target, estimates means and one
     covariance of its features. It mixes them with the global ones, ``β`` to ``1 − β``, with the ``β`` that
     predicts best in cross-validation, and sends the mixture. The server's mean, weighted by examples, is the
-    next global one. The clients run `fda_flower.clients.GaussianSource` and `GaussianTarget`.
+    next global one.
 
     The headline is the accuracy of Bayes' rule, a linear layer, with the target's mixture; the run's model is
     the layer of the global Gaussians and even priors, whose accuracy is ``accuracy-global``. A round's record
@@ -93,26 +96,22 @@ class PFedFDA(OnFeatures):
 
     evaluates_own = True
 
-    folds: Annotated[int, Bounds("a whole number of at least 2", lambda number: number >= 2)] = 2
+    folds: Folds = 2
     ridge: NotNegative = 1.0
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Send the global Gaussians, and request the client's."""
-        request = super().train_request(node, round)
-        remedy = "serve the clients with fda_flower.clients.GaussianSource and GaussianTarget"
-        return request.adding(
-            config=self._asked,
-            records={GAUSSIANS: self.state.get(GAUSSIANS, ArrayRecord())},
-            expects={GAUSSIANS: lambda model: ClassGaussians.initial(*shape_of_head(model)).layers()},
-            requires={GAUSSIANS: remedy, OWN_SHARE: remedy},
-            measures={OWN_SHARE: OWN_SHARE},
-        )
+        return replace(super().train_request(node, round), question=MixGaussians(**self._asked))
+
+    def answered(self, domain: str, answer: GaussiansMixed) -> Record:
+        """Record the weight of the client's own Gaussians."""
+        return {"own-share": answer.own_share}
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Average the Gaussians; the model is their linear layer."""
         assert target is not None, "the base class holds the round without the target"
         clients = [target, *sources.values()]
-        told = [client.extra[GAUSSIANS] for client in clients]
+        told = [client.answer.gaussians for client in clients]
         layers = mean_of_models(told, source_weights(clients).tolist())
         gaussians = ClassGaussians.from_layers(layers)
         classes = len(gaussians.means)
@@ -124,12 +123,15 @@ class PFedFDA(OnFeatures):
         return Aggregated(placed(round, clients, weight, bias), {GAUSSIANS: layers})
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
-        """Request an evaluation of both the target's mixture and the global Gaussians."""
-        if GAUSSIANS not in self.state:
-            return EvaluateRequest(round.arrays, round.config)
-        asked = {**round.config, **self._asked}
-        return EvaluateRequest(round.arrays, asked, {GAUSSIANS: self.state[GAUSSIANS]})
+        """Request an evaluation of the target's mixture."""
+        question = EvaluateGaussians(**self._asked) if GAUSSIANS in self.state else None
+        return EvaluateRequest(round.arrays, round.config, question=question)
+
+    def further_requests(self, round: Round) -> Mapping[str, EvaluateRequest]:
+        """Request an evaluation of the global Gaussians' layer, once there is one."""
+        return super().further_requests(round) if GAUSSIANS in self.state else {}
 
     @property
-    def _asked(self) -> Record:
-        return {GAUSSIANS: self.folds, RIDGE: self.ridge}
+    def _asked(self) -> dict[str, Any]:
+        known = to_layers(self.state[GAUSSIANS]) if GAUSSIANS in self.state else None
+        return {"gaussians": known, "folds": self.folds, "ridge": self.ridge}

@@ -1,5 +1,6 @@
 """FedAvg and simple variants: Source Only, Target Only, FedProx, FedAvg with fine-tuning."""
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -9,7 +10,8 @@ from fda_flower.names import NotNegative
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.method import Noised
 from fda_flower.strategies.replies import ClientUpdate
-from fda_flower.wire.protocol import PROXIMAL, TUNE, TrainRequest
+from fda_flower.wire.protocol import PROXIMAL, EvaluateRequest, TrainRequest
+from fda_flower.wire.questions import EvaluatePersonal, FineTune
 
 
 class FedAvg(DomainAdaptationStrategy):
@@ -99,14 +101,16 @@ class FedAvgFT(FedAvg):
         What the target trains: all parameters, or only the last linear layer.
     """
 
-    evaluates_trained = True
+    evaluates_own = True
 
     weights: SourceWeights = "uniform"
     tune: Literal["all", "head"] = "all"
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Tell the target which parameters to train."""
+        """Ask the target to keep what it trains."""
         request = super().train_request(node, round)
-        if node.is_target and self.tune != "all":
-            return request.adding(config={TUNE: self.tune})
-        return request
+        return replace(request, question=FineTune(part=self.tune)) if node.is_target else request
+
+    def evaluate_request(self, round: Round) -> EvaluateRequest:
+        """Request an evaluation of the model that the target has trained."""
+        return EvaluateRequest(round.arrays, round.config, question=EvaluatePersonal())

@@ -12,11 +12,12 @@ from fda_flower.aggregation import groupdro_weights, matched_step, mean_update, 
 from fda_flower.aggregation.joint import inner_products_of
 from fda_flower.aggregation.updates import Layers, SourceWeights, source_weights, weighted_sum
 from fda_flower.names import Natural, NotNegative, Positive
+from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.fedavg import SourceOnly
 from fda_flower.strategies.replies import ClientUpdate, NotFiniteError
 from fda_flower.wire.protocol import NUM_STEPS, TRAIN_LOSS, TrainRequest
-from fda_flower.wire.questions import MeasureLoss, Penalise
+from fda_flower.wire.questions import MeasureLoss, Penalise, Penalised
 
 ANNEALING, DONE = "annealing", "steps"
 """Name of the strategy's state: the number of local steps done."""
@@ -101,11 +102,12 @@ class IRM(PenalisedSources):
             return request
         return replace(request, question=Penalise(strength=self.strength))
 
+    def answered(self, domain: str, answer: Penalised) -> Record:
+        """Record the source's penalty."""
+        return {"penalty": answer.penalty}
+
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Average the sources."""
-        for domain, update in sources.items():
-            if update.answer is not None:
-                round.record["sources"][domain]["penalty"] = update.answer.penalty
         model = super().aggregate(round, target, sources).model
         return self.annealed(round, model, sources.values())
 

@@ -12,12 +12,11 @@ from fda_flower.names import Bounds, Count, Natural, NotNegative, Positive, With
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import LAST, Record
 from fda_flower.strategies.nodes import Node
-from fda_flower.strategies.replies import DETAILS, EVALUATED, ClientUpdate
+from fda_flower.strategies.replies import ClientUpdate
 from fda_flower.strategies.round import Round
-from fda_flower.strategies.selection import IN_TRAIN_REPLY, Selection
+from fda_flower.strategies.selection import Selection
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
-from fda_flower.wire.questions import Question
 
 Buffers = Literal["mean", "target", "adabn"]
 Noised = Literal["sums", "steps"] | None
@@ -165,10 +164,6 @@ class MethodHooks(ABC):
     """Whether one node is the target; otherwise all are sources, whatever role they report."""
     trains: frozenset[str] = frozenset({"source", "target"})
     """The roles that train."""
-    evaluates_trained: bool = False
-    """Whether the headline is the target's model after its local training, from the train reply.
-
-    ``accuracy-global`` and ``loss-global`` of a round's record are then for the global model."""
     evaluates_own: bool = False
     """Whether the target evaluates with a model, or part of one, that it keeps."""
     refused_buffers: ClassVar[Mapping[str, str]] = {}
@@ -181,8 +176,6 @@ class MethodHooks(ABC):
     """Whether `aggregate` sends further requests within a round."""
     ends_with_an_evaluation: bool = False
     """Whether the target evaluates differently in the last round."""
-    average_question: Question | None = None
-    """The question with which the target evaluates the average of the models. Default: none."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
     """Options that select the authors' code or the paper's definition."""
 
@@ -233,21 +226,11 @@ class MethodHooks(ABC):
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Return the train request for a node, including the reply it expects."""
-        request = TrainRequest(round.arrays, round.config)
-        if not (node.is_target and self.evaluates_trained and self.evaluates_in(round.number)):
-            return request
-        asked: dict[str, Any] = {**self.evaluate_config(round), protocol.EVALUATE_TRAINED: True}
-        headline = f"{protocol.EVAL}{'r2' if node.info.get(protocol.REGRESSION) else 'accuracy'}"
-        remedy = (
-            "the target must evaluate its trained model if the train message's config has "
-            f"'{protocol.EVALUATE_TRAINED}'"
-        )
-        return request.adding(
-            config=asked,
-            expects={name: "any" for name in DETAILS if name in {**round.config, **asked}},
-            requires={headline: remedy},
-            measures={**EVALUATED, **IN_TRAIN_REPLY},
-        )
+        return TrainRequest(round.arrays, round.config)
+
+    def answered(self, domain: str, answer: Any) -> Record:
+        """Return the entries of a client's record for its answer to the question of a train message."""
+        return {}
 
     def evaluate_config(self, round: Round) -> protocol.Config:
         """Return the settings of every evaluate message.
@@ -260,8 +243,19 @@ class MethodHooks(ABC):
         return config
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
-        """Return the evaluate request for the target, by default of the new global model; None for none."""
-        return EvaluateRequest(round.arrays, round.config)
+        """Return the request for the headline, by default of the new global model; None for none."""
+        return self.global_request(round, round.arrays)
+
+    def further_requests(self, round: Round) -> Mapping[str, EvaluateRequest]:
+        """Return the requests for further models, by the ending of their metrics in the round's record.
+
+        By default the new global model, if the headline is of another.
+        """
+        return {"global": self.global_request(round, round.arrays)} if self.evaluates_own else {}
+
+    def global_request(self, round: Round, arrays: ArrayRecord) -> EvaluateRequest:
+        """Return the request for a global model, such as the new one or an average."""
+        return EvaluateRequest(arrays, round.config)
 
     def evaluates_in(self, number: int) -> bool:
         """Return whether the target evaluates in a round: every `evaluate_every`, and in the last ones."""

@@ -1,6 +1,6 @@
 """Mixture: the sources train alone; the target mixes their model with its own, and sends none."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from logging import WARNING
 from typing import Literal
 
@@ -116,6 +116,10 @@ class Mixture(SourceOnly):
         """Average the sources, and keep the starting model of the target."""
         aggregated = super().aggregate(round, target, sources)
         return aggregated if FIRST in self.state else Aggregated(aggregated.model, {FIRST: round.model})
+
+    def further_requests(self, round: Round) -> Mapping[str, EvaluateRequest]:
+        """Return none: the mixture's report has the figures of its members."""
+        return {}
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
         """Request training and evaluation of the mixture, in the rounds that have one."""

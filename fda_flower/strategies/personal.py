@@ -1,14 +1,12 @@
 """Methods whose target has its own model: Ditto, APFL, FedDAF, FedDWA, kNN-Per."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from logging import WARNING
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
-from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
@@ -27,9 +25,23 @@ from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Nod
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.method import Epochs, Noised
 from fda_flower.strategies.replies import ClientUpdate
-from fda_flower.wire import methods as wire
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import FRESH_START, GUIDANCE, EvaluateRequest, TrainRequest, to_layers
+from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers
+from fda_flower.wire.questions import (
+    Answer,
+    Blend,
+    Blended,
+    EvaluateMix,
+    EvaluateNeighbours,
+    EvaluatePersonal,
+    FineTune,
+    Guide,
+    Personalise,
+    Personalised,
+    Question,
+    TrainedToMix,
+    TrainToMix,
+)
 
 SOURCES = "sources"
 """FedDAF's state: the model of the sources."""
@@ -38,30 +50,26 @@ SOURCES = "sources"
 class OwnModel(DomainAdaptationStrategy):
     """A strategy whose target keeps its own model between rounds and never sends it.
 
-    A subclass measures the metric ``fresh-start`` of the target's reply: 1 if it had no such model, else 0.
-    If it had one before, the target's ``fallback`` in the round's record reports the loss.
+    The answer to a subclass's question is an `OwnModelTrained`: a target that has lost its model has the
+    entry ``fallback`` in the round's record.
     """
 
     of_patients: ClassVar[Noised] = None  # its metrics follow from the data
     starts_from: ClassVar[str] = "the global one"
     """The model from which a target without its own starts."""
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Aggregate the replies; record, also in a held round, if the target has lost its own model."""
-        result = super().aggregate_train(server_round, replies)
-        entry = self.record["target"] or {}
-        if entry.pop(FRESH_START, 0) and any(record["target"] for record in self.history):
-            entry["fallback"] = f"it lost its own model, and started from {self.starts_from}"
-        return result
+    def answered(self, domain: str, answer: Any) -> Record:
+        """Record whether the target has lost its own model."""
+        if answer.fresh_start and any(record["target"] for record in self.history):
+            return {"fallback": f"it lost its own model, and started from {self.starts_from}"}
+        return {}
 
 
 class Ditto(OwnModel, FedAvg):
     """``min_v F_T(v) + λ/2 ‖v − θ‖²`` with ``θ`` by FedAvg (Li et al., "Ditto", ICML 2021, Algorithm 1).
 
-    All clients train the global model ``θ``, as in FedAvg. The target, which runs
-    `fda_flower.clients.DittoTarget`, also trains its personal model ``v``, which never leaves it. The
+    All clients train the global model ``θ``, as in FedAvg. The target also trains its personal model ``v``,
+    which never leaves it. The
     headline is the accuracy of ``v``; ``accuracy-global`` is the accuracy of ``θ``. A round's record has the
     target's ``distance``, ``‖v − θ‖`` before the round's training. If the target has lost ``v``, it restarts
     from ``θ``, and the record has the target's ``fallback``.
@@ -76,7 +84,7 @@ class Ditto(OwnModel, FedAvg):
         server averages these models, and the target's is the personal one: FedProx with ``μ = λ``.
     """
 
-    evaluates_trained = True
+    evaluates_own = True
 
     lam: NotNegative = 1.0
     global_branch: Literal["fedavg", "none"] = "fedavg"
@@ -84,15 +92,20 @@ class Ditto(OwnModel, FedAvg):
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Request the target's personal model; without a global branch, the penalty from all clients."""
         request = super().train_request(node, round)
+        question: Question = Personalise(penalty=self.lam)
         if self.global_branch == "none":
-            return request.adding(config={protocol.PROXIMAL: self.lam})
-        if not node.is_target:
-            return request
-        return request.adding(
-            config={wire.PERSONAL: self.lam},
-            requires={"distance": "serve the target with fda_flower.clients.DittoTarget"},
-            measures={"distance": "distance", FRESH_START: FRESH_START},
-        )
+            request, question = request.adding(config={protocol.PROXIMAL: self.lam}), FineTune()
+        return replace(request, question=question) if node.is_target else request
+
+    def answered(self, domain: str, answer: Answer) -> Record:
+        """Record the distance of the personal model from the global one, if both are trained."""
+        if not isinstance(answer, Personalised):
+            return {}
+        return {"distance": answer.distance, **super().answered(domain, answer)}
+
+    def evaluate_request(self, round: Round) -> EvaluateRequest:
+        """Request an evaluation of the personal model."""
+        return EvaluateRequest(round.arrays, round.config, question=EvaluatePersonal())
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return the epochs by role; with a global branch, the target also trains its personal model."""
@@ -105,11 +118,10 @@ class APFL(OwnModel, FedAvg):
     """``a v + (1 − a) θ`` on the target, with ``θ`` by FedAvg.
 
     Deng et al., "Adaptive Personalized Federated Learning", 2020. All clients train the global model ``θ``,
-    as in FedAvg. The target, which runs `fda_flower.clients.APFLTarget`, also trains its own model ``v``,
-    which never leaves it. The headline is the accuracy of the mixture of ``v`` and the new ``θ``;
-    ``accuracy-global`` is the accuracy of ``θ``. A round's record has the target's ``alpha``, the weight
-    ``a`` after the round. If the target has lost ``v``, it restarts from ``θ``, and the record has the
-    target's ``fallback``.
+    as in FedAvg. The target also trains its own model ``v``, which never leaves it. The headline is the
+    accuracy of the mixture of ``v`` and the new ``θ``; ``accuracy-global`` is the accuracy of ``θ``. A
+    round's record has the target's ``alpha``, the weight ``a`` after the round. If the target has lost ``v``,
+    it restarts from ``θ``, and the record has the target's ``fallback``.
 
     The sources train only ``θ``: their own models would not change the target's.
 
@@ -141,23 +153,22 @@ class APFL(OwnModel, FedAvg):
         if self.alpha_decay and not self.adaptive:
             remedy = "leave it out, or set adaptive=true"
             raise invalid("alpha_decay", self.alpha_decay, remedy, "but the mixing weight is fixed")
-        self._mixture: Record = {wire.MIXING: self.mixing, wire.MIX: self.mix}
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Request training of the target's own model too."""
         request = super().train_request(node, round)
-        if not node.is_target:
-            return request
-        adapting = {wire.ADAPTIVE: self.adaptive, wire.ALPHA_DECAY: self.alpha_decay}
-        return request.adding(
-            config={**self._mixture, **adapting},
-            requires={wire.ALPHA: "serve the target with fda_flower.clients.APFLTarget"},
-            measures={wire.ALPHA: "alpha", FRESH_START: FRESH_START},
+        question = TrainToMix(
+            mixing=self.mixing, mix=self.mix, adaptive=self.adaptive, alpha_decay=self.alpha_decay
         )
+        return replace(request, question=question) if node.is_target else request
+
+    def answered(self, domain: str, answer: TrainedToMix) -> Record:
+        """Record the weight of the target's own model."""
+        return {"alpha": answer.alpha, **super().answered(domain, answer)}
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
-        """Request an evaluation of the mixture and of the new global model."""
-        return EvaluateRequest(round.arrays, {**round.config, **self._mixture})
+        """Request an evaluation of the mixture."""
+        return EvaluateRequest(round.arrays, round.config, question=EvaluateMix(mix=self.mix))
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return the epochs by role; the target trains its own model as long as the global one."""
@@ -170,8 +181,7 @@ class FedDAF(OwnModel):
 
     The sources train the global source model ``w^S``; the target's model never enters it. The target blends
     ``w^S`` with its own model ``w^T`` of the previous round, which it keeps. The blend ``w_n`` is the adapted
-    model and the run's model, and it is evaluated. From ``w_n`` the target trains the next ``w^T``. It runs
-    `fda_flower.clients.FedDAFTarget`.
+    model and the run's model, and it is evaluated. From ``w_n`` the target trains the next ``w^T``.
 
     A round's record has the target's ``sim``, ``theta`` and ``alpha``, and ``accuracy-global`` of ``w^S``.
 
@@ -204,32 +214,25 @@ class FedDAF(OwnModel):
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Send the source model to all nodes; require the target to blend and to report how."""
         request = TrainRequest(self.state.get(SOURCES, round.arrays), round.config)
-        if not node.is_target:
-            return request
-        remedy = "serve the target with fda_flower.clients.FedDAFTarget"
-        return request.adding(
-            config={wire.MU: self.mu},
-            expects={wire.ADAPTED: "model"},
-            requires={wire.ADAPTED: remedy},
-            measures={name: name for name in ("sim", "theta", "alpha", protocol.FRESH_START)},
-        )
+        return replace(request, question=Blend(mu=self.mu)) if node.is_target else request
+
+    def answered(self, domain: str, answer: Blended) -> Record:
+        """Record what the blend follows from."""
+        blend = {"sim": answer.sim, "theta": answer.theta, "alpha": answer.alpha}
+        return {**blend, **super().answered(domain, answer)}
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Average the sources into the next source model; the run's model is the adapted one."""
         assert target is not None, "the base class holds the round without the target"
-        entry = round.record["target"]
-        for key in ("sim", "theta", "alpha"):
-            entry.setdefault(key, None)
         updates = list(sources.values())
         weights = source_weights(updates, self.source_weights)
         before = to_layers(self.state[SOURCES]) if SOURCES in self.state else round.model
         model = self.mean_of_sources(before, updates, weights)
-        return Aggregated(target.extra[wire.ADAPTED], {SOURCES: model})
+        return Aggregated(target.answer.adapted, {SOURCES: model})
 
-    def evaluate_request(self, round: Round) -> EvaluateRequest:
-        """Request an evaluation of the adapted model and, in addition, of the source model."""
-        second = {protocol.GLOBAL: self.state.get(SOURCES, round.arrays)}
-        return EvaluateRequest(round.arrays, round.config, second)
+    def further_requests(self, round: Round) -> Mapping[str, EvaluateRequest]:
+        """Request an evaluation of the source model."""
+        return {"global": self.global_request(round, self.state.get(SOURCES, round.arrays))}
 
 
 class FedDWA(DomainAdaptationStrategy):
@@ -258,17 +261,19 @@ class FedDWA(DomainAdaptationStrategy):
     evaluate: Literal["aggregated", "trained"] = "aggregated"
 
     @property
-    def evaluates_trained(self) -> bool:  # type: ignore[override]
+    def evaluates_own(self) -> bool:  # type: ignore[override]
         """Whether the headline is ``w_T``."""
         return self.evaluate == "trained"
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Send each node its own model, and request its guidance."""
-        request = replace(super().train_request(node, round), arrays=self._sent(node, round))
-        remedy = "FedDWA's clients train one pass more where the train message's config has 'guidance'"
-        return request.adding(
-            config={GUIDANCE: True}, expects={GUIDANCE: "parameters"}, requires={GUIDANCE: remedy}
-        )
+        question = Guide(keep=node.is_target and self.evaluates_own)
+        return replace(super().train_request(node, round), arrays=self._sent(node, round), question=question)
+
+    def evaluate_request(self, round: Round) -> EvaluateRequest:
+        """Request an evaluation of ``u_T`` or ``w_T``."""
+        question = EvaluatePersonal() if self.evaluates_own else None
+        return EvaluateRequest(round.arrays, round.config, question=question)
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return the epochs by role: the guidance takes as many as each local training."""
@@ -299,7 +304,7 @@ class FedDWA(DomainAdaptationStrategy):
 
 def _guidance(before: Layers, update: ClientUpdate) -> dict[str, NDArray[Any]]:
     """Return ``g_i``, scaled like the update: ``u_i + factor (g_i − u_i)``."""
-    guidance = dict(update.extra[GUIDANCE])
+    guidance = dict(update.answer.guidance)
     if update.factor == 1:
         return guidance
     return {
@@ -314,8 +319,8 @@ CROSS_VALIDATED = ("cv", "oracle-test")
 class KNNPer(FedAvg):
     """``p = λ p_kNN + (1 − λ) p_θ`` on the target, with ``θ`` by FedAvg (Marfoq et al., ICML 2022).
 
-    Training is FedAvg's. The target, which runs `fda_flower.clients.KNNPerTarget`, evaluates a mixture of
-    ``θ`` and the labels of its own nearest training samples, by the features of ``θ``
+    Training is FedAvg's. The target evaluates a mixture of ``θ`` and the labels of its own nearest training
+    samples, by the features of ``θ``
     (`fda_flower.aggregation.neighbour_probabilities`). It keeps and sends none of this. The headline is the
     accuracy of the mixture; ``accuracy-global`` is the accuracy of ``θ``. A round's record has ``lambda``.
 
@@ -370,29 +375,23 @@ class KNNPer(FedAvg):
                 self.check_samples(node.role, f"'{node.domain}'", labels, 1)
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
-        """Request an evaluation of the mixture and of the new global model."""
-        asked: Record = {
-            wire.NEIGHBOURS: self.k,
-            wire.LAMBDA: self.mixing,
-            wire.KERNEL_SCALE: self.scale,
-            wire.MIX: self.mix,
-        }
-        return EvaluateRequest(round.arrays, {**round.config, **asked})
+        """Request an evaluation of the mixture."""
+        fixed = None if isinstance(self.mixing, str) else self.mixing
+        question = EvaluateNeighbours(
+            k=self.k, scale=self.scale, mix=self.mix, weight=fixed, oracle=self.mixing == "oracle-test"
+        )
+        return EvaluateRequest(round.arrays, round.config, question=question)
 
     def evaluation(self, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the mixture's metrics, and record them."""
         metrics = super().evaluation(replies)
-        record = self.round.record
-        if metrics is None or self.round.warmup:
-            return metrics
-        others = record.pop("metrics", {})
-        told = (wire.LAMBDA, wire.ACCURACY_ORACLE, wire.LAMBDA_ORACLE)
-        record |= {name: others.pop(name) for name in told if name in others}
-        if others:
-            record["metrics"] = others
-        if wire.LAMBDA not in record:
-            why = "so it may have evaluated the global model alone: let it run KNNPerTarget"
-            log(WARNING, "Round %d: the target reports no lambda, %s", self.round.number, why)
+        if (answer := self.round.answer) is not None:
+            found = {
+                "lambda": answer.weight,
+                "accuracy-oracle-lambda": answer.oracle_accuracy,
+                "oracle-lambda": answer.oracle_weight,
+            }
+            self.round.record |= {name: value for name, value in found.items() if value is not None}
         return metrics
 
 

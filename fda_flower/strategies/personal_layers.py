@@ -1,18 +1,21 @@
 """Methods whose clients keep a part of the model: FedPer, FedRep, FedBN."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from logging import WARNING
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from flwr.app import ArrayRecord
 from flwr.common import log
 
 from fda_flower.names import Count, Natural
-from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources, TrainRequest
+from fda_flower.records.record import Record
+from fda_flower.strategies.base import Node, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.method import Epochs
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest
-from fda_flower.wire.questions import EvaluateWithPart, KeepPart, Question
+from fda_flower.wire.questions import EvaluateWithPart, KeepPart, PartKept
 
 
 class LocalPart(FedAvg):
@@ -35,28 +38,22 @@ class LocalPart(FedAvg):
         """Request training with the client's own part."""
         return replace(super().train_request(node, round), question=KeepPart(part=self.part))
 
-    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Average all clients, and record which of them lost their part."""
-        replied: list[tuple[Any, ClientUpdate | None]] = [(round.record["target"], target)]
-        replied += [(round.record["sources"][domain], update) for domain, update in sources.items()]
-        for entry, update in replied:
-            if update is None:
-                continue
-            began_in = entry["local-part"] = update.answer.began_in
-            if began_in < self._last_round(entry["domain"]):
-                began = f"its part of round {began_in}" if began_in else "the server's part"
-                entry["fallback"] = f"it lost its own part of the model, and started from {began}"
-                log(WARNING, "Round %d: %s: %s", round.number, entry["domain"], entry["fallback"])
-        return super().aggregate(round, target, sources)
+    def answered(self, domain: str, answer: PartKept) -> Record:
+        """Record the round of the part that a client began with, and whether it has lost a later one."""
+        entry: Record = {"local-part": answer.began_in}
+        if answer.began_in < self._last_round(domain):
+            began = f"its part of round {answer.began_in}" if answer.began_in else "the server's part"
+            entry["fallback"] = f"it lost its own part of the model, and started from {began}"
+            log(WARNING, "Round %d: %s: %s", self.round.number, domain, entry["fallback"])
+        return entry
 
-    def evaluate_request(self, round: Round) -> EvaluateRequest | None:
-        """Request an evaluation with the target's own part."""
-        return EvaluateRequest(round.arrays, round.config, question=self.average_question)
+    def global_request(self, round: Round, arrays: ArrayRecord) -> EvaluateRequest:
+        """Request an evaluation of a model with the target's own part."""
+        return EvaluateRequest(arrays, round.config, question=EvaluateWithPart(part=self.part))
 
-    @property
-    def average_question(self) -> Question | None:  # type: ignore[override]
-        """The question with which the target also evaluates the average."""
-        return EvaluateWithPart(part=self.part)
+    def further_requests(self, round: Round) -> Mapping[str, EvaluateRequest]:
+        """Return none: the server's model has no part of its own."""
+        return {}
 
     def _last_round(self, domain: str) -> int:
         """Return the last round in which a client is known to have trained its part, or 0."""
@@ -115,15 +112,14 @@ class FedRep(LocalPart):
         question = KeepPart(part=self.part, head_epochs=self.head_epochs)
         return replace(request, config=phases, question=question)
 
-    def evaluate_request(self, round: Round) -> EvaluateRequest | None:
-        """Request an evaluation; in the last round, also one with a head trained for longer."""
-        request = super().evaluate_request(round)
-        if request is None or not self.final_head_epochs or round.number != self.num_rounds:
-            return request
+    def further_requests(self, round: Round) -> Mapping[str, EvaluateRequest]:
+        """Request, in the last round, an evaluation with a head trained for longer."""
+        if not self.final_head_epochs or round.number != self.num_rounds:
+            return {}
         factor = self.learning_rate_factor
-        more = {} if factor == 1 else {protocol.LEARNING_RATE_FACTOR: factor}
+        config = round.config if factor == 1 else {**round.config, protocol.LEARNING_RATE_FACTOR: factor}
         question = EvaluateWithPart(part=self.part, final_head_epochs=self.final_head_epochs)
-        return replace(request, config={**request.config, **more}, question=question)
+        return {"final-head": EvaluateRequest(round.arrays, config, question=question)}
 
     def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return the epochs by role: head and body in each round, and the final head."""

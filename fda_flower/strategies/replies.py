@@ -19,26 +19,19 @@ from fda_flower.strategies.nodes import Node, listed
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import to_read
 from fda_flower.wire.internals import WITHOUT_EVALUATION, cause_of, filled
-from fda_flower.wire.protocol import TrainRequest
+from fda_flower.wire.protocol import EvaluateRequest, TrainRequest
 from fda_flower.wire.questions import Answer
 
 MOST_CLASSES = 1000
 """Largest number of classes in a recorded confusion matrix; more would make records megabytes long."""
 
-ENDINGS = ("", f"-{protocol.GLOBAL}", f"-{protocol.FINAL_HEAD}")
-EVALUATION = tuple(f"{name}{ending}" for ending in ENDINGS for name in METRICS)
-"""Metrics of the target's evaluation that go into the round's record."""
-
-DETAILS = (protocol.OUTCOMES, protocol.CONFUSION)
-"""Optional records of arrays in an evaluation."""
-
-HEADLINE = (*METRICS, *DETAILS, TEST_EXAMPLES)
-"""Entries of a round's record that hold the headline."""
-
 EVALUATED = {f"{protocol.EVAL}{name}": name for name in METRICS} | {
     f"{protocol.EVAL}{protocol.NUM_EXAMPLES}": TEST_EXAMPLES
 }
 """Metrics of an evaluation within a train reply, by their names in the record."""
+
+DETAILS = (protocol.OUTCOMES, protocol.CONFUSION)
+"""Optional records of arrays in an evaluation."""
 
 
 def read_outcomes(arrays: Layers) -> Record:
@@ -99,7 +92,7 @@ MOST_METRICS, LONGEST_NAME = 1000, 200
 
 KNOWN = {
     *(protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE),
-    *(protocol.TRAIN_LOSS, protocol.FRESH_START),
+    protocol.TRAIN_LOSS,
 }
 """Metrics of a train reply that the strategies read; others are the project's own."""
 
@@ -152,13 +145,11 @@ def read_update(
     buffers: Collection[str],
     max_norm: float | None = None,
     schedule: Any = None,
-    classes: Sequence[str] = (),
 ) -> tuple[ClientUpdate, Record]:
     """Return the update in a reply to a train message, and its entry in the round's record.
 
-    The node received `request` and `model`; `buffers` names the model's buffers, and `classes` are names for
-    the entry. An update longer than `max_norm` is scaled down. `schedule` is the node's training schedule, if
-    the server knows it.
+    The node received `request` and `model`; `buffers` names the model's buffers. An update longer than
+    `max_norm` is scaled down. `schedule` is the node's training schedule, if the server knows it.
 
     Raises
     ------
@@ -194,7 +185,7 @@ def read_update(
     factor = 1.0 if max_norm is None or update.norm <= max_norm else max_norm / update.norm
     _check_required(content, request, update)
     extra, faults = _read_expected(content, request, model, update.parameters)
-    answer = _read_answer(content, request, model, update.parameters)
+    answer = read_answer(content, request, model, update.parameters)
     entry: dict[str, Any] = {
         "domain": node.domain,
         "examples": update.examples,
@@ -207,8 +198,6 @@ def read_update(
         entry[TEST_EXAMPLES] = int(entry[TEST_EXAMPLES])
     if own := _own_metrics(content, request):
         entry["metrics"] = own
-    if not extra.keys().isdisjoint(DETAILS):
-        entry |= read_details(extra, classes)
     if factor != 1:
         entry["clipped"] = factor
         log(WARNING, "The update of %s is clipped to %.3g of its norm", node.domain, factor)
@@ -267,8 +256,6 @@ def check_figures(figures: dict[str, float]) -> dict[str, float]:
     """Return metrics by name; raise a `BadReplyError` if a value is impossible."""
     for name, value in figures.items():
         key = name.removeprefix(f"{protocol.VALIDATION}-")
-        for ending in ENDINGS:
-            key = key.removesuffix(ending)
         if key in METRICS and not METRICS[key].allows(value):
             low, high = METRICS[key].lowest, METRICS[key].highest
             raise BadReplyError(f"its metric '{name}' is {value:g}, it must lie between {low:g} and {high:g}")
@@ -410,18 +397,16 @@ def _read_expected(
     return extra, faults
 
 
-def _read_answer(
-    content: RecordDict, request: TrainRequest, model: Layers, parameters: Layers
+def read_answer(
+    content: RecordDict, request: EvaluateRequest, model: Layers, parameters: Layers
 ) -> Answer | None:
     """Return the answer to the request's question; raise a `BadReplyError` unless it is whole."""
     if request.question is None:
         return None
     try:
-        answer = request.question.answer.read(content)
-        answer.check_arrays(model, parameters)
+        return request.question.answer.read(content).in_form(model, parameters)
     except ConfigError as error:
         raise BadReplyError(str(error)) from error
-    return answer
 
 
 def _like(like: Layers, arrays: Mapping[str, NDArray[Any]], key: str) -> dict[str, NDArray[Any]]:

@@ -18,14 +18,13 @@ from fda_flower.records.record import MEAN_OF_LABELS, TEST_EXAMPLES, Record
 from fda_flower.strategies.nodes import Node, by_reason, listed, match_replies
 from fda_flower.strategies.replies import (
     DETAILS,
-    EVALUATION,
-    HEADLINE,
     NO_EVALUATION,
     BadReplyError,
     ClientUpdate,
     NoEvaluationError,
     content_of,
     left_out,
+    read_answer,
     read_arrays,
     read_details,
     read_metrics,
@@ -103,6 +102,10 @@ class Round:
     told : dict
         By domain and kind of failure (`warn`), the reason logged last. A failure is logged again only if the
         reason changes; the records have each.
+    evaluations : Mapping[Node, EvaluateRequest]
+        The requests of the last messages.
+    answer : Answer or None
+        The target's answer to the question with which it evaluated the headline's model.
     """
 
     number: int
@@ -126,6 +129,8 @@ class Round:
     away: set[Node] = field(default_factory=set)
     without_evaluation: set[Node] = field(default_factory=set)
     told: dict[tuple[str, str], str] = field(default_factory=dict)
+    evaluations: Mapping[Node, EvaluateRequest] = field(default_factory=dict)
+    answer: Any = None
 
     @property
     def target(self) -> Node | None:
@@ -147,6 +152,7 @@ class Round:
     ) -> Iterable[Message]:
         """Return the messages that carry requests; `read_evaluation` reads the replies."""
         left_out = self._without_evaluation(requests) if kind == protocol.EVALUATE else ()
+        self.evaluations = requests
         self.sent = {
             node: Message(request.content(self.keys), node.id, request.message_type(kind))
             for node, request in requests.items()
@@ -192,13 +198,10 @@ class Round:
         self._tell_left_out(without)
         return target, sources
 
-    def read_evaluation(
-        self, replies: Iterable[Message], evaluates_trained: bool = False, suffix: str = ""
-    ) -> MetricRecord | None:
+    def read_evaluation(self, replies: Iterable[Message], suffix: str = "") -> MetricRecord | None:
         """Return the target's metrics of the model, and record them; None if there are none.
 
-        With `evaluates_trained` the headline is the evaluation in the target's train reply, and the metrics
-        are the global model's. `suffix` is appended to the names in the record.
+        A further model's metrics have a `suffix` in the record.
         """
         metrics, record = None, self.record
         failed, without = list[tuple[str, str]](), list[tuple[str, str]]()
@@ -219,28 +222,19 @@ class Round:
                 failed.append((node.domain, str(error)))
         self.warn(failed, "no evaluation by")
         self._tell_left_out(without)
-        if evaluates_trained and not self.warmup:
-            trained = record["target"] or {}
-            for key in METRICS:
-                if key in record:
-                    record[f"{key}-global"] = record.pop(key)
-            for key in HEADLINE:
-                record.pop(key, None)
-                if key in trained:
-                    record[key] = trained[key]
         if self.config.get(protocol.CONFUSION) and "r2" in record:
             record[MEAN_OF_LABELS] = of_mean(record)
         return metrics
 
     def _evaluated(self, content: RecordDict, metrics: MetricRecord) -> Record:
         """Return the record's entries for the target's evaluation."""
-        found: Record = {key: metrics[key] for key in EVALUATION if key in metrics}
+        found: Record = {key: metrics[key] for key in METRICS if key in metrics}
         if protocol.NUM_EXAMPLES in metrics:
             found[TEST_EXAMPLES] = metrics[protocol.NUM_EXAMPLES]
         asked = (name for name in DETAILS if name in content and self.config.get(name))
         arrays = {name: read_arrays(content, name) for name in asked}
         found |= read_details(arrays, self._class_names)
-        others = {key: metrics[key] for key in metrics if key not in (*EVALUATION, protocol.NUM_EXAMPLES)}
+        others = {key: metrics[key] for key in metrics if key not in (*METRICS, protocol.NUM_EXAMPLES)}
         return found | ({"metrics": others} if others else {})
 
     def drop(self, domain: str, error: BadReplyError) -> None:
@@ -331,10 +325,20 @@ class Round:
     def _read_target(self, node: Node, reply: Message | None, suffix: str) -> MetricRecord:
         own, held_out = split_held_out(read_metrics(reply))
         found = self._evaluated(content_of(reply), MetricRecord(own))
-        if not suffix:
-            self.held_out[node] = held_out
+        if suffix:
+            found.pop(TEST_EXAMPLES, None)
+        else:
+            self.held_out[node], self.answer = held_out, self._answer_in(node, reply)
         self.record |= {f"{key}{suffix}": value for key, value in found.items()}
         return MetricRecord(own)
+
+    def _answer_in(self, node: Node, reply: Message | None) -> Any:
+        """Return the answer to the question of an evaluate message; None without a question."""
+        request = self.evaluations[node]
+        model = to_layers(request.arrays)
+        buffers = find_buffers(self.model) if self.buffer_names is None else self.buffer_names
+        parameters = {name: array for name, array in model.items() if name not in buffers}
+        return read_answer(content_of(reply), request, model, parameters)
 
     def _read(self, node: Node, reply: Message | None) -> ClientUpdate:
         if reply is not None and reply.has_content():
@@ -345,9 +349,7 @@ class Round:
         model = self.model if request.arrays is self.arrays else to_layers(request.arrays)
         buffers = find_buffers(self.model) if self.buffer_names is None else self.buffer_names
         schedule = self.schedules.get(node.role)
-        update, entry = read_update(
-            reply, node, request, model, buffers, self.max_norm, schedule, self._class_names
-        )
+        update, entry = read_update(reply, node, request, model, buffers, self.max_norm, schedule)
         if node.is_target:
             self.record["target"] = entry
         else:

@@ -13,11 +13,7 @@ from fda_flower.metrics import METRICS
 from fda_flower.records.record import Record, choose, chosen_round, has_stopped
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
-from fda_flower.wire.protocol import VALIDATION, EvaluateRequest, split_held_out
-
-PREFIX = f"{VALIDATION}-"
-IN_TRAIN_REPLY = {f"eval-{PREFIX}{name}": f"{PREFIX}{name}" for name in METRICS}
-"""Names of the figures in the evaluation of a trained model, in the reply and in the record."""
+from fda_flower.wire.protocol import VALIDATION, EvaluateRequest
 
 
 @dataclass(frozen=True)
@@ -48,20 +44,14 @@ class Selection:
         config = {**round.config, VALIDATION: "only"}
         return {node: EvaluateRequest(round.arrays, config) for node in round.sources}
 
-    def judge(self, round: Round, history: Sequence[Record], evaluates_trained: bool) -> None:
+    def judge(self, round: Round, history: Sequence[Record]) -> None:
         """Move a round's validation figures to their places in its record, and choose."""
         record = round.record
         judges = [node for node in round.nodes if node.is_target == (self.by == "target")]
         figures = [round.held_out.pop(node, {}) for node in judges]
         own = {node.domain: found for node, found in zip(judges, figures, strict=True) if not node.is_target}
-        target = record["target"] or {}
-        _, trained = split_held_out(target)
-        for name in trained:
-            del target[f"{PREFIX}{name}"]
         if round.warmup:
             return
-        if evaluates_trained:
-            figures = [trained]
         name = self.metric or default_metric(figures)
         values, by = [found[name] for found in figures if name in found], self.by
         if round.number in self.known:
@@ -122,7 +112,7 @@ def check_selection(
     if select_by == "sources" and folds:
         why = "but with select-by=sources it is a share of each source's samples"
         raise invalid("validation", validation, "give one, such as 0.2", why)
-    if select_by == "sources" and (strategy.evaluates_own or strategy.evaluates_trained):
+    if select_by == "sources" and strategy.evaluates_own:
         why = f"but {what} has no model that the sources could evaluate as the target does"
         remedy = "leave it out, so that labels of the target choose"
         raise ConfigError(f"select-by is sources, {why}", thing="select-by", value=select_by, remedy=remedy)

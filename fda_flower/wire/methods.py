@@ -1,16 +1,5 @@
 """Names of records, settings, metrics and properties that only one method, or one family, uses."""
 
-PERSONAL, MIXING, MIX, ADAPTIVE, ALPHA_DECAY = "personal", "mixing", "mix", "adaptive", "alpha-decay"
-NEIGHBOURS, LAMBDA, KERNEL_SCALE = "neighbours", "lambda", "kernel-scale"
-ALPHA, MU, ADAPTED = "alpha", "mu", "adapted"
-ACCURACY_ORACLE, LAMBDA_ORACLE = "accuracy-oracle-lambda", "oracle-lambda"
-"""Settings of personal methods, metrics (`ALPHA` and `LAMBDA` are both), and the record of the model that
-FedDAF's target started from."""
-
-GAUSSIANS, RIDGE, OWN_SHARE = "gaussians", "ridge", "own-share"
-"""pFedFDA's setting with the number of folds, which is the name of the record, too; another setting; and a
-metric."""
-
 MIXTURE, FIRST_ROUND, REPORT, FIRST = "mixture", "first-round", "report", "first"
 GROUPS, STUDENT, TAUGHT, TEACHER = "groups", "student", "taught", "teacher"
 """Mixture's settings of an evaluate message (the plan as JSON, the round in which the target's own model

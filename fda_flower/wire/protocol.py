@@ -30,35 +30,29 @@ TRAIN, EVALUATE = "train", "evaluate"
 ARRAYS, CONFIG, METRICS, INFO = "arrays", "config", "metrics", "info"
 """Records of every message or reply."""
 
-BATCH_UPDATES, GRADIENTS, GUIDANCE = "batch-updates", "gradients", "guidance"
+BATCH_UPDATES, GRADIENTS = "batch-updates", "gradients"
 """Records of arrays that some methods request together with the model."""
 
 OUTCOMES, CONFUSION = "outcomes", "confusion"
 """Names of both the settings that request, and the records that hold: which test samples a model classifies
 correctly, and its confusion matrix."""
 
-GLOBAL = "global"
-"""Record of arrays with a second model to evaluate."""
-
 AGGREGATE, AGGREGATED_ON = "aggregate", "aggregated-on"
 """Record that asks a target to aggregate, and the entry of ``info`` that confirms it."""
 
-ADABN, BESIDE, FINAL_HEAD = "adabn", "beside", "final-head"
+ADABN, BESIDE = "adabn", "beside"
 """Settings of an evaluate message: recompute BatchNorm's statistics on the target's samples; the model is a
-second one, not the one the target uses. `FINAL_HEAD` is the suffix of the metrics of a trained head."""
+further one, not the one the target uses."""
 
 SERVER_ROUND, LEARNING_RATE_FACTOR = "server-round", "rate-factor"
 SKETCH_SIZE, SKETCH_SEED = "sketch-size", "sketch-seed"
-EVALUATE_TRAINED, TUNE, PROXIMAL = "evaluate-trained", "tune", "proximal"
+TUNE, PROXIMAL = "tune", "proximal"
 EPOCHS = "epochs"
 """Settings of a train message."""
 
 VALIDATION = "validation"
 """Prefix of metrics on the validation samples, and the setting of an evaluate message that, with the value
 ``only``, asks a source for these alone."""
-
-FRESH_START = "fresh-start"
-"""Metric of a train reply: 1 if the target had no model of its own to start from, else 0."""
 
 NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE = "num-examples", "num-steps", "learning-rate"
 BATCH_SIZE = "batch-size"
@@ -100,7 +94,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class EvaluateRequest:
-    """A request to evaluate: a model, settings, further records, such as `GLOBAL`, and perhaps a question."""
+    """A request to evaluate: a model, settings, further records of arrays, and perhaps a question."""
 
     arrays: ArrayRecord
     config: Config = field(default_factory=dict)
@@ -175,19 +169,6 @@ class EvaluateReply:
     metrics: Mapping[str, MetricRecordValues] = field(default_factory=dict)
     records: Mapping[str, Layers] = field(default_factory=dict)
     answer: Answer | None = None
-
-    @property
-    def in_train_reply(self) -> dict[str, float]:
-        """The metrics under their names in a train reply."""
-        figures, held_out = split_held_out(self.metrics)
-        own = {f"{EVAL}{key}": float(str(value)) for key, value in figures.items()}
-        own |= {f"{EVAL}{VALIDATION}-{key}": value for key, value in held_out.items()}
-        return {**own, f"{EVAL}{NUM_EXAMPLES}": self.examples}
-
-    def with_second(self, second: Mapping[str, MetricRecordValues]) -> "EvaluateReply":
-        """Return a copy with the metrics of a second model, suffixed with ``-global``."""
-        others = {f"{key}-{GLOBAL}": value for key, value in second.items()}
-        return replace(self, metrics={**self.metrics, **others})
 
     def judged_by(self, held_out: Mapping[str, MetricRecordValues]) -> "EvaluateReply":
         """Return a copy with the metrics on the validation samples, ``validation-accuracy`` and so on."""

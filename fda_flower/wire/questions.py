@@ -12,15 +12,15 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from fda_flower.aggregation import Layers, is_finite
+from fda_flower.aggregation import ClassGaussians, Layers, is_finite, shape_of_head
 from fda_flower.errors import ConfigError, unknown
-from fda_flower.names import Bounds, Natural, NotNegative, Share
+from fda_flower.names import Bounds, Count, Natural, NotNegative, Positive, Share
 from fda_flower.wire.arrays import to_layers, to_record
 from fda_flower.wire.internals import filled
 
@@ -98,15 +98,22 @@ class Fields:
             raise unknown(f"part of its {cls.record_name}", name.removeprefix(f"{cls.record_name}/"), kinds)
         return cls(**values)
 
-    def check_arrays(self, model: Layers, parameters: Layers) -> None:
-        """Raise a `ConfigError` unless all arrays have their form, given the message's model."""
+    def in_form(self, model: Layers, parameters: Layers) -> Self:
+        """Return a copy with all arrays in the order of their form, given the message's model.
+
+        Raises a `ConfigError` if one has another form.
+        """
+        changed: dict[str, Any] = {}
         for name, kind in _kinds(type(self)).items():
-            value = getattr(self, name)
+            value, what = getattr(self, name), f"{self.record_name} {name}"
             if kind.like is None or value is None:
                 continue
             like = kind.like.of(model, parameters)
-            for layers in value.values() if kind.shape == "layers-by-name" else [value]:
-                _check_like(f"{self.record_name} {name}", layers, like)
+            if kind.shape == "layers-by-name":
+                changed[name] = {key: _in_form(what, layers, like) for key, layers in value.items()}
+            else:
+                changed[name] = _in_form(what, value, like)
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True)
@@ -210,7 +217,7 @@ def _layers(what: str, record: Any) -> Layers:
     return layers
 
 
-def _check_like(what: str, layers: Layers, like: Layers) -> None:
+def _in_form(what: str, layers: Layers, like: Layers) -> Layers:
     for name in layers.keys() | like.keys():
         found, known = layers.get(name), like.get(name)
         if found is None or known is None or (found.shape, found.dtype) != (known.shape, known.dtype):
@@ -219,6 +226,7 @@ def _check_like(what: str, layers: Layers, like: Layers) -> None:
             raise ConfigError(
                 f"array '{name}' of its {what} is {shown}, expected {expected}", thing=what, value=name
             )
+    return {name: layers[name] for name in like}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,6 +261,8 @@ class Question(Fields):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "action" not in vars(cls):
+            return
         known = QUESTIONS.setdefault(cls.message_type(), cls)
         if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             why = f"the question '{cls.action}' of {cls.__module__} has the name of one of {known.__module__}"
@@ -262,13 +272,13 @@ class Question(Fields):
     def settings(self) -> dict[str, Any]:
         """Return the question as settings for clients of Flower's older API, for `in_settings`.
 
-        Raises a `ConfigError` if it holds more than single numbers and words.
+        Raises a `ConfigError` if its class has other fields than single numbers and words.
         """
-        records = self.records()
-        numbers = records.pop(self.record_name)
-        if others := [*records, *(name for name, value in numbers.items() if isinstance(value, list))]:
-            why = f"the method sends its clients '{others[0]}', which Flower's older clients cannot receive"
-            raise ConfigError(why, thing=others[0], remedy="use the Message API")
+        for name, kind in _kinds(type(self)).items():
+            if kind.shape != "number" or typing.get_origin(kind.hint) is tuple:
+                why = f"the method sends its clients '{name}', which Flower's older clients cannot receive"
+                raise ConfigError(why, thing=name, remedy="use the Message API")
+        numbers = self.records()[self.record_name]
         fields = {f"{self.record_name}.{name}": value for name, value in numbers.items()}
         return {self.record_name: self.message_type(), **fields}
 
@@ -378,7 +388,7 @@ class KeepPart(Question):
 class EvaluateWithPart(Question):
     """FedPer, FedRep, FedBN: evaluate the received model with the target's own `part`.
 
-    With `final_head_epochs` also with a head that is trained this many epochs longer, and then discarded.
+    With `final_head_epochs` the head first trains this many epochs longer, and is discarded afterwards.
     """
 
     action: ClassVar[str] = "with_part"
@@ -421,3 +431,204 @@ class MeasureLoss(Question):
     action: ClassVar[str] = "measure_loss"
     answer: ClassVar[type[Answer]] = LossMeasured
     answered_by: ClassVar[str] = "fda_flower.clients.generalisation:measure_loss"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTune(Question):
+    """FedAvg FT, Ditto without a global branch: train the model or its `part`, and keep the result."""
+
+    action: ClassVar[str] = "fine_tune"
+    answered_by: ClassVar[str] = "fda_flower.clients.personal:fine_tune"
+
+    part: Literal["all", "head"] = "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatePersonal(Question):
+    """FedAvg FT, Ditto, FedDWA: evaluate the model that the target keeps, not the one received."""
+
+    action: ClassVar[str] = "personal"
+    kind: ClassVar[Literal["train", "evaluate"]] = "evaluate"
+    answered_by: ClassVar[str] = "fda_flower.clients.personal:evaluate_personal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnModelTrained(Answer):
+    """Whether the target had no model of its own (`fresh_start`), and began from the one received."""
+
+    fresh_start: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Personalised(OwnModelTrained):
+    """Ditto's `distance`, ``‖v − θ‖`` before the training."""
+
+    distance: NotNegative
+
+
+@dataclass(frozen=True, kw_only=True)
+class Personalise(Question):
+    """Ditto: train the model received, then `v` with the `penalty` (λ) ``λ/2 ‖v − θ‖²``, and keep `v`."""
+
+    action: ClassVar[str] = "personalise"
+    answer: ClassVar[type[Answer]] = Personalised
+    answered_by: ClassVar[str] = "fda_flower.clients.personal:personalise"
+
+    penalty: NotNegative
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedToMix(OwnModelTrained):
+    """APFL's weight `alpha` of the target's own model after the round."""
+
+    alpha: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainToMix(Question):
+    """APFL: train the model received, and `v` for the mixture of both; keep `v` and its weight.
+
+    `mixing` is the weight of a new `v`, which moves if it is `adaptive`, drawn to 0 by `alpha_decay`.
+    """
+
+    action: ClassVar[str] = "train_to_mix"
+    answer: ClassVar[type[Answer]] = TrainedToMix
+    answered_by: ClassVar[str] = "fda_flower.clients.personal:train_to_mix"
+
+    mixing: Share
+    mix: Literal["outputs", "parameters"]
+    adaptive: bool
+    alpha_decay: NotNegative
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateMix(Question):
+    """APFL: evaluate the mixture, of outputs or parameters, of the model received and the target's own."""
+
+    action: ClassVar[str] = "mix"
+    kind: ClassVar[Literal["train", "evaluate"]] = "evaluate"
+    answered_by: ClassVar[str] = "fda_flower.clients.personal:evaluate_mix"
+
+    mix: Literal["outputs", "parameters"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blended(OwnModelTrained):
+    """FedDAF's `adapted` model, and with a model of the target's own what it follows from.
+
+    `sim` is the cosine of the gradients, `theta` their angle in radians, `alpha` the sources' weight.
+    """
+
+    adapted: Annotated[Layers, Like("model")]
+    sim: float | None = None
+    theta: float | None = None
+    alpha: Share | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blend(Question):
+    """FedDAF: blend the sources' model with the target's own, train from the blend, and keep the result.
+
+    `mu` is μ of the Gompertz function.
+    """
+
+    action: ClassVar[str] = "blend"
+    answer: ClassVar[type[Answer]] = Blended
+    answered_by: ClassVar[str] = "fda_flower.clients.personal:blend_models"
+
+    mu: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guided(Answer):
+    """FedDWA's `guidance`: the parameters after training twice as long."""
+
+    guidance: Annotated[Layers, Like("parameters")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guide(Question):
+    """FedDWA: train, then as long again for the guidance; the first model is the reply's.
+
+    With `keep` the target keeps that, for `EvaluatePersonal`.
+    """
+
+    action: ClassVar[str] = "guide"
+    answer: ClassVar[type[Answer]] = Guided
+    answered_by: ClassVar[str] = "fda_flower.clients.personal:guide"
+
+    keep: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighboursUsed(Answer):
+    """kNN-Per's `weight` (λ) of the neighbours; of an oracle also the best on the test set.
+
+    None where a site keeps it.
+    """
+
+    weight: Share | None = None
+    oracle_weight: Share | None = None
+    oracle_accuracy: Share | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateNeighbours(Question):
+    """kNN-Per: evaluate the model received, mixed with the labels of the target's `k` nearest samples.
+
+    `scale` is that of the kernel. Without a `weight` (λ) the target chooses it by leave-one-out on its
+    training labels; an `oracle` also reports the best on the test set.
+    """
+
+    action: ClassVar[str] = "neighbours"
+    kind: ClassVar[Literal["train", "evaluate"]] = "evaluate"
+    answer: ClassVar[type[Answer]] = NeighboursUsed
+    answered_by: ClassVar[str] = "fda_flower.clients.personal:evaluate_neighbours"
+
+    k: Count
+    scale: Positive
+    mix: Literal["probabilities", "logits"]
+    weight: Share | None = None
+    oracle: bool = False
+
+
+def _like_gaussians(model: Layers) -> Layers:
+    return ClassGaussians.initial(*shape_of_head(model)).layers()
+
+
+Folds = Annotated[int, Bounds("a whole number of at least 2", lambda number: number >= 2)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithGaussians(Question):
+    """pFedFDA: the global `gaussians`, if there are any, cross-validation's `folds`, and the `ridge`."""
+
+    gaussians: Annotated[Layers, Like(_like_gaussians)] | None = None
+    folds: Folds
+    ridge: NotNegative
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussiansMixed(Answer):
+    """A client's Gaussians mixed with the global ones, and `own_share`, the weight of its own."""
+
+    gaussians: Annotated[Layers, Like(_like_gaussians)]
+    own_share: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixGaussians(WithGaussians):
+    """pFedFDA: mix the global Gaussians with those of the client's features; the reply has the model received."""
+
+    action: ClassVar[str] = "mix_gaussians"
+    answer: ClassVar[type[Answer]] = GaussiansMixed
+    answered_by: ClassVar[str] = "fda_flower.clients.features:mix_gaussians"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateGaussians(WithGaussians):
+    """pFedFDA: evaluate Bayes' rule with the target's mixture of Gaussians on the body received."""
+
+    action: ClassVar[str] = "gaussians"
+    kind: ClassVar[Literal["train", "evaluate"]] = "evaluate"
+    answered_by: ClassVar[str] = "fda_flower.clients.features:evaluate_gaussians"

@@ -14,9 +14,6 @@ from torch import nn
 from fda_flower import clients
 from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients import (
-    APFLTarget,
-    DittoTarget,
-    FedDAFTarget,
     LocalTraining,
     MixtureTarget,
     SourceClient,
@@ -26,7 +23,7 @@ from fda_flower.clients.training import plain_objective, train
 from fda_flower.datasets import Domain, Samples
 from fda_flower.metrics import metric_names
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, split_held_out, to_record
-from fda_flower.wire.questions import KeepPart
+from fda_flower.wire.questions import Blend, FineTune, Guide, KeepPart, Personalise, TrainToMix
 
 KINDS = {
     name: kind
@@ -69,7 +66,7 @@ def equal(first, second):
 
 
 def test_all_clients_are_here():
-    assert {SourceClient, TargetClient, DittoTarget, MixtureTarget} < set(KINDS.values())
+    assert {SourceClient, TargetClient, MixtureTarget} < set(KINDS.values())
 
 
 @every_client
@@ -179,18 +176,19 @@ def test_recording_does_not_change_the_targets_training_and_a_source_records_not
 
 @BOTH
 def test_the_guidance_is_the_model_after_as_much_training_again_with_the_rounds_rate(kind):
-    plain, asked = trained(client(kind)), trained(client(kind), guidance=True)
+    plain, asked = trained(client(kind)), trained(client(kind), question=Guide(keep=False))
     assert same(plain.arrays, asked.arrays), "w is restored"
 
     def further(reply):
-        pairs = reply.records["guidance"].items()
+        pairs = reply.answer.guidance.items()
         return [float(np.abs(array - reply.arrays[name]).max()) for name, array in pairs]
 
-    assert asked.records["guidance"].keys() == dict(client().model.named_parameters()).keys()
+    assert asked.answer.guidance.keys() == dict(client().model.named_parameters()).keys()
     assert 0 < min(further(asked)) < max(further(asked)) < 1
-    slow = trained(client(kind), guidance=True, **{"rate-factor": 1e-3})
+    slow = trained(client(kind), question=Guide(keep=False), **{"rate-factor": 1e-3})
     assert max(further(slow)) < 0.01 * max(further(asked))
-    assert max(further(trained(client(kind), guidance=True, proximal=100.0))) < 0.5 * max(further(asked))
+    near = trained(client(kind), question=Guide(keep=False), proximal=100.0)
+    assert max(further(near)) < 0.5 * max(further(asked))
 
 
 @BOTH
@@ -234,9 +232,9 @@ def test_steps_with_a_penalty_by_hand_and_the_fixed_point():
     assert moved_to(3.0, 5, objective=own) == moved_to(3.0, 5) != moved_to(0.0, 5)
 
 
-def drawn(mu, kind=TargetClient, **training):
-    return make(kind, training=LocalTraining(**{"learning_rate": 0.05, "batch_size": 11, "optimizer": "sgd",
-                                               "proximal": mu, **training}))  # fmt: skip
+def drawn(mu, **training):
+    own = {"learning_rate": 0.05, "batch_size": 11, "optimizer": "sgd", "proximal": mu}
+    return make(TargetClient, training=LocalTraining(**{**own, **training}))
 
 
 @pytest.mark.parametrize(("own", "asked"), [(0.0, 1.0), (7.0, 1.0), (7.0, 0.0)])
@@ -245,9 +243,9 @@ def test_the_servers_penalty_replaces_the_clients(own, asked):
 
 
 def test_dittos_personal_model_has_its_own_penalty_alone():
-    both = [drawn(mu, DittoTarget) for mu in (0.0, 5.0)]
-    one, other = (trained(each, personal=0.5) for each in both)
-    assert same(*(each.own_state.load("ditto")[0] for each in both))
+    both = [drawn(mu) for mu in (0.0, 5.0)]
+    one, other = (trained(each, question=Personalise(penalty=0.5)) for each in both)
+    assert same(*(each.own_state.load("personal")[0] for each in both))
     assert not same(one.arrays, other.arrays)
 
 
@@ -256,10 +254,10 @@ def test_a_rate_that_will_diverge_is_warned_of(caplog, monkeypatch):
     caplog.set_level(logging.WARNING, logger="flwr")
     moved_to(9.9, 1)
     trained(drawn(20.0, optimizer="adam"))
-    trained(drawn(0.0, DittoTarget), personal=10.0)
+    trained(drawn(0.0), question=Personalise(penalty=10.0))
     assert "diverges" not in caplog.text
     moved_to(10.0, 1)
-    trained(drawn(0.0, DittoTarget), personal=20.0)
+    trained(drawn(0.0), question=Personalise(penalty=20.0))
     for symbol in "μλ":
         assert f"The learning rate times {symbol} is 1" in caplog.text
 
@@ -267,12 +265,14 @@ def test_a_rate_that_will_diverge_is_warned_of(caplog, monkeypatch):
 # What a client keeps for itself
 
 
-APFL = {"mixing": 0.5, "mix": "outputs", "adaptive": True, "alpha-decay": 0.0}
+APFL = TrainToMix(mixing=0.5, mix="outputs", adaptive=True, alpha_decay=0.0)
 FEDREP = {"question": KeepPart(part="head", head_epochs=3), "epochs": 2, "tune": "body"}
 KEEPERS: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "ditto": (DittoTarget, {"personal": 1.0}, "ditto"),
-    "apfl": (APFLTarget, APFL, "apfl"),
-    "feddaf": (FedDAFTarget, {"mu": 5.0}, "feddaf"),
+    "fedavg-ft": (TargetClient, {"question": FineTune()}, "personal"),
+    "feddwa": (TargetClient, {"question": Guide(keep=True)}, "personal"),
+    "ditto": (TargetClient, {"question": Personalise(penalty=1.0)}, "personal"),
+    "apfl": (TargetClient, {"question": APFL}, "apfl"),
+    "feddaf": (TargetClient, {"question": Blend(mu=5.0)}, "feddaf"),
     "fedrep": (TargetClient, FEDREP, "local-part"),
     "fedper": (TargetClient, {"question": KeepPart(part="head")}, "local-part"),
     "fedbn": (SourceClient, {"question": KeepPart(part="batch-norm")}, "local-part"),
@@ -332,15 +332,10 @@ def judging(kind=TargetClient, test=points(20, 1), validation=points(10, 2)):  #
 
 
 @pytest.mark.parametrize("kind", [SourceClient, TargetClient])
-def test_the_trained_model_is_evaluated_and_the_samples_held_out_as_the_test_set_is(kind):
-    plain, asked = trained(judging(kind)), trained(judging(kind), **{"evaluate-trained": True})
-    assert same(plain.arrays, asked.arrays)
-    expected = evaluated(judging(kind), 1, plain.arrays)
-    figures = {"num-examples": 20, **expected.metrics}
-    assert {f"eval-{name}": value for name, value in figures.items()}.items() <= asked.metrics.items()
-    own, held_out = split_held_out(expected.metrics)
-    assert own == evaluated(judging(kind, validation=None), 1, plain.arrays).metrics
-    assert held_out == evaluated(judging(kind, points(10, 2), None), 1, plain.arrays).metrics
+def test_the_samples_held_out_are_evaluated_as_the_test_set_is(kind):
+    own, held_out = split_held_out(evaluated(judging(kind)).metrics)
+    assert own == evaluated(judging(kind, validation=None)).metrics
+    assert held_out == evaluated(judging(kind, points(10, 2), None)).metrics
 
 
 def test_a_source_may_be_asked_for_the_samples_held_out_alone():

@@ -1,5 +1,7 @@
 """pFedFDA's clients, on a frozen body."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +9,11 @@ from digit_clients import evaluated, make, same, trained
 from torch import nn
 
 from fda_flower.aggregation import ClassGaussians, choose_share, class_priors
-from fda_flower.clients import GaussianSource, GaussianTarget, LocalTraining
-from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
+from fda_flower.clients import LocalTraining, SourceClient, TargetClient
+from fda_flower.wire.questions import EvaluateGaussians, MixGaussians
 
-ASKED = {"gaussians": 2, "ridge": 1.0}
-EACH = pytest.mark.parametrize("kind", [GaussianSource, GaussianTarget])
+ASKED = MixGaussians(folds=2, ridge=1.0)
+EACH = pytest.mark.parametrize("kind", [SourceClient, TargetClient])
 
 
 def network():
@@ -35,44 +37,34 @@ def features_of(client):
 @EACH
 def test_the_reply_has_the_model_as_it_came_and_a_record(kind):
     client = client_of(kind)
-    reply = trained(client, 1, **ASKED)
+    reply = trained(client, 1, question=ASKED)
     assert same(reply.arrays, client_of(kind).layers())
     assert reply.examples == len(client.domain.train)
-    assert set(reply.records) == {"gaussians"}
-    again = trained(client_of(kind), 1, **ASKED)
-    assert same(reply.records["gaussians"], again.records["gaussians"])
-
-
-@EACH
-def test_without_the_setting_it_trains_and_evaluates_as_any_client(kind):
-    reply = trained(client_of(kind))
-    assert not same(reply.arrays, client_of(kind).layers())
-    assert "accuracy-global" not in evaluated(client_of(kind)).metrics
+    assert reply.records == {}
+    again = trained(client_of(kind), 1, question=ASKED)
+    assert same(reply.answer.gaussians, again.answer.gaussians)
 
 
 def test_gaussians_are_its_own_at_first_and_then_mixed_with_the_global_ones():
-    client = client_of(GaussianTarget)
+    client = client_of(TargetClient)
     x, y = features_of(client)
     own = ClassGaussians.of(x, y, ClassGaussians.initial(10, 16), 1.0)
-    reply = trained(client, 1, **ASKED)
-    np.testing.assert_allclose(reply.records["gaussians"]["means"], own.means, rtol=1e-5, atol=1e-6)
-    assert reply.metrics["own-share"] == 1
+    reply = trained(client, 1, question=ASKED)
+    np.testing.assert_allclose(reply.answer.gaussians["means"], own.means, rtol=1e-5, atol=1e-6)
+    assert reply.answer.own_share == 1
     rng = np.random.default_rng(0)
     known = ClassGaussians(rng.standard_normal((10, 16)).astype(np.float32).astype(float), np.eye(16))
-    records = {"gaussians": to_record(known.layers())}
-    arrays = to_record(client.layers())
-    reply = client.local_train(TrainRequest(arrays, {"server-round": 2, **ASKED}, records))
+    reply = trained(client, 2, question=replace(ASKED, gaussians=known.layers()))
     share = choose_share(x, y, known, 2, 1.0)
-    assert reply.metrics["own-share"] == share
+    assert reply.answer.own_share == share
     mixed = ClassGaussians.of(x, y, known, 1.0).mixed(known, share)
-    np.testing.assert_allclose(reply.records["gaussians"]["means"], mixed.means, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(reply.answer.gaussians["means"], mixed.means, rtol=1e-4, atol=1e-5)
     # And it predicts by Bayes' rule.
-    found = client.local_evaluate(EvaluateRequest(arrays, {"server-round": 2, **ASKED}, records))
+    asked = EvaluateGaussians(folds=2, ridge=1.0, gaussians=known.layers())
+    found = evaluated(client, 2, question=asked)
     weight, bias = mixed.discriminant(class_priors(y, 10))
     test = client.domain.test
     with torch.no_grad():
         rows = network()[0](test.x).double().numpy()
     right = ((rows @ weight.T + bias).argmax(axis=1) == test.y.numpy()).mean()
     assert found.metrics["accuracy"] == pytest.approx(right, abs=0.01)
-    plain = evaluated(client_of(GaussianTarget))
-    assert found.metrics["accuracy-global"] == plain.metrics["accuracy"]

@@ -6,19 +6,20 @@ from digit_clients import kept, make, same, shifted, trained
 from flwr.app import RecordDict
 
 from fda_flower.aggregation import blend, functional_distance
-from fda_flower.clients import FedDAFTarget, TargetClient
+from fda_flower.clients import TargetClient
+from fda_flower.wire.questions import Blend
 
 every_network = pytest.mark.parametrize("model", ["mlp", "batchnorm"])
 
 
 def ask(state=None, round=1, model="mlp", mu=5.0, shift=0.0):
     """The reply of a round to the network's first arrays, all of them moved by a number."""
-    client = make(FedDAFTarget, model, state=state)
-    return trained(client, round, shifted(client.layers(), shift), mu=mu)
+    client = make(TargetClient, model, state=state)
+    return trained(client, round, shifted(client.layers(), shift), Blend(mu=mu))
 
 
 def own(state):
-    return kept(make(FedDAFTarget, state=state), "feddaf")
+    return kept(make(TargetClient, state=state), "feddaf")
 
 
 @every_network
@@ -26,9 +27,9 @@ def test_in_the_first_round_it_takes_the_sources_model_as_it_is(model):
     state, plain = RecordDict(), make(TargetClient, model)
     start = plain.layers()
     reply, expected = ask(state, model=model), trained(plain)
-    assert same(reply.records["adapted"], start)
+    assert same(reply.answer.adapted, start)
     assert same(reply.arrays, expected.arrays)
-    assert reply.metrics == {**expected.metrics, "fresh-start": 1}
+    assert (reply.metrics, reply.answer.fresh_start) == (expected.metrics, True)
     assert same(own(state), reply.arrays)
 
 
@@ -38,12 +39,12 @@ def test_in_the_second_it_blends_and_trains_from_the_blend(model, mu):
     state, plain = RecordDict(), make(TargetClient, model)
     first = ask(state, model=model, mu=mu).arrays
     reply = ask(state, 2, model, mu, 0.01)
-    theta, alpha = functional_distance(reply.metrics["sim"], mu)
-    assert [reply.metrics[name] for name in ("theta", "alpha", "fresh-start")] == [theta, alpha, 0]
+    theta, alpha = functional_distance(reply.answer.sim, mu)
+    assert (reply.answer.theta, reply.answer.alpha, reply.answer.fresh_start) == (theta, alpha, False)
     received = shifted(plain.layers(), 0.01)
     buffers = received.keys() - dict(plain.model.named_parameters()).keys()
     expected = blend(received, first, alpha, buffers)
-    assert same(reply.records["adapted"], expected)
+    assert same(reply.answer.adapted, expected)
     assert same(reply.arrays, trained(plain, 2, expected).arrays)
     assert same(own(state), reply.arrays)
 
@@ -62,4 +63,4 @@ def test_the_similarity_is_of_the_two_mean_gradients():
             batches.append(torch.cat([p.grad.flatten() for p in client.model.parameters()]).double())
         gradients.append(torch.stack(batches).mean(dim=0))
     cosine = torch.nn.functional.cosine_similarity(*gradients, dim=0)  # type: ignore[arg-type, misc]
-    assert reply.metrics["sim"] == pytest.approx(float(cosine), abs=1e-5)
+    assert reply.answer.sim == pytest.approx(float(cosine), abs=1e-5)

@@ -14,7 +14,6 @@ from torch import nn
 
 from fda_flower.aggregation import CountSketch
 from fda_flower.clients import (
-    DittoTarget,
     LocalTraining,
     MixturePlan,
     MixtureTarget,
@@ -28,6 +27,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.models.parts import batch_norms
 from fda_flower.wire.numpy_client import unpack
 from fda_flower.wire.protocol import EvaluateRequest, to_record
+from fda_flower.wire.questions import EvaluatePersonal, Personalise
 
 SKETCH = {"gradients": "sketch", "sketch-size": 64, "sketch-seed": 5}
 
@@ -114,7 +114,7 @@ def test_fewer_than_two_batches_have_no_variance_and_say_so(sizes):
     assert (int(arrays["batches"]), float(arrays["variance"])) == (len(sizes), 0)
 
 
-@pytest.mark.parametrize("kind", [SourceClient, TargetClient, DittoTarget])
+@pytest.mark.parametrize("kind", [SourceClient, TargetClient])
 def test_every_client_sends_them_and_trains_with_the_same_bits(kind):
     one = make(kind, "batchnorm")
     plain, reply = trained(make(kind, "batchnorm")), trained(one, **SKETCH)
@@ -220,27 +220,15 @@ def test_without_running_statistics_or_with_one_sample_nothing_changes(noise):
         assert scored(target(given, model)) == scored(target(given, model), adabn=False)
 
 
-def asked(client, **config):
-    return trained(client, **{"evaluate-trained": True, **config})
-
-
-@pytest.mark.parametrize("more", [{}, {"guidance": True}])
-def test_a_model_that_is_evaluated_after_training_is_replied_as_it_was_trained(more):
-    one, without, client = asked(target(), adabn=True, **more), asked(target(), **more), target()
-    client.load(one.arrays)
-    assert one.metrics["eval-loss"] == scored(client)["loss"] != without.metrics["eval-loss"]
-    assert same(one.arrays, without.arrays)
-    assert all(same(record, without.records[name]) for name, record in one.records.items())
-
-
-def test_dittos_personal_model_is_evaluated_with_them_and_kept_without():
-    clients = [target(kind=DittoTarget) for _ in range(2)]
-    reply, _ = (asked(each, personal=0.5, adabn=on) for each, on in zip(clients, (True, False), strict=True))
-    own = kept(clients[0], "ditto")
-    assert same(own, kept(clients[1], "ditto"))
+def test_a_personal_model_is_evaluated_with_them_and_kept_without():
+    one = target()
+    trained(one, question=Personalise(penalty=0.5))
+    own = kept(one, "personal")
+    found = evaluated(one, question=EvaluatePersonal(), adabn=True)
     client = target()
     client.load(own)
-    assert reply.metrics["eval-loss"] == scored(client)["loss"]
+    assert found.metrics["loss"] == scored(client)["loss"]
+    assert same(kept(one, "personal"), own)
 
 
 def test_all_members_of_a_mixture_predict_with_them():

@@ -9,12 +9,24 @@ import pytest
 import torch
 from digit_clients import NOISY, evaluated, kept, make, mlp, same, scalar, shifted, trained
 from flwr.app import RecordDict
+from naming import names
 
 from fda_flower.aggregation import choose_weight, mixed_scores, neighbour_probabilities
-from fda_flower.clients import APFLTarget, DittoTarget, KNNPerTarget, LocalTraining, TargetClient
+from fda_flower.clients import LocalTraining, TargetClient
 from fda_flower.clients.personal import RandomNumbers
 from fda_flower.datasets import DataSpec, Domain, load_federation
+from fda_flower.errors import RunError
 from fda_flower.models import build_model
+from fda_flower.wire.questions import (
+    EvaluateMix,
+    EvaluateNeighbours,
+    EvaluatePersonal,
+    FineTune,
+    NeighboursUsed,
+    Personalise,
+    Personalised,
+    TrainToMix,
+)
 
 OPTIMIZERS = pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 MIXES = pytest.mark.parametrize("mix", ["outputs", "parameters"])
@@ -28,57 +40,71 @@ def line(v):
 # Ditto
 
 
-def ditto(state=None, kind=DittoTarget, optimizer="sgd", rate=0.05):
-    return make(kind, training=LocalTraining(rate, 11, optimizer=optimizer), state=state)
+def ditto(state=None, optimizer="sgd", rate=0.05):
+    return make(TargetClient, training=LocalTraining(rate, 11, optimizer=optimizer), state=state)
 
 
 def personal(state):
-    return kept(ditto(state), "ditto")
+    return kept(ditto(state), "personal")
 
 
 @pytest.mark.parametrize(("epochs", "v"), [(1, 0.2), (200, 1.0)])
 def test_a_personal_model_by_hand_and_its_fixed_point(epochs, v):
-    client = scalar(DittoTarget, 0.1, epochs)
-    trained(client, model=line(0), personal=1.0)
-    np.testing.assert_allclose(kept(client, "ditto")["v"], v, rtol=1e-6)
+    client = scalar(TargetClient, 0.1, epochs)
+    trained(client, model=line(0), question=Personalise(penalty=1.0))
+    np.testing.assert_allclose(kept(client, "personal")["v"], v, rtol=1e-6)
 
 
 @OPTIMIZERS
 def test_without_a_penalty_the_personal_model_is_local_training_bit_for_bit(optimizer):
     state, plain = RecordDict(), None
     for server_round in (1, 2):
-        trained(ditto(state, optimizer=optimizer), server_round, personal=0.0)
-        plain = trained(ditto(kind=TargetClient, optimizer=optimizer), server_round, plain).arrays
+        trained(ditto(state, optimizer=optimizer), server_round, question=Personalise(penalty=0.0))
+        plain = trained(ditto(optimizer=optimizer), server_round, plain).arrays
         assert same(personal(state), plain)
 
 
 @pytest.mark.parametrize("penalty", [0.0, 5.0])
 def test_dittos_global_model_is_trained_as_in_fedavg_and_its_own_goes_on_at_the_client(penalty):
     state, anchor = RecordDict(), ditto().layers()
-    first = trained(ditto(state), personal=penalty)
-    assert same(first.arrays, trained(ditto(kind=TargetClient)).arrays)
-    assert (first.records, first.metrics["distance"], first.metrics["fresh-start"]) == ({}, 0.0, 1)
+    first = trained(ditto(state), question=Personalise(penalty=penalty))
+    assert same(first.arrays, trained(ditto()).arrays)
+    assert (first.records, first.answer) == ({}, Personalised(distance=0.0, fresh_start=True))
     before = personal(state)
-    second = trained(ditto(state), 2, personal=penalty, **{"evaluate-trained": True})
+    second = trained(ditto(state), 2, question=Personalise(penalty=penalty))
     squares = (((before[n].astype(np.float64) - anchor[n]) ** 2).sum() for n in anchor)
-    assert second.metrics["distance"] == pytest.approx(sum(squares) ** 0.5)
-    assert second.metrics["fresh-start"] == 0
+    assert second.answer.distance == pytest.approx(sum(squares) ** 0.5)
+    assert not second.answer.fresh_start
     assert not same(personal(state), before)
-    expected = evaluated(ditto(kind=TargetClient), 2, personal(state))
-    assert second.metrics["eval-accuracy"] == expected.metrics["accuracy"]
-    assert second.metrics["eval-loss"] == expected.metrics["loss"]
+    expected = evaluated(ditto(), 2, personal(state))
+    assert evaluated(ditto(state), 2, question=EvaluatePersonal()) == expected
+
+
+@pytest.mark.parametrize("part", ["all", "head"])
+def test_a_fine_tuned_model_is_replied_kept_and_evaluated(part):
+    state = RecordDict()
+    reply = trained(ditto(state), question=FineTune(part=part))
+    assert same(reply.arrays, trained(ditto(), tune=part).arrays)
+    found = evaluated(ditto(state), question=EvaluatePersonal())
+    assert found == evaluated(ditto(), model=reply.arrays)
+    with pytest.raises(RunError, check=names("target")):
+        evaluated(ditto(), question=EvaluatePersonal())
 
 
 # APFL
 
 
-def apfl(state=None, kind=APFLTarget, optimizer="sgd", **more):
+def apfl(state=None, optimizer="sgd", **more):
     training = LocalTraining(0.05, 11, 2, optimizer)
-    return make(kind, "batchnorm", NOISY, training, seed=3, state=state, **more)
+    return make(TargetClient, "batchnorm", NOISY, training, seed=3, state=state, **more)
 
 
 def settings(a, mix="outputs", adaptive=False, decay=0.0) -> dict[str, Any]:
-    return {"mixing": a, "mix": mix, "adaptive": adaptive, "alpha-decay": decay}
+    return {"question": TrainToMix(mixing=a, mix=mix, adaptive=adaptive, alpha_decay=decay)}
+
+
+def mixture(state, round, model, mix="outputs", **config):
+    return evaluated(apfl(state), round, model, EvaluateMix(mix=mix), **config)
 
 
 def own(state):
@@ -97,34 +123,33 @@ def own(state):
 )
 def test_one_step_of_a_mixture_by_hand(mix, adaptive, decay, v, a):
     """``w = 0``, ``v = 1``, ``a = 0.5``, ``η = 0.1``."""
-    client, asked = scalar(APFLTarget, 0.1), settings(0.5, mix, adaptive, decay)
+    client, asked = scalar(TargetClient, 0.1), settings(0.5, mix, adaptive, decay)
     client.own_state.save_after("apfl", line(1.0), {"alpha": 0.5}, 1)
     reply = trained(client, 2, line(0.0), **asked)
     np.testing.assert_allclose(reply.arrays["v"], 0.2, rtol=1e-6)
     np.testing.assert_allclose(kept(client, "apfl")["v"], v, rtol=1e-6)
-    assert reply.metrics["alpha"] == pytest.approx(a, rel=1e-6)
-    found = evaluated(client, 2, reply.arrays, **asked).metrics
+    assert reply.answer.alpha == pytest.approx(a, rel=1e-6)
+    found = evaluated(client, 2, reply.arrays, EvaluateMix(mix=mix)).metrics
     assert found["loss"] == pytest.approx((a * v + (1 - a) * 0.2 - 2) ** 2 / 2, rel=1e-5)
-    assert found["loss-global"] == pytest.approx(1.62)
 
 
 @pytest.mark.parametrize(("v", "w", "a"), [(50.0, 0.0, 0.0), (1.0, -50.0, 1.0)])
 def test_the_adaptive_weight_stays_between_0_and_1(v, w, a):
-    client = scalar(APFLTarget, 0.1)
+    client = scalar(TargetClient, 0.1)
     client.own_state.save_after("apfl", line(v), {"alpha": 0.5}, 1)
-    assert trained(client, 2, line(w), **settings(0.5, "parameters", True)).metrics["alpha"] == a
+    assert trained(client, 2, line(w), **settings(0.5, "parameters", True)).answer.alpha == a
 
 
 @MIXES
 def test_the_weight_moves_once_a_round_and_goes_on_from_there(mix):
     state, start, asked = RecordDict(), apfl().layers(), settings(0.5, mix, True)
-    alphas = [trained(apfl(state), n, start, **asked).metrics["alpha"] for n in (1, 2, 3)]
+    alphas = [trained(apfl(state), n, start, **asked).answer.alpha for n in (1, 2, 3)]
     # In the first round both models are one, until one of them has made a step.
     assert (alphas[0] == 0.5) == (mix == "parameters")
     assert len({0.5, *alphas[1:]}) == 3
     client = apfl()
     client.training = LocalTraining(0.05, 11, 1, "sgd")  # a second epoch would not move it again
-    assert trained(client, **asked).metrics["alpha"] == alphas[0]
+    assert trained(client, **asked).answer.alpha == alphas[0]
 
 
 @MIXES
@@ -134,11 +159,11 @@ def test_the_reply_is_fedavgs_bit_for_bit_whatever_the_weight(mix, optimizer, a)
     state = RecordDict()
     for server_round in (1, 2):
         reply = trained(apfl(state, optimizer=optimizer), server_round, **settings(a, mix))
-        expected = trained(apfl(kind=TargetClient, optimizer=optimizer), server_round)
+        expected = trained(apfl(optimizer=optimizer), server_round)
         assert same(reply.arrays, expected.arrays)
-        assert expected.metrics.items() <= reply.metrics.items()
+        assert expected.metrics == reply.metrics
         assert reply.records == {}, "its own model stays"
-        assert reply.metrics["fresh-start"] == (server_round == 1)
+        assert reply.answer.fresh_start == (server_round == 1)
 
 
 @MIXES
@@ -148,22 +173,20 @@ def test_with_weight_1_the_own_model_is_local_training_bit_for_bit(mix, optimize
     for server_round in (1, 2, 3):
         received = shifted(start, 1.0) if server_round > 1 else start
         trained(apfl(state, optimizer=optimizer), server_round, received, **settings(1.0, mix))
-        alone = trained(apfl(kind=TargetClient, optimizer=optimizer), server_round, alone).arrays
+        alone = trained(apfl(optimizer=optimizer), server_round, alone).arrays
         assert same(own(state), alone)
 
 
 @MIXES
 def test_with_weight_1_the_mixture_is_the_own_model_and_with_0_or_none_the_global_one(mix):
-    received, more = trained(apfl(kind=TargetClient)).arrays, {"outcomes": True}
-    shared = evaluated(apfl(kind=TargetClient), 1, received).metrics
+    received, more = trained(apfl()).arrays, {"outcomes": True}
     for a in (0.0, 1.0, None):
         state = RecordDict()
         if a is not None:
             trained(apfl(state), **settings(a, mix))
-        found = evaluated(apfl(state), 1, received, **settings(0.75 if a is None else a, mix), **more)
-        assert {name: found.metrics[f"{name}-global"] for name in shared} == shared
-        expected = evaluated(apfl(kind=TargetClient), 1, own(state) if a else received, **more)
-        assert expected.metrics.items() <= found.metrics.items()
+        found = mixture(state, 1, received, mix, **more)
+        expected = evaluated(apfl(), 1, own(state) if a else received, **more)
+        assert expected.metrics == found.metrics
         assert same(found.records["outcomes"], expected.records["outcomes"])
 
 
@@ -177,7 +200,7 @@ def test_half_of_the_outputs_each():
             (x, y), *_ = client.domain.test.batches(256, generator)
             outputs.append(client.model(x))
     expected = torch.nn.functional.cross_entropy((outputs[0] + outputs[1]) / 2, y)
-    found = evaluated(apfl(state), 1, received, **settings(0.5)).metrics
+    found = mixture(state, 1, received).metrics
     assert found["loss"] == pytest.approx(float(expected), rel=1e-6)
     assert found["accuracy"] == float(((outputs[0] + outputs[1]).argmax(1) == y).float().mean())
 
@@ -189,18 +212,18 @@ def test_mixed_parameters_have_mixed_running_statistics():
         name: v if v.dtype.kind == "i" else (0.25 * v + 0.75 * received[name]).astype(v.dtype)
         for name, v in own(state).items()
     }
-    expected = evaluated(apfl(kind=TargetClient), 1, mixed).metrics
-    found = evaluated(apfl(state), 1, received, **asked).metrics
+    expected = evaluated(apfl(), 1, mixed).metrics
+    found = mixture(state, 1, received, "parameters").metrics
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
 
 
 def test_the_evaluation_takes_the_model_of_the_last_training_up_to_its_round():
-    state, received, asked = RecordDict(), trained(apfl(kind=TargetClient)).arrays, settings(0.5)
+    state, received, asked = RecordDict(), trained(apfl()).arrays, settings(0.5)
     trained(apfl(state), **asked)
-    first = evaluated(apfl(state), 1, received, **asked)
-    assert evaluated(apfl(state), 2, received, **asked).metrics != first.metrics, "other noise"
+    first = mixture(state, 1, received)
+    assert mixture(state, 2, received).metrics != first.metrics, "other noise"
     trained(apfl(state), 2, **asked)
-    assert evaluated(apfl(state), 1, received, **asked) == first
+    assert mixture(state, 1, received) == first
 
 
 def test_the_factor_of_the_learning_rate_multiplies_that_of_all_that_moves():
@@ -209,7 +232,7 @@ def test_the_factor_of_the_learning_rate_multiplies_that_of_all_that_moves():
     reply = trained(apfl(halved), **asked, **{"rate-factor": 0.5})
     client = apfl(by_hand)
     client.training = LocalTraining(0.025, 11, 2, "sgd")
-    assert reply.metrics["alpha"] == trained(client, **asked).metrics["alpha"]
+    assert reply.answer.alpha == trained(client, **asked).answer.alpha
     assert same(own(halved), own(by_hand))
 
 
@@ -231,19 +254,22 @@ def test_random_numbers_of_a_gpu_are_apart_too(monkeypatch):
 # kNN-Per
 
 
-def knn(spec=SMALL, kind=KNNPerTarget, model=None, **more):
-    return make(kind, mlp(spec) if model is None else model, spec, LocalTraining(0.01, 11), seed=3, **more)
+def knn(spec=SMALL, model=None, **more):
+    return make(
+        TargetClient, mlp(spec) if model is None else model, spec, LocalTraining(0.01, 11), seed=3, **more
+    )
 
 
 @cache
 def known(spec=SMALL):
     """A model that knows something: the target's, after a few epochs."""
-    return trained(knn(spec, TargetClient), epochs=3).arrays
+    return trained(knn(spec), epochs=3).arrays
 
 
 def ask(client, k=3, lam: float | str = 0.5, scale=1.0, mix="probabilities", model=None, **config):
-    asked = {"neighbours": k, "lambda": lam, "kernel-scale": scale, "mix": mix, **config}
-    return evaluated(client, 2, model or known(), **asked)
+    weight, oracle = (None if isinstance(lam, str) else lam), lam == "oracle-test"
+    asked = EvaluateNeighbours(k=k, scale=scale, mix=mix, weight=weight, oracle=oracle)
+    return evaluated(client, 2, model or known(), asked, **config)
 
 
 def by_hand(client, k, scale):
@@ -275,7 +301,7 @@ def test_neighbours_by_the_definition(k, lam, scale):
     assert reply.metrics["accuracy"] == right.mean()
     assert np.unpackbits(reply.records["outcomes"]["right"], count=60).tolist() == right.tolist()
     assert reply.metrics["loss"] == pytest.approx(-scores[range(len(y)), y].mean(), rel=1e-5)
-    assert reply.metrics["lambda"] == lam
+    assert reply.answer == NeighboursUsed(weight=lam)
 
 
 def test_lambda_is_chosen_by_leaving_each_training_sample_out():
@@ -283,31 +309,29 @@ def test_lambda_is_chosen_by_leaving_each_training_sample_out():
     target = load_federation(SMALL).domains["target"]
     expected = choose_weight(logits, near, target.train.y.numpy())
     reply = ask(knn(), lam="cv")
-    assert reply.metrics["lambda"] == expected
+    assert reply.answer.weight == expected
     assert reply == ask(knn(), lam=expected)
     other = knn(domain=Domain("target", target.train, replace(target.test, y=target.test.y.roll(7))))
-    assert ask(other, lam="cv").metrics["lambda"] == expected, "no label of the test set chooses it"
+    assert ask(other, lam="cv").answer.weight == expected, "no label of the test set chooses it"
 
 
 def test_the_oracle_has_a_name_of_its_own_and_the_headline_stays_the_honest_one():
-    honest, oracle = ask(knn(), lam="cv").metrics, ask(knn(), lam="oracle-test").metrics
-    best = float(str(oracle["oracle-lambda"]))
-    assert ask(knn(), lam=best).metrics["accuracy"] == oracle["accuracy-oracle-lambda"]
+    honest, oracle = ask(knn(), lam="cv"), ask(knn(), lam="oracle-test")
+    weight, accuracy = oracle.answer.oracle_weight, oracle.answer.oracle_accuracy
+    assert ask(knn(), lam=weight).metrics["accuracy"] == accuracy
     others = [ask(knn(), lam=i / 10).metrics["accuracy"] for i in range(11)]
-    assert oracle["accuracy-oracle-lambda"] >= max(others)
-    assert all(a < oracle["accuracy-oracle-lambda"] for i, a in enumerate(others) if i / 10 < best)
-    own = ("accuracy-oracle-lambda", "oracle-lambda")
-    assert {name: value for name, value in oracle.items() if name not in own} == honest
+    assert accuracy >= max(others)
+    assert all(a < accuracy for i, a in enumerate(others) if i / 10 < weight)
+    assert (oracle.metrics, oracle.answer.weight) == (honest.metrics, honest.answer.weight)
 
 
 @pytest.mark.parametrize("spec", [SMALL, replace(NOISY, target_samples=30)], ids=["rotate", "noise"])
 @pytest.mark.parametrize("mix", ["probabilities", "logits"])
 @pytest.mark.parametrize("lam", [0.0, 0.9])
-def test_the_global_model_is_evaluated_too_and_with_lambda_0_it_is_the_mixture(spec, mix, lam):
-    expected = evaluated(knn(spec, TargetClient), 2, known(spec), outcomes=True)
+def test_with_lambda_0_the_mixture_is_the_global_model(spec, mix, lam):
+    expected = evaluated(knn(spec), 2, known(spec), outcomes=True)
     reply = ask(knn(spec), lam=lam, mix=mix, model=known(spec), outcomes=True)
     for name in ("accuracy", "loss"):
-        assert reply.metrics[f"{name}-global"] == expected.metrics[name]
         assert (reply.metrics[name] == expected.metrics[name]) == (lam == 0)
     assert same(reply.records["outcomes"], expected.records["outcomes"]) == (lam == 0)
 

@@ -34,7 +34,7 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.legacy import LegacyStrategy
 from fda_flower.models import build_model
 from fda_flower.runs.methods import METHODS
-from fda_flower.strategies import KD3A, FedAvg, FedDAF, FedGP, Mixture, PFedFDA, RunFolder
+from fda_flower.strategies import KD3A, FedAvg, FedGP, Mixture, PFedFDA, RunFolder
 from fda_flower.wire.internals import TaskIdentity  # type: ignore[attr-defined]
 
 pytestmark = pytest.mark.usefixtures("in_a_run")
@@ -146,7 +146,7 @@ def comparable(history):
 
 
 OWN = {"finetune-offline": {"warmup_rounds": 1}, "fedrep": {"final_head_epochs": 0}}
-REFUSED = ("feddaf", "kd3a", "mixture", "pfedfda", "ridge")
+REFUSED = ("kd3a", "mixture", "pfedfda", "ridge")
 AT_START = {"estimate_at": "start", "sketch_size": 128}
 
 
@@ -154,6 +154,7 @@ AT_START = {"estimate_at": "start", "sketch_size": 128}
     ("method", "options"),
     [
         *((name, OWN.get(name, {})) for name in METHODS if name not in REFUSED),
+        ("fedavg", {"average": "tail:2"}),
         *((name, AT_START) for name in ("fedda-auto", "fedda-joint", "fedgp-auto")),
     ],
 )
@@ -163,9 +164,8 @@ def test_the_same_bits_and_records_as_under_the_message_api(method, options):
     model, history = run_legacy(one, clients(method), names=names, initial_parameters=initial(method))
     assert model == run_messages(other, method=method)
     assert comparable(one.history) == comparable(other.history)
-    end = "-global" if one.evaluates_trained else ""
-    assert history.metrics_distributed["accuracy"] == [(r["round"], r[f"accuracy{end}"]) for r in one.history]
-    assert history.losses_distributed == [(r["round"], r[f"loss{end}"]) for r in one.history]
+    assert history.metrics_distributed["accuracy"] == [(r["round"], r["accuracy"]) for r in one.history]
+    assert history.losses_distributed == [(r["round"], r["loss"]) for r in one.history]
     assert history.metrics_distributed_fit["dropped"] == [(1, 0), (2, 0), (3, 0)]
     assert set(one.history[0]["seconds"]) == {"train", "aggregate", "evaluate"}
     if getattr(METHODS[method].build(), "auto", False):
@@ -325,11 +325,9 @@ class Demanding(FedAvg):
         (KD3A(), "strategy"),
         (Mixture(), "strategy"),
         (PFedFDA(), "gaussians"),
-        (FedAvg(average="tail:2"), "average"),
         (FedAvg(evaluate_every=2), "evaluate_every"),
         (FedAvg(patience=2), "select_by"),
         (FedAvg(select_by="sources"), "select_by"),
-        (FedDAF(), "global"),
         (Demanding("record"), "prototypes"),
         (Demanding("list"), "layers"),
         (Demanding("ask"), "method"),

@@ -29,6 +29,7 @@ from fda_flower.running.attacks import (
 from fda_flower.running.run import RUNNERS, RunRequest, run_config
 from fda_flower.runs.network import make_model
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
+from fda_flower.wire.questions import Guide
 
 EVERY = [
     *("flip-sign", "scale:-10", "random", "alie:1.5", "ipm:0.5", "sleeper", "drift", "copy-drift"),
@@ -57,9 +58,9 @@ def attacker_of(config, name, sources=("source-1",), seed=0):
     return Attack(name, sources, seed).client(client_of(config), lambda name: client_of(config, name))
 
 
-def sent_by(client, model, number=1, **settings):
+def sent_by(client, model, number=1, question=None):
     """What a client sends in place of the model it gets, as an update in float64, and its reply."""
-    reply = client.local_train(TrainRequest(to_record(model), {"server-round": number, **settings}))
+    reply = client.train_reply(TrainRequest(to_record(model), {"server-round": number}, question=question))
     return {name: np.float64(reply.arrays[name]) - model[name] for name in model}, reply
 
 
@@ -143,10 +144,13 @@ def test_what_is_sent_follows_from_what_the_attacker_knows(name, sight, expected
 
 def test_a_team_knows_its_own_honest_updates(config):
     model = client_of(config).layers()
-    honest = [sent_by(client_of(config, name), model, guidance=True)[1] for name in ("source-1", "source-3")]
+    honest = [
+        sent_by(client_of(config, name), model, question=Guide(keep=False))[1]
+        for name in ("source-1", "source-3")
+    ]
     attacker = attacker_of(config, "ipm:3", ("source-1", "source-3"))
-    _, reply = sent_by(attacker, model, guidance=True)
-    for read in (lambda reply: reply.arrays, lambda reply: reply.records["guidance"]):
+    _, reply = sent_by(attacker, model, question=Guide(keep=False))
+    for read in (lambda reply: reply.arrays, lambda reply: reply.answer.guidance):
         for name, layer in read(reply).items():
             mean = sum(read(each)[name] - np.float64(model[name]) for each in honest) / 2
             np.testing.assert_allclose(layer, model[name] - 3 * mean, atol=1e-5)

@@ -15,7 +15,7 @@ from sites import write_images, write_table
 from whole_runs import check_same, cut_off, same_bits, untimed
 
 from fda_flower import RunConfig, run
-from fda_flower.clients import APFLTarget, DittoTarget, FedDAFTarget, personal_layers
+from fda_flower.clients import personal, personal_layers
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, Model
 from fda_flower.models.parts import head_names
@@ -176,23 +176,23 @@ def test_the_global_model_of_a_mixed_one_is_fedavgs_and_with_weight_0_so_is_the_
             assert [one[key] for key in headline] == [other[key] for key in headline]
 
 
-CLIENTS = {"apfl": APFLTarget, "ditto": DittoTarget, "feddaf": FedDAFTarget}
+ANSWERS = {"apfl": "train_to_mix", "ditto": "personalise", "feddaf": "blend_models"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", CLIENTS)
+@pytest.mark.parametrize("method", ANSWERS)
 def test_a_run_resumed_after_a_round_without_the_targets_reply_has_the_same_bits(
     method, monkeypatch, tmp_path
 ):
     """The target has trained, and the server has dropped what it replied."""
-    train = CLIENTS[method].local_train
+    train = getattr(personal, ANSWERS[method])
 
-    def breaks(client, request):
-        reply = train(client, request)
+    def breaks(client, request, question):
+        reply = train(client, request, question)
         broken = {name: array * np.nan for name, array in reply.arrays.items()}
         return replace(reply, arrays=broken) if request.config["server-round"] == 2 else reply
 
-    monkeypatch.setattr(CLIENTS[method], "local_train", breaks)
+    monkeypatch.setattr(personal, ANSWERS[method], breaks)
     settings = {**FEW, "method": method}
     whole = run(**settings, rounds=4)
     run(**settings, rounds=2, output=tmp_path)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ from fda_flower.site.privacy import (
 )
 from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.protocol import BUDGET_CODE, to_layers, to_record
+from fda_flower.wire.questions import Guided
 
 SMALL: dict[str, Any] = {"model": "logistic", "rounds": 2, "sources": 2, "device": "cpu"}
 NOISY: dict[str, Any] = {"dp_clip": 1.0, "dp_noise": 2.0}
@@ -152,14 +154,14 @@ def test_a_round_that_is_done_again_in_a_simulation_is_the_same_release(tmp_path
 
 
 REFUSED = {
-    "feddaf": "record 'adapted' has no known sensitivity",
-    "ditto": "metric 'distance'",
+    "feddaf": "replies to 'train.blend' have no known sensitivity",
+    "ditto": "'distance' of its answer",
     "irm": "'penalty' of its answer",
     "vrex": "'loss-at-start' of its answer",
     "kd3a": "of its answer",
     "ridge": "record 'sums' has no known sensitivity",
-    "apfl": "metric 'alpha'",
-    "pfedfda": "record 'gaussians' has no known sensitivity",
+    "apfl": "'alpha' of its answer",
+    "pfedfda": "replies to 'train.mix_gaussians' have no known sensitivity",
     "groupdro": "it has no 'train-loss'",
 }
 
@@ -669,13 +671,13 @@ def test_gradients_have_the_norm_and_the_variance_of_what_is_sent():
 
 
 def test_guidance_is_released_like_the_update():
-    one = exchange(config={"guidance": True}, model={"w": MODEL["w"]})
+    one = replace(exchange(model={"w": MODEL["w"]}), kind="train.guide")
     content = RecordDict({"arrays": to_record({"w": TRAINED["w"]}), "metrics": MetricRecord()})
-    content["guidance"] = to_record({"w": np.array([1.0, 12.0], np.float32)})
+    content.update(Guided(guidance={"w": np.array([1.0, 12.0], np.float32)}).records())
     assert protect_training(content, one) == []
-    np.testing.assert_allclose(to_layers(content.array_records["guidance"])["w"], [1.0, 3.0])
-    assert one.mechanism.releases == planned(one.settings, one.model, one.config) == 2
-    content["guidance"] = to_record({"v": MODEL["w"]})
+    np.testing.assert_allclose(to_layers(content.array_records["answer/guidance"])["w"], [1.0, 3.0])
+    assert one.mechanism.releases == planned(one.settings, one.model, one.config, "train.guide") == 2
+    content.update(Guided(guidance={"v": MODEL["w"]}).records())
     with pytest.raises(PrivacyError, match="guidance"):
         protect_training(content, one)
 
@@ -716,7 +718,7 @@ def test_a_metric_is_refused_and_the_training_loss_left_out_unless_the_site_allo
 
 # evaluations
 
-FIGURES = {"accuracy": 0.5, "loss": 1.0, "accuracy-global": 0.4, "validation-auroc": 0.6}
+FIGURES = {"accuracy": 0.5, "loss": 1.0, "validation-auroc": 0.6}
 
 
 @pytest.mark.parametrize(

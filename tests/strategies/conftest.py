@@ -12,7 +12,6 @@ def always_in_a_run(in_a_run):
 @pytest.fixture
 def bare_replies(monkeypatch):
     """Nothing is added to the replies of a test's clients."""
-    monkeypatch.setattr(handmade, "add_what_is_asked", lambda *_: None)
     monkeypatch.setattr(handmade, "add_answer", lambda *_: None)
     monkeypatch.setattr(handmade, "add_sums", lambda *_: None)
 

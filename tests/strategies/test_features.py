@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord
 from handmade import HandMade, bits, initial, moves
 from naming import names
 
 from fda_flower.aggregation import ClassGaussians
 from fda_flower.errors import ConfigError
 from fda_flower.strategies import PFedFDA
-from fda_flower.wire.protocol import to_layers, to_record
+from fda_flower.wire.protocol import to_record
+from fda_flower.wire.questions import GaussiansMixed, MixGaussians
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 EYE = np.eye(2)
@@ -33,10 +33,9 @@ def start(strategy, sites, rounds=1):
         role = "target" if domain == "t" else "source"
 
         def answer(model, message, role=role, domain=domain, gaussians=gaussians, examples=examples):
-            received.append(to_layers(message.content.get("gaussians", ArrayRecord())))
+            received.append(MixGaussians.read(message.content))
             content = moves(0.0, role, domain, examples=examples)(model, message)
-            content["gaussians"] = to_record(gaussians)
-            content["metrics"]["own-share"] = 0.25
+            content.update(GaussiansMixed(gaussians=gaussians, own_share=0.25).records())
             return content
 
         nodes.append((role, domain, answer))
@@ -71,12 +70,12 @@ def test_pfedfda_makes_the_layer_of_the_mean_which_all_get_in_the_next_round():
     weight, bias = ClassGaussians(mean(0), mean(1)).discriminant(np.full(2, 0.5))
     np.testing.assert_allclose(result.arrays["matrix"].numpy(), weight, rtol=1e-5)
     np.testing.assert_allclose(result.arrays["w"].numpy(), bias, rtol=1e-5)
-    assert received[:3] == [{}] * 3
-    for sent in (*received[3:], to_layers(app.evaluated[0]["gaussians"])):
-        np.testing.assert_allclose(sent["means"], mean(0), rtol=1e-6)
-        np.testing.assert_allclose(sent["covariance"], mean(1), rtol=1e-6)
-    config, record = app.evaluated[0]["config"], history[-1]
-    assert (config["gaussians"], config["ridge"], len(received)) == (2, 1.0, 6)
+    assert [asked.gaussians for asked in received[:3]] == [None] * 3
+    evaluation, record = app.evaluations[0]["question"], history[-1]
+    for asked in (*received[3:], evaluation):
+        np.testing.assert_allclose(asked.gaussians["means"], mean(0), rtol=1e-6)
+        np.testing.assert_allclose(asked.gaussians["covariance"], mean(1), rtol=1e-6)
+    assert (evaluation.folds, evaluation.ridge, len(received)) == (2, 1.0, 6)
     assert [each["own-share"] for each in (record["target"], *record["sources"].values())] == [0.25] * 3
 
 
@@ -84,7 +83,7 @@ def test_without_gaussians_the_target_evaluates_the_model_alone():
     sites = {"a": with_gaussians("a"), "b": with_gaussians("b"), "t": with_gaussians("t", ([[1.0]], [[1.0]]))}
     history, _, app, _ = start(PFedFDA(), sites)
     assert history[0]["held"] is not None
-    assert "gaussians" not in app.evaluated[0]["config"]
+    assert "question" not in app.evaluations[0]
 
 
 def test_a_model_that_is_no_linear_layer_and_a_limit_of_updates_are_refused():

@@ -6,6 +6,7 @@ from flwr.app import Array, ArrayRecord
 from handmade import HandMade, failing, initial, moves, reply_of, weights
 
 from fda_flower.strategies import FedDWA
+from fda_flower.wire.questions import Guided
 
 MOVED = {"a": [0.5, 0.25], "b": [0.1, -0.7], "t": [0.25, 0.5]}
 
@@ -73,7 +74,7 @@ def test_a_clipped_clients_guidance_is_moved_towards_its_model_by_the_same_facto
 
         def answer(model, message, step=step):
             content = reply_of({"w": model["w"] + step}, role="target", domain="t")
-            content["guidance"] = ArrayRecord({"w": Array(model["w"] + 2 * step)})
+            content.update(Guided(guidance={"w": model["w"] + 2 * step}).records())
             return content
 
         nodes = [("source", domain, Site(domain)) for domain in "ab"]

@@ -6,11 +6,11 @@ from naming import names
 
 from fda_flower import ConfigError, RunConfig
 from fda_flower.strategies import APFL, Ditto, KNNPer, RunFolder
+from fda_flower.wire.questions import NeighboursUsed, Personalised, TrainedToMix
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 A = ("source", "a", moves([0.5, 0.0], domain="a", examples=30))
 OWN_MODEL = pytest.mark.parametrize("kind", [APFL, Ditto])
-METRICS = {"accuracy": 0.75, "loss": 0.5, "accuracy-global": 0.25, "loss-global": 2.0, "lambda": 0.25}
 
 
 def target(anew=(1,)):
@@ -18,13 +18,13 @@ def target(anew=(1,)):
 
     def answer(model, message):
         number = message.content["config"]["server-round"]
+        content = reply_of({"w": model["w"] + 1}, role="target", domain="t")
         told = {
-            "alpha": number / 8,
-            "distance": 0.5,
-            "eval-accuracy": 0.75,
-            "fresh-start": int(number in anew),
-        }
-        return reply_of({"w": model["w"] + 1}, role="target", domain="t", **told)
+            "train.train_to_mix": TrainedToMix(fresh_start=number in anew, alpha=number / 8),
+            "train.personalise": Personalised(fresh_start=number in anew, distance=0.5),
+        }.get(message.metadata.message_type)
+        content.update({} if told is None else told.records())
+        return content
 
     return ("target", "t", answer)
 
@@ -47,8 +47,7 @@ def test_the_records_have_the_weight_the_distance_and_both_accuracies():
     assert [record["target"]["alpha"] for record in apfl.history] == [0.125, 0.25]
     _, ditto = start(Ditto)
     (record,) = ditto.history
-    assert (record["accuracy"], record["accuracy-global"], record["target"]["distance"]) == (0.75, 0.5, 0.5)
-    assert not any("fresh-start" in record["target"] for record in [*apfl.history, *ditto.history])
+    assert (record["accuracy"], record["accuracy-global"], record["target"]["distance"]) == (0.5, 0.5, 0.5)
 
 
 @OWN_MODEL
@@ -95,29 +94,36 @@ def test_a_fixed_mixing_weight_has_no_decay():
 # kNN-Per
 
 
-def mixed(metrics=METRICS, rounds=1, info=(), **options):
-    federation, strategy = HandMade([A, target()], info=info, metrics=metrics), KNNPer(**options)
-    strategy.start(federation.grid(), initial(), rounds)
+def mixed(answer=None, info=(), **options):
+    """The record of a run whose target evaluates its mixture, and the global model, with these figures."""
+
+    def answered(message, context, call_next):
+        reply = call_next(message, context)
+        if message.metadata.message_type == "evaluate.neighbours":
+            reply.content.update((answer or NeighboursUsed(weight=0.25)).records())
+        return reply
+
+    def figures(domain, asked):
+        return {"accuracy": 0.75, "f1": 0.5} if "question" in asked else {"accuracy": 0.25}
+
+    federation = HandMade([A, target()], info=info, metrics=figures, mods=[answered])
+    strategy = KNNPer(**options)
+    strategy.start(federation.grid(), initial(), 1)
     return strategy.history[-1], federation
 
 
 def test_the_record_has_lambda_both_accuracies_and_the_oracle_beside_the_headline():
-    record, _ = mixed({**METRICS, "f1": 0.5})
-    assert {name: record[name] for name in METRICS} == METRICS
+    record, _ = mixed()
+    assert (record["accuracy"], record["accuracy-global"], record["lambda"]) == (0.75, 0.25, 0.25)
     assert record["metrics"] == {"f1": 0.5}
-    oracle = {"accuracy-oracle-lambda": 0.9, "oracle-lambda": 0.4}
-    record, _ = mixed({**METRICS, **oracle}, mixing="oracle-test")
-    assert {name: record[name] for name in oracle} == oracle
-    assert (record["accuracy"], "metrics" in record) == (0.75, False)
+    best = NeighboursUsed(weight=0.25, oracle_weight=0.4, oracle_accuracy=0.9)
+    record, _ = mixed(best, mixing="oracle-test")
+    assert (record["accuracy-oracle-lambda"], record["oracle-lambda"]) == (0.9, 0.4)
 
 
-def test_a_target_that_reports_no_lambda_is_warned_of(flower_log):
-    mixed()
-    mixed({"accuracy": float("nan")})
-    assert "KNNPerTarget" not in flower_log.text
-    mixed({"accuracy": 0.5}, 2, warmup_rounds=1)
-    assert "Round 2: the target reports no lambda" in flower_log.text
-    assert "Round 1: the target reports no lambda" not in flower_log.text
+def test_a_site_may_keep_lambda():
+    record, _ = mixed(NeighboursUsed())
+    assert (record["accuracy"], "lambda" in record) == (0.75, False)
 
 
 def test_a_target_with_too_few_samples_is_refused_before_anything_is_trained():

@@ -16,6 +16,7 @@ from fda_flower.strategies import FedAvg, FedAvgFT, SourceOnly, round
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy
 from fda_flower.strategies.replies import read_update
 from fda_flower.wire.protocol import BUDGET_CODE
+from fda_flower.wire.questions import EvaluatePersonal, FineTune
 
 A, B, T = (
     ("source", "a", moves([0.5, 0.25], domain="a", examples=30)),
@@ -173,8 +174,8 @@ def test_the_preview_is_of_the_first_round_that_is_the_methods(warmup, done, num
     strategy.connect(app.grid())
     requests = strategy.preview(initial(), done, app.grid())
     told = [dict(request.config) for request in requests]
-    shared = {"server-round": number, "rate-factor": 0.25}
-    assert told == [shared, {**shared, "evaluate-trained": True}, shared]
+    assert told == [{"server-round": number, "rate-factor": 0.25}] * 3
+    assert [request.question for request in requests] == [None, FineTune(), EvaluatePersonal()]
     assert app.configs == []
     sources = SourceOnly()
     sources.connect(app.grid())

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from naming import names
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError
-from fda_flower.names import Count, Natural, NotNegative, Share
+from fda_flower.names import Count, Natural, NotNegative, Positive, Share
 from fda_flower.wire.protocol import ARRAYS, CONFIG, Keys, TrainRequest, read_request, to_record
 from fda_flower.wire.questions import QUESTIONS, Answer, Like, Question
 
@@ -69,7 +70,7 @@ def content_of(**changes):
 def test_what_is_written_is_read(changes):
     expected = {"text": None, "sums": None, **GOOD, **changes}
     answer = Told.read(content_of(**changes))
-    answer.check_arrays(MODEL, PARAMETERS)
+    answer.in_form(MODEL, PARAMETERS)
     for name, value in expected.items():
         np.testing.assert_equal(getattr(answer, name), value)
 
@@ -164,7 +165,7 @@ def test_bytes_that_are_no_array_are_refused():
 def test_arrays_of_another_form_are_refused(field, arrays):
     answer = Told.read(content_of(**{field: arrays}))
     with pytest.raises(ConfigError, check=names(f"answer {field}")):
-        answer.check_arrays(MODEL, PARAMETERS)
+        answer.in_form(MODEL, PARAMETERS)
 
 
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=list(QUESTIONS))
@@ -204,16 +205,35 @@ def test_two_questions_of_one_name_are_refused():
             answered_by: ClassVar[str] = "none"
 
 
-NAMED = {"Share": Share, "Natural": Natural, "NotNegative": NotNegative, "Layers": Layers}
+NUMBERS = {
+    Share: "Share",
+    Natural: "Natural",
+    NotNegative: "NotNegative",
+    Count: "Count",
+    Positive: "Positive",
+}
 
 
 def shown(hint):
     """A field's type as people write it."""
-    text = str(hint) if typing.get_origin(hint) else hint.__name__
-    for name, kind in NAMED.items():
-        text = text.replace(str(kind), name)
-    text = re.sub(r"Annotated\[(\w+), Like\(form='(\w+)'\)\]", r"\1 like the \2", text)
-    return re.sub(r"\b(typing|collections\.abc)\.", "", text).replace(" | ", " or ")
+    if hint in NUMBERS:
+        return NUMBERS[hint]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(
+            "None" if part is types.NoneType else shown(part) for part in typing.get_args(hint)
+        )
+    if typing.get_origin(hint) is Annotated:
+        plain, note = typing.get_args(hint)
+        if not isinstance(note, Like):
+            return f"{plain.__name__}, {note.words}"
+        return f"{shown(plain)} like the {note.form}" if isinstance(note.form, str) else shown(plain)
+    if hint == Layers:
+        return "Layers"
+    if typing.get_origin(hint) is Mapping:
+        return f"{shown(typing.get_args(hint)[1])} by name"
+    return (
+        re.sub(r"\b(typing|collections\.abc)\.", "", str(hint)) if typing.get_origin(hint) else hint.__name__
+    )
 
 
 def fields_in_words(cls):
