@@ -618,7 +618,7 @@ class GaussiansMixed(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class MixGaussians(WithGaussians):
-    """pFedFDA: mix the global Gaussians with those of the client's features; the reply has the model received."""
+    """pFedFDA: mix the global Gaussians with those of the client's features, and leave the model."""
 
     action: ClassVar[str] = "mix_gaussians"
     answer: ClassVar[type[Answer]] = GaussiansMixed
