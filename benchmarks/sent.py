@@ -125,8 +125,6 @@ def main() -> None:
                         train=train,
                         rounds=rounds,
                         device="cpu",
-                        query_timeout=600,
-                        wait_seconds=600,
                     )
                     found.append(measure(federation, config, folder / f"{train}-{rounds}"))
                 network = make_model(config, (3, SIDE, SIDE), CLASSES)

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -100,9 +99,8 @@ def deployed(rounds: int) -> tuple[float, list[float], float]:
         starts.append(time.time() - sum(record["seconds"].values()) - begun)
         held.append(memory())
 
-    config = replace(config_of(rounds), wait_seconds=600, query_timeout=600)
     with tempfile.TemporaryDirectory() as folder:
-        records = rehearse(config, Path(folder) / "run", on_round=on_round)
+        records = rehearse(config_of(rounds), Path(folder) / "run", on_round=on_round)
     return starts[0], [sum(record["seconds"].values()) for record in records], held[-1]
 
 

@@ -70,7 +70,7 @@ def run_server(
         validation=validation,
     )
     strategy.schedules = {"source": config.source_training, "target": config.target_training}
-    strategy.connect(grid)
+    strategy.connect(grid, config.round_timeout)
     if config.evaluate_every is None and config.validation is None:
         _choose_evaluations(strategy, config.all_rounds)
     for node in strategy.roster.nodes:

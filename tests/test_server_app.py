@@ -146,7 +146,7 @@ def test_on_one_machine_missing_data_are_an_error_before_anything_runs(
 )
 def test_without_a_node_that_reports_the_form_of_its_data_there_is_no_model(told: dict[str, Any]) -> None:
     app = HandMade([("target", "t", None), ("source", "a", None)], info={"t": told})
-    config = RunConfig(method="fedgp", sources=1, wait_seconds=0.1)
+    config = RunConfig(method="fedgp", sources=1)
     with task_identity(), pytest.raises(RunError, check=names("shape and classes", None)):
         run_server(app.grid(), config)
 

@@ -153,7 +153,6 @@ _data, _method, _training, _selection, _privacy, _machine = (
     partial(setting, group) for group in ("Data", "Method", "Training", "Selection", "Privacy", "Machine")
 )
 _limit = partial(setting, "Limits", strategy=True)
-_TIME = {"seconds": True, "defines_run": False}
 
 AUTO = "auto"
 """The name that stands for the network that fits the data set."""
@@ -282,18 +281,15 @@ class RunSettings:
     min_sources: int = _limit(
         1, "Sources that a round needs; with fewer usable replies the model does not change."
     )
-    max_held_rounds: int = _limit(
-        3,
-        "End the run after this many rounds in a row without the target, or with too few sources.",
-        defines_run=False,
-    )
     max_update_norm: float | None = _limit(
         None, "Limit on the norm of each client's update; longer updates are scaled down.", shown="none"
     )
-    wait_seconds: float = _limit(60.0, "Seconds to wait for all clients at the start.", **_TIME)
-    query_timeout: float = _limit(30.0, "Seconds a client has to report its role.", **_TIME)
     round_timeout: float = _limit(
-        3600.0, "Seconds a client has to reply in a round.", strategy=False, **_TIME
+        3600.0,
+        "Seconds a client has to reply in a round, or to report its role at the start.",
+        strategy=False,
+        seconds=True,
+        defines_run=False,
     )
     dp_unit: str = _privacy(
         "site", "What noise hides: site (all data of a client together) or patient (each patient)."

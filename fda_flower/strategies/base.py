@@ -126,9 +126,12 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
 
     # The run
 
-    def connect(self, grid: Grid) -> None:
-        """Wait for the nodes and query their roles (`Node.info`); `start` calls this if necessary."""
-        self.roster.gather(grid, self.wait_for or self.min_sources + 1, self.wait_seconds)
+    def connect(self, grid: Grid, timeout: float | None = None) -> None:
+        """Wait for the nodes and query their roles (`Node.info`); `start` calls this if necessary.
+
+        Connected nodes have `timeout` seconds to reply; by default as in `Roster.gather`.
+        """
+        self.roster.gather(grid, self.wait_for or self.min_sources + 1, self.wait_seconds, timeout)
         self.roster.require(self.min_sources)
         self.validate_nodes(self.roster.nodes)
         self._is_connected = True

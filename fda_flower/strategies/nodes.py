@@ -122,10 +122,10 @@ class Roster:
         self._first_target: str | None = None
         self.asks: Mapping[str, str] = {}
 
-    def gather(self, grid: Grid, expected: int, patience: float) -> None:
-        """Query the first nodes, silent ones up to `ATTEMPTS` times; see `refresh`."""
-        for _ in range(ATTEMPTS):
-            self.refresh(grid, expected, patience)
+    def gather(self, grid: Grid, expected: int, patience: float, timeout: float | None = None) -> None:
+        """Query the first nodes, silent ones up to `ATTEMPTS` times, or once for `timeout`; see `refresh`."""
+        for _ in range(ATTEMPTS if timeout is None else 1):
+            self.refresh(grid, expected, patience, timeout)
             if not any(each.silent for each in self._missing.values()):
                 break
         if self.target is not None:
@@ -145,12 +145,14 @@ class Roster:
                 self._missing[node.id] = Missing(self._nodes.pop(node.id), reason, until, False)
                 self._unanswered[node.id] = PATIENCE - 1
 
-    def refresh(self, grid: Grid, expected: int = 1, patience: float = 0.0) -> None:
+    def refresh(
+        self, grid: Grid, expected: int = 1, patience: float = 0.0, timeout: float | None = None
+    ) -> None:
         """Query role and domain of new nodes, and forget nodes that have left.
 
         A node that cannot take part, for example because its data are missing, is listed in `missing`. Waits
         up to `patience` seconds for the `expected` nodes; if that is above 0, silent nodes are queried again
-        at once.
+        at once. A query takes at most `timeout` seconds.
 
         Raises
         ------
@@ -169,7 +171,7 @@ class Roster:
             if i in connected and now < each.asked + ASK_AGAIN_SECONDS and not (patience and each.silent)
         }
         new = sorted(connected - self._nodes.keys() - self._missing.keys())
-        told = list(self._ask(grid, new, max(patience, self._query_timeout)))
+        told = list(self._ask(grid, new, timeout or max(patience, self._query_timeout)))
         if not begun:
             _check_refusals(told)
         left_out = list[tuple[str, str]]()

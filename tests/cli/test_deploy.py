@@ -44,7 +44,7 @@ def test_a_rehearsal_ends_with_its_table(fda, rehearsed):
     ("options", "settings"),
     [
         ("", {"sources": 2}),
-        ("--sources 3 --rounds 5 --query-timeout 5", {"sources": 3, "rounds": 5, "query_timeout": 5.0}),
+        ("--sources 3 --rounds 5 --round-timeout 5", {"sources": 3, "rounds": 5, "round_timeout": 5.0}),
         ("--dataset pacs --model resnet18", {"dataset": "pacs", "model": "resnet18"}),
         ("--dataset Heart", {"dataset": "heart"}),
         ("--dataset Digits", {"sources": 2}),

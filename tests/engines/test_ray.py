@@ -24,8 +24,7 @@ pytest.importorskip("ray")
 
 from fda_flower.engines.ray import PickledOnce
 
-# A client that is slow to import torch is waited for.
-SETTINGS: dict[str, Any] = {"rounds": 3, "seed": 3, "device": "cpu", "query_timeout": 3600.0}
+SETTINGS: dict[str, Any] = {"rounds": 3, "seed": 3, "device": "cpu"}
 
 
 class Labelled:

@@ -80,7 +80,7 @@ def test_workers_and_sites_of_their_own_give_the_same(whole, tables, tmp_path):
         assert kept.read_bytes() == (there / kept.name).read_bytes()
         assert load(kept.parent).about.domain == name
     del nodes[0]["state-dir"]
-    _, history = run_sites(RunConfig(**ALL, **TABLE, wait_seconds=1), nodes)
+    _, history = run_sites(RunConfig(**ALL, **TABLE), nodes)
     assert (list(history[0]["sites"]), "state-dir" in history[0]["missing"][0]["reason"]) == (
         ["b", "c"],
         True,
