@@ -311,9 +311,6 @@ class RunSettings:
         shown="none",
         defines_run=False,
     )
-    dp_buffers: str = _privacy(
-        "local", "BatchNorm's running statistics: local (they stay at the client) or noise."
-    )
     dp_report: str = _privacy("figures", "What an evaluation reports, without noise: none, figures or full.")
     dp_allow: str = _privacy(
         "", "Metrics in train replies that leave without noise, separated by commas.", shown="none"

@@ -13,9 +13,6 @@ from fda_flower.errors import ConfigError, check_choice, invalid
 if TYPE_CHECKING:
     from flwr.app import Context
 
-LOCAL, NOISE = "local", "noise"
-"""Treatments of BatchNorm's running statistics."""
-
 SITE, PATIENT = "site", "patient"
 """Units of privacy: all data of a site together, or each patient's."""
 
@@ -45,8 +42,6 @@ class PrivacySettings:
         ``δ`` of the guarantee.
     max_epsilon : float, optional
         The site's budget: it refuses a request that would raise its ``ε`` above this.
-    dp_buffers : {"local", "noise"}
-        BatchNorm's running statistics: return the received ones, or the site's own with noise.
     dp_report : {"none", "figures", "full"}
         Contents of an evaluation, without noise: the number of samples, also the metrics, or everything.
     dp_allow : str
@@ -69,7 +64,6 @@ class PrivacySettings:
     dp_noise: float = 0.0
     dp_delta: float = 1e-5
     max_epsilon: float | None = None
-    dp_buffers: str = LOCAL
     dp_report: str = FIGURES
     dp_allow: str = ""
 
@@ -82,26 +76,18 @@ class PrivacySettings:
         if not 0 < self.dp_delta < 1:
             raise invalid("dp-delta", self.dp_delta, "it must be between 0 and 1, such as 1e-5")
         check_choice("dp-unit", self.dp_unit, (SITE, PATIENT))
-        check_choice("dp-buffers", self.dp_buffers, (LOCAL, NOISE))
         check_choice("dp-report", self.dp_report, (NONE, FIGURES, FULL))
         if self.max_epsilon is not None and self.dp_noise == 0 and not self.of_patients:
             why = "but dp-noise is 0, which has no finite ε"
             raise invalid("max-epsilon", self.max_epsilon, "give dp-noise, such as 1.0", why)
-        if self.of_patients:
-            self._check_patients()
+        if self.of_patients and not self.private:
+            remedy = "give max-epsilon, such as 4, or dp-noise"
+            raise invalid("dp-unit", self.dp_unit, remedy, "but dp-noise is 0, which protects nobody")
         if not self.on:
             why = "but without dp-clip replies are sent unchanged"
             for each in fields(self):
                 if (value := getattr(self, each.name)) != each.default:
                     raise invalid(each.name.replace("_", "-"), value, "give dp-clip, such as 1.0", why)
-
-    def _check_patients(self) -> None:
-        why = "but dp-unit is patient"
-        if not self.private:
-            remedy = "give max-epsilon, such as 4, or dp-noise"
-            raise invalid("dp-unit", self.dp_unit, remedy, "but dp-noise is 0, which protects nobody")
-        if self.dp_buffers != LOCAL:
-            raise invalid("dp-buffers", self.dp_buffers, "leave it out", f"{why}, and no statistics are sent")
 
     @property
     def of_patients(self) -> bool:

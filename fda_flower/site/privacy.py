@@ -18,7 +18,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.files import as_file_name, checksum, derive_seed
 from fda_flower.metrics import METRICS
 from fda_flower.site.accountant import Steps, noise_of_steps
-from fda_flower.site.config import CLIP, FULL, NOISE, NONE, PATIENT, SITE, PrivacySettings, SiteConfig
+from fda_flower.site.config import CLIP, FULL, NONE, PATIENT, SITE, PrivacySettings, SiteConfig
 from fda_flower.site.noise import (
     FILE,
     BudgetError,
@@ -50,8 +50,6 @@ from fda_flower.wire.questions import (
 
 Arrays = dict[str, NDArray[Any]]
 
-SMALLEST_VARIANCE = 1e-3
-"""Lower bound on a running variance with noise."""
 
 COUNTS = frozenset(
     {
@@ -104,11 +102,6 @@ def trained_model(exchange: Exchange, arrays: Arrays) -> Arrays:
     for name in buffers:
         if name.endswith("num_batches_tracked") and model[name].ndim == 0 and model[name].dtype.kind in "iu":
             sent[name] = arrays[name]
-    statistics = {name: arrays[name] for name in sorted(buffers) if arrays[name].dtype.kind == "f"}
-    if statistics and exchange.settings.dp_buffers == NOISE:
-        for name, array in exchange.moved(statistics).items():
-            is_variance = name.endswith("running_var")
-            sent[name] = np.maximum(array, array.dtype.type(SMALLEST_VARIANCE)) if is_variance else array
     return sent
 
 
@@ -294,18 +287,13 @@ def releases_of(settings: PrivacySettings, kind: str) -> Releases:
     return RELEASES[settings.dp_unit][kind]
 
 
-def planned(
-    settings: PrivacySettings, model: Layers, config: Mapping[str, Any], kind: str = protocol.TRAIN
-) -> int:
+def planned(settings: PrivacySettings, config: Mapping[str, Any], kind: str = protocol.TRAIN) -> int:
     """Return the largest number of releases in the reply to a train message."""
     records = releases_of(settings, kind).records
     asked = [
         name for name in records if name == protocol.ARRAYS or name.startswith("answer/") or config.get(name)
     ]
-    buffers = settings.dp_buffers == NOISE and any(
-        model[name].dtype.kind == "f" for name in find_buffers(model)
-    )
-    return sum(records[name][1] for name in asked) + int(buffers)
+    return sum(records[name][1] for name in asked)
 
 
 def protect_training(content: RecordDict, exchange: Exchange) -> list[str]:
@@ -590,7 +578,7 @@ def _train(site: PrivateSite, message: Message, context: Context, call_next: Cli
     config = dict(protocol.settings_in(content, protocol.CONFIG))
     request = _digest(content)
     number = int(str(config.get(protocol.SERVER_ROUND, 0)))
-    entry = Entry(number, request, site.noise, planned(settings, model, config, kind), settings.dp_unit)
+    entry = Entry(number, request, site.noise, planned(settings, config, kind), settings.dp_unit)
     mechanism = Mechanism(settings.dp_clip or 0.0, site.noise, site.randomness(request))
     if settings.of_patients:
         content[protocol.CONFIG] = ConfigRecord({**config, **site.of_patients(request).settings()})

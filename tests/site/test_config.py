@@ -18,14 +18,12 @@ from fda_flower.site import PrivacySettings, SiteConfig
         ({"dp_clip": 1.0, "dp_delta": 1.0}, "dp-delta", 1.0),
         ({"dp_clip": 1.0, "dp_noise": 1.0, "max_epsilon": -1.0}, "max-epsilon", -1.0),
         ({"dp_clip": 1.0, "max_epsilon": 8.0}, "max-epsilon", 8.0),
-        ({"dp_clip": 1.0, "dp_buffers": "mean"}, "dp-buffers", "mean"),
         ({"dp_clip": 1.0, "dp_report": "all"}, "dp-report", "all"),
         ({"dp_noise": 1.0}, "dp-noise", 1.0),
         ({"dp_report": "none"}, "dp-report", "none"),
         ({"dp_allow": "penalty"}, "dp-allow", "penalty"),
         ({"dp_unit": "row", "dp_noise": 1.0}, "dp-unit", "row"),
         ({"dp_unit": "patient"}, "dp-unit", "patient"),
-        ({"dp_unit": "patient", "dp_noise": 1.0, "dp_buffers": "noise"}, "dp-buffers", "noise"),
     ],
 )
 def test_what_cannot_work_or_has_no_effect_is_refused(given, thing, value):

@@ -566,26 +566,6 @@ def test_the_update_of_the_parameters_is_clipped_with_noise_and_of_the_rest_only
     assert one.mechanism.releases == 1
 
 
-def test_running_statistics_with_noise_are_a_release_of_their_own_with_a_positive_variance():
-    one = exchange(noise=0.0, dp_buffers="noise")
-    sent = trained_model(one, TRAINED)
-    np.testing.assert_allclose(sent["bn.running_mean"], [0.6], rtol=1e-6)
-    np.testing.assert_allclose(sent["bn.running_var"], [0.2], rtol=1e-5)
-    np.testing.assert_array_equal(sent["seen"], MODEL["seen"])
-    assert one.mechanism.releases == planned(one.settings, MODEL, {}) == 2
-    for seed in range(5):
-        noisy = trained_model(exchange(noise=5.0, dp_buffers="noise", seed=seed), TRAINED)
-        assert noisy["bn.running_var"] >= 1e-3
-        assert noisy["bn.running_mean"] != TRAINED["bn.running_mean"]
-
-
-def test_a_model_without_buffers_has_one_release_however_buffers_are_sent():
-    plain = {"w": MODEL["w"]}
-    one = exchange(noise=1.0, model=plain, dp_buffers="noise")
-    trained_model(one, {"w": TRAINED["w"]})
-    assert one.mechanism.releases == planned(one.settings, plain, {}) == 1
-
-
 @pytest.mark.parametrize(
     "arrays",
     [{"w": TRAINED["w"]}, {**TRAINED, "v": TRAINED["w"]}, {**TRAINED, "w": np.zeros(2)}],
@@ -621,7 +601,7 @@ def with_updates(encoding, noise):
 def test_batch_updates_fit_the_update_that_is_sent(encoding, noise):
     one, sent, _ = with_updates(encoding, noise)
     sent.check_sum(one.update)
-    assert one.mechanism.releases == planned(one.settings, PLAIN, one.config) == 2
+    assert one.mechanism.releases == planned(one.settings, one.config) == 2
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5])
@@ -665,7 +645,7 @@ def test_gradients_have_the_norm_and_the_variance_of_what_is_sent():
     variance = max(0.5 * 4 / 8 + 0.25 * 4.0 * float(gaussian(1, draw)[0]), 0.0)
     assert float(sent["variance"]) == pytest.approx(variance + 8 * 1.0**2)
     assert one.mechanism.releases == 2
-    assert planned(one.settings, PLAIN, config) == 3
+    assert planned(one.settings, config) == 3
     read = MeanGradient.from_arrays(sent, CountSketch(8, 3))
     assert read.squared_norm == pytest.approx(np.square(sent["sketch"]).sum())
 
@@ -676,7 +656,7 @@ def test_guidance_is_released_like_the_update():
     content.update(Guided(guidance={"w": np.array([1.0, 12.0], np.float32)}).records())
     assert protect_training(content, one) == []
     np.testing.assert_allclose(to_layers(content.array_records["answer/guidance"])["w"], [1.0, 3.0])
-    assert one.mechanism.releases == planned(one.settings, one.model, one.config, "train.guide") == 2
+    assert one.mechanism.releases == planned(one.settings, one.config, "train.guide") == 2
     content.update(Guided(guidance={"v": MODEL["w"]}).records())
     with pytest.raises(PrivacyError, match="guidance"):
         protect_training(content, one)
