@@ -28,7 +28,7 @@ class Small:
 
     name: str = setting("First", "a", "A name.")
     name_options: Options = setting("First", (), "Option of it.")  # noqa: RUF009
-    count: int | None = setting("Second", None, "A number.", shown="any", flag="number")
+    count: int | None = setting("Second", None, "A number.", shown="any")
     wait: float = setting("Second", 1.5, "A time.", seconds=True, defines_run=False)
 
 
@@ -41,7 +41,7 @@ def test_the_tables_of_settings() -> None:
         "| `--name` | `a` | A name. |",
         "| `--name-option` |  | Option of it. |",
         "| **Second** |  |  |",
-        "| `--number`, in Flower `count` | any | A number. |",
+        "| `--count` | any | A number. |",
         r"| `--wait` \* | `1.5` | A time. |",
     ]
 

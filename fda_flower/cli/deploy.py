@@ -33,7 +33,6 @@ def certificates(
         list[str], typer.Option(help="DNS name or IP address by which sites reach the server; repeatable.")
     ],
     output: Annotated[Path, typer.Option(help="Folder to write to.")],
-    days: Annotated[int, typer.Option(help="Validity of the server's certificate in days.")] = 365,
 ) -> None:
     """Make a server's certificate and key, and a CA if the folder has none.
 
@@ -41,7 +40,7 @@ def certificates(
     """
     from fda_flower.deployment import make_certificates
 
-    made = make_certificates(output, host, days)
+    made = make_certificates(output, host)
     files = [made.ca, made.ca_key, made.server, made.server_key]
     out.result({"files": files}, *files)
 
@@ -94,9 +93,6 @@ def log(
 def rehearse(
     settings: dict[str, Any],
     output: Annotated[Path, typer.Option(help="Folder to write to.")],
-    resident: Annotated[
-        bool, typer.Option(help="Keep one process per site, with PyTorch, data and model loaded.")
-    ] = True,
     config: ConfigFile = None,
 ) -> None:
     """Rehearse a federation on this machine: a SuperLink with TLS and authentication, and its SuperNodes.
@@ -132,7 +128,7 @@ def rehearse(
             on_step(round_line(record, wanted.all_rounds, wanted.headline, before))
             done, before = record["round"], record
 
-        history = run_rehearsal(wanted, output, resident=resident, on_step=on_step, on_round=on_round)
+        history = run_rehearsal(wanted, output, on_step=on_step, on_round=on_round)
     out.table(_table(wanted, history), ["Trouble"])
     if sites_in(history):
         out.table(sites_table(history))

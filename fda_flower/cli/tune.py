@@ -45,9 +45,6 @@ def tune(
             help="Seeds of each trial: a number, or a list or range: 3, 4,7, 10-12.", show_default="--seed"
         ),
     ] = None,
-    judge: Annotated[
-        str, typer.Option(help="Judge a run on the held-out labels by its best round (best) or by last5.")
-    ] = "best",
     only: Only = [],  # noqa: B006
     config: ConfigFile = None,
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("runs/tune"),
@@ -74,9 +71,7 @@ def tune(
     searches, failures = [], {}
     for name, (make, folder) in cells.items():
         try:
-            searches.append(
-                _search(name, make, folder, spaces, trials=trials, seeds=given, judge=judge, resume=resume)
-            )
+            searches.append(_search(name, make, folder, spaces, trials=trials, seeds=given, resume=resume))
         except RunError as error:
             if file is None:
                 raise

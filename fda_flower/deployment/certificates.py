@@ -39,31 +39,27 @@ class Certificates:
     server_key: Path
 
 
-def make_certificates(folder: Path, hosts: Sequence[str], days: int = SERVER_DAYS) -> Certificates:
-    """Make a server's certificate and key, and the CA that signs it if the folder has none.
+def make_certificates(folder: Path, hosts: Sequence[str]) -> Certificates:
+    """Make a server's certificate and key for a year, and the CA that signs it if the folder has none.
 
     Parameters
     ----------
     folder : Path
         Gets ``ca.crt``, ``ca.key``, ``server.crt`` and ``server.key``. An existing CA is used again, so
-        sites that trust it also trust the new server certificate.
+        sites that trust it also trust the new server certificate. A new one is valid for ten years.
     hosts : sequence of str
         DNS names and IP addresses by which sites reach the server; loopback is added.
-    days : int
-        Validity of the server's certificate. A new CA is valid for ten years.
 
     Raises
     ------
     ConfigError
-        If there is no host, the days are not in [1, 3650], or a file exists already.
+        If there is no host, or a file exists already.
     """
     if not hosts or not all(hosts):
         raise ConfigError(
             "no host is given: name the DNS names and IP addresses by which sites reach the server",
             thing="host",
         )
-    if not 1 <= days <= CA_DAYS:
-        raise invalid("days", days, f"it must be in [1, {CA_DAYS}]")
     names = [_general_name(host) for host in dict.fromkeys([*hosts, *LOOPBACK])]
     folder = folder.absolute()
     files = Certificates(*(folder / name for name in ("ca.crt", "ca.key", "server.crt", "server.key")))
@@ -77,7 +73,7 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = SERVER_DAY
         _write(files.ca_key, _private(ca_key), 0o600)
         _write(files.ca, ca.public_bytes(Encoding.PEM), 0o644)
     key = ec.generate_private_key(ec.SECP384R1())
-    server = _sign(hosts[0], key, ca, ca_key, days, names)
+    server = _sign(hosts[0], key, ca, ca_key, SERVER_DAYS, names)
     _write(files.server_key, _private(key), 0o600)
     _write(files.server, server.public_bytes(Encoding.PEM), 0o644)
     return files

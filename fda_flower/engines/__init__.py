@@ -29,7 +29,7 @@ class Resources:
 
     Attributes
     ----------
-    cpus_per_client : int
+    threads : int
         Cores per client, also torch's number of threads.
     gpus_per_client : float
         Share of a GPU per client (Ray only): 0.25 lets four clients share one.
@@ -38,13 +38,13 @@ class Resources:
         allow for Ray.
     """
 
-    cpus_per_client: int = 1
+    threads: int = 1
     gpus_per_client: float = 0.0
     workers: int | None = None
 
     def __post_init__(self) -> None:
-        if self.cpus_per_client < 1:
-            raise invalid("cpus-per-client", self.cpus_per_client, "at least 1 is needed")
+        if self.threads < 1:
+            raise invalid("threads", self.threads, "at least 1 is needed")
         if self.gpus_per_client < 0:
             raise invalid("gpus-per-client", self.gpus_per_client, "it must not be negative")
         if self.workers is not None and self.workers < 1:
@@ -54,13 +54,13 @@ class Resources:
         """Return the cores for all workers, at most those available; None if `workers` is None."""
         if self.workers is None:
             return None
-        fitting = max(available // self.cpus_per_client, 1)
+        fitting = max(available // self.threads, 1)
         if self.workers > fitting:
             LOG.warning(
                 "workers is %d, but %d of them already use the machine's %d cores: running %d",
                 *(self.workers, fitting, available, fitting),
             )
-        return min(self.workers, fitting) * self.cpus_per_client
+        return min(self.workers, fitting) * self.threads
 
 
 @dataclass(frozen=True)

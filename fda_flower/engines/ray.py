@@ -67,7 +67,7 @@ def run_ray(
             num_clients,
             backend_config={
                 "client_resources": {
-                    "num_cpus": resources.cpus_per_client,
+                    "num_cpus": resources.threads,
                     "num_gpus": resources.gpus_per_client,
                 },
                 "init_args": {"include_dashboard": False, **workers},

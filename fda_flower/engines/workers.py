@@ -170,7 +170,7 @@ def run_local(
     server: Callable[[Grid], None], client_app: ClientApp, num_clients: int, resources: Resources
 ) -> None:
     """Run the server in this process, and the clients one after the other or in parallel workers."""
-    workers, threads = min(resources.workers or 1, num_clients), resources.cpus_per_client
+    workers, threads = min(resources.workers or 1, num_clients), resources.threads
     with task_identity(), set_up_process(threads):
         if workers == 1:
             server(LocalGrid(client_app, num_clients))

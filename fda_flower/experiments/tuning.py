@@ -25,13 +25,13 @@ from optuna.visualization.matplotlib import plot_slice
 from sqlalchemy.exc import SQLAlchemyError
 
 from fda_flower.datasets import FederatedDataset
-from fda_flower.errors import ConfigError, FdaError, RunError, check_choice, invalid, unknown
+from fda_flower.errors import ConfigError, FdaError, RunError, invalid, unknown
 from fda_flower.files import derive_seed, json_safe, only_writer, write_atomically
 from fda_flower.metrics import METRICS, ROUNDING, of_mean, of_most_frequent
 from fda_flower.names import split_names
 from fda_flower.records.record import VALIDATION, Record
 from fda_flower.reporting import save_figure
-from fda_flower.reporting.summary import LAST, name_of_baseline
+from fda_flower.reporting.summary import name_of_baseline
 from fda_flower.reporting.tables import Cell, Table, markdown
 from fda_flower.running.run import fold_configs, mean_by_round, run_config
 from fda_flower.runs.config import RunConfig
@@ -154,9 +154,6 @@ STUDY, BEST, NAME = "study.db", "best.json", "tune"
 REASON, CUT, ROUND, MARK = "reason", "cut-off", "round", "command"
 """Attributes in the study: why a trial failed, whether it was cut off, its chosen round; the command."""
 
-Judge = Callable[[Sequence[float], str], tuple[float, int]]
-"""Returns a run's score from its figures by round, and the position of the round with that score."""
-
 Make = Callable[[int, Mapping[str, Any]], RunConfig]
 """Makes a run from a seed and changed settings."""
 
@@ -233,7 +230,6 @@ def tune(
     *,
     trials: int = 20,
     seeds: Sequence[int] = (0,),
-    judge: str = "best",
     resume: bool = False,
     on_trial: Callable[[Tuning], None] | None = None,
 ) -> Tuning:
@@ -245,7 +241,7 @@ def tune(
     the same round is pruned.
 
     There are `trials` trials in total, earlier ones included, each run with all `seeds`. A run's score is
-    the headline's ``"best"`` round, or its mean over the ``"last5"``. The study is in `folder`; `on_trial` is
+    the headline's best round. The study is in `folder`; `on_trial` is
     called after each trial.
 
     Raises
@@ -258,15 +254,14 @@ def tune(
     """
     if trials < 1:
         raise invalid("trials", trials, "it must be at least 1")
-    check_choice("judge", judge, JUDGES)
     base, floor = _check(make, spaces, seeds)
     metric = base.headline
     with only_writer(folder), _storing(folder / STUDY):
-        study = _open(folder, base, spaces, {"seeds": list(seeds), "metric": metric, "judge": judge}, resume)
+        study = _open(folder, base, spaces, {"seeds": list(seeds), "metric": metric}, resume)
         listed = grid(spaces, trials)
         for number in range(len(_ended(study)), len(listed) or trials):
             trial = _ask(study, spaces, listed[number] if listed else None, number, base.seed)
-            _run(study, trial, make, seeds, metric, JUDGES[judge])
+            _run(study, trial, make, seeds, metric)
             if on_trial is not None:
                 on_trial(_result(study, spaces, metric, floor))
         return _result(study, spaces, metric, floor)
@@ -378,29 +373,16 @@ def _ask(study: Study, spaces: Spaces, listed: Mapping[str, Any] | None, number:
     return study.ask(dict(spaces))
 
 
-def _best(figures: Sequence[float], metric: str) -> tuple[float, int]:
-    best = METRICS[metric].best(figures)
-    return best, figures.index(best)
-
-
-def _last5(figures: Sequence[float], metric: str) -> tuple[float, int]:
-    return float(np.mean(figures[-LAST:])), len(figures) - 1
-
-
-JUDGES: dict[str, Judge] = {"best": _best, "last5": _last5}
-"""The judges by name."""
-
-
-def _run(study: Study, trial: Trial, make: Make, seeds: Sequence[int], metric: str, judge: Judge) -> None:
+def _run(study: Study, trial: Trial, make: Make, seeds: Sequence[int], metric: str) -> None:
     try:
         figures, rounds = [], []
         for index, seed in enumerate(seeds):
             parts = _parts(make(seed, settings_of_trial(trial.params)))
             by_round = mean_by_round(
-                [_history(trial, part, index * len(parts) + i, metric, judge) for i, part in enumerate(parts)]
+                [_history(trial, part, index * len(parts) + i, metric) for i, part in enumerate(parts)]
             )
-            figure, position = judge(list(by_round.values()), metric)
-            rounds.append(list(by_round)[position])
+            figure = METRICS[metric].best(by_round.values())
+            rounds.append(next(number for number, each in by_round.items() if each == figure))
             figures.append(figure)
     except optuna.TrialPruned:
         study.tell(trial, state=TrialState.PRUNED)
@@ -417,14 +399,14 @@ def _run(study: Study, trial: Trial, make: Make, seeds: Sequence[int], metric: s
         study.tell(trial, float(np.mean(figures)))
 
 
-def _history(trial: Trial, config: RunConfig, part: int, metric: str, judge: Judge) -> list[Record]:
+def _history(trial: Trial, config: RunConfig, part: int, metric: str) -> list[Record]:
     """Run a part of a trial, and report its score after each round."""
     seen: list[float] = []
 
     def on_round(record: Record) -> None:
         if VALIDATION in record:
             seen.append(record[VALIDATION])
-            trial.report(judge(seen, metric)[0], part * config.all_rounds + record["round"])
+            trial.report(METRICS[metric].best(seen), part * config.all_rounds + record["round"])
             if trial.should_prune():
                 raise optuna.TrialPruned
 

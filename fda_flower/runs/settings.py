@@ -27,9 +27,8 @@ class Setting:
         Its heading in ``--help`` and in the guide, and a one-line explanation.
     shown : str
         The default in words, if its value does not explain it.
-    flag, envvar : str
-        Its name on the command line, if other than the field's in kebab case, and its environment variable
-        there.
+    envvar : str
+        Its environment variable on the command line.
     defines_run : bool
         Whether two runs that differ in it are different runs.
     strategy : bool
@@ -44,7 +43,6 @@ class Setting:
     default: Any
     help: str
     shown: str = ""
-    flag: str = ""
     envvar: str | None = None
     defines_run: bool = True
     strategy: bool = False
@@ -61,7 +59,7 @@ class Setting:
     @property
     def option(self) -> str:
         """Its name on the command line, in the singular for options, which are given one by one."""
-        return f"--{self.flag or (self.key.removesuffix('s') if self.has_options else self.key)}"
+        return f"--{self.key.removesuffix('s') if self.has_options else self.key}"
 
     @property
     def has_options(self) -> bool:
@@ -79,8 +77,7 @@ class Setting:
             message = f"{self.key} is {value:g} seconds, it must be above 0"
             raise ConfigError(message, thing=self.key, value=value)
         if self.at_least is not None and value is not None and value < self.at_least:
-            called = f"{self.key} or {self.flag}" if self.flag else self.key
-            raise invalid(called, value, f"it must be at least {self.at_least}")
+            raise invalid(self.key, value, f"it must be at least {self.at_least}")
 
     @property
     def plain(self) -> bool:
@@ -143,9 +140,8 @@ def markdown_table(settings: Iterable[Setting]) -> str:
         rows.append((f"**{group}**", "", ""))
         for each in members:
             default = each.shown or ("" if each.default in (None, ()) else f"`{each.default}`")
-            in_flower = f", in Flower `{each.key}`" if each.flag else ""
             star = "" if each.defines_run else " \\*"
-            rows.append((f"`{each.option}`{in_flower}{star}", default, each.help))
+            rows.append((f"`{each.option}`{star}", default, each.help))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -339,9 +335,7 @@ class RunSettings:
     device: str = _machine(
         "auto", "auto, cpu, cuda or cuda:NUMBER; auto takes a GPU if there is one.", defines_run=False
     )
-    threads: int = _machine(
-        1, "CPU cores of a client: PyTorch's threads.", flag="cpus-per-client", at_least=1
-    )
+    threads: int = _machine(1, "CPU cores of a client: PyTorch's threads.", at_least=1)
 
 
 SETTINGS = settings_of(RunSettings)

@@ -51,7 +51,7 @@ def rehearsed(monkeypatch):
     """What `fda deploy rehearse` asks for, without processes."""
     calls = []
 
-    def rehearse(config, output, *, resident, on_step, on_round):
+    def rehearse(config, output, *, on_step, on_round):
         calls.append((config, str(output)))
         on_step("Starting ward [north]")
         on_round(RECORD)

@@ -268,7 +268,7 @@ def test_the_defaults_of_run_are_those_of_the_configuration(caught):
 
 def test_options_of_each_form_become_settings(caught):
     options = "--shift-option angle=45 --shift-option invert=no --method fedgp --beta 0.1,0.2 --sources 2"
-    options += " --target source-1 --learning-rate 0.1 --target-samples 40 --device cpu --cpus-per-client 2"
+    options += " --target source-1 --learning-rate 0.1 --target-samples 40 --device cpu --threads 2"
     (config,), _ = caught("run", *options.split())
     settings: dict[str, Any] = {"shift_options": {"angle": "45", "invert": "no"}, "method": "fedgp"}
     settings |= {"beta": (0.1, 0.2), "sources": 2, "target": "source-1", "learning_rate": 0.1}
@@ -327,7 +327,7 @@ def test_what_a_method_costs_is_a_line_of_the_command(fda, monkeypatch, flags, s
 
 
 def test_config_json_repeats_a_run_bit_for_bit_in_a_folder_of_its_own(fda):
-    options = "--sources 2 --method fedgp --beta 0.3,0.7 --seed 3 --cpus-per-client 1 --batch-size 32"
+    options = "--sources 2 --method fedgp --beta 0.3,0.7 --seed 3 --threads 1 --batch-size 32"
     assert fda("run", *SMALL, *options.split(), "--shift-option", "angle=45")[0] == 0
     first = Path("runs") / "digits-rotate-fedgp-seed3"
     before = files_below(first)

@@ -56,7 +56,7 @@ def test_workers_take_no_more_cores_than_there_are_and_fewer_are_said(
 ):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     caplog.set_level(logging.WARNING, logger="flwr.engines")
-    assert Resources(cpus_per_client=threads, workers=workers).cores(4) == cores
+    assert Resources(threads=threads, workers=workers).cores(4) == cores
     said = [record.getMessage() for record in caplog.records]
     assert [f"workers is {workers}" in text for text in said] == ([True] if workers in (99, 3) else [])
 
@@ -64,7 +64,7 @@ def test_workers_take_no_more_cores_than_there_are_and_fewer_are_said(
 @pytest.mark.parametrize(
     ("values", "thing", "value"),
     [
-        ({"cpus_per_client": 0}, "cpus-per-client", 0),
+        ({"threads": 0}, "threads", 0),
         ({"gpus_per_client": -0.5}, "gpus-per-client", -0.5),
         ({"workers": 0}, "workers", 0),
     ],

@@ -103,7 +103,7 @@ def test_threads_of_a_worker_live_though_those_of_this_process_were_not_copied()
         replies = asked(grid, list(grid.get_node_ids()))
         assert [dict(reply.content["seen"]) for reply in replies] == [{"sum": 4e6, "threads": 2}] * 2
 
-    run_local(server, app, 2, Resources(cpus_per_client=2, workers=2))
+    run_local(server, app, 2, Resources(threads=2, workers=2))
 
 
 # The grid

@@ -103,7 +103,6 @@ def test_a_trial_changes_options_one_by_one():
     ("how", "error"),
     [
         ({"trials": 0}, ("trials", 0)),
-        ({"judge": "first"}, ("judge", "first")),
         ({"spaces": read_spaces(["learning-rate=-1..1"])}, ("search of learning-rate", -1.0)),
         ({"spaces": read_spaces(["optimizer=adam,best"])}, ("search of optimizer", "best")),
         ({"spaces": read_spaces(["method-option.mu=0.1..1"])}, ("search of method-option.mu", 0.1)),
@@ -229,13 +228,6 @@ def test_the_mean_over_folds_is_taken_by_round(figures, tmp_path):
     assert {trial.figure for trial in result.trials} == {0.5}
     assert result.trials[0].round == 2
     assert result.best is result.trials[0]
-
-
-def test_the_last_rounds_judge_where_they_are_to_count(figures, tmp_path):
-    figures(lambda config: [0.9, 0.1, 0.2, 0.3, 0.4, 0.5])
-    result = tune(make, EPOCHS, tmp_path, trials=7, judge="last5")
-    assert result.trials[0].figure == pytest.approx(0.3)
-    assert result.trials[0].round == 6
 
 
 def test_a_bad_trial_is_pruned_and_does_not_go_on(figures, tmp_path):

@@ -60,7 +60,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"rounds": None}, "rounds", "None"),
     ({"batch_size": None}, "batch_size", "None"),
     ({"seed": -1}, "seed", "-1"),
-    ({"threads": 0}, "threads or cpus-per-client", "0"),
+    ({"threads": 0}, "threads", "0"),
     ({"epochs": 0}, "epochs", "0"),
     ({"batch_size": 0}, "batch size", "0"),
     ({"target_batch_size": 0}, "batch size", "0"),
