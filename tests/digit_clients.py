@@ -1,5 +1,7 @@
 """Clients of digits: their networks, and what they are asked."""
 
+from dataclasses import asdict
+
 import numpy as np
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ from fda_flower.clients import LocalTraining
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.models import build_model
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
+from fda_flower.wire.questions import EvaluateMixture
 
 SPEC = DataSpec("digits", "rotate", target_samples=50)
 NOISY = DataSpec("digits", "noise", (("std", 0.1),), target_samples=50, test_samples=60)
@@ -72,6 +75,12 @@ def evaluated(client, round=1, model=None, question=None, **config):
     arrays = to_record(client.layers() if model is None else model)
     request = EvaluateRequest(arrays, {"server-round": round, **config}, question=question)
     return client.evaluate_reply(request)
+
+
+def mixture_of(plan, first, first_round=1, report="full", student=False):
+    """The question for a mixture after a plan."""
+    more = {"first": first, "first_round": first_round, "report": report, "student": student}
+    return EvaluateMixture(**asdict(plan), **more)
 
 
 def same(one, other, names=None):

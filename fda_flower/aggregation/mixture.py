@@ -4,10 +4,9 @@ Every model, or *member*, predicts each labelled sample without training on it. 
 determine a temperature for each member, and the weights of the mixture.
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
@@ -263,6 +262,18 @@ MANY_LABELS = 500
 LONG, LONG_IF_MANY = 30, 10
 
 
+def is_member(name: str) -> bool:
+    """Return whether a member may have this name: one of `MEMBERS`, or ``tuned-N`` after N epochs.
+
+    Examples
+    --------
+    >>> is_member("tuned-30"), is_member("prior"), is_member("tuned-x")
+    (True, True, False)
+    """
+    kind, _, epochs = name.partition("-")
+    return name in MEMBERS or (kind == "tuned" and epochs.isdecimal() and len(epochs) < 9)
+
+
 @dataclass(frozen=True)
 class MixturePlan:
     """The composition of a mixture; an invalid number or word raises a `ConfigError`.
@@ -329,16 +340,6 @@ class MixturePlan:
         own = own_epochs if {"target", "blend"} & set(self.members) else 0
         tuned = self.snapshots(labels)[-1] * sum(name in self.members for name in ("tuned", "head"))
         return self.folds * (own + tuned * evaluations)
-
-    def to_text(self) -> str:
-        """Return the plan as JSON, for `from_text` in another process."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_text(cls, text: str) -> "MixturePlan":
-        """Return the plan that `to_text` wrote."""
-        fields = json.loads(text)
-        return cls(fields["folds"], tuple(fields["epochs"]), tuple(fields["members"]), fields["views"])
 
 
 def _grow(numbers: object) -> bool:

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from fda_flower.aggregation.mixture import MixturePlan
     from fda_flower.clients.client import DomainClient, SourceClient, TargetClient
     from fda_flower.clients.gradients import batch_gradients
-    from fda_flower.clients.mixture import MixtureTarget
     from fda_flower.clients.mixture_members import Learner, train_mixture
     from fda_flower.clients.mixture_plugin import MixedModel, mix_on_target
     from fda_flower.clients.recorder import Recorder, make_recorder, record_updates
@@ -22,7 +21,7 @@ else:
 
 # fmt: off
 __all__ = [
-    "DomainClient", "Learner", "LocalTraining", "MixedModel", "MixturePlan", "MixtureTarget", "Recorder",
+    "DomainClient", "Learner", "LocalTraining", "MixedModel", "MixturePlan", "Recorder",
     "RidgeSite", "RidgeSource", "RidgeTarget", "SourceClient", "TargetClient", "aggregate_on_target",
     "answer_role_query", "batch_gradients", "bundled", "evaluate", "make_recorder", "mix_on_target",
     "record_updates", "return_errors", "ridge_reply", "serve", "train", "train_mixture",

@@ -87,11 +87,13 @@ class DomainClient(NumPyFace):
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return counts of samples, whether the task is a regression, the frozen digest, and `about`."""
         rest, held_out = self.domain.unlabelled, self.domain.validation
+        groups = self.domain.train.groups
         frozen = frozen_digest(self.model)
         return {
             protocol.LABELLED: len(self.domain.train),
             protocol.UNLABELLED: 0 if rest is None else len(rest),
             **({} if held_out is None else {protocol.HELD_OUT: len(held_out)}),
+            **({} if groups is None else {protocol.GROUPS: len(torch.unique(groups))}),
             protocol.TEST: len(self.domain.test),
             protocol.REGRESSION: self.domain.train.y.is_floating_point(),
             **({protocol.FROZEN: frozen} if frozen else {}),

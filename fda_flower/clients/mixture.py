@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,97 +24,92 @@ from fda_flower.errors import ConfigError
 from fda_flower.models.parts import head_names, head_of, to_train
 from fda_flower.prediction.predictors import Mixed, Single
 from fda_flower.wire import protocol
-from fda_flower.wire.methods import FIRST, FIRST_ROUND, GROUPS, MIXTURE, REPORT, STUDENT, TAUGHT, TEACHER
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest
+from fda_flower.wire.questions import EvaluateMixture, MixtureReport
+
+MIXTURE = "mixture"
+"""Name in `OwnState` of the members."""
 
 BLEND_MU = 5.0
 """``μ`` of the member ``blend``, as in FedDAF's paper."""
 
 
-class MixtureTarget(TargetClient):
-    """A target that evaluates a mixture if the evaluate message has ``mixture``.
+def evaluate_mixture(
+    client: TargetClient, request: EvaluateRequest, question: EvaluateMixture
+) -> EvaluateReply:
+    """Train the missing members, weigh them, and evaluate the mixture, or its student, on the test set.
 
-    The message holds the sources' model, the initial model of the target's own (``first``), and the plan. The
-    target keeps its models in its own state; its reply holds only numbers.
+    The target keeps its models in its own state; its reply holds only numbers.
     """
+    config, mixing = request.config, Mixing(client, request.config)
+    trained = mixing.train(client.received(request), question)
+    models = {
+        member: [client.adapted(model, config) for model in models] for member, models in trained.used.items()
+    }
+    mixed = Mixed(trained.mixture, models, trained.prior[trained.views_used])
+    student = mixing.student(trained, mixed) if question.student else None
+    predictor = mixed if student is None else student
+    if question.report == "none":
+        client.announce(predictor, config)
+        return EvaluateReply(len(client.domain.test), answer=MixtureReport())
+    passes = client.passes(config)
+    reply = client.score(predictor, config, passes)
+    report = mixing.report(trained, mixed.views(passes))
+    if student is not None:
+        taught = min(len(client.domain.unlabelled or ()), MOST_UNLABELLED)
+        teacher = _accuracy(mixed.outputs(passes).cpu().numpy(), client.domain.test.y)
+        report = replace(report, taught=taught, teacher=teacher)
+    return replace(reply, answer=report)
 
-    def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return every target's properties, and the number of groups of labelled samples."""
-        properties, groups = super().get_properties(config), self.domain.train.groups
-        return properties if groups is None else {**properties, GROUPS: len(torch.unique(groups))}
 
-    def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
-        """Train the missing members, weigh them, and evaluate the mixture on the test set.
+@dataclass(frozen=True)
+class Mixing:
+    """The training of a mixture's members by a `client`, with the settings in `config`."""
 
-        The reply has metrics of the mixture; for each member ``weight.M``, ``temperature.M`` and its
-        accuracies ``held-out.M`` and ``test.M``; ``fold.K``, the size of each fold; ``alone``, the number of
-        classes with a single label. If ``report`` is ``none`` it has only the number of test samples.
-        With ``student`` one network is evaluated instead (see `_student`), and the reply also has
-        ``taught``, the number of unlabelled samples it learned from, and the mixture's accuracy, ``teacher``.
-        """
-        config = request.config
-        if MIXTURE not in config:
-            return super().local_evaluate(request)
-        trained = self._train(request)
-        models = {
-            member: [self.adapted(model, config) for model in models]
-            for member, models in trained.used.items()
-        }
-        mixed = Mixed(trained.mixture, models, trained.prior[trained.views_used])
-        student = self._student(trained, mixed, config) if config.get(STUDENT) else None
-        predictor = mixed if student is None else student
-        if config.get(REPORT) == "none":
-            self.announce(predictor, config)
-            return EvaluateReply(len(self.domain.test))
-        passes = self.passes(config)
-        reply = self.score(predictor, config, passes)
-        numbers = self._numbers(trained, mixed.views(passes))
-        if student is not None:
-            rest, test = self.domain.unlabelled, self.domain.test.y
-            numbers[TAUGHT] = min(len(rest or ()), MOST_UNLABELLED)
-            numbers[TEACHER] = _accuracy(mixed.outputs(passes).cpu().numpy(), test)
-        return replace(reply, metrics={**reply.metrics, **numbers})
+    client: TargetClient
+    config: Settings
 
-    def _student(self, trained: TrainedMixture[Layers], mixed: Mixed, config: Settings) -> Single:
+    def student(self, trained: TrainedMixture[Layers], mixed: Mixed) -> Single:
         """Return one network that has learned the mixture's predictions for the target's samples.
 
         Without unlabelled samples it is a soup; see `soup`.
         """
+        client, config = self.client, self.config
         known = {name: models for name, models in trained.models.items() if name in trained.mixture.weights}
-        first = first_of_student(known or trained.models, trained.mixture, linear_head(self.model))
-        rest = self.domain.unlabelled
+        first = first_of_student(known or trained.models, trained.mixture, linear_head(client.model))
+        rest = client.domain.unlabelled
         if not rest:
-            return self.single(soup(trained.models) or first, config)
-        with self.drawing("student", config) as generator:
-            samples = samples_of_student(self.domain.train, rest, generator)
-            taught = mixed.outputs(self.passes(config, "student", samples))
-            self.load(first)
-            learn(self.model, samples, taught, self.training_in(config).learning_rate, generator)
-            return self.single(self.layers(), config)
+            return client.single(soup(trained.models) or first, config)
+        with client.drawing("student", config) as generator:
+            samples = samples_of_student(client.domain.train, rest, generator)
+            taught = mixed.outputs(client.passes(config, "student", samples))
+            client.load(first)
+            learn(client.model, samples, taught, client.training_in(config).learning_rate, generator)
+            return client.single(client.layers(), config)
 
-    def _train(self, request: EvaluateRequest) -> TrainedMixture[Layers]:
-        config = request.config
-        plan = MixturePlan.from_text(config[MIXTURE])
-        first = self.named(request.records[FIRST])  # type: ignore[arg-type]
-        begun, now = (int(config[name]) for name in (FIRST_ROUND, protocol.SERVER_ROUND))
-        samples = self.domain.train
-        key = _digest(first, samples, self.training_in(config), plan.folds, self.seed, begun)
+    def train(self, sources: Layers, question: EvaluateMixture) -> TrainedMixture[Layers]:
+        """Return the trained and weighed members, and keep them."""
+        client, now = self.client, int(self.config[protocol.SERVER_ROUND])
+        plan = MixturePlan(question.folds, question.epochs, question.members, question.views)
+        first, begun = client.exchange.named(client.model, question.first.values()), question.first_round
+        samples = client.domain.train
+        key = _digest(first, samples, client.training_in(self.config), plan.folds, client.seed, begun)
         own, done = self._own_models(key, begun, now)
         trained = train_mixture(
             Learner(
-                partial(self._train_on, config),
-                partial(self._predict, config),
-                partial(self._train_on, config, head=True),
+                self._train_on,
+                self._predict,
+                partial(self._train_on, head=True),
                 lambda sources, own, positions: blended(
-                    self, sources, own, self._part(positions), {}, BLEND_MU
+                    client, sources, own, self._part(positions), {}, BLEND_MU
                 )[0],
             ),
             samples.y.cpu().numpy(),
-            sources=self.received(request),
+            sources=sources,
             first=first,
             rounds=range(done + 1, now + 1),
             plan=plan,
-            seed=self.seed,
+            seed=client.seed,
             own=own,
             groups=None if samples.groups is None else samples.groups.cpu().numpy(),
         )
@@ -123,12 +118,12 @@ class MixtureTarget(TargetClient):
 
     def _own_models(self, key: str, begun: int, now: int) -> tuple[list[Layers], int]:
         """Return the target's own models by view, as kept, and the last round that trained them."""
-        found = self.own_state.load(MIXTURE)
+        found = self.client.own_state.load(MIXTURE)
         if found is None or found[1]["key"] != key or not begun <= found[1]["round"] <= now:
             return [], begun - 1
         arrays, notes = found
         views: list[Layers] = [
-            {name: arrays[f"target/{view}/{name}"] for name in self.exchange.shared}
+            {name: arrays[f"target/{view}/{name}"] for name in self.client.exchange.shared}
             for view in range(notes["models"].get("target", 0))
         ]
         return views, notes["round"] if views else begun - 1
@@ -144,11 +139,10 @@ class MixtureTarget(TargetClient):
         arrays |= {f"prior/{view}": outputs for view, outputs in enumerate(trained.prior)}
         models = {member: len(models) for member, models in trained.models.items()}
         about = {"models": models, "views": trained.views, "mixture": asdict(trained.mixture)}
-        self.own_state.save(MIXTURE, arrays, {**notes, **about})
+        self.client.own_state.save(MIXTURE, arrays, {**notes, **about})
 
     def _train_on(
         self,
-        config: Settings,
         model: Layers,
         positions: Positions,
         epochs: Sequence[int],
@@ -157,42 +151,48 @@ class MixtureTarget(TargetClient):
         head: bool = False,
     ) -> Layers:
         """Train a model; the target's own of all labels uses the random numbers of its train messages."""
-        self.load(model)
-        training, samples = self.training_in(config), self._part(positions)
+        client = self.client
+        client.load(model)
+        training, samples = client.training_in(self.config), self._part(positions)
         if not stream.startswith("target"):
             training = replace(training, epochs=1)
         phase = "train" if stream == "target-0" else stream
         for epoch in epochs:
-            with self.drawing(phase, {protocol.SERVER_ROUND: epoch}) as generator:
-                train(self.model, samples, training, generator, part="head" if head else "all")
-        return self.layers()
+            with client.drawing(phase, {protocol.SERVER_ROUND: epoch}) as generator:
+                train(client.model, samples, training, generator, part="head" if head else "all")
+        return client.layers()
 
-    def _predict(self, config: Settings, model: Layers, positions: Positions) -> NDArray[Any]:
-        passes = self.passes(config, "held-out", self._part(positions))
-        return self.single(model, config).outputs(passes).cpu().numpy()
+    def _predict(self, model: Layers, positions: Positions) -> NDArray[Any]:
+        passes = self.client.passes(self.config, "held-out", self._part(positions))
+        return self.client.single(model, self.config).outputs(passes).cpu().numpy()
 
     def _part(self, positions: Positions) -> Samples:
-        samples = self.domain.train
+        samples = self.client.domain.train
         if len(positions) == len(samples):
             return samples
         return samples.take(torch.from_numpy(positions).to(samples.y.device))
 
-    def _numbers(
+    def report(
         self, trained: TrainedMixture[Layers], outputs: Mapping[str, Sequence[NDArray[Any]]]
-    ) -> dict[str, float]:
-        """Return the record's entries for each member and the folds."""
-        mixture, test, labels = trained.mixture, self.domain.test.y, self.domain.train.y
-        numbers: dict[str, float] = {f"weight.{name}": weight for name, weight in mixture.weights.items()}
-        numbers |= {f"temperature.{name}": value for name, value in mixture.temperatures.items()}
-        numbers |= {
-            f"held-out.{n}": _accuracy(z, labels) for n, z in trained.held_out.items() if n in outputs
-        }
-        numbers |= {f"test.{name}": _accuracy(views[0], test) for name, views in outputs.items()}
-        numbers |= {f"left-out.{name}": 1 for name in mixture.left_out}
-        numbers |= {f"fold.{k}": int(n) for k, n in enumerate(np.bincount(trained.folds), 1)}
-        if not mixture.regression:
-            numbers["alone"] = int((torch.bincount(labels) == 1).sum())
-        return numbers
+    ) -> MixtureReport:
+        """Return the numbers of each member and the folds, given the members' outputs for the test set."""
+        mixture, domain = trained.mixture, self.client.domain
+        test, labels = domain.test.y, domain.train.y
+        return MixtureReport(
+            weights=mixture.weights,
+            temperatures=mixture.temperatures,
+            held_out=_accuracies({n: z for n, z in trained.held_out.items() if n in outputs}, labels),
+            test=_accuracies({name: views[0] for name, views in outputs.items()}, test),
+            left_out=mixture.left_out,
+            folds=tuple(np.bincount(trained.folds).tolist()),
+            alone=None if mixture.regression else int((torch.bincount(labels) == 1).sum()),
+        )
+
+
+def _accuracies(outputs: Mapping[str, NDArray[Any]], y: Tensor) -> dict[str, float]:
+    """Return the accuracy of each member for which it is a finite number."""
+    found = {name: _accuracy(each, y) for name, each in outputs.items()}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def _accuracy(outputs: NDArray[Any], y: Tensor) -> float:

@@ -207,7 +207,6 @@ METHODS: Registry[Method] = Registry(
             "Mixture",
             "the sources' model and the target's own, mixed on the target",
             "mixture:Mixture",
-            own_target=True,
             ensemble=True,
             single="student",
         ),

@@ -337,11 +337,21 @@ def protect_evaluation(content: RecordDict, settings: PrivacySettings) -> list[s
         or (settings.dp_report != NONE and _is_figure(name))
         or settings.allows(name)
     }
-    answer = dict(protocol.settings_in(content, Answer.record_name))
-    shown = {name: value for name, value in answer.items() if settings.allows(name.replace("_", "-"))}
+    answer = protocol.settings_in(content, Answer.record_name)
+    told = {
+        Answer.record_name: {name: value for name, value in answer.items() if _is_allowed(name, settings)}
+    }
+    for name, record in content.config_records.items():
+        if name.startswith(f"{Answer.record_name}/") and _is_allowed(name.split("/")[1], settings):
+            told[name] = dict(record)
     content.clear()
-    content[protocol.METRICS], content[Answer.record_name] = MetricRecord(kept), ConfigRecord(shown)
+    content[protocol.METRICS] = MetricRecord(kept)
+    content.update({name: ConfigRecord(fields) for name, fields in told.items()})
     return ["evaluation"] if set(kept) - {protocol.NUM_EXAMPLES} else []
+
+
+def _is_allowed(field: str, settings: PrivacySettings) -> bool:
+    return settings.allows(field.replace("_", "-"))
 
 
 def _protect_metrics(content: RecordDict, settings: PrivacySettings) -> list[str]:

@@ -1,15 +1,13 @@
 """Mixture: the sources train alone; the target mixes their model with its own, and sends none."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from logging import WARNING
+from dataclasses import asdict
 from typing import Literal
 
 from flwr.app import ArrayRecord, Message, MetricRecord
-from flwr.common import log
 
-from fda_flower.aggregation.mixture import MixturePlan
+from fda_flower.aggregation.mixture import MixturePlan, is_member
 from fda_flower.errors import invalid
-from fda_flower.metrics import METRICS
 from fda_flower.names import Natural, as_written
 from fda_flower.records.record import COSTS
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources
@@ -17,21 +15,23 @@ from fda_flower.strategies.fedavg import SourceOnly
 from fda_flower.strategies.method import Epochs
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
-from fda_flower.wire.methods import FIRST, FIRST_ROUND, GROUPS, MIXTURE, REPORT, STUDENT, TAUGHT, TEACHER
-from fda_flower.wire.protocol import LABELLED, EvaluateRequest
+from fda_flower.wire.protocol import GROUPS, LABELLED, EvaluateRequest, to_layers
+from fda_flower.wire.questions import EvaluateMixture, MixtureReport
 
-PER_MEMBER = ("weight", "temperature", "held-out", "test", "left-out")
-"""Prefixes of metrics of the target's reply, each followed by a member."""
+FIRST = "first"
+"""The state with the model as which the target's own begins."""
+
+MOST_FOLDS = 1000
+"""Largest number of folds whose sizes are recorded."""
 
 
 class Mixture(SourceOnly):
     """``p(y|x) ∝ Σ_m w_m exp F_m(x)``: the sources' model and the target's own, weighed on held-out labels.
 
-    The sources train as in Source Only. The target, which runs `fda_flower.clients.MixtureTarget`, keeps its
-    labels. It trains its own model and fine-tunes the sources' model, each on all labels and on all but one
-    fold in turn, and weighs these members by their predictions on the labels of the fold left out
-    (`fda_flower.aggregation.fit_mixture`). The headline is the mixture's accuracy; rounds without an
-    evaluation have none.
+    The sources train as in Source Only. The target keeps its labels. It trains its own model and fine-tunes
+    the sources' model, each on all labels and on all but one fold in turn, and weighs these members by their
+    predictions on the labels of the fold left out (`fda_flower.aggregation.fit_mixture`). The headline is the
+    mixture's accuracy; rounds without an evaluation have none.
 
     A round's record has ``mixture``: for each member its ``weight``, ``temperature`` and accuracies
     (``held-out``, ``test``), the sizes of the ``folds``, and the cost of the mixture.
@@ -125,47 +125,39 @@ class Mixture(SourceOnly):
         """Request training and evaluation of the mixture, in the rounds that have one."""
         if not (self._is_due(round.number) or round.number == self.num_rounds):
             return None
-        plan, first_round = self._plan.to_text(), self.warmup_rounds + 1
-        asked: Record = {MIXTURE: plan, FIRST_ROUND: first_round, REPORT: self.report}
-        if self.student:
-            asked[STUDENT] = True
-        if self.learning_rate_factor != 1:
-            asked[protocol.LEARNING_RATE_FACTOR] = self.learning_rate_factor
-        # If all rounds so far were held, the global model is still the initial one.
-        first = self.state.get(FIRST, round.arrays)
-        return EvaluateRequest(round.arrays, {**round.config, **asked}, {FIRST: first})
+        factor = self.learning_rate_factor
+        config = round.config if factor == 1 else {**round.config, protocol.LEARNING_RATE_FACTOR: factor}
+        question = EvaluateMixture(
+            **asdict(self._plan),
+            # If all rounds so far were held, the global model is still the initial one.
+            first=to_layers(self.state.get(FIRST, round.arrays)),
+            first_round=self.warmup_rounds + 1,
+            report=self.report,
+            student=self.student,
+        )
+        return EvaluateRequest(round.arrays, config, question=question)
 
     def evaluation(self, replies: Iterable[Message]) -> MetricRecord | None:
-        """Return the mixture's metrics, and record them by member."""
+        """Return the mixture's metrics, and record its numbers by member."""
         metrics = super().evaluation(replies)
-        record, server_round = self.round.record, self.round.number
-        if metrics is not None and not self.round.warmup:
-            found = _by_member(record.pop("metrics", {}))
-            if self.report == "full" and not found["members"] and "privacy" not in record:
-                why = "so it may have evaluated the sources' model: let it run MixtureTarget"
-                log(WARNING, "Round %d: the target reports no weights, %s", server_round, why)
-            if self.student and found["members"] and TEACHER not in found:
-                log(
-                    WARNING,
-                    "Round %d: the target's client does not support a student and used the mixture",
-                    server_round,
-                )
-            record["mixture"] = {**found, "cost": self._cost(self.round.arrays, server_round)}
+        if isinstance(self.round.answer, MixtureReport):
+            cost = self._cost(self.round.arrays, self.round.number)
+            self.round.record["mixture"] = {**_entries(self.round.answer), "cost": cost}
         return metrics
 
     def conclusion(self, record: Record) -> list[str]:
         """Return a line with the accuracies of the student and its mixture, if both are known."""
         found, figure = record.get("mixture", {}), "r2" if "r2" in record else "accuracy"
-        if not self.student or figure not in record or not {TEACHER, TAUGHT} <= found.keys():
+        if not self.student or figure not in record or not {"teacher", "taught"} <= found.keys():
             return []
         shown = "{:.2f}" if figure == "r2" else "{:.1%}"
-        taught = found[TAUGHT]
+        taught = found["taught"]
         how = (
             f"its mixture, on {taught:,.0f} unlabelled samples"
             if taught
             else "its mixture's fine-tuned models"
         )
-        own, mixed = shown.format(record[figure]), shown.format(found[TEACHER])
+        own, mixed = shown.format(record[figure]), shown.format(found["teacher"])
         line = f"One network, made of {how}: {own}; the mixture itself {mixed}"
         return [line if taught else f"{line}. With unlabelled samples there is a student in its place"]
 
@@ -208,17 +200,20 @@ def _names(given: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for name in names)
 
 
-def _by_member(metrics: Record) -> Record:
-    """Return the metrics of the target's reply by member; a weight that is no share is the project's own."""
+def _entries(report: MixtureReport) -> Record:
+    """Return the record's entries for a report; a member that no mixture has is left out."""
+    columns: dict[str, Mapping[str, float] | None] = {
+        "weight": report.weights,
+        "temperature": report.temperatures,
+        "held-out": report.held_out,
+        "test": report.test,
+        "left-out": dict.fromkeys(report.left_out, 1),
+    }
     members: dict[str, Record] = {}
-    folds: list[int] = []
-    others: Record = {}
-    for key, value in metrics.items():
-        name, _, member = key.partition(".")
-        if name in PER_MEMBER and (name != "weight" or METRICS["accuracy"].allows(value)):
-            members.setdefault(member, {})[name] = value
-        elif name == "fold":
-            folds.append(int(value))
-        else:
-            others[key] = value
-    return {**others, "members": members, "folds": folds}
+    for column, values in columns.items():
+        for name, value in (values or {}).items():
+            if is_member(name):
+                members.setdefault(name, {})[column] = value
+    others = {"alone": report.alone, "taught": report.taught, "teacher": report.teacher}
+    known = {name: value for name, value in others.items() if value is not None}
+    return {**known, "members": members, "folds": list(report.folds[:MOST_FOLDS])}

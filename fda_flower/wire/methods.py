@@ -1,11 +1,5 @@
 """Names of records, settings, metrics and properties that only one method, or one family, uses."""
 
-MIXTURE, FIRST_ROUND, REPORT, FIRST = "mixture", "first-round", "report", "first"
-GROUPS, STUDENT, TAUGHT, TEACHER = "groups", "student", "taught", "teacher"
-"""Mixture's settings of an evaluate message (the plan as JSON, the round in which the target's own model
-starts, ``full`` or ``none`` of the figures), the record with that model, and a property; a setting that
-requests a student, the number of unlabelled samples it learned from, and the accuracy of the mixture."""
-
 SOURCES, PATHS, SOLUTION = "sources", "paths", "solution"
 SHARE, SOURCE_WEIGHT, WEIGHT, TEMPERATURE = "share", "source-weight", "weight", "temperature"
 HELD_OUT, FEWEST = "held-out", "fewest-labels"
@@ -13,6 +7,7 @@ TARGET_ALONE, SOURCES_ALONE = f"{HELD_OUT}-target", f"{HELD_OUT}-sources"
 """Ridge's record with the total for the target, the setting that selects the heads to average, and an array;
 metrics of the target's reply."""
 
+REPORT = "report"
 TOTAL, KEPT = "total", "kept"
 ALONE, TOGETHER, LOW, HIGH = "alone", "with-others", "gain-low", "gain-high"
 """The same if every site is a target: the record with the total of all sites; and metrics: whether the site

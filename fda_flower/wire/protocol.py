@@ -59,10 +59,11 @@ BATCH_SIZE = "batch-size"
 TRAIN_LOSS, EVAL = "train-loss", "eval-"
 """Metrics of a train reply; `EVAL` is the prefix of evaluation metrics."""
 
-LABELLED, UNLABELLED, TEST = "examples", "unlabelled", "test-examples"
+LABELLED, UNLABELLED, TEST, GROUPS = "examples", "unlabelled", "test-examples", "groups"
 HELD_OUT, REGRESSION, CLASS_NAMES = "validation-examples", "regression", "class-names"
 FROZEN, EVALUATES = "frozen-weights", "evaluates"
-"""Properties that a client reports with its role: numbers of samples of each kind, whether the task is a
+"""Properties that a client reports with its role: numbers of samples of each kind, and of groups of labelled
+ones, whether the task is a
 regression, the names of the classes, the digest of the network's frozen weights, and false if its app has no
 evaluate function."""
 

@@ -632,3 +632,47 @@ class EvaluateGaussians(WithGaussians):
     action: ClassVar[str] = "gaussians"
     kind: ClassVar[Literal["train", "evaluate"]] = "evaluate"
     answered_by: ClassVar[str] = "fda_flower.clients.features:evaluate_gaussians"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureReport(Answer):
+    """Mixture's numbers by member; all may be absent.
+
+    `held_out` and `test` are accuracies, of a regression R², on held-out labels and the test set. Members in
+    `left_out` have outputs that are not finite. `folds` are their sizes, and `alone` counts the classes with
+    one label. `taught` and `teacher` are a student's number of unlabelled samples and the mixture's accuracy.
+    """
+
+    weights: Mapping[str, Share] | None = None
+    temperatures: Mapping[str, Positive] | None = None
+    held_out: Mapping[str, float] | None = None
+    test: Mapping[str, float] | None = None
+    left_out: tuple[str, ...] = ()
+    folds: tuple[Natural, ...] = ()
+    alone: Natural | None = None
+    taught: Natural | None = None
+    teacher: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateMixture(Question):
+    """Mixture: evaluate the sources' model, which is sent, mixed with models that the target trains.
+
+    `folds`, `epochs`, `members` and `views` are those of `MixturePlan`. The target's own model begins as
+    `first` in the round `first_round`. Without a `report` the answer is empty, and only the number of test
+    samples is told; with `student` one network evaluates in place of the mixture.
+    """
+
+    action: ClassVar[str] = "mixture"
+    kind: ClassVar[Literal["train", "evaluate"]] = "evaluate"
+    answer: ClassVar[type[Answer]] = MixtureReport
+    answered_by: ClassVar[str] = "fda_flower.clients.mixture:evaluate_mixture"
+
+    folds: Folds
+    epochs: tuple[Count, ...]
+    members: tuple[str, ...]
+    views: Literal["all", "full"]
+    first: Annotated[Layers, Like("model")]
+    first_round: Count
+    report: Literal["full", "none"]
+    student: bool

@@ -278,11 +278,6 @@ def test_the_longer_snapshot_is_shorter_with_many_labels_unless_epochs_are_given
     assert MixturePlan(epochs=(2, 5, 7)).snapshots(500) == (2, 5, 7)
 
 
-def test_a_plan_travels_as_text():
-    for plan in (MixturePlan(), MixturePlan(3, (2, 4), ("sources", "head"), "full")):
-        assert MixturePlan.from_text(plan.to_text()) == plan
-
-
 @pytest.mark.parametrize(
     ("options", "value", "remedy"),
     [

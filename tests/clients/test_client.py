@@ -7,7 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from digit_clients import NOISY, PARABOLA, Scalar, evaluated, kept, make, same, shifted, state_of, trained
+from digit_clients import (
+    NOISY,
+    PARABOLA,
+    Scalar,
+    evaluated,
+    kept,
+    make,
+    mixture_of,
+    same,
+    shifted,
+    state_of,
+    trained,
+)
 from flwr.app import RecordDict
 from torch import nn
 
@@ -15,14 +27,14 @@ from fda_flower import clients
 from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients import (
     LocalTraining,
-    MixtureTarget,
     SourceClient,
     TargetClient,
 )
+from fda_flower.clients.mixture import Mixing
 from fda_flower.clients.training import plain_objective, train
 from fda_flower.datasets import Domain, Samples
 from fda_flower.metrics import metric_names
-from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, split_held_out, to_record
+from fda_flower.wire.protocol import EvaluateReply, split_held_out
 from fda_flower.wire.questions import Blend, FineTune, Guide, KeepPart, Personalise, TrainToMix
 
 KINDS = {
@@ -66,7 +78,7 @@ def equal(first, second):
 
 
 def test_all_clients_are_here():
-    assert {SourceClient, TargetClient, MixtureTarget} < set(KINDS.values())
+    assert {SourceClient, TargetClient} <= set(KINDS.values())
 
 
 @every_client
@@ -352,17 +364,9 @@ def test_a_source_may_be_asked_for_the_samples_held_out_alone():
 
 
 def test_a_mixture_is_trained_once_for_both(monkeypatch):
-    one, trainings = judging(MixtureTarget), []
-    original = MixtureTarget._train
-    monkeypatch.setattr(MixtureTarget, "_train", lambda *given: trainings.append(1) or original(*given))  # type: ignore[func-returns-value]
-    asked: dict[str, Any] = {
-        "server-round": 1,
-        "mixture": MixturePlan(2).to_text(),
-        "first-round": 1,
-        "report": "full",
-    }
-    model = to_record(state_of(one.model))
-    reply = one.local_evaluate(EvaluateRequest(model, asked, {"first": model}))
+    one, trainings = judging(), []
+    original = Mixing.train
+    monkeypatch.setattr(Mixing, "train", lambda *given: trainings.append(1) or original(*given))  # type: ignore[func-returns-value]
+    reply = evaluated(one, question=mixture_of(MixturePlan(2), state_of(one.model)))
     assert len(trainings) == 1
     assert "validation-accuracy" in reply.metrics
-    assert "validation-weight.target" not in reply.metrics

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from digit_clients import SPEC, evaluated, kept, make, mlp, normalised, same, trained
+from digit_clients import SPEC, evaluated, kept, make, mixture_of, mlp, normalised, same, trained
 from flwr.app import RecordDict
 from naming import names
 from torch import nn
@@ -16,7 +16,6 @@ from fda_flower.aggregation import CountSketch
 from fda_flower.clients import (
     LocalTraining,
     MixturePlan,
-    MixtureTarget,
     SourceClient,
     TargetClient,
     batch_gradients,
@@ -26,7 +25,6 @@ from fda_flower.datasets import Domain, Samples, load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.models.parts import batch_norms
 from fda_flower.wire.numpy_client import unpack
-from fda_flower.wire.protocol import EvaluateRequest, to_record
 from fda_flower.wire.questions import EvaluatePersonal, Personalise
 
 SKETCH = {"gradients": "sketch", "sketch-size": 64, "sketch-seed": 5}
@@ -232,17 +230,15 @@ def test_a_personal_model_is_evaluated_with_them_and_kept_without():
 
 
 def test_all_members_of_a_mixture_predict_with_them():
-    plan = MixturePlan(epochs=(1,), members=("sources", "target", "tuned")).to_text()
+    plan = MixturePlan(epochs=(1,), members=("sources", "target", "tuned"))
 
     def mixed(**config):
-        client = target(kind=MixtureTarget)
-        first = to_record(client.layers())
-        settings = {"server-round": 1, "first-round": 1, "report": "full", "mixture": plan, **config}
-        return client.local_evaluate(EvaluateRequest(first, settings, {"first": first})).metrics
+        client = target()
+        return evaluated(client, question=mixture_of(plan, client.layers()), **config).answer.test
 
     members, without = mixed(adabn=True), mixed()
-    assert members["test.sources"] == scored(target())["accuracy"]
-    assert without["test.sources"] == scored(target(), adabn=False)["accuracy"]
+    assert members["sources"] == scored(target())["accuracy"]
+    assert without["sources"] == scored(target(), adabn=False)["accuracy"]
     client = target()
     trained(client)
-    assert members["test.target"] == scored(client)["accuracy"]
+    assert members["target"] == scored(client)["accuracy"]

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from digit_clients import mlp, normalised, same, state_of, trained
-from flwr.app import RecordDict
+from digit_clients import evaluated, mixture_of, mlp, normalised, same, state_of, trained
+from flwr.app import ArrayRecord, RecordDict
 from safetensors.numpy import load_file
 
 from fda_flower.aggregation import (
@@ -19,11 +19,12 @@ from fda_flower.aggregation import (
     prior_outputs,
     stratified_folds,
 )
-from fda_flower.clients import LocalTraining, MixturePlan, MixtureTarget, TargetClient
+from fda_flower.clients import LocalTraining, MixturePlan, TargetClient
+from fda_flower.clients.mixture import Mixing
 from fda_flower.clients.training import mean_gradient, repeatable
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.files import derive_seed
-from fda_flower.wire.protocol import EvaluateRequest, to_record
+from fda_flower.wire.questions import MixtureReport
 
 SPEC = DataSpec("digits", "rotate", target_samples=30, source_samples=60, test_samples=80)
 RBF = DataSpec("rbf", None, target_samples=24, test_samples=50)
@@ -47,16 +48,13 @@ def target_of(data=SPEC):
 
 def make(domain=None, model=None, training=TRAINING, seed=3, folder=None, state=None):
     domain, model = domain or target_of(), model or mlp()
-    return MixtureTarget(domain, model, training, seed, state=state, own_folder=folder)
+    return TargetClient(domain, model, training, seed, state=state, own_folder=folder)
 
 
-def ask(client, now=2, plan=SHORT, sources=None, first=None, begun=1, **config):
+def ask(client, now=2, plan=SHORT, sources=None, first=None, begun=1, report="full", **config):
     """The reply to an evaluate message of round `now`."""
-    settings = {"server-round": now, "mixture": plan.to_text(), "first-round": begun, "report": "full"}
-    records = {"first": to_record(first or FIRST)}
-    return client.local_evaluate(
-        EvaluateRequest(to_record(sources or SOURCES), {**settings, **config}, records)
-    )
+    question = mixture_of(plan, first or FIRST, begun, report)
+    return evaluated(client, now, sources or SOURCES, question, **config)
 
 
 FIRST = state_of(mlp())
@@ -132,28 +130,27 @@ def test_by_the_definition(data):
     test, labels = by_hand.domain.test.y, by_hand.domain.train.y
     for views in ("all", "full"):
         plan = replace(SHORT, views=views)
-        metrics = ask(make(target_of(data), mlp(data)), plan=plan, sources=sources, first=first).metrics
-        of = {key: {k.removeprefix(f"{key}."): v for k, v in metrics.items() if k.startswith(f"{key}.")}
-              for key in ("weight", "temperature", "held-out", "test", "fold")}  # fmt: skip
-        assert of["weight"] == pytest.approx(by_hand.mixture.weights, abs=1e-5)
-        assert list(of["weight"]) == ["sources", "target", "tuned-1", "tuned-3", "prior"]
-        assert max(of["weight"].values()) > 0.3, "the labels say something"
-        assert of["temperature"] == pytest.approx(by_hand.mixture.temperatures)
+        reply = ask(make(target_of(data), mlp(data)), plan=plan, sources=sources, first=first)
+        metrics, told = reply.metrics, reply.answer
+        assert told.weights == pytest.approx(by_hand.mixture.weights, abs=1e-5)
+        assert list(told.weights) == ["sources", "target", "tuned-1", "tuned-3", "prior"]
+        assert max(told.weights.values()) > 0.3, "the labels say something"
+        assert told.temperatures == pytest.approx(by_hand.mixture.temperatures)
         held_out = {name: by_hand.score(outputs, labels) for name, outputs in by_hand.held_out.items()}
-        assert of["held-out"] == pytest.approx(held_out, abs=1e-5)
+        assert told.held_out == pytest.approx(held_out, abs=1e-5)
         alone = {name: by_hand.score(outputs[0], test) for name, outputs in by_hand.views.items()}
-        assert of["test"] == pytest.approx(alone, abs=1e-5)
+        assert told.test == pytest.approx(alone, abs=1e-5)
         used = {name: outputs[:1] if views == "full" else outputs for name, outputs in by_hand.views.items()}
         predicted = by_hand.mixture.predict(used)
         if by_hand.regression:
             assert metrics["r2"] == pytest.approx(by_hand.score(predicted, test), abs=1e-5)
             assert metrics["loss"] == pytest.approx(((predicted - test.numpy()) ** 2).mean(), rel=1e-5)
-            assert "alone" not in metrics
+            assert told.alone is None
         else:
             assert metrics["accuracy"] == by_hand.score(predicted, test)
             loss = -np.log(predicted[range(len(test)), test.numpy()]).mean()
             assert metrics["loss"] == pytest.approx(loss, rel=1e-5)
-            assert list(of["fold"].values()) == [8, 8, 7, 7]
+            assert told.folds == (8, 8, 7, 7)
 
 
 def models_in(folder):
@@ -167,12 +164,8 @@ def models_in(folder):
 
 def test_the_head_is_fine_tuned_alone_and_the_blend_is_feddafs_of_each_view(tmp_path):
     client, labels = make(folder=tmp_path), target_of().train
-    metrics = ask(client, plan=replace(SHORT, members=("head", "blend", "prior"))).metrics
-    assert [key for key in metrics if key.startswith("weight")] == [
-        "weight.head",
-        "weight.blend",
-        "weight.prior",
-    ]
+    told = ask(client, plan=replace(SHORT, members=("head", "blend", "prior"))).answer
+    assert list(told.weights) == ["head", "blend", "prior"]
     found, folds = models_in(tmp_path), stratified_folds(labels.y.numpy(), 4, derive_seed(3, "folds"))
     last = list(SOURCES)[-1]
     for view in range(5):
@@ -196,13 +189,13 @@ def test_the_head_is_fine_tuned_alone_and_the_blend_is_feddafs_of_each_view(tmp_
 def epochs(monkeypatch):
     """The numbers of the streams and epochs that are trained."""
     seen = []
-    train = MixtureTarget._train_on
+    train = Mixing._train_on
 
-    def spy(self, config, model, positions, numbers, stream, **more):
+    def spy(self, model, positions, numbers, stream, **more):
         seen.extend((stream, number) for number in numbers)
-        return train(self, config, model, positions, numbers, stream, **more)
+        return train(self, model, positions, numbers, stream, **more)
 
-    monkeypatch.setattr(MixtureTarget, "_train_on", spy)
+    monkeypatch.setattr(Mixing, "_train_on", spy)
     return seen
 
 
@@ -241,8 +234,7 @@ def test_a_group_is_in_one_fold_and_the_server_is_told_how_many_there_are(tmp_pa
     client = make(GROUPED, folder=tmp_path)
     assert client.get_properties({})["groups"] == 15
     assert "groups" not in make().get_properties({})
-    metrics = ask(client).metrics
-    sizes = [metrics[f"fold.{k}"] for k in range(1, 5)]
+    sizes = ask(client).answer.folds
     assert sum(sizes) == 30
     assert all(size % 2 == 0 for size in sizes)
 
@@ -294,7 +286,7 @@ def test_nothing_but_numbers_leaves_and_if_asked_which_samples_are_right():
     reply = ask(make())
     assert reply.records == {}
     assert {type(value) for value in reply.metrics.values()} <= {int, float}
-    assert len(reply.metrics) < 40
+    assert not any(isinstance(record, ArrayRecord) for record in reply.answer.records().values())
     right = np.unpackbits(ask(make(), outcomes=True).records["outcomes"]["right"], count=80)
     assert right.mean() == pytest.approx(reply.metrics["accuracy"])
 
@@ -302,6 +294,7 @@ def test_nothing_but_numbers_leaves_and_if_asked_which_samples_are_right():
 def test_no_report_is_no_number_but_the_size_of_the_test_set(tmp_path):
     reply = ask(make(folder=tmp_path), report="none", outcomes=True)
     assert (reply.metrics, reply.records, reply.examples) == ({}, {}, 80)
+    assert reply.answer == MixtureReport()
     metrics = reply.content().metric_records["metrics"]
     assert dict(metrics) == {"num-examples": 80}
     assert (tmp_path / "mixture.safetensors").exists(), "but the target has its mixture"
@@ -312,10 +305,9 @@ def test_no_report_is_no_number_but_the_size_of_the_test_set(tmp_path):
 
 @pytest.mark.parametrize(("labels", "alone"), [([0] * 7 + [1], 1), ([0, 0, 1, 2, 3, 3, 4, 4, 4], 2)])
 def test_classes_with_a_single_label_are_allowed_and_counted(labels, alone):
-    metrics = ask(make(target_with(x=LABELLED.x[: len(labels)], y=torch.tensor(labels)))).metrics
-    assert metrics["alone"] == alone
-    assert sum(v for key, v in metrics.items() if key.startswith("fold.")) == len(labels)
-    assert math.isfinite(metrics["loss"])
+    reply = ask(make(target_with(x=LABELLED.x[: len(labels)], y=torch.tensor(labels))))
+    assert (reply.answer.alone, sum(reply.answer.folds)) == (alone, len(labels))
+    assert math.isfinite(reply.metrics["loss"])
 
 
 def test_members_that_diverge_are_left_out_with_a_warning(caplog, monkeypatch):
@@ -324,11 +316,11 @@ def test_members_that_diverge_are_left_out_with_a_warning(caplog, monkeypatch):
     reply = ask(make(training=LocalTraining(1e30, 7, optimizer="sgd")))
     for name in ("target", "tuned-1", "tuned-3"):
         assert f"The mixture leaves out '{name}': not all of its outputs are finite" in caplog.text
-        assert reply.metrics[f"left-out.{name}"] == 1
-        assert f"weight.{name}" not in reply.metrics
-    assert reply.metrics["weight.sources"] + reply.metrics["weight.prior"] == pytest.approx(1)
+        assert name in reply.answer.left_out
+        assert name not in reply.answer.weights
+    assert reply.answer.weights["sources"] + reply.answer.weights["prior"] == pytest.approx(1)
     assert all(math.isfinite(value) for value in reply.metrics.values())
-    assert reply.metrics["accuracy"] == pytest.approx(reply.metrics["test.sources"], abs=0.1)
+    assert reply.metrics["accuracy"] == pytest.approx(reply.answer.test["sources"], abs=0.1)
 
 
 @pytest.mark.parametrize("model", [mlp, normalised])

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from digit_clients import mlp, state_of
+from digit_clients import evaluated, mixture_of, mlp, state_of
 
 from fda_flower.aggregation import Mixture
-from fda_flower.clients import LocalTraining, MixturePlan, MixtureTarget
+from fda_flower.clients import LocalTraining, MixturePlan, TargetClient
 from fda_flower.clients.mixture import (
     MOST_UNLABELLED,
     first_of_student,
@@ -21,7 +21,6 @@ from fda_flower.clients.mixture import (
 )
 from fda_flower.datasets import DataSpec, Samples, load_federation
 from fda_flower.prediction.predictors import Mixed, Single
-from fda_flower.wire.protocol import EvaluateRequest, to_record
 
 SPEC = DataSpec("digits", "rotate", target_samples=30, source_samples=60, test_samples=80)
 
@@ -132,17 +131,15 @@ def test_a_soup_is_the_mean_of_the_models_tuned_longest():
 # The target
 
 
-def made(domain=None, **config):
+def made(domain=None, **options):
     """The reply of a target that evaluates its mixture, and the predictor that it publishes."""
     federation, found = load_federation(SPEC), []
-    client = MixtureTarget(
+    client = TargetClient(
         domain or federation.domains[federation.target], mlp(SPEC), LocalTraining(0.01, 7), 3
     )
     client.publish = lambda predictor, round: found.append(predictor)
-    plan = MixturePlan(epochs=(1, 3)).to_text()
-    settings = {"server-round": 2, "mixture": plan, "first-round": 1, "report": "full", **config}
-    sources, first = (to_record(state_of(mlp(SPEC, seed))) for seed in (1, 0))
-    reply = client.local_evaluate(EvaluateRequest(sources, settings, {"first": first}))
+    sources, first = (state_of(mlp(SPEC, seed)) for seed in (1, 0))
+    reply = evaluated(client, 2, sources, mixture_of(MixturePlan(epochs=(1, 3)), first, **options))
     return reply, found[0], client
 
 
@@ -154,11 +151,9 @@ def test_the_targets_figures_and_its_model_are_those_of_the_student():
     plain, mixed, _ = made()
     reply, student, client = made(student=True)
     assert (isinstance(mixed, Mixed), isinstance(student, Single)) == (True, True)
-    assert reply.metrics["taught"] == len(client.domain.unlabelled) > 200
-    assert reply.metrics["teacher"] == pytest.approx(plain.metrics["accuracy"])
-    members = [name for name in plain.metrics if name.startswith(("weight.", "held-out.", "test.", "fold."))]
-    assert len(members) > 10
-    assert {name: reply.metrics[name] for name in members} == {name: plain.metrics[name] for name in members}
+    assert reply.answer.taught == len(client.domain.unlabelled) > 200
+    assert reply.answer.teacher == pytest.approx(plain.metrics["accuracy"])
+    assert replace(reply.answer, taught=None, teacher=None) == plain.answer
     right = student.outputs(client.passes({})).argmax(dim=1) == client.domain.test.y
     assert right.double().mean().item() == pytest.approx(reply.metrics["accuracy"])
     assert bits(made(student=True)[1].layers) == bits(student.layers)
@@ -168,7 +163,7 @@ def test_without_unlabelled_samples_it_is_the_soup():
     federation = load_federation(SPEC)
     domain = replace(federation.domains[federation.target], unlabelled=None)
     reply, found, _ = made(domain, student=True)
-    assert reply.metrics["taught"] == 0
+    assert reply.answer.taught == 0
     assert bits(found.layers) == bits(soup(made(domain)[1].models))
 
 

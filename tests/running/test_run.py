@@ -297,7 +297,7 @@ def test_a_run_whose_only_evaluation_fails_is_an_error_and_one_more_round_repair
         raise MemoryError("out of memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr(mixture.MixtureTarget, "local_evaluate", fails)
+        patched.setattr(mixture, "evaluate_mixture", fails)
         with pytest.raises(RunError, check=names("evaluation", remedy="--rounds 2 --resume")):
             run(**small | {"method": "mixture", "rounds": 1}, output=tmp_path / "run")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["last5"] is None

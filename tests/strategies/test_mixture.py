@@ -1,10 +1,10 @@
 """Mixture on the server: Source Only, whose target is asked for a mixture when it is due."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
 from handmade import HandMade, bits, failing, initial, moves, rounds_with, weights
 from naming import names
 
@@ -12,35 +12,45 @@ from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.errors import ConfigError
 from fda_flower.records.record import COSTS, headline
 from fda_flower.strategies import Mixture, RunFolder, SourceOnly
+from fda_flower.wire.questions import EvaluateMixture, MixtureReport
 
 SOURCES = [
     ("source", "a", moves([0.5, 0.0], domain="a", examples=30)),
     ("source", "b", moves([0.0, -1.0], domain="b", examples=10)),
 ]
-METRICS = {
-    **{"accuracy": 0.75, "loss": 0.5, "alone": 1, "fold.1": 3, "fold.2": 2},
-    **{"weight.sources": 0.25, "weight.tuned-30": 0.75, "temperature.tuned-30": 1.5},
-    **{"held-out.sources": 0.5, "test.sources": 0.25, "held-out.tuned-30": 0.9, "test.tuned-30": 0.7},
-    "left-out.target": 1,
-    **{"members": 5, "folds": 7},  # names that the record has
-}
+METRICS = {"accuracy": 0.75, "loss": 0.5}
+REPORT = MixtureReport(
+    weights={"sources": 0.25, "tuned-30": 0.75, "no\nmember": 1.0},
+    temperatures={"tuned-30": 1.5},
+    held_out={"sources": 0.5, "tuned-30": 0.9},
+    test={"sources": 0.25, "tuned-30": 0.7},
+    left_out=("target", "no\nmember"),
+    folds=(3, 2),
+    alone=1,
+)
 
 
 def never(model, message):
     raise AssertionError("the target does not train")
 
 
-def start(rounds, metrics=METRICS, off=(), info=(), privacy=(), **options):
-    """The result, the strategy and the federation of a run whose target replies with these metrics."""
+def start(rounds, metrics=METRICS, answer=REPORT, off=(), info=(), **options):
+    """The result, the strategy and the federation of a run whose target replies with these numbers."""
 
-    def reported(domain, config):
-        return {} if config.get("report") == "none" else metrics
+    def silent(config):
+        return "question" in config and config["question"].report == "none"
 
     def told(message, context, call_next):
         reply = call_next(message, context)
-        if message.metadata.message_type == "evaluate":
-            reply.content["info"] = ConfigRecord(dict(privacy))
+        if message.metadata.message_type == "evaluate.mixture":
+            asked = EvaluateMixture.read(message.content)
+            for name in [name for name in reply.content if name.startswith("answer")]:
+                del reply.content[name]
+            reply.content.update((MixtureReport() if asked.report == "none" else answer).records())
         return reply
+
+    def reported(domain, config):
+        return {} if silent(config) else metrics
 
     # Each for a reason of its own: one that all share ends the run in its first round.
     sources = [
@@ -91,10 +101,11 @@ def test_the_message_has_both_models_and_the_plan(factor):
     (content,) = federation.evaluated
     config = content["config"]
     assert content["arrays"]["w"].numpy().tolist() == weights(result).tolist()
-    assert content["first"]["w"].numpy().tolist() == [1.0, 2.0]
-    assert MixturePlan.from_text(config["mixture"]) == MixturePlan(3, (2, 5), views="full")
-    assert (config["first-round"], config["report"], config["server-round"]) == (1, "full", 3)
-    assert set(content) == {"arrays", "config", "first"}
+    asked = EvaluateMixture.read(content)
+    assert asked.first["w"].tolist() == [1.0, 2.0]
+    plan = MixturePlan(asked.folds, asked.epochs, asked.members, asked.views)
+    assert plan == MixturePlan(3, (2, 5), views="full")
+    assert (asked.first_round, asked.report, asked.student, config["server-round"]) == (1, "full", False, 3)
     assert config.get("rate-factor") == (None if factor == 1 else factor)
 
 
@@ -103,8 +114,9 @@ def test_after_warm_up_rounds_the_targets_own_model_begins_with_the_sources():
     first, second, third = federation.evaluated
     # In the warm-up rounds the target evaluates the sources' model, as with every method.
     assert [set(content) for content in (first, second)] == [{"arrays", "config"}] * 2
-    assert (third["config"]["server-round"], third["config"]["first-round"]) == (4, 3)
-    np.testing.assert_array_equal(third["first"]["w"].numpy(), second["arrays"]["w"].numpy())
+    asked = EvaluateMixture.read(third)
+    assert (third["config"]["server-round"], asked.first_round) == (4, 3)
+    np.testing.assert_array_equal(asked.first["w"], second["arrays"]["w"].numpy())
     assert (rounds_with(strategy, "mixture"), rounds_with(strategy, "accuracy")) == ([4], [1, 2, 4])
     assert strategy.history[3]["mixture"]["cost"]["evaluations"] == 1
 
@@ -114,8 +126,8 @@ def test_held_rounds_change_neither_when_it_is_asked_nor_the_first_model(held):
     result, strategy, federation = start(3, off=held, max_held_rounds=4)
     assert [record["held"] is not None for record in strategy.history] == [r in held for r in (1, 2, 3)]
     (content,) = federation.evaluated
-    assert content["first"]["w"].numpy().tolist() == [1.0, 2.0]
-    assert content["config"]["first-round"] == 1
+    asked = EvaluateMixture.read(content)
+    assert (asked.first["w"].tolist(), asked.first_round) == ([1.0, 2.0], 1)
     assert content["arrays"]["w"].numpy().tolist() == weights(result).tolist()
 
 
@@ -129,8 +141,10 @@ def test_only_how_often_it_evaluates_may_change_on_a_resume(tmp_path):
     assert bits(resumed.arrays) == bits(whole.arrays)
     assert asked_in(federation) == [3, 4]
     for content, expected in zip(federation.evaluated, asked_whole.evaluated, strict=True):
-        assert content["first"]["w"].numpy().tolist() == [1.0, 2.0]
-        assert dict(content["config"]) == dict(expected["config"])
+        assert EvaluateMixture.read(content).first["w"].tolist() == [1.0, 2.0]
+        assert [dict(content[n]) for n in ("config", "question")] == [
+            dict(expected[n]) for n in ("config", "question")
+        ]
     assert rounds_with(strategy, "mixture") == [2, 3, 4]
 
 
@@ -153,9 +167,9 @@ def test_the_record_has_what_the_target_says_of_each_member():
     assert [headline(each) for each in (before, record)] == ["target not evaluated", "target accuracy 75.0%"]
 
 
-def test_a_student_is_asked_for_and_said_with_its_teacher(flower_log):
-    _, strategy, federation = start(1, {**METRICS, "teacher": 0.8, "taught": 286}, student=True)
-    assert federation.evaluated[0]["config"]["student"] is True
+def test_a_student_is_asked_for_and_said_with_its_teacher():
+    _, strategy, federation = start(1, answer=replace(REPORT, teacher=0.8, taught=286), student=True)
+    assert federation.evaluations[0]["question"].student
     record = strategy.history[-1]
     assert (record["mixture"]["teacher"], record["mixture"]["cost"]["models"]) == (0.8, 1)
     (line,) = strategy.conclusion(record)
@@ -165,32 +179,12 @@ def test_a_student_is_asked_for_and_said_with_its_teacher(flower_log):
     assert strategy.conclusion({"accuracy": 0.7, "mixture": {"members": {}}}) == []
     (line,) = strategy.conclusion({"r2": 0.5, "mixture": {"teacher": 0.625, "taught": 9}})
     assert "0.62" in line
-    assert "student" not in flower_log.text
-    assert "student" not in start(1)[2].evaluated[0]["config"]
 
 
-@pytest.mark.parametrize("told", [{"teacher": 0.8}, {"taught": 1.7e308}, {"teacher": -1.7e308, "taught": -1}])
-@pytest.mark.parametrize("student", [True, False])
-def test_metrics_of_a_project_named_as_a_students_end_no_run(told, student):
-    _, strategy, _ = start(1, {**METRICS, **told}, student=student)
-    (record,) = strategy.history
-    assert {name: record["mixture"][name] for name in told} == told
-    assert len(strategy.conclusion(record)) == (student and len(told) == 2)
-    del record["accuracy"]
-    assert strategy.conclusion(record) == []
-
-
-def test_a_weight_that_is_no_share_is_none_of_a_member():
-    own = {"weight.patients": 70.5, "weight.sources": 1.7e308}
-    (record,) = start(1, {**METRICS, **own})[1].history
-    assert {name: record["mixture"][name] for name in own} == own
-    assert "patients" not in record["mixture"]["members"]
-    assert "weight" not in record["mixture"]["members"]["sources"]
-
-
-def test_a_client_that_knows_no_student_is_warned_of(flower_log):
-    start(1, student=True)
-    assert "student" in flower_log.text
+def test_a_projects_own_metrics_stay_apart():
+    (record,) = start(1, {**METRICS, "weight.patients": 70.5, "teacher": 0.5})[1].history
+    assert record["metrics"] == {"weight.patients": 70.5, "teacher": 0.5}
+    assert "teacher" not in record["mixture"]
 
 
 def test_the_epochs_of_a_run_are_those_of_the_own_model_and_of_each_evaluation():
@@ -201,7 +195,7 @@ def test_the_epochs_of_a_run_are_those_of_the_own_model_and_of_each_evaluation()
 def test_with_no_report_the_target_says_nothing_and_the_record_says_no_more():
     result, strategy, federation = start(3, report="none", warmup_rounds=1)
     assert asked_in(federation) == [3]
-    assert federation.evaluated[0]["config"]["report"] == "none"
+    assert federation.evaluations[0]["question"].report == "none"
     *before, last = strategy.history
     assert last["mixture"] == {"members": {}, "folds": [], "cost": last["mixture"]["cost"]}
     assert not {"accuracy", "loss", "metrics"} & {*last, *(name for record in before for name in record)}
@@ -213,16 +207,6 @@ def test_an_evaluation_that_fails_is_recorded_and_the_run_goes_on():
     _, strategy, _ = start(2, {**METRICS, "accuracy": 7.5}, every=1)
     assert all("'accuracy' is 7.5" in record["evaluation-failed"] for record in strategy.history)
     assert rounds_with(strategy, "mixture") == []
-
-
-def test_a_reply_without_weights_is_warned_of_unless_privacy_says_why(flower_log):
-    start(1)
-    start(1, {"accuracy": 0.5}, report="none")
-    _, strategy, _ = start(1, {"accuracy": 0.5}, privacy={"epsilon": 0.0, "delta": 1e-5})
-    assert strategy.history[0]["privacy"]["t"]["epsilon"] == 0.0
-    assert "MixtureTarget" not in flower_log.text
-    start(2, {"accuracy": 0.5})
-    assert "Round 2: the target reports no weights" in flower_log.text
 
 
 @pytest.mark.parametrize(

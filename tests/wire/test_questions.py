@@ -229,6 +229,8 @@ def shown(hint):
         return f"{shown(plain)} like the {note.form}" if isinstance(note.form, str) else shown(plain)
     if hint == Layers:
         return "Layers"
+    if typing.get_origin(hint) is tuple:
+        return f"list of {shown(typing.get_args(hint)[0])}"
     if typing.get_origin(hint) is Mapping:
         return f"{shown(typing.get_args(hint)[1])} by name"
     return (

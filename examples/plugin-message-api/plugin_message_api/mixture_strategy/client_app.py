@@ -2,7 +2,7 @@
 
 from flwr.app import Context
 
-from fda_flower.clients import DomainClient, LocalTraining, MixtureTarget, SourceClient, serve
+from fda_flower.clients import DomainClient, LocalTraining, SourceClient, TargetClient, serve
 from fda_flower.datasets import Domain, Samples
 from plugin_message_api.task import Net, load_data
 
@@ -12,7 +12,7 @@ def client_fn(context: Context) -> DomainClient:
     partition_id = context.node_config["partition-id"]
     num_partitions = context.node_config["num-partitions"]
     train, test = (Samples(*loader.dataset.tensors) for loader in load_data(partition_id, num_partitions))
-    client = MixtureTarget if partition_id == num_partitions - 1 else SourceClient
+    client = TargetClient if partition_id == num_partitions - 1 else SourceClient
     training = LocalTraining(0.003, batch_size=5, epochs=context.run_config["local-epochs"])
     return client(Domain(str(partition_id), train, test), Net(), training, state=context.state)
 
