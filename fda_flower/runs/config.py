@@ -33,8 +33,9 @@ from fda_flower.site.config import PrivacySettings
 if TYPE_CHECKING:
     from fda_flower.strategies import DomainAdaptationStrategy
 
-BATCHES = {"even": ("even", "even"), "fixed": ("drop-last", "keep-last")}
-"""The batch rules of sources and target, by the setting's value."""
+CODE = "reference-code"
+VARIANTS = {"paper": "paper", CODE: CODE, "reference-rules": CODE}
+"""The variants of strategies by the setting's value; with `CODE` batches are cut as the authors cut them."""
 
 AMOUNTS = ("target_samples", "source_samples", "test_samples")
 """Settings that are numbers of samples."""
@@ -88,7 +89,6 @@ class RunConfig(RunSettings):
         self._check_trained()
         if self.entry.rounds is not None:
             self._set("rounds", self.entry.rounds)
-        check_choice("batches", self.batches, BATCHES)
         _ = self.headline
         # Building these validates their fields.
         _ = self.source_training, self.target_training
@@ -213,8 +213,8 @@ class RunConfig(RunSettings):
         from fda_flower.strategies.selection import check_selection
 
         method, what = self.entry, f"method '{self.method}'"
-        if self.variant is not None and self.variant not in method.variants:
-            raise unknown("variant", self.variant, method.variants)
+        if self.variant is not None:
+            check_choice("variant", self.variant, VARIANTS)
         hidden = {*COMMON, "beta", "auto"}
         options = read_options(what, method.strategy_class, dict(self.method_options), hidden)
         self._set("method_options", tuple(sorted(options.items())))
@@ -254,7 +254,7 @@ class RunConfig(RunSettings):
     def strategy_options(self) -> dict[str, Any]:
         """Keyword arguments of the method's strategy."""
         method = self.entry
-        options = dict(method.variants[self.variant]) if self.variant else {}
+        options = dict(method.variants[VARIANTS[self.variant]]) if self.variant else {}
         options |= dict(self.method_options)
         if isinstance(self.beta, tuple):
             options["beta"] = dict(zip(self.data.source_names, self.beta, strict=True))
@@ -337,7 +337,7 @@ class RunConfig(RunSettings):
     @property
     def source_training(self) -> LocalTraining:
         """How the sources train."""
-        cut, _ = BATCHES[self.batches]
+        cut = "drop-last" if self.variant == CODE else "even"
         rate, size = self.rate, self.batch_size
         return LocalTraining(rate, size, self.epochs, self.optimizer, cut, class_weights=self.class_weights)
 
@@ -345,7 +345,8 @@ class RunConfig(RunSettings):
     def target_training(self) -> LocalTraining:
         """How the target trains."""
         own: dict[str, Any] = {"learning_rate": self.target_learning_rate, "epochs": self.target_epochs}
-        own |= {"batch_size": self.target_batch_size, "batches": BATCHES[self.batches][1]}
+        own |= {"batch_size": self.target_batch_size}
+        own |= {"batches": "keep-last"} if self.variant == CODE else {}
         return replace(self.source_training, **{n: v for n, v in own.items() if v is not None})
 
     def training_epochs(self, labels: int, ran: int | None = None) -> dict[str, int]:

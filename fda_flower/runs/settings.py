@@ -195,7 +195,8 @@ class RunSettings:
     method_options: Options = _method((), "Option of the method, such as magnitude=cosine.")
     variant: str | None = _method(
         None,
-        "paper: the method as its paper defines it; reference-code: as the authors' code runs it.",
+        "paper: the method as its paper defines it; reference-code: as the authors' code runs it, of full "
+        "batches (only the target trains on the remainder); reference-rules: their rules, with all samples.",
         shown="the method's own defaults",
     )
     beta: float | Sequence[float] | None = _method(
@@ -248,10 +249,6 @@ class RunSettings:
     batch_size: int = _training(16, "Batch size of the sources.")
     target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")
     target_batch_size: int = _training(4, "Batch size of the target.")
-    batches: str = _training(
-        "even",
-        "even: batches of nearly equal size; fixed: full batches; only the target trains on the remainder.",
-    )
     epochs: int = _training(1, "Passes over a client's samples in a round.")
     target_epochs: int | None = _training(
         None, "The target's passes over its samples in a round.", shown="the sources'"

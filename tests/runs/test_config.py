@@ -54,7 +54,6 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"variant": "mine"}, "variant", "mine"),
     ({"optimizer": "lion"}, "optimizer", "lion"),
     ({"device": "tpu"}, "device", "tpu"),
-    ({"batches": "drop-last"}, "batches", "drop-last"),
     ({"rounds": 0}, "rounds", "0"),
     *(({"rounds": number}, "option", "rounds") for number in (2.5, "many")),
     ({"rounds": None}, "rounds", "None"),
@@ -169,7 +168,7 @@ def test_source_and_target_train_with_their_own_settings() -> None:
     expected = LocalTraining(0.1, 8, 3, "sgd", "even")
     assert config.source_training == expected
     assert config.target_training == replace(expected, batch_size=2)
-    other = replace(config, target_learning_rate=0.2, target_epochs=5, batches="fixed")
+    other = replace(config, target_learning_rate=0.2, target_epochs=5, variant="reference-code")
     assert other.source_training == replace(expected, batches="drop-last")
     assert other.target_training == LocalTraining(0.2, 2, 5, "sgd", "keep-last")
 
@@ -301,7 +300,7 @@ CONFIGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"shift": "color", "target": "+80%", "seed": 12345}, {"target": "+80%"}),
     ({"optimizer": "sgd", "learning_rate": 1e-5, "target_learning_rate": 0.0001}, {"learning-rate": 1e-5}),
     ({"model": "mlp", "device": "cpu", "threads": 3, "data_dir": "/some where/data", "rounds": 7}, {}),
-    ({"batches": "fixed", "variant": "reference-code"}, {"variant": "reference-code"}),
+    ({"variant": "reference-code"}, {"variant": "reference-code"}),
     ({"variant": "paper", "method": "fedda", "method_options": {"updates": "raw"}}, {}),
     ({"warmup_rounds": 2, "learning_rate_factor": 1e-3}, {"warmup-rounds": 2, "learning-rate-factor": 1e-3}),
     ({"average": "tail:3", "rounds": 3}, {"average": "tail:3"}),
