@@ -41,10 +41,12 @@ def run_server(
     output: RunFolder | None = None,
     on_round: Callable[[Record], None] | None = None,
     validation: Mapping[int, float] | None = None,
+    outcomes: bool = False,
 ) -> tuple[Result, list[Record]]:
     """Run a method over a grid; the nodes report the form of their data, since the server has none.
 
-    `validation` has the figures of cross-validation by round, for the last of its runs.
+    `validation` has the figures of cross-validation by round, for the last of its runs; with `outcomes` the
+    records have the test samples that are right.
 
     Returns
     -------
@@ -68,6 +70,7 @@ def run_server(
         output=output,
         on_round=on_round,
         validation=validation,
+        outcomes=outcomes,
     )
     strategy.schedules = {"source": config.source_training, "target": config.target_training}
     strategy.connect(grid, config.round_timeout)

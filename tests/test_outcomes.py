@@ -1,4 +1,4 @@
-"""The settings ``outcomes``, ``test-samples`` and ``target-epochs`` on whole runs.
+"""Outcomes of test samples, and the settings ``test-samples`` and ``target-epochs`` on whole runs.
 
 `tests/prediction/test_predictors.py` compares the outcomes of every method with its predictions.
 """
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from whole_runs import same_bits
 
-from fda_flower import run
+from fda_flower import RunConfig, run
 from fda_flower.datasets import DataSpec, load_federation
+from fda_flower.running.run import run_config
 from fda_flower.strategies.replies import read_outcomes
 
 SMALL: dict[str, Any] = {"model": "mlp", "device": "cpu", "target_samples": 16, "source_samples": 40}
@@ -18,11 +19,12 @@ SMALL: dict[str, Any] = {"model": "mlp", "device": "cpu", "target_samples": 16, 
 
 def test_outcomes_change_nothing_else_and_a_regression_has_none() -> None:
     settings = {**SMALL, "method": "ditto", "rounds": 2}
-    plain, with_outcomes = run(**settings), run(**settings, outcomes=True)
+    plain, with_outcomes = run(**settings), run_config(RunConfig(**settings), outcomes=True)
     assert "outcomes" not in plain.history[-1]
     assert plain.accuracies == with_outcomes.accuracies
     assert same_bits(plain.model, with_outcomes.model)
-    result = run(dataset="rbf", model="sigmoid", target_samples=16, method="fedavg", rounds=1, outcomes=True)
+    config = RunConfig(dataset="rbf", model="sigmoid", target_samples=16, method="fedavg", rounds=1)
+    result = run_config(config, outcomes=True)
     assert "outcomes" not in result.history[-1]
 
 

@@ -80,11 +80,11 @@ def test_every_setting_has_a_group_and_a_sentence() -> None:
 
 
 def test_a_command_line_gives_what_is_not_the_default() -> None:
-    config = RunConfig(shift="rotate", shift_options={"invert": False, "angle": 45}, outcomes=True, rounds=5)
+    config = RunConfig(shift="rotate", shift_options={"invert": False, "angle": 45}, device="cpu", rounds=5)
     words = command_options(SETTINGS, vars(config))
     assert words == [
         *("--shift", "rotate", "--shift-option", "angle=45.0", "--shift-option", "invert=false"),
-        *("--target", "target", "--rounds", "5", "--model", "cnn", "--outcomes"),
+        *("--target", "target", "--rounds", "5", "--model", "cnn", "--device", "cpu"),
     ]
     assert command_options([each for each in SETTINGS if each.name == "rounds"], {"rounds": 30}) == []
     labels = [each for each in SETTINGS if each.name == "target_samples"]

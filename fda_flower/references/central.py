@@ -158,14 +158,16 @@ def run_central(
     folder: RunFolder | None = None,
     on_round: Callable[[Record], None] | None = None,
     validation: Mapping[int, float] | None = None,
+    outcomes: bool = False,
 ) -> tuple[list[Record], dict[str, Any]]:
     """Train a centralised reference; return the record of each round, and the reported model's arrays.
 
     The sources' training settings apply to all domains. Records and checkpoints are written to `folder`, and
-    resumed from it; `validation` holds the figures of cross-validation by round. Raise a `ConfigError` if a
+    resumed from it; `validation` holds the figures of cross-validation by round, and records have the
+    `outcomes` of test samples if asked to. Raise a `ConfigError` if a
     source is too small, or the folder holds more rounds, and a `RunError` if the model is not finite.
     """
-    reference = cast(Reference, config.entry.build(**config.strategy_options()))
+    reference = cast(Reference, config.entry.build(**config.strategy_options(), outcomes=outcomes))
     trainer = Trainer(config, reference, None if folder is None else folder.path, validation or {})
     history: list[Record] = []
     with nullcontext() if folder is None else closing(folder):

@@ -100,11 +100,12 @@ def run_cells(
 def run_cell(cell: Cell) -> None:
     """Run a cell; a method's refusal of the federation goes into the summary, if it may refuse.
 
-    Unless asked otherwise it is evaluated in each round, for the tables' best rounds and curves.
+    Unless asked otherwise it is evaluated in each round, for the tables' best rounds and curves. Its records
+    have the test samples that are right, so that methods can be compared sample by sample.
     """
     cell = replace(cell, config=replace(cell.config, evaluate_every=cell.config.evaluate_every or 1))
     try:
-        run_config(cell.config, output=cell.run_folder, attack=cell.attack, **cell.how)
+        run_config(cell.config, output=cell.run_folder, attack=cell.attack, outcomes=True, **cell.how)
         for folder in (cell.run_folder, cell.run_folder / CHOSEN_MODEL):
             share(folder / BODY, cell.runs / BODIES)
     except RefusedError as error:

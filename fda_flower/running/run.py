@@ -57,6 +57,7 @@ class RunRequest:
     on_ready: Callable[[list[str]], None] | None = None
     validation: Mapping[int, float] | None = None
     attack: Attack | None = None
+    outcomes: bool = False
 
 
 Runner = Callable[[RunRequest], RunOutput]
@@ -84,12 +85,13 @@ def _on_this_machine(name: str, engine: Engine, request: RunRequest) -> RunOutpu
         folder = make_run_folder(request.output, config, request.resume, request.attack)
     if config.entry.centralised:
         _tell(request, lines)
-        return run_central(config, folder, request.on_round, request.validation)
+        return run_central(config, folder, request.on_round, request.validation, request.outcomes)
     results: list[tuple[Result, list[Record]]] = []
 
     def server(grid: Grid) -> None:
         _tell(request, lines)
-        results.append(run_server(grid, config, folder, request.on_round, request.validation))
+        given = request.on_round, request.validation, request.outcomes
+        results.append(run_server(grid, config, folder, *given))
 
     with TemporaryDirectory(prefix="fda-data-") if engine.parallel else nullcontext() as private:
         data, changed = None, None
@@ -311,12 +313,14 @@ def run_config(
     track: Sequence[str] = (),
     track_in: Path | None = None,
     attack: Attack | None = None,
+    outcomes: bool = False,
 ) -> RunResult:
     """Run a configuration, like `run`; Ctrl-C leaves the summary of the rounds so far.
 
     `on_ready` is called before training with the lines of the overview; for a deployment, whose server has no
     data, at the end with the place of its model. `track_in` is the folder of the trackers' local stores, by
-    default the run's. `attack` applies to simulated runs.
+    default the run's. `attack` and `outcomes`, which records the test samples that are right, apply to
+    simulated runs.
     """
     if engine not in RUNNERS:
         raise unknown("engine", engine, RUNNERS)
@@ -341,7 +345,9 @@ def run_config(
                     on_round(record)
 
             request = RunRequest(
-                config, path, resume, gpus_per_client, workers, connection, on_record, on_ready, None, attack
+                *(config, path, resume, gpus_per_client, workers, connection, on_record, on_ready, None),
+                attack=attack,
+                outcomes=outcomes,
             )
             if config.held_out is not None and config.held_out.in_turn:
                 request = replace(request, validation=cross_validate(request, engine))

@@ -12,7 +12,7 @@ from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
 from fda_flower.datasets.spec import EVERY_SITE, DataSpec
 from fda_flower.datasets.splitting import HeldOut, read_validation
-from fda_flower.errors import ConfigError, check_choice, invalid, unknown
+from fda_flower.errors import ConfigError, check_choice, invalid
 from fda_flower.metrics import headline_metric
 from fda_flower.models import (
     MODELS,

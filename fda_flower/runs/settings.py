@@ -308,12 +308,6 @@ class RunSettings:
     dp_allow: str = _privacy(
         "", "Metrics in train replies that leave without noise, separated by commas.", shown="none"
     )
-    outcomes: bool = _machine(
-        False,
-        "Record which test samples are right, to compare methods sample by sample.",
-        strategy=True,
-        defines_run=False,
-    )
     evaluate_every: int | None = _machine(
         None,
         "The target evaluates in every Nth round, and in the last 5.",

@@ -253,7 +253,7 @@ def test_the_command_of_an_experiment_changes_the_same_settings(tmp_path, asked,
     (tmp_path / "noise.toml").write_text(EXPERIMENT)
     definition = read_experiment(tmp_path / "noise.toml")
     settings = {"method_options": {"granularity": "model", "filter": False}, "shift_options": {"std": 0.25}}
-    settings |= {"method": "fedgp", "beta": [0.25, 0.5, 0.5], "target_samples": None, "outcomes": True}
+    settings |= {"method": "fedgp", "beta": [0.25, 0.5, 0.5], "target_samples": None}
     settings |= {"model": "mlp", "learning_rate": 0.001}
     only = ["FedAvg"]
     run_experiment(definition, tmp_path / "out", only=only, seeds=[3], rounds=1, settings=settings)

@@ -9,17 +9,18 @@ import torch
 from blocks_net import normed
 from torch import nn
 
-from fda_flower import RunConfig, run
+from fda_flower import RunConfig
 from fda_flower.aggregation import Mixture
 from fda_flower.datasets import load_domain
 from fda_flower.models import MODELS, Model
 from fda_flower.prediction import Mixed
 from fda_flower.prediction.model import load
+from fda_flower.running.run import run_config
 from fda_flower.runs.methods import CENTRAL, METHODS, PREFIX
 
 SETTINGS: dict[str, Any] = {
     **{"shift": "rotate", "sources": 2, "device": "cpu", "seed": 1, "rounds": 2, "model": "normed"},
-    **{"target_samples": 16, "source_samples": 40, "test_samples": 60, "epochs": 2, "outcomes": True},
+    **{"target_samples": 16, "source_samples": 40, "test_samples": 60, "epochs": 2},
 }
 OF_METHODS: dict[str, dict[str, Any]] = {
     "mixture": {"method_options": {"every": 1}},
@@ -68,7 +69,7 @@ def networks_with_batch_norm(monkeypatch):
 @pytest.mark.parametrize(("method", "more"), VARIANTS, ids=lambda value: str(value))
 def test_the_model_predicts_what_the_record_says(method, more, tmp_path):
     settings = {**SETTINGS, "method": method, **more}
-    result = run(**settings, output=tmp_path / "run")
+    result = run_config(RunConfig(**settings), output=tmp_path / "run", outcomes=True)
     model = load(tmp_path / "run")
     test = load_domain(RunConfig(**settings).data, "target").domains["target"].test
     assert (model.about.round, model.about.rounds) == (len(result.history),) * 2

@@ -281,7 +281,7 @@ def test_the_identity_is_json_and_leaves_out_how_long_and_where() -> None:
     config = RunConfig(beta=(0.1, 0.2, 0.3), shift_options={"angle": 45}, data_dir="/data", validation=0.2)
     identity = config.fingerprint()
     assert json.loads(json.dumps(identity))["shift_options"] == {"angle": 45}
-    elsewhere: dict[str, Any] = {"rounds": 3, "device": "cpu", "data_dir": None, "outcomes": True}
+    elsewhere: dict[str, Any] = {"rounds": 3, "device": "cpu", "data_dir": None}
     elsewhere |= {"round_timeout": 7.0, "patience": 5, "max_epsilon": None}
     assert set(identity) == set(config.__dataclass_fields__) - set(elsewhere) - {"evaluate_every"}
     assert identity["metric"] == "accuracy"
