@@ -1,6 +1,5 @@
 """pFedFDA's clients, which send statistics of their features instead of a trained model."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,29 +29,6 @@ def groups_of(client: DomainClient) -> NDArray[Any] | None:
     """Return the group of each training sample, such as a patient, if there are groups."""
     groups = client.domain.train.groups
     return None if groups is None else groups.cpu().numpy()
-
-
-class OnFeatures(DomainClient):
-    """A client whose features are the inputs of the network's head, a linear layer on a frozen body."""
-
-    def features(self, model: Layers, config: Settings) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return features, float64 of shape ``(n, d)``, and labels, ``(n,)``, of the training samples."""
-        return features_of(self, model, config)
-
-    def groups(self) -> NDArray[Any] | None:
-        """Return the group of each training sample, such as a patient, if there are groups."""
-        return groups_of(self)
-
-    def classes(self, request: EvaluateRequest) -> int:
-        """Return the number of classes of the model in a message."""
-        return shape_of_head(self.received(request))[0]
-
-    def replying(
-        self, request: TrainRequest, records: dict[str, Layers], metrics: Mapping[str, float] | None = None
-    ) -> TrainReply:
-        """Return a reply with the received model, so that its update is zero."""
-        received = {name: np.array(array) for name, array in self.received(request).items()}
-        return TrainReply(received, len(self.domain.train), metrics or {}, records)
 
 
 def mix_gaussians(client: DomainClient, request: TrainRequest, question: MixGaussians) -> TrainReply:

@@ -1,5 +1,6 @@
 """Ridge's clients: a source sums over its rows, the target fits its head; nobody trains."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -7,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Columns, Layers, Sums, shape_of_head
-from fda_flower.clients.client import Settings, SourceClient, TargetClient
-from fda_flower.clients.features import OnFeatures
+from fda_flower.clients.client import DomainClient, Settings, SourceClient, TargetClient
+from fda_flower.clients.features import features_of, groups_of
 from fda_flower.clients.ridge_numpy import (
     Array,
     Samples,
@@ -29,17 +30,24 @@ from fda_flower.wire.protocol import TrainReply, TrainRequest, to_layers
 from fda_flower.wire.secure_sums import SECURE
 
 
-class OnRows(OnFeatures):
+class OnRows(DomainClient):
     """A client with rows: the features that enter the network's linear layer, and a constant 1."""
 
     def rows(self, model: Layers, config: Settings) -> tuple[Array, NDArray[Any]]:
         """Return rows, float64 of shape ``(n, d)``, and labels of the training samples."""
-        features, labels = self.features(model, config)
+        features, labels = features_of(self, model, config)
         return np.hstack([features, np.ones((len(features), 1))]), labels
 
     def samples(self, model: Layers, config: Settings) -> Samples:
         """Return `rows`, and the patient of each, if there are groups."""
-        return *self.rows(model, config), self.groups()
+        return *self.rows(model, config), groups_of(self)
+
+    def replying(
+        self, request: TrainRequest, records: Mapping[str, Layers], metrics: Mapping[str, float] | None = None
+    ) -> TrainReply:
+        """Return a reply with the received model, so that its update is zero."""
+        received = {name: np.array(array) for name, array in self.received(request).items()}
+        return TrainReply(received, len(self.domain.train), metrics or {}, records)
 
     def columns(self, rows: Array) -> Columns | None:
         """Return how this site standardised its columns, or None if the rows are not a table's."""

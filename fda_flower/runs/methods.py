@@ -5,7 +5,7 @@ centralised references, which need the data in one place.
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -102,19 +102,8 @@ class Method:
         return option.replace("-", "_") in inspect.signature(self.strategy_class).parameters
 
 
-def _ours(
-    label: str,
-    summary: str,
-    strategy: str,
-    own_target: bool = False,
-    clients: Sequence[str] = ("client:TargetClient", "client:SourceClient"),
-    **more: Any,
-) -> Method:
-    """Declare a method; its own target client, if any, is named as the strategy with ``Target`` appended."""
-    target, source = (f"fda_flower.clients.{each}" for each in clients)
-    if own_target:
-        target = f"fda_flower.clients.{strategy}Target"
-    return Method(label, summary, f"fda_flower.strategies.{strategy}", target=target, source=source, **more)
+def _ours(label: str, summary: str, strategy: str, **more: Any) -> Method:
+    return Method(label, summary, f"fda_flower.strategies.{strategy}", **more)
 
 
 AUTO, LATE = {"auto": True}, {"warmup_rounds": 50}
@@ -214,7 +203,8 @@ METHODS: Registry[Method] = Registry(
             "Ridge",
             "one round: a linear layer in closed form, between the sources' and the target's own",
             "ridge:Ridge",
-            clients=("ridge:RidgeTarget", "ridge:RidgeSource"),
+            target="fda_flower.clients.ridge:RidgeTarget",
+            source="fda_flower.clients.ridge:RidgeSource",
             needs=("frozen body",),
             train="linear",
             every_site=(
