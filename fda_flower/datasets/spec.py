@@ -23,6 +23,8 @@ Pairs = tuple[tuple[str, str | int | float | bool], ...]
 class DataSpec:
     """The settings that define a federation's data; an invalid one raises a `ConfigError`.
 
+    What follows from the data set and its shift is completed: options, the shift, the target.
+
     Attributes
     ----------
     dataset : str
@@ -91,6 +93,7 @@ class DataSpec:
             object.__setattr__(self, name, read_amount(called, getattr(self, name)))
         check_choice("select-by", self.select_by, ("target", "sources"))
         _ = self.held_out
+        object.__setattr__(self, "target", self.target_name)
         self._check_target()
         sources = [name for name in self.all_names if name != self.target_name]
         if self.only_sources is not None and not self.only_sources:

@@ -79,9 +79,8 @@ class RunConfig(RunSettings):
         check_precision(self.precision, self.device)
         self._read_lists()
         data = self.data
-        for name in ("shift", "shift_options", "dataset_options", "partition_options"):
+        for name in ("shift", "shift_options", "dataset_options", "partition_options", "target"):
             self._set(name, getattr(data, name))
-        self._set("target", data.target_name)
         if self.model == AUTO:
             self._set("model", self.fitting_model)
             check_installed(self.model)
@@ -99,8 +98,6 @@ class RunConfig(RunSettings):
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
-        for name in ("data", "strategy"):
-            self.__dict__.pop(name, None)
 
     def _read_lists(self) -> None:
         for name in OPTION_FIELDS:
