@@ -191,10 +191,10 @@ class RunConfig(RunSettings):
         if self.regression:
             why = f"but '{self.dataset}' is a regression, whose labels have no limit that noise could follow"
             raise invalid("dp-unit", self.dp_unit, "choose a data set with classes", why)
-        if not self.privacy.allows_model:
+        if not self.dp_open_target:
             why = "but with dp-unit patient the target sends the head that it has fitted without noise"
-            remedy = "if it accepts that, give dp-allow 'arrays,*'; the sources' sums have noise all the same"
-            raise invalid("dp-allow", self.dp_allow, remedy, why)
+            remedy = "if it accepts that, give dp-open-target; the sources' sums have noise all the same"
+            raise invalid("dp-open-target", False, remedy, why)
 
     def _check_steps(self) -> None:
         """Check a run whose clients' steps have noise for each patient."""

@@ -25,6 +25,7 @@ from fda_flower.records.folder import CHECKPOINT, CHOSEN, CHOSEN_MODEL, CONFIG, 
 from fda_flower.records.record import has_stopped
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.network import body_of, make_model
+from fda_flower.runs.settings import SETTINGS
 from fda_flower.wire.protocol import FROZEN
 
 CLIENTS = "clients"
@@ -123,7 +124,8 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
     site's model. `data_dir` is the data's folder if it has moved. Raise a `ConfigError` if the data cannot be
     loaded.
     """
-    settings = _settings_of(run_of(run))
+    known = {each.name for each in SETTINGS}  # an older version may have had others
+    settings = {name: value for name, value in _settings_of(run_of(run)).items() if name in known}
     with only_read():
         config = RunConfig(**{**settings, **({} if data_dir is None else {"data_dir": data_dir})})
     name = model.about.domain if config.every_site else config.data.target_name

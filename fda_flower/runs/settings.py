@@ -305,6 +305,9 @@ class RunSettings:
         defines_run=False,
     )
     dp_report: str = _privacy("figures", "What an evaluation reports, without noise: none, figures or full.")
+    dp_open_target: bool = _privacy(
+        False, "With dp-unit patient: what the target trains leaves without noise; the sources have noise."
+    )
     dp_allow: str = _privacy(
         "", "Metrics in train replies that leave without noise, separated by commas.", shown="none"
     )

@@ -44,9 +44,11 @@ class PrivacySettings:
         The site's budget: it refuses a request that would raise its ``ε`` above this.
     dp_report : {"none", "figures", "full"}
         Contents of an evaluation, without noise: the number of samples, also the metrics, or everything.
+    dp_open_target : bool
+        With the unit ``patient``: whether a model that the site trains, and all that follows from it, leave
+        without noise.
     dp_allow : str
-        Metrics of train replies that leave without noise, such as ``"train-loss,contribution-*"``; with the
-        unit ``patient`` also ``arrays``, under exactly this name: a model.
+        Metrics of train replies that leave without noise, such as ``"train-loss,contribution-*"``.
 
     Raises
     ------
@@ -65,6 +67,7 @@ class PrivacySettings:
     dp_delta: float = 1e-5
     max_epsilon: float | None = None
     dp_report: str = FIGURES
+    dp_open_target: bool = False
     dp_allow: str = ""
 
     def __post_init__(self) -> None:
@@ -83,6 +86,9 @@ class PrivacySettings:
         if self.of_patients and not self.private:
             remedy = "give max-epsilon, such as 4, or dp-noise"
             raise invalid("dp-unit", self.dp_unit, remedy, "but dp-noise is 0, which protects nobody")
+        if self.dp_open_target and not self.of_patients:
+            why = "but dp-unit is site, which has noise on all that leaves"
+            raise invalid("dp-open-target", True, "leave it out, or choose dp-unit patient", why)
         if not self.on:
             why = "but without dp-clip replies are sent unchanged"
             for each in fields(self):
@@ -111,16 +117,8 @@ class PrivacySettings:
 
     def allows(self, metric: str) -> bool:
         """Return whether the site lets a metric leave without noise."""
-        return any(fnmatchcase(metric, pattern) for pattern in self._allowed)
-
-    @property
-    def allows_model(self) -> bool:
-        """Whether the site lets a model leave without noise; ``*`` does not suffice."""
-        return self.of_patients and "arrays" in self._allowed
-
-    @property
-    def _allowed(self) -> list[str]:
-        return [pattern.strip() for pattern in self.dp_allow.split(",")]
+        patterns = (pattern.strip() for pattern in self.dp_allow.split(","))
+        return self.dp_open_target or any(fnmatchcase(metric, pattern) for pattern in patterns)
 
 
 @dataclass(frozen=True)

@@ -169,11 +169,10 @@ def patients_model(exchange: Exchange, arrays: Arrays) -> Arrays:
     same = _forms(arrays) == _forms(exchange.model)
     if same and all(np.array_equal(array, exchange.model[name]) for name, array in arrays.items()):
         return arrays
-    if not exchange.settings.allows_model:
+    if not exchange.settings.dp_open_target:
         raise PrivacyError(
             "it holds a trained model without noise for each patient: choose a method whose training adds "
-            f"it, such as fedavg, or name '{protocol.ARRAYS}' in the site's dp-allow, and the model leaves "
-            "without noise"
+            "it, such as fedavg, or set the site's dp-open-target, and the model leaves without noise"
         )
     exchange.uncovered.append(protocol.ARRAYS)
     return arrays
@@ -182,10 +181,10 @@ def patients_model(exchange: Exchange, arrays: Arrays) -> Arrays:
 def patients_updates(exchange: Exchange, arrays: Arrays) -> Arrays:
     """Return batch updates unchanged: steps with noise cover them, and others leave where allowed."""
     if exchange.steps is None:
-        if not (exchange.settings.allows_model and exchange.settings.allows(protocol.BATCH_UPDATES)):
+        if not exchange.settings.dp_open_target:
             raise PrivacyError(
-                f"its '{protocol.BATCH_UPDATES}' are of a training without noise: name '{protocol.ARRAYS}' "
-                f"and '{protocol.BATCH_UPDATES}' in the site's dp-allow, and they leave without noise"
+                f"its '{protocol.BATCH_UPDATES}' are of a training without noise: set the site's "
+                "dp-open-target, and they leave without noise"
             )
         exchange.uncovered.append(protocol.BATCH_UPDATES)
     return arrays
@@ -476,7 +475,7 @@ class PrivateSite:
             settings.dp_delta,
             float(settings.max_epsilon or 0) if settings.chooses_noise else 0.0,
             self.rounds or 0,
-            settings.allows_model,
+            settings.dp_open_target,
             seed,
         )
 

@@ -127,6 +127,9 @@ def test_a_hospital_of_the_heart_data_gives_its_own_columns(tmp_path):
     as_floats = csv.replace(",4,", ",4.0,").replace(",1\n", ",1.0\n")
     new = from_csv(model, written(tmp_path / "new.csv", as_floats), labelled=True)
     assert new.samples.x.shape == (40, 13)
+    notes = json.loads((folder / "config.json").read_text())
+    notes["settings"]["batches"] = "even"  # a setting that runs no longer have
+    written(folder / "config.json", json.dumps(notes))
     own = own_test_set(model, folder).samples
     assert {*map(tuple, own.x.tolist())} < {*map(tuple, new.samples.x.tolist())}
     assert new.samples.y.tolist() == [i % 2 for i in range(40)]

@@ -22,6 +22,7 @@ from fda_flower.site import PrivacySettings, SiteConfig
         ({"dp_noise": 1.0}, "dp-noise", 1.0),
         ({"dp_report": "none"}, "dp-report", "none"),
         ({"dp_allow": "penalty"}, "dp-allow", "penalty"),
+        ({"dp_clip": 1.0, "dp_open_target": True}, "dp-open-target", True),
         ({"dp_unit": "row", "dp_noise": 1.0}, "dp-unit", "row"),
         ({"dp_unit": "patient"}, "dp-unit", "patient"),
     ],
@@ -61,10 +62,9 @@ def test_a_run_that_protects_patients_has_a_method_that_can_and_a_target_that_ac
     for method in ("target-only", "oracle", "feddwa", "ditto", "irm", "vrex", "groupdro", "kd3a", "fedbn"):
         with pytest.raises(ConfigError, match=r"choose one of .*fedavg", check=names("dp-unit", "patient")):
             RunConfig(method=method, **patients)
-    for allowed in ("", "*"):
-        with pytest.raises(ConfigError, check=names("dp-allow", allowed)):
-            RunConfig(method="ridge", dp_allow=allowed, **patients)
-    accepting: dict[str, Any] = {"method": "ridge", "dp_allow": "arrays,*", **patients}
+    with pytest.raises(ConfigError, check=names("dp-open-target", False)):
+        RunConfig(method="ridge", dp_allow="*", **patients)
+    accepting: dict[str, Any] = {"method": "ridge", "dp_open_target": True, **patients}
     assert RunConfig(**accepting).privacy.on
     without: list[dict[str, Any]] = [
         {"method_options": "secure=true"},

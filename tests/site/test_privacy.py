@@ -297,9 +297,9 @@ def test_another_release_would_exceed_the_budget(in_a_run):
     assert "no finite ε" in reason_of(sums_sent({"dp_clip": 1.0, "dp_noise": 1.0}, ledger))
 
 
-@pytest.mark.parametrize("allowed", ["*", "arrays"])
-def test_a_trained_model_leaves_a_site_that_protects_patients_only_by_name(allowed, in_a_run):
-    site = PrivateSite("a", PrivacySettings(**PATIENTS, dp_allow=allowed))
+@pytest.mark.parametrize("allowed", [{"dp_allow": "*"}, {"dp_open_target": True}])
+def test_a_trained_model_leaves_only_an_open_target(allowed, in_a_run):
+    site = PrivateSite("a", PrivacySettings(**PATIENTS, **allowed))
 
     def app(message, context):
         return Message(RecordDict({"arrays": to_record(weights_of(1.0))}), reply_to=message)
@@ -307,7 +307,7 @@ def test_a_trained_model_leaves_a_site_that_protects_patients_only_by_name(allow
     reply = DifferentialPrivacy(lambda context: site)(
         asking(arrays=to_record(weights_of(0.0))), context(), app
     )
-    if allowed == "*":
+    if "dp_allow" in allowed:
         assert "a trained model" in reason_of(reply)
     else:
         assert reply.content["info"]["uncovered"] == ["arrays"]
@@ -319,7 +319,7 @@ def weights_of(value):
 
 def test_a_run_of_ridge_protects_each_patient_of_the_sources(tmp_path):
     settings: dict[str, Any] = {"method": "ridge", "device": "cpu", "target_samples": 30, "seed": 1}
-    patients = {**PATIENTS, "dp_allow": "arrays,*"}
+    patients = {**PATIENTS, "dp_open_target": True}
     noisy = run(**settings, **patients, output=tmp_path / "a")
     told = noisy.history[0]["privacy"]
     assert told["source-1"] == {"epsilon": epsilon([(2.0, 1)], DELTA), "delta": DELTA, "unit": "patient"}
@@ -369,7 +369,7 @@ def test_training_needs_opacus_and_reading_its_results_does_not(monkeypatch):
 @pytest.mark.parametrize("open_target", [False, True])
 def test_methods_work_with_steps_that_protect_patients(method, open_target):
     pytest.importorskip("opacus")
-    allow: dict[str, Any] = {"dp_allow": "arrays,*"} if open_target else {}
+    allow: dict[str, Any] = {"dp_open_target": True} if open_target else {}
     result = run(**STEPS_OF_PATIENTS, **allow, method=method)
     for record in result.history:
         assert (record["held"], record["dropped"]) == (None, [])
