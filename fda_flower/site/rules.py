@@ -25,6 +25,7 @@ from fda_flower.site.config import SiteConfig
 from fda_flower.site.log import REFUSED_CODE, SENT, SentLog
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import num_bytes, to_read
+from fda_flower.wire.questions import QUESTIONS
 
 LEVELS = ("none", "norms", "sketch", "full")
 """Per-batch data that a run may request, in order: each level includes those before it."""
@@ -73,7 +74,7 @@ class Asked:
         return numbers_in(self.model)
 
 
-RULES = ("allow-methods", "allow-batch-updates", "min-samples", "max-epsilon")
+RULES = ("allow-methods", "allow-questions", "allow-batch-updates", "min-samples", "max-epsilon")
 """Entries of a node configuration that are rules; the last one belongs to `PrivacySettings`."""
 
 RESERVED = ("allow-", "min-", "max-")
@@ -87,7 +88,10 @@ class Rules:
     Attributes
     ----------
     allow_methods : tuple of str
-        ``allow-methods``: names of methods, or ``all``.
+        ``allow-methods``: names of methods, or ``all``. The run itself says which method it is.
+    allow_questions : tuple of str
+        ``allow-questions``: types of messages such as ``train.distil``, beyond plain ones, ``all`` or
+        ``none``; see `fda_flower.wire.questions`.
     allow_batch_updates : str
         ``allow-batch-updates``: the per-batch data that may leave the site, one of `LEVELS`.
 
@@ -103,7 +107,7 @@ class Rules:
     Examples
     --------
     >>> Rules.read({"domain": "north", "min-samples": 100})
-    Rules(allow_methods=('all',), allow_batch_updates='full', min_samples=100)
+    Rules(allow_methods=('all',), allow_questions=('all',), allow_batch_updates='full', min_samples=100)
     >>> Rules.read({"allow-method": "fedavg"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
@@ -111,6 +115,7 @@ class Rules:
     """
 
     allow_methods: tuple[str, ...] = ("all",)
+    allow_questions: tuple[str, ...] = ("all",)
     allow_batch_updates: str = LEVELS[-1]
     min_samples: int = 0
 
@@ -121,10 +126,14 @@ class Rules:
         Raises a `ConfigError` for an unknown value, including a method not in `methods` if given, and for a
         name similar to a rule's: a misspelt rule would allow everything.
         """
+        questions = _names(node, "allow-questions")
+        for name in questions:
+            if name not in (*QUESTIONS, "all", "none"):
+                raise unknown("question", name, [*QUESTIONS, "all", "none"])
         for name in node:
             if _is_misspelt(name):
                 raise unknown("rule of the node configuration", name, RULES)
-        allowed = tuple(name.strip() for name in str(node.get("allow-methods", "all")).split(","))
+        allowed = _names(node, "allow-methods")
         for name in allowed:
             if not name or (methods and name not in (*methods, "all")):
                 raise unknown("method", name, [*methods, "all"])
@@ -133,12 +142,14 @@ class Rules:
         samples = node.get("min-samples", 0)
         if not str(samples).strip().isdecimal():
             raise invalid("min-samples", samples, "give a number of samples, 0 or more")
-        return cls(allowed, level, int(str(samples)))
+        return cls(allowed, questions, level, int(str(samples)))
 
     def refuses_message(self, asked: Asked) -> str | None:
         """Return why the site refuses a message, before any data are read; None if it accepts."""
         if reason := self._another_method(asked):
             return f"{reason} (the site's allow-methods)"
+        if reason := self._another_question(asked):
+            return f"{reason} (the site's allow-questions)"
         if reason := self._asks_too_much(asked):
             return f"{reason} (the site's allow-batch-updates)"
         return None
@@ -161,6 +172,13 @@ class Rules:
                 "configuration"
             )
         return f"the site allows the methods {allowed}, not '{asked.method}': choose one of them"
+
+    def _another_question(self, asked: Asked) -> str | None:
+        kind, plain = asked.message.metadata.message_type, (protocol.TRAIN, protocol.EVALUATE)
+        if kind in plain or asked.kind not in plain or not {kind, "all"}.isdisjoint(self.allow_questions):
+            return None
+        allowed = ", ".join(self.allow_questions)
+        return f"the site answers the questions {allowed}, not '{kind}': choose a method that asks no other"
 
     def _asks_too_much(self, asked: Asked) -> str | None:
         wanted = wanted_level(asked)
@@ -211,6 +229,11 @@ class Rules:
 
     def _allows(self, level: str) -> bool:
         return LEVELS.index(level) <= LEVELS.index(self.allow_batch_updates)
+
+
+def _names(node: Mapping[str, Any], rule: str) -> tuple[str, ...]:
+    """Return the names in a rule; by default ``all``."""
+    return tuple(name.strip() for name in str(node.get(rule, "all")).split(","))
 
 
 @lru_cache(maxsize=256)

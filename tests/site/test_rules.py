@@ -80,6 +80,7 @@ def test_a_node_without_rules_allows_all():
     [
         ({"allow-methods": "fedavg, fedpg"}, "method", "fedpg"),
         ({"allow-methods": ""}, "method", ""),
+        ({"allow-questions": "train.blend, evaluate.mixtures"}, "question", "evaluate.mixtures"),
         ({"allow-batch-updates": "sketches"}, "allow-batch-updates", "sketches"),
         ({"min-samples": "many"}, "min-samples", "many"),
         ({"min-samples": -1}, "min-samples", -1),
@@ -108,6 +109,25 @@ def test_what_is_misspelt_is_an_error(node, thing, value):
 def test_methods_are_allowed_by_name(allowed, known, method, reason):
     found = Rules.read({"allow-methods": allowed}, known).refuses_message(asked(method=method))
     assert found is None if reason is None else reason in str(found)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "kind", "is_refused"),
+    [
+        ("all", "train.blend", False),
+        ("none", "train.blend", True),
+        ("none", "train", False),
+        ("none", "evaluate", False),
+        ("none", "query.role", False),
+        ("train.blend", "train.blend", False),
+        ("train.blend", "evaluate.mixture", True),
+        ("train.blend", "train.of_another_app", True),
+    ],
+)
+def test_questions_are_allowed_by_the_type_of_their_messages(allowed, kind, is_refused):
+    found = rule("allow-questions", allowed).refuses_message(asked(kind=kind))
+    assert (found is not None) == is_refused
+    assert found is None or kind in found
 
 
 @pytest.mark.parametrize("allowed", LEVELS)
