@@ -7,10 +7,13 @@ from functools import cache, partial
 from itertools import groupby
 from typing import Any, get_args, get_type_hints
 
+from fda_flower.clients.settings import LocalTraining
 from fda_flower.datasets.amounts import Amount
+from fda_flower.datasets.spec import DataSpec
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.metrics import METRICS
 from fda_flower.names import join_options
+from fda_flower.site.config import PrivacySettings
 
 OptionPairs = tuple[tuple[str, Any], ...]
 Options = Mapping[str, Any] | OptionPairs
@@ -165,7 +168,7 @@ class RunSettings:
     )
     shift_options: Options = _data((), "Option of the shift, such as angle=45.")
     partition: str = _data(
-        "even", "How samples are divided among the clients; `fda list` shows the partitions."
+        DataSpec.partition, "How samples are divided among the clients; `fda list` shows the partitions."
     )
     partition_options: Options = _data((), "Option of the partition, such as alpha=0.5.")
     sources: int | None = _data(None, "Number of sources.", shown="the shift's")
@@ -187,7 +190,7 @@ class RunSettings:
     test_samples: Amount | None = _data(
         None, "Test samples of the target: a number, a share, or all.", shown="all"
     )
-    seed: int = _data(0, "Seed of all randomness.", at_least=0)
+    seed: int = _data(DataSpec.seed, "Seed of all randomness.", at_least=0)
     data_dir: str | None = _data(
         None, "Folder of data sets; without it they are downloaded.", envvar="FDA_DATA_DIR", defines_run=False
     )
@@ -242,18 +245,20 @@ class RunSettings:
         "Part of the network that trains: head, linear (a new head), last (block), adapters:RANK, all.",
         shown="head of a pretrained network, else all",
     )
-    optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")
+    optimizer: str = _training(LocalTraining.optimizer, "Optimizer of all clients: adam or sgd.")
     learning_rate: float | None = _training(
         None, "Learning rate of the sources.", shown="0.003; 0.001 if only a head trains"
     )
     batch_size: int = _training(16, "Batch size of the sources.")
     target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")
     target_batch_size: int = _training(4, "Batch size of the target.")
-    epochs: int = _training(1, "Passes over a client's samples in a round.")
+    epochs: int = _training(LocalTraining.epochs, "Passes over a client's samples in a round.")
     target_epochs: int | None = _training(
         None, "The target's passes over its samples in a round.", shown="the sources'"
     )
-    class_weights: str = _training("none", "balanced: rare classes weigh more in a client's loss.")
+    class_weights: str = _training(
+        LocalTraining.class_weights, "balanced: rare classes weigh more in a client's loss."
+    )
     precision: str = _training(
         "float32", "bf16: train in bfloat16; models are stored and evaluated in float32."
     )
@@ -285,7 +290,8 @@ class RunSettings:
         defines_run=False,
     )
     dp_unit: str = _privacy(
-        "site", "What noise hides: site (all data of a client together) or patient (each patient)."
+        PrivacySettings.dp_unit,
+        "What noise hides: site (all data of a client together) or patient (each patient).",
     )
     dp_clip: float | None = _privacy(
         None,
@@ -293,23 +299,28 @@ class RunSettings:
         shown="none; 1 where a patient's gradients have noise",
     )
     dp_noise: float = _privacy(
-        0.0,
+        PrivacySettings.dp_noise,
         "Noise multiplier: the noise's standard deviation, divided by the sensitivity.",
         shown="0; with dp-unit patient it follows from max-epsilon",
     )
-    dp_delta: float = _privacy(1e-5, "δ of each client's (ε, δ) guarantee.")
+    dp_delta: float = _privacy(PrivacySettings.dp_delta, "δ of each client's (ε, δ) guarantee.")
     max_epsilon: float | None = _privacy(
         None,
         "Privacy budget of a client, which sends nothing that would exceed this ε.",
         shown="none",
         defines_run=False,
     )
-    dp_report: str = _privacy("figures", "What an evaluation reports, without noise: none, figures or full.")
+    dp_report: str = _privacy(
+        PrivacySettings.dp_report, "What an evaluation reports, without noise: none, figures or full."
+    )
     dp_open_target: bool = _privacy(
-        False, "With dp-unit patient: what the target trains leaves without noise; the sources have noise."
+        PrivacySettings.dp_open_target,
+        "With dp-unit patient: what the target trains leaves without noise; the sources have noise.",
     )
     dp_allow: str = _privacy(
-        "", "Metrics in train replies that leave without noise, separated by commas.", shown="none"
+        PrivacySettings.dp_allow,
+        "Metrics in train replies that leave without noise, separated by commas.",
+        shown="none",
     )
     evaluate_every: int | None = _machine(
         None,
