@@ -101,7 +101,10 @@ def make_client_app(
 
     def about(asked: Asked) -> Asked:
         run, name = at_node(run_of(asked.context), SiteConfig.of(asked.context))
-        return replace(asked, method=run.method, role="target" if name == run.data.target_name else "source")
+        role = "target" if name == run.data.target_name else "source"
+        return replace(
+            asked, method=run.method, role=role, secure=bool(dict(run.method_options).get("secure"))
+        )
 
     import_added()
     return serve(client_fn, mods, [DifferentialPrivacy(site_of)], SiteGate(about, method_names()))

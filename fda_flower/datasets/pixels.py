@@ -74,12 +74,16 @@ def decode(file: File, height: int, width: int, depth: int = MOST) -> NDArray[np
         return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
 
 
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+"""The formats that are read, by their names in Pillow, which runs other programs for some others."""
+
+
 @contextmanager
 def opened(file: File) -> Iterator[Image.Image]:
     """Open an image, not yet decoded; raise `ImageError` if that fails, or decoding in this context."""
-    _read_heic()
+    formats = (*FORMATS, "HEIF") if _read_heic() else FORMATS
     try:
-        with Image.open(BytesIO(file) if isinstance(file, bytes) else file) as image:
+        with Image.open(BytesIO(file) if isinstance(file, bytes) else file, formats=formats) as image:
             yield image
     except ImageError:
         raise

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,6 +138,21 @@ def _class(known: Sequence[str], where: str, name: str) -> int:
     return known.index(name)
 
 
+FORMULA = re.compile(r"[=+\-@\t\r](?![\d.,]+(?:[eE][-+]?\d+)?$)")
+"""The beginning of a text, but of no number, that a spreadsheet may run."""
+
+
+def as_cell(value: Any) -> Any:
+    """Return a cell that no spreadsheet runs as a formula: such a text gets an apostrophe in front.
+
+    Examples
+    --------
+    >>> as_cell("=1+1"), as_cell("-1.5"), as_cell("healthy")
+    ("'=1+1", '-1.5', 'healthy')
+    """
+    return f"'{value}" if FORMULA.match(str(value)) else value
+
+
 def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
     """Write a CSV file with a row for each sample: its names, the prediction and the probabilities.
 
@@ -167,7 +183,7 @@ def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
     columns = {**new.names, **found}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
+    writer.writerow(map(as_cell, columns))
+    writer.writerows(map(as_cell, row) for row in zip(*columns.values(), strict=True))
     with writing("file", path):
         write_atomically(path, text.getvalue().encode())

@@ -45,12 +45,13 @@ SMALL = 4096
 
 @dataclass(frozen=True)
 class Asked:
-    """A message with its context, the run's method and the node's role, if known."""
+    """A message with its context and, if known, the run's method and masked sums, and the node's role."""
 
     message: Message
     context: Context
     method: str | None = None
     role: str | None = None
+    secure: bool = False
 
     @property
     def kind(self) -> str:
@@ -74,10 +75,13 @@ class Asked:
         return numbers_in(self.model)
 
 
-RULES = ("allow-methods", "allow-questions", "allow-batch-updates", "min-samples", "max-epsilon")
+RULES = (
+    *("allow-methods", "allow-questions", "allow-batch-updates"),
+    *("require-secure", "min-samples", "max-epsilon"),
+)
 """Entries of a node configuration that are rules; the last one belongs to `PrivacySettings`."""
 
-RESERVED = ("allow-", "min-", "max-")
+RESERVED = ("allow-", "require-", "min-", "max-")
 """Prefixes of names in a node configuration that only rules have."""
 
 
@@ -101,13 +105,16 @@ class Rules:
 
         Several sketches of one vector with different maps together reveal the vector. Therefore a sketch
         leaves only with the round's number as seed, and in as many sizes as `may_leave` permits.
+    require_secure : bool
+        ``require-secure``: Ridge's sums leave the site only masked. It is also so if the run's configuration
+        has the method option ``secure``, whatever a message asks for.
     min_samples : int
         ``min-samples``: the least number of labelled samples that the site's client must train on.
 
     Examples
     --------
-    >>> Rules.read({"domain": "north", "min-samples": 100})
-    Rules(allow_methods=('all',), allow_questions=('all',), allow_batch_updates='full', min_samples=100)
+    >>> Rules.read({"domain": "north", "min-samples": 100}).min_samples
+    100
     >>> Rules.read({"allow-method": "fedavg"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
@@ -117,6 +124,7 @@ class Rules:
     allow_methods: tuple[str, ...] = ("all",)
     allow_questions: tuple[str, ...] = ("all",)
     allow_batch_updates: str = LEVELS[-1]
+    require_secure: bool = False
     min_samples: int = 0
 
     @classmethod
@@ -142,7 +150,10 @@ class Rules:
         samples = node.get("min-samples", 0)
         if not str(samples).strip().isdecimal():
             raise invalid("min-samples", samples, "give a number of samples, 0 or more")
-        return cls(allowed, questions, level, int(str(samples)))
+        secure = node.get("require-secure", False)
+        if not isinstance(secure, bool):
+            raise invalid("require-secure", secure, "give true or false")
+        return cls(allowed, questions, level, secure, int(str(samples)))
 
     def refuses_message(self, asked: Asked) -> str | None:
         """Return why the site refuses a message, before any data are read; None if it accepts."""
@@ -152,6 +163,9 @@ class Rules:
             return f"{reason} (the site's allow-questions)"
         if reason := self._asks_too_much(asked):
             return f"{reason} (the site's allow-batch-updates)"
+        if asked.values_of(protocol.SUMS) and (asked.secure or self.require_secure):
+            by = "the site's require-secure" if self.require_secure else "the run's option secure"
+            return f"the message asks for open sums, but sums leave this site only masked ({by})"
         return None
 
     def refuses_reply(self, asked: Asked, reply: RecordDict) -> str | None:
@@ -452,7 +466,8 @@ class SiteGate:
     def _answer(self, asked: Asked, call_next: ClientAppCallable) -> Message:
         try:
             rules = Rules.read(asked.context.node_config, self.methods)
-            told = asked if rules == Rules() else self.about(asked)
+            without = rules == Rules() and not asked.values_of(protocol.SUMS)
+            told = asked if without else self.about(asked)
         except ConfigError as error:
             return refusal(asked, str(error))
         if reason := rules.refuses_message(told):

@@ -234,3 +234,13 @@ def test_without_pillow_heif_a_heic_file_says_what_to_install_whatever_its_suffi
     with pytest.raises(ImageError) as caught:
         decode(path, 2, 2)
     assert "fda-flower[heic]" in caught.value.remedy
+
+
+def test_a_file_of_another_kind_never_reaches_a_program_of_its_kind(tmp_path, monkeypatch):
+    mark, program = tmp_path / "mark", tmp_path / "gs"
+    program.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(ImageError):
+        decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n", 2, 2, 8)
+    assert not mark.exists()

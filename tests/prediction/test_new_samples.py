@@ -14,7 +14,7 @@ from fda_flower import ConfigError, load, run
 from fda_flower.datasets import heart
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.prediction.model import Probabilities
-from fda_flower.prediction.new_samples import from_csv, from_images
+from fda_flower.prediction.new_samples import as_cell, from_csv, from_images
 from fda_flower.runs.model_folder import own_test_set
 
 
@@ -163,3 +163,13 @@ def test_a_file_in_place_of_a_folder_of_images_is_named_so(image_run):
     path = image_run / "model.json"
     with pytest.raises(ConfigError, match="is a file", check=names("folder", path, "a folder with images")):
         from_images(load(image_run), path)
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1+1", "-x", "@SUM(1)", "\t=1", "-1.5e"])
+def test_a_text_that_a_spreadsheet_would_run_gets_an_apostrophe(text):
+    assert as_cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("value", ["-1.5", "+2,5e-3", "-7", "healthy", "", 3, -0.5])
+def test_numbers_and_other_texts_stay_what_they_are(value):
+    assert as_cell(value) == value

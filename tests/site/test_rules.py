@@ -80,6 +80,8 @@ def test_a_node_without_rules_allows_all():
     [
         ({"allow-methods": "fedavg, fedpg"}, "method", "fedpg"),
         ({"allow-methods": ""}, "method", ""),
+        ({"require-secure": "yes"}, "require-secure", "yes"),
+        ({"require-secur": True}, RULE, "require-secur"),
         ({"allow-questions": "train.blend, evaluate.mixtures"}, "question", "evaluate.mixtures"),
         ({"allow-batch-updates": "sketches"}, "allow-batch-updates", "sketches"),
         ({"min-samples": "many"}, "min-samples", "many"),
@@ -128,6 +130,22 @@ def test_questions_are_allowed_by_the_type_of_their_messages(allowed, kind, is_r
     found = rule("allow-questions", allowed).refuses_message(asked(kind=kind))
     assert (found is not None) == is_refused
     assert found is None or kind in found
+
+
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("secure", [True, False])
+def test_open_sums_stay_where_the_site_or_the_run_masks_them(required, secure):
+    rules = rule("require-secure", required)
+    assert rules.refuses_message(replace(asked(config={"secure-sums": "keys"}), secure=secure)) is None
+    found = rules.refuses_message(replace(asked(config={"sums": True}), secure=secure))
+    assert (found is not None) == (required or secure)
+
+
+def test_a_server_that_asks_for_open_sums_in_a_secure_run_gets_none():
+    config = RunConfig(method="ridge", method_options={"secure": True}, model="logistic", sources=3)
+    node = {"domain": "source-1"}
+    reply = ask(make_client_app(config), node, "train", sums=True)
+    assert "only masked" in reply.error.reason
 
 
 @pytest.mark.parametrize("allowed", LEVELS)
