@@ -8,12 +8,13 @@ import pytest
 from naming import names
 from whole_runs import untimed
 
-from fda_flower import ConfigError, compare, run
+from fda_flower import ConfigError, RunConfig, compare
 from fda_flower.experiments import load_results
 from fda_flower.files import only_writer
 from fda_flower.records.folder import RunFolder
 from fda_flower.reporting.experiment_tables import comparison, comparison_numbers
 from fda_flower.reporting.tables import markdown
+from fda_flower.running.run import run_config
 from fda_flower.runs.methods import CENTRAL, OF_FLOWER, method_names
 
 METHODS = ["fedavg", "fedgp"]
@@ -97,7 +98,8 @@ def test_a_comparison_has_a_folder_for_each_cell_and_a_row_for_each_method_with_
 
 
 def test_a_cell_in_a_process_of_its_own_is_the_same_run_as_here(done, small, tmp_path):
-    run(**small, method="fedgp", beta=0.3, seed=1, rounds=2, output=tmp_path)
+    config = RunConfig(**small, method="fedgp", beta=0.3, seed=1, rounds=2)
+    run_config(config, outcomes=True, output=tmp_path)
     cell = done.path / "fedgp-seed1"
     assert (cell / "checkpoint").read_bytes() == (tmp_path / "checkpoint").read_bytes()
     assert (cell / "config.json").read_bytes() == (tmp_path / "config.json").read_bytes()
