@@ -174,7 +174,7 @@ class DomainClient(NumPyFace):
 
     def gradients(self, config: Settings) -> dict[str, NDArray[Any]]:
         """Return the current model's gradients, if the train message requests them."""
-        if protocol.GRADIENTS not in config:
+        if config.get(protocol.GRADIENTS) is None:
             return {}
         samples = self.domain.train
         with self.drawing("gradient", config) as generator:

@@ -191,8 +191,8 @@ class Mixing:
 
 def _accuracies(outputs: Mapping[str, NDArray[Any]], y: Tensor) -> dict[str, float]:
     """Return the accuracy of each member for which it is a finite number."""
-    found = {name: _accuracy(each, y) for name, each in outputs.items()}
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+    accuracies = {name: _accuracy(each, y) for name, each in outputs.items()}
+    return {name: value for name, value in accuracies.items() if math.isfinite(value)}
 
 
 def _accuracy(outputs: NDArray[Any], y: Tensor) -> float:

@@ -61,10 +61,10 @@ def evaluate_personal(
     client: TargetClient, request: EvaluateRequest, question: EvaluatePersonal
 ) -> EvaluateReply:
     """Evaluate the model that the target keeps; raise a `RunError` if it has lost it."""
-    kept = client.own_state.load_before(PERSONAL, int(request.config[protocol.SERVER_ROUND]) + 1)
-    if kept is None:
+    state = client.own_state.load_before(PERSONAL, int(request.config[protocol.SERVER_ROUND]) + 1)
+    if state is None:
         raise RunError(f"'{client.domain.name}' has no model of its own", thing=client.domain.name)
-    layers = {name: kept[0][name] for name in client.received(request)}
+    layers = {name: state[0][name] for name in client.received(request)}
     return client.score(client.single(layers, request.config), request.config)
 
 
@@ -89,11 +89,11 @@ def personalise(client: TargetClient, request: TrainRequest, question: Personali
 
 def _take_up(client: TargetClient, server_round: int) -> Personalised:
     """Load ``v`` into the client's model in place of ``θ``; return where it begins."""
-    kept = client.own_state.load_before(PERSONAL, server_round)
-    if kept is None:
+    state = client.own_state.load_before(PERSONAL, server_round)
+    if state is None:
         return Personalised(fresh_start=True, distance=0.0)
     anchor = [p.detach().clone() for p in client.model.parameters()]
-    client.load(kept[0])
+    client.load(state[0])
     pairs = zip(client.model.parameters(), anchor, strict=True)
     squares = ((p.detach().double() - a.double()).square().sum() for p, a in pairs)
     return Personalised(fresh_start=False, distance=math.sqrt(sum(map(float, squares))))
@@ -107,30 +107,30 @@ def train_to_mix(client: TargetClient, request: TrainRequest, question: TrainToM
     """
     config, model = request.config, client.received(request)
     server_round = int(config[protocol.SERVER_ROUND])
-    kept = client.own_state.load_before(OWN_APFL, server_round)
-    layers, alpha = (model, question.mixing) if kept is None else (kept[0], kept[1]["alpha"])
+    state = client.own_state.load_before(OWN_APFL, server_round)
+    layers, alpha = (model, question.mixing) if state is None else (state[0], state[1]["alpha"])
     client.load(layers)
     loss = training_loss(client.domain.train.y, client.training_in(config))
     own = OwnModel(copy.deepcopy(client.model), client.training_in(config), float(alpha), question, loss)
     reply = client.train_from(model, config, own.objective, own.on_step)
     client.model.load_state_dict(own.model.state_dict())
     client.own_state.save_after(OWN_APFL, client.layers(), {"alpha": own.alpha}, server_round)
-    return replace(reply, answer=TrainedToMix(alpha=own.alpha, fresh_start=kept is None))
+    return replace(reply, answer=TrainedToMix(alpha=own.alpha, fresh_start=state is None))
 
 
 def evaluate_mix(client: TargetClient, request: EvaluateRequest, question: EvaluateMix) -> EvaluateReply:
     """Evaluate APFL's mixture on the test set; without ``v`` it is the received model."""
     config, model = request.config, client.received(request)
-    predictor: Predictor = client.single(model, config)
-    kept = client.own_state.load_before(OWN_APFL, int(config[protocol.SERVER_ROUND]) + 1)
-    if kept is not None:
-        own, alpha = kept[0], kept[1]["alpha"]
-        if question.mix == "outputs":
-            predictor = Weighted(client.adapted(own, config), client.adapted(model, config), alpha)
-        else:
-            buffers = model.keys() - dict(client.model.named_parameters(remove_duplicate=False)).keys()
-            predictor = client.single(blend(own, model, alpha, buffers), config)
-    return client.score(predictor, config)
+    state = client.own_state.load_before(OWN_APFL, int(config[protocol.SERVER_ROUND]) + 1)
+    if state is None:
+        return client.score(client.single(model, config), config)
+    own, alpha = state[0], state[1]["alpha"]
+    if question.mix == "outputs":
+        mixture: Predictor = Weighted(client.adapted(own, config), client.adapted(model, config), alpha)
+    else:
+        buffers = model.keys() - dict(client.model.named_parameters(remove_duplicate=False)).keys()
+        mixture = client.single(blend(own, model, alpha, buffers), config)
+    return client.score(mixture, config)
 
 
 class OwnModel:
@@ -232,14 +232,14 @@ def blend_models(client: TargetClient, request: TrainRequest, question: Blend) -
     """
     config, received = request.config, client.received(request)
     server_round = int(config[protocol.SERVER_ROUND])
-    kept = client.own_state.load_before(OWN_FEDDAF, server_round)
+    state = client.own_state.load_before(OWN_FEDDAF, server_round)
     adapted: Layers = received
-    told: dict[str, float] = {}
-    if kept is not None:
-        adapted, told = blended(client, received, kept[0], client.domain.train, config, question.mu)
+    numbers: dict[str, float] = {}
+    if state is not None:
+        adapted, numbers = blended(client, received, state[0], client.domain.train, config, question.mu)
     reply = client.train_from(adapted, config)
     client.own_state.save_after(OWN_FEDDAF, reply.arrays, {}, server_round)
-    return replace(reply, answer=Blended(adapted=adapted, fresh_start=kept is None, **told))
+    return replace(reply, answer=Blended(adapted=adapted, fresh_start=state is None, **numbers))
 
 
 def blended(
@@ -289,9 +289,10 @@ def evaluate_neighbours(
     if weight is None:
         weight = choose_weight(outputs.cpu().numpy(), predictor.near(outputs.shape[1]), labels, mix)
     predictor, passes = replace(predictor, weight=float(weight)), client.passes(config)
-    reply, best = client.score(predictor, config, passes), dict[str, float]()
+    reply, answer = client.score(predictor, config, passes), NeighboursUsed(weight=float(weight))
     if question.oracle:
-        seen, near = predictor.seen(passes)
-        found = best_weight(seen.cpu().numpy(), near, client.domain.test.y.cpu().numpy(), mix)
-        best = dict(zip(("oracle_weight", "oracle_accuracy"), map(float, found), strict=True))
-    return replace(reply, answer=NeighboursUsed(weight=float(weight), **best))
+        outputs, near = predictor.seen(passes)
+        test = client.domain.test.y.cpu().numpy()
+        best, accuracy = map(float, best_weight(outputs.cpu().numpy(), near, test, mix))
+        answer = replace(answer, oracle_weight=best, oracle_accuracy=accuracy)
+    return replace(reply, answer=answer)

@@ -243,7 +243,9 @@ def _decorated(train: Train) -> Train:
     @wraps(train)
     def recorded(message: Message, context: Context) -> Message:
         settings = (
-            record for record in message.content.config_records.values() if protocol.BATCH_UPDATES in record
+            record
+            for record in message.content.config_records.values()
+            if record.get(protocol.BATCH_UPDATES) is not None
         )
         config = next(settings, ConfigRecord())
         arrays = next(iter(message.content.array_records.values()))
@@ -251,7 +253,7 @@ def _decorated(train: Train) -> Train:
 
         def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             if not found:
-                sent = _sent_of(optimizer, arrays) if protocol.BATCH_UPDATES in config else None
+                sent = _sent_of(optimizer, arrays) if config else None
                 found.append((optimizer, stack.enter_context(_recording(optimizer, config, sent))))
             if optimizer is not found[0][0]:
                 raise ConfigError(

@@ -95,7 +95,8 @@ def _evidence(
     content: RecordDict, gradients: list[ArrayRecord | None], target: Update, config: ConfigRecord
 ) -> Evidence | str | None:
     """Return the inputs of β's estimate, or why they are unusable; None without a request."""
-    name = next((name for name in (protocol.GRADIENTS, protocol.BATCH_UPDATES) if name in config), None)
+    names = (protocol.GRADIENTS, protocol.BATCH_UPDATES)
+    name = next((name for name in names if config.get(name) is not None), None)
     if name is None:
         return None
     sizes = (int(str(config.get(key, 0))) for key in (protocol.SKETCH_SIZE, protocol.SKETCH_SEED))

@@ -89,20 +89,20 @@ class ManagerGrid(LocalGrid):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Return the replies to role queries and evaluations; raise a `ConfigError` for a train message."""
-        asked = numbered(messages)
-        if any(message.metadata.message_type.partition(".")[0] == protocol.TRAIN for message in asked):
+        sent = numbered(messages)
+        if any(message.metadata.message_type.partition(".")[0] == protocol.TRAIN for message in sent):
             why = "the method sends several requests a round, which Flower's older server cannot"
             raise ConfigError(why, thing="method", remedy="use the Message API")
         with ThreadPoolExecutor() as pool:
-            return list(pool.map(lambda message: self.answer(message, timeout), asked))
+            return list(pool.map(lambda message: self.answer(message, timeout), sent))
 
     def answer(self, message: Message, timeout: float | None = None) -> Message:
         """Return the reply to a role query or an evaluation."""
         proxy = self.proxy(message.metadata.dst_node_id)
         try:
             if message.metadata.message_type != protocol.ROLE_QUERY:
-                asked = EvaluateIns(*instruction(message))
-                return evaluate_reply(message, proxy.evaluate(asked, timeout, None))
+                evaluation = proxy.evaluate(EvaluateIns(*instruction(message)), timeout, None)
+                return evaluate_reply(message, evaluation)
             answer = proxy.get_properties(GetPropertiesIns(config={}), timeout, None)
         except ClientError as failure:
             return error_reply(message, f"client {proxy.cid}: {failure}")

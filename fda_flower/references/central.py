@@ -326,8 +326,8 @@ class Trainer:
             if last is not None and not last["warmup"]:
                 best = history[last["selected"] - 1]["validation"]
                 if found["validation"] <= best:
-                    kept = ("selected", *METRICS, *DETAILS, TEST_EXAMPLES, MEAN_OF_LABELS)
-                    return found | {name: last[name] for name in kept if name in last}
+                    names = ("selected", *METRICS, *DETAILS, TEST_EXAMPLES, MEAN_OF_LABELS)
+                    return found | {name: last[name] for name in names if name in last}
             found["selected"] = number
         self.reported = self.target.layers()
         asked = {SERVER_ROUND: number, OUTCOMES: self.reference.outcomes, CONFUSION: True}

@@ -289,10 +289,9 @@ def releases_of(settings: PrivacySettings, kind: str) -> Releases:
 def planned(settings: PrivacySettings, config: Mapping[str, Any], kind: str = protocol.TRAIN) -> int:
     """Return the largest number of releases in the reply to a train message."""
     records = releases_of(settings, kind).records
-    asked = [
-        name for name in records if name == protocol.ARRAYS or name.startswith("answer/") or config.get(name)
-    ]
-    return sum(records[name][1] for name in asked)
+    always = (protocol.ARRAYS, f"{Answer.record_name}/")
+    names = [name for name in records if name.startswith(always) or config.get(name) is not None]
+    return sum(records[name][1] for name in names)
 
 
 def protect_training(content: RecordDict, exchange: Exchange) -> list[str]:
@@ -336,21 +335,21 @@ def protect_evaluation(content: RecordDict, settings: PrivacySettings) -> list[s
         or (settings.dp_report != NONE and _is_figure(name))
         or settings.allows(name)
     }
-    answer = protocol.settings_in(content, Answer.record_name)
-    told = {
-        Answer.record_name: {name: value for name, value in answer.items() if _is_allowed(name, settings)}
-    }
-    for name, record in content.config_records.items():
-        if name.startswith(f"{Answer.record_name}/") and _is_allowed(name.split("/")[1], settings):
-            told[name] = dict(record)
+    answer = _allowed_answer(content, settings)
     content.clear()
-    content[protocol.METRICS] = MetricRecord(kept)
-    content.update({name: ConfigRecord(fields) for name, fields in told.items()})
-    return ["evaluation"] if set(kept) - {protocol.NUM_EXAMPLES} else []
+    content.update({protocol.METRICS: MetricRecord(kept), **answer})
+    return ["evaluation"] if set(kept) - {protocol.NUM_EXAMPLES} or any(answer.values()) else []
 
 
-def _is_allowed(field: str, settings: PrivacySettings) -> bool:
-    return settings.allows(field.replace("_", "-"))
+def _allowed_answer(content: RecordDict, settings: PrivacySettings) -> dict[str, ConfigRecord]:
+    """Return the fields of an answer that a site allows to leave without noise, by record."""
+    allowed = dict[str, ConfigRecord]()
+    for name, record in content.config_records.items():
+        first, _, field = name.partition("/")
+        if first == Answer.record_name:
+            keys = [key for key in record if settings.allows((field or key).replace("_", "-"))]
+            allowed[name] = ConfigRecord({key: record[key] for key in keys})
+    return allowed
 
 
 def _protect_metrics(content: RecordDict, settings: PrivacySettings) -> list[str]:

@@ -163,10 +163,13 @@ class Rules:
             return f"{reason} (the site's allow-questions)"
         if reason := self._asks_too_much(asked):
             return f"{reason} (the site's allow-batch-updates)"
-        if asked.values_of(protocol.SUMS) and (asked.secure or self.require_secure):
-            by = "the site's require-secure" if self.require_secure else "the run's option secure"
-            return f"the message asks for open sums, but sums leave this site only masked ({by})"
-        return None
+        return self._open_sums(asked) if asked.values_of(protocol.SUMS) else None
+
+    def _open_sums(self, asked: Asked) -> str | None:
+        if not (asked.secure or self.require_secure):
+            return None
+        rule = "the site's require-secure" if self.require_secure else "the run's option secure"
+        return f"sums leave this site only masked, not open ({rule})"
 
     def refuses_reply(self, asked: Asked, reply: RecordDict) -> str | None:
         """Return why a reply may not leave the site, whatever was requested; None if it may."""
@@ -174,7 +177,7 @@ class Rules:
             return f"{reason} (the site's allow-batch-updates)"
         if reason := self._too_few_samples(asked, reply):
             return f"{reason} (the site's min-samples)"
-        return None
+        return self._open_sums(asked) if protocol.SUMS in reply else None
 
     def _another_method(self, asked: Asked) -> str | None:
         if "all" in self.allow_methods or asked.method in self.allow_methods:
@@ -466,16 +469,15 @@ class SiteGate:
     def _answer(self, asked: Asked, call_next: ClientAppCallable) -> Message:
         try:
             rules = Rules.read(asked.context.node_config, self.methods)
-            without = rules == Rules() and not asked.values_of(protocol.SUMS)
-            told = asked if without else self.about(asked)
+            asked = self.about(asked)
         except ConfigError as error:
             return refusal(asked, str(error))
-        if reason := rules.refuses_message(told):
+        if reason := rules.refuses_message(asked):
             return refusal(asked, reason, by_rule=True)
         reply = call_next(asked.message, asked.context)
         if reply.has_error() or _says_only_why_not(asked, reply.content):
             return reply
-        reason = rules.refuses_reply(told, reply.content)
+        reason = rules.refuses_reply(asked, reply.content)
         return reply if reason is None else refusal(asked, reason, by_rule=True)
 
 

@@ -111,8 +111,8 @@ class PFedFDA(OnFeatures):
         """Average the Gaussians; the model is their linear layer."""
         assert target is not None, "the base class holds the round without the target"
         clients = [target, *sources.values()]
-        told = [client.answer.gaussians for client in clients]
-        layers = mean_of_models(told, source_weights(clients).tolist())
+        own = [client.answer.gaussians for client in clients]
+        layers = mean_of_models(own, source_weights(clients).tolist())
         gaussians = ClassGaussians.from_layers(layers)
         classes = len(gaussians.means)
         try:

@@ -386,12 +386,12 @@ class KNNPer(FedAvg):
         """Return the mixture's metrics, and record them."""
         metrics = super().evaluation(replies)
         if (answer := self.round.answer) is not None:
-            found = {
+            numbers = {
                 "lambda": answer.weight,
                 "accuracy-oracle-lambda": answer.oracle_accuracy,
                 "oracle-lambda": answer.oracle_weight,
             }
-            self.round.record |= {name: value for name, value in found.items() if value is not None}
+            self.round.record |= {name: value for name, value in numbers.items() if value is not None}
         return metrics
 
 

@@ -335,6 +335,8 @@ class Round:
     def _answer_in(self, node: Node, reply: Message | None) -> Any:
         """Return the answer to the question of an evaluate message; None without a question."""
         request = self.evaluations[node]
+        if request.question is None:
+            return None
         model = to_layers(request.arrays)
         buffers = find_buffers(self.model) if self.buffer_names is None else self.buffer_names
         parameters = {name: array for name, array in model.items() if name not in buffers}

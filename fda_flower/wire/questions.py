@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
@@ -43,17 +43,23 @@ class Like:
         return model if self.form == "model" else parameters
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Fields:
     """A class whose fields travel in records: numbers, words, arrays, and mappings of these by domain.
 
-    A type is ``bool``, ``int``, ``float``, ``str``, a `Literal` of words, a tuple of one of these, `Layers`,
+    Its annotated attributes are the fields, keyword arguments of the class, which cannot change. A type is
+    ``bool``, ``int``, ``float``, ``str``, a `Literal` of words, a tuple of one of these, `Layers`,
     or a mapping of one of these from a domain or another name; ``Annotated`` adds `Bounds` to numbers and
     `Like` to arrays. A field that may be None is absent if it is.
     """
 
     record_name: ClassVar[str]
     """The record with the numbers and words, and the first part of the names of the others."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclass(frozen=True, kw_only=True)(cls)
 
     def records(self) -> dict[str, Sent]:
         """Return the records, by name."""
@@ -229,14 +235,12 @@ def _in_form(what: str, layers: Layers, like: Layers) -> Layers:
     return {name: layers[name] for name in like}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Answer(Fields):
     """The answer to a question, next to the reply's model, number of examples and metrics."""
 
-    record_name: ClassVar[str] = "answer"
+    record_name = "answer"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Question(Fields):
     """A question to a node, next to the model and the settings of a plain message.
 
@@ -253,7 +257,7 @@ class Question(Fields):
         request and the question, and returns a `TrainReply` or `EvaluateReply`. It is imported when needed.
     """
 
-    record_name: ClassVar[str] = "question"
+    record_name = "question"
     action: ClassVar[str]
     kind: ClassVar[Literal["train", "evaluate"]] = "train"
     answer: ClassVar[type[Answer]] = Answer
@@ -327,7 +331,6 @@ def answer_in(metrics: Mapping[str, Any]) -> tuple[dict[str, ConfigRecord], dict
     return records, others
 
 
-@dataclass(frozen=True, kw_only=True)
 class Distilled(Answer):
     """The outcome of KD3A's votes.
 
@@ -340,7 +343,6 @@ class Distilled(Answer):
     head: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Distil(Question):
     """KD3A's target: let the sources' `models` vote on all training samples, and train on the votes.
 
@@ -348,9 +350,9 @@ class Distil(Question):
     images; `teacher_bn` selects the statistics with which BatchNorm votes.
     """
 
-    action: ClassVar[str] = "distil"
-    answer: ClassVar[type[Answer]] = Distilled
-    answered_by: ClassVar[str] = "fda_flower.clients.kd3a:distil"
+    action = "distil"
+    answer = Distilled
+    answered_by = "fda_flower.clients.kd3a:distil"
 
     gate: NotNegative
     mixup: bool
@@ -358,7 +360,6 @@ class Distil(Question):
     models: Mapping[str, Annotated[Layers, Like("model")]]
 
 
-@dataclass(frozen=True, kw_only=True)
 class PartKept(Answer):
     """What a client that keeps a part of the model began from.
 
@@ -368,7 +369,6 @@ class PartKept(Answer):
     began_in: Natural
 
 
-@dataclass(frozen=True, kw_only=True)
 class KeepPart(Question):
     """FedPer, FedRep, FedBN: train the received model with the client's own part, and keep that part.
 
@@ -376,124 +376,112 @@ class KeepPart(Question):
     for this many epochs. The reply's model has the part as it was received.
     """
 
-    action: ClassVar[str] = "keep_part"
-    answer: ClassVar[type[Answer]] = PartKept
-    answered_by: ClassVar[str] = "fda_flower.clients.personal_layers:keep_part"
+    action = "keep_part"
+    answer = PartKept
+    answered_by = "fda_flower.clients.personal_layers:keep_part"
 
     part: str
     head_epochs: Natural = 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class EvaluateWithPart(Question):
     """FedPer, FedRep, FedBN: evaluate the received model with the target's own `part`.
 
     With `final_head_epochs` the head first trains this many epochs longer, and is discarded afterwards.
     """
 
-    action: ClassVar[str] = "with_part"
-    kind: ClassVar[Literal["train", "evaluate"]] = "evaluate"
-    answered_by: ClassVar[str] = "fda_flower.clients.personal_layers:evaluate_with_part"
+    action = "with_part"
+    kind = "evaluate"
+    answered_by = "fda_flower.clients.personal_layers:evaluate_with_part"
 
     part: str
     final_head_epochs: Natural = 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Penalised(Answer):
     """IRM's `penalty`, the mean of ``D`` over the training samples; it may be negative."""
 
     penalty: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class Penalise(Question):
     """IRM: train on the loss plus `strength` (λ) times the penalty ``D`` of each batch."""
 
-    action: ClassVar[str] = "penalise"
-    answer: ClassVar[type[Answer]] = Penalised
-    answered_by: ClassVar[str] = "fda_flower.clients.generalisation:penalise"
+    action = "penalise"
+    answer = Penalised
+    answered_by = "fda_flower.clients.generalisation:penalise"
 
     strength: NotNegative
 
 
-@dataclass(frozen=True, kw_only=True)
 class LossMeasured(Answer):
     """`loss_at_start`, the mean loss of the received model on the training samples."""
 
     loss_at_start: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class MeasureLoss(Question):
     """V-REx: measure the loss of the received model on the training samples, then train."""
 
-    action: ClassVar[str] = "measure_loss"
-    answer: ClassVar[type[Answer]] = LossMeasured
-    answered_by: ClassVar[str] = "fda_flower.clients.generalisation:measure_loss"
+    action = "measure_loss"
+    answer = LossMeasured
+    answered_by = "fda_flower.clients.generalisation:measure_loss"
 
 
-@dataclass(frozen=True, kw_only=True)
 class FineTune(Question):
     """FedAvg FT, Ditto without a global branch: train the model or its `part`, and keep the result."""
 
-    action: ClassVar[str] = "fine_tune"
-    answered_by: ClassVar[str] = "fda_flower.clients.personal:fine_tune"
+    action = "fine_tune"
+    answered_by = "fda_flower.clients.personal:fine_tune"
 
     part: Literal["all", "head"] = "all"
 
 
-@dataclass(frozen=True, kw_only=True)
 class EvaluatePersonal(Question):
     """FedAvg FT, Ditto, FedDWA: evaluate the model that the target keeps, not the one received."""
 
-    action: ClassVar[str] = "personal"
-    kind: ClassVar[Literal["train", "evaluate"]] = "evaluate"
-    answered_by: ClassVar[str] = "fda_flower.clients.personal:evaluate_personal"
+    action = "personal"
+    kind = "evaluate"
+    answered_by = "fda_flower.clients.personal:evaluate_personal"
 
 
-@dataclass(frozen=True, kw_only=True)
 class OwnModelTrained(Answer):
     """Whether the target had no model of its own (`fresh_start`), and began from the one received."""
 
     fresh_start: bool
 
 
-@dataclass(frozen=True, kw_only=True)
 class Personalised(OwnModelTrained):
     """Ditto's `distance`, ``‖v − θ‖`` before the training."""
 
     distance: NotNegative
 
 
-@dataclass(frozen=True, kw_only=True)
 class Personalise(Question):
     """Ditto: train the model received, then `v` with the `penalty` (λ) ``λ/2 ‖v − θ‖²``, and keep `v`."""
 
-    action: ClassVar[str] = "personalise"
-    answer: ClassVar[type[Answer]] = Personalised
-    answered_by: ClassVar[str] = "fda_flower.clients.personal:personalise"
+    action = "personalise"
+    answer = Personalised
+    answered_by = "fda_flower.clients.personal:personalise"
 
     penalty: NotNegative
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainedToMix(OwnModelTrained):
     """APFL's weight `alpha` of the target's own model after the round."""
 
     alpha: Share
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainToMix(Question):
     """APFL: train the model received, and `v` for the mixture of both; keep `v` and its weight.
 
     `mixing` is the weight of a new `v`, which moves if it is `adaptive`, drawn to 0 by `alpha_decay`.
     """
 
-    action: ClassVar[str] = "train_to_mix"
-    answer: ClassVar[type[Answer]] = TrainedToMix
-    answered_by: ClassVar[str] = "fda_flower.clients.personal:train_to_mix"
+    action = "train_to_mix"
+    answer = TrainedToMix
+    answered_by = "fda_flower.clients.personal:train_to_mix"
 
     mixing: Share
     mix: Literal["outputs", "parameters"]
@@ -501,18 +489,16 @@ class TrainToMix(Question):
     alpha_decay: NotNegative
 
 
-@dataclass(frozen=True, kw_only=True)
 class EvaluateMix(Question):
     """APFL: evaluate the mixture, of outputs or parameters, of the model received and the target's own."""
 
-    action: ClassVar[str] = "mix"
-    kind: ClassVar[Literal["train", "evaluate"]] = "evaluate"
-    answered_by: ClassVar[str] = "fda_flower.clients.personal:evaluate_mix"
+    action = "mix"
+    kind = "evaluate"
+    answered_by = "fda_flower.clients.personal:evaluate_mix"
 
     mix: Literal["outputs", "parameters"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Blended(OwnModelTrained):
     """FedDAF's `adapted` model, and with a model of the target's own what it follows from.
 
@@ -525,42 +511,38 @@ class Blended(OwnModelTrained):
     alpha: Share | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Blend(Question):
     """FedDAF: blend the sources' model with the target's own, train from the blend, and keep the result.
 
     `mu` is μ of the Gompertz function.
     """
 
-    action: ClassVar[str] = "blend"
-    answer: ClassVar[type[Answer]] = Blended
-    answered_by: ClassVar[str] = "fda_flower.clients.personal:blend_models"
+    action = "blend"
+    answer = Blended
+    answered_by = "fda_flower.clients.personal:blend_models"
 
     mu: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class Guided(Answer):
     """FedDWA's `guidance`: the parameters after training twice as long."""
 
     guidance: Annotated[Layers, Like("parameters")]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Guide(Question):
     """FedDWA: train, then as long again for the guidance; the first model is the reply's.
 
     With `keep` the target keeps that, for `EvaluatePersonal`.
     """
 
-    action: ClassVar[str] = "guide"
-    answer: ClassVar[type[Answer]] = Guided
-    answered_by: ClassVar[str] = "fda_flower.clients.personal:guide"
+    action = "guide"
+    answer = Guided
+    answered_by = "fda_flower.clients.personal:guide"
 
     keep: bool
 
 
-@dataclass(frozen=True, kw_only=True)
 class NeighboursUsed(Answer):
     """kNN-Per's `weight` (λ) of the neighbours; of an oracle also the best on the test set.
 
@@ -572,18 +554,17 @@ class NeighboursUsed(Answer):
     oracle_accuracy: Share | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class EvaluateNeighbours(Question):
     """kNN-Per: evaluate the model received, mixed with the labels of the target's `k` nearest samples.
 
-    `scale` is that of the kernel. Without a `weight` (λ) the target chooses it by leave-one-out on its
+    `scale` is the kernel's. Without a `weight` (λ) the target chooses it by leave-one-out on its
     training labels; an `oracle` also reports the best on the test set.
     """
 
-    action: ClassVar[str] = "neighbours"
-    kind: ClassVar[Literal["train", "evaluate"]] = "evaluate"
-    answer: ClassVar[type[Answer]] = NeighboursUsed
-    answered_by: ClassVar[str] = "fda_flower.clients.personal:evaluate_neighbours"
+    action = "neighbours"
+    kind = "evaluate"
+    answer = NeighboursUsed
+    answered_by = "fda_flower.clients.personal:evaluate_neighbours"
 
     k: Count
     scale: Positive
@@ -599,7 +580,6 @@ def _like_gaussians(model: Layers) -> Layers:
 Folds = Annotated[int, Bounds("a whole number of at least 2", lambda number: number >= 2)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class WithGaussians(Question):
     """pFedFDA: the global `gaussians`, if there are any, cross-validation's `folds`, and the `ridge`."""
 
@@ -608,7 +588,6 @@ class WithGaussians(Question):
     ridge: NotNegative
 
 
-@dataclass(frozen=True, kw_only=True)
 class GaussiansMixed(Answer):
     """A client's Gaussians mixed with the global ones, and `own_share`, the weight of its own."""
 
@@ -616,25 +595,22 @@ class GaussiansMixed(Answer):
     own_share: Share
 
 
-@dataclass(frozen=True, kw_only=True)
 class MixGaussians(WithGaussians):
-    """pFedFDA: mix the global Gaussians with those of the client's features, and leave the model."""
+    """pFedFDA: mix the global Gaussians with the client's own, and leave the model."""
 
-    action: ClassVar[str] = "mix_gaussians"
-    answer: ClassVar[type[Answer]] = GaussiansMixed
-    answered_by: ClassVar[str] = "fda_flower.clients.features:mix_gaussians"
+    action = "mix_gaussians"
+    answer = GaussiansMixed
+    answered_by = "fda_flower.clients.features:mix_gaussians"
 
 
-@dataclass(frozen=True, kw_only=True)
 class EvaluateGaussians(WithGaussians):
     """pFedFDA: evaluate Bayes' rule with the target's mixture of Gaussians on the body received."""
 
-    action: ClassVar[str] = "gaussians"
-    kind: ClassVar[Literal["train", "evaluate"]] = "evaluate"
-    answered_by: ClassVar[str] = "fda_flower.clients.features:evaluate_gaussians"
+    action = "gaussians"
+    kind = "evaluate"
+    answered_by = "fda_flower.clients.features:evaluate_gaussians"
 
 
-@dataclass(frozen=True, kw_only=True)
 class MixtureReport(Answer):
     """Mixture's numbers by member; all may be absent.
 
@@ -654,19 +630,18 @@ class MixtureReport(Answer):
     teacher: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class EvaluateMixture(Question):
     """Mixture: evaluate the sources' model, which is sent, mixed with models that the target trains.
 
-    `folds`, `epochs`, `members` and `views` are those of `MixturePlan`. The target's own model begins as
-    `first` in the round `first_round`. Without a `report` the answer is empty, and only the number of test
-    samples is told; with `student` one network evaluates in place of the mixture.
+    `folds`, `epochs`, `members` and `views` are as in `MixturePlan`. The target's own model begins as
+    `first` in the round `first_round`. Without a `report` the answer is empty, and the reply has only the
+    number of test samples; with `student` one network evaluates in place of the mixture.
     """
 
-    action: ClassVar[str] = "mixture"
-    kind: ClassVar[Literal["train", "evaluate"]] = "evaluate"
-    answer: ClassVar[type[Answer]] = MixtureReport
-    answered_by: ClassVar[str] = "fda_flower.clients.mixture:evaluate_mixture"
+    action = "mixture"
+    kind = "evaluate"
+    answer = MixtureReport
+    answered_by = "fda_flower.clients.mixture:evaluate_mixture"
 
     folds: Folds
     epochs: tuple[Count, ...]

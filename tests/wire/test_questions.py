@@ -5,9 +5,8 @@ import re
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ MODEL = {"w": np.ones((2, 3), np.float32), "running_mean": np.zeros(3, np.float3
 PARAMETERS = {"w": MODEL["w"]}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Told(Answer):
     """An answer with every kind of field."""
 
@@ -177,12 +175,11 @@ def test_a_question_says_who_answers_and_is_part_of_its_request(question):
 
 
 def test_a_request_is_read_with_its_question():
-    @dataclass(frozen=True, kw_only=True)
     class Ask(Question):
         """A question of this test."""
 
-        action: ClassVar[str] = "ask_of_a_test"
-        answered_by: ClassVar[str] = "none"
+        action = "ask_of_a_test"
+        answered_by = "none"
 
         share: Share
 
@@ -201,8 +198,8 @@ def test_two_questions_of_one_name_are_refused():
         class Other(Question):
             """A question with the name of another."""
 
-            action: ClassVar[str] = "distil"
-            answered_by: ClassVar[str] = "none"
+            action = "distil"
+            answered_by = "none"
 
 
 NUMBERS = {
