@@ -225,6 +225,7 @@ _Site = tuple["FederatedDataset", "torch.device", "Callable[..., DomainClient]"]
 
 
 def _load_site(config: RunConfig, name: str, shared: Path | None, folder: Path | None) -> _Site:
+    from fda_flower.clients import SourceClient, TargetClient
     from fda_flower.models.devices import find_device
     from fda_flower.runs.network import site_data
 
@@ -233,10 +234,11 @@ def _load_site(config: RunConfig, name: str, shared: Path | None, folder: Path |
     about: dict[str, Any] = {"shape": list(data.shape), "classes": data.classes}
     named = {"class-names": list(data.class_names), "features": list(data.features)}
     about |= {key: names for key, names in named.items() if names}
-    role = "target" if name == data.target else "source"
-    training = config.target_training if role == "target" else config.source_training
+    is_target = name == data.target
+    training = config.target_training if is_target else config.source_training
     settings: dict[str, Any] = {"training": training, "seed": config.seed, "threads": config.threads}
-    client = partial(config.entry.client_class(role), data.domains[name].to(device), about=about, **settings)
+    kind = TargetClient if is_target else SourceClient
+    client = partial(kind, data.domains[name].to(device), about=about, **settings)
     return data, device, client
 
 

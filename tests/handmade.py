@@ -14,9 +14,11 @@ from fda_flower.wire.questions import (
     Distil,
     Distilled,
     EvaluateNeighbours,
+    FitHead,
     GaussiansMixed,
     Guide,
     Guided,
+    HeadFitted,
     KeepPart,
     LossMeasured,
     MeasureLoss,
@@ -27,6 +29,8 @@ from fda_flower.wire.questions import (
     Penalised,
     Personalise,
     Personalised,
+    Summed,
+    SumRows,
     TrainedToMix,
     TrainToMix,
 )
@@ -63,16 +67,12 @@ def _array(value):
     return Array(np.asarray(value))
 
 
-def add_sums(content, model, request):
-    """What Ridge asks of a source: sums over rows of the width that the model has; of the target: figures."""
-    if "sums" in request["config"]:
-        outputs, features = shape_of_head(model)
-        examples = content["metrics"]["num-examples"]
-        rows = to_rows(np.random.default_rng(examples).normal(size=(examples, features)))
-        sums = Sums.of(rows, to_targets(np.arange(examples) % outputs, outputs)).to_arrays()
-        content["sums"] = ArrayRecord({name: _array(value) for name, value in sums.items()})
-    if "paths" in request["config"]:
-        content["metrics"].update({"temperature": 8.0, "held-out": 0.75, "held-out-target": 0.5})
+def summed(model, content):
+    """Sums over rows of the width that the model has."""
+    outputs, features = shape_of_head(model)
+    examples = content["metrics"]["num-examples"]
+    rows = to_rows(np.random.default_rng(examples).normal(size=(examples, features)))
+    return Sums.of(rows, to_targets(np.arange(examples) % outputs, outputs)).to_arrays()
 
 
 def settings_of(message):
@@ -115,6 +115,8 @@ def answer_to(question, message, content):
             }
         ),
         EvaluateNeighbours: lambda: NeighboursUsed(weight=0.25),
+        SumRows: lambda: Summed(sums=summed(model, content)),
+        FitHead: lambda: HeadFitted(temperature=8.0, weights={}, held_out=0.75, held_out_target=0.5),
         MixGaussians: lambda: GaussiansMixed(gaussians=gaussians(after, number), own_share=0.5),
     }.get(type(question), question.answer)()
 
@@ -163,7 +165,6 @@ class HandMade:
             model = {name: array.numpy() for name, array in message.content["arrays"].items()}
             content = answer(model, message)
             add_answer(content, message)
-            add_sums(content, model, message.content)
             return Message(content, reply_to=message)
 
         self.app.train()(train)

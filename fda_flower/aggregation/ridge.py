@@ -296,10 +296,6 @@ def unpack(gram: NDArray[np.floating]) -> Array:
     return whole
 
 
-MEANS, DEVIATIONS = "column-means", "column-deviations"
-"""Names of columns on the wire."""
-
-
 @dataclass(frozen=True)
 class Columns:
     """The mean and deviation that standardise columns.
@@ -328,18 +324,19 @@ class Columns:
 
     def to_arrays(self) -> dict[str, Array]:
         """Return both by name, as they travel."""
-        return {MEANS: self.means, DEVIATIONS: self.deviations}
+        return {"means": self.means, "deviations": self.deviations}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], features: int) -> "Columns | None":
-        """Return the columns in a reply, None without any; raise a `ValueError` if they are invalid."""
-        if MEANS not in arrays and DEVIATIONS not in arrays:
-            return None
-        shapes = dict.fromkeys((MEANS, DEVIATIONS), (features,))
-        found = [np.asarray(array, np.float64) for array in received(arrays, shapes, "its sums")]
-        if found[1].min() <= 0:
-            raise ValueError(f"'{DEVIATIONS}' of its sums has a number that is not above 0")
-        return cls(*found)
+    def plain(cls, features: int) -> "Columns":
+        """Return the columns of a table as it is, in the columns' units."""
+        return cls(np.zeros(features), np.ones(features))
+
+    @classmethod
+    def from_arrays(cls, arrays: Layers) -> "Columns":
+        """Return the columns in a message; raise a `ValueError` if a deviation is not above 0."""
+        if arrays["deviations"].min() <= 0:
+            raise ValueError("'deviations' of its columns has a number that is not above 0")
+        return cls(arrays["means"], arrays["deviations"])
 
     @classmethod
     def pooled(cls, sites: Iterable[tuple["Columns", Sums]]) -> "Columns":

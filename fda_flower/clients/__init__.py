@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from fda_flower.clients.mixture_members import Learner, train_mixture
     from fda_flower.clients.mixture_plugin import MixedModel, mix_on_target
     from fda_flower.clients.recorder import Recorder, make_recorder, record_updates
-    from fda_flower.clients.ridge import RidgeSite, RidgeSource, RidgeTarget
     from fda_flower.clients.ridge_numpy import ridge_reply
     from fda_flower.clients.serving import aggregate_on_target, answer_role_query, return_errors, serve
     from fda_flower.clients.training import LocalTraining, evaluate, train
@@ -21,9 +20,9 @@ else:
 
 # fmt: off
 __all__ = [
-    "DomainClient", "Learner", "LocalTraining", "MixedModel", "MixturePlan", "Recorder",
-    "RidgeSite", "RidgeSource", "RidgeTarget", "SourceClient", "TargetClient", "aggregate_on_target",
-    "answer_role_query", "batch_gradients", "bundled", "evaluate", "make_recorder", "mix_on_target",
-    "record_updates", "return_errors", "ridge_reply", "serve", "train", "train_mixture",
+    "DomainClient", "Learner", "LocalTraining", "MixedModel", "MixturePlan", "Recorder", "SourceClient",
+    "TargetClient", "aggregate_on_target", "answer_role_query", "batch_gradients", "bundled", "evaluate",
+    "make_recorder", "mix_on_target", "record_updates", "return_errors", "ridge_reply", "serve", "train",
+    "train_mixture",
 ]
 # fmt: on

@@ -29,30 +29,28 @@ from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import measure, paired_interval, paired_shares
-from fda_flower.wire import methods as wire
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import TrainReply, TrainRequest, read_request, to_layers
-from fda_flower.wire.secure_sums import SECURE
+from fda_flower.wire.questions import QUESTIONS, FitHead, HeadFitted, Masked, MaskSums, Summed, SumRows
 
 SMALLEST = 1e-6
 """Smallest sum of squared labels that fixed point represents well enough."""
 
 Array = NDArray[np.float64]
-Records = dict[str, Layers]
 Samples = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 """Rows, labels, and the patient of each row; None if each row is another patient."""
 
 
 @dataclass(frozen=True)
 class TargetHead:
-    """A target's fitted head, and the metrics of its reply.
+    """A target's fitted head, and the `numbers` of its answer.
 
     `head` and `alone` have shape ``(d, C)``: with the sources and, given enough labels, without them. Then
-    `held_out` has the leave-one-out outputs of both for each row, shape ``(n, C)``.
+    `held_out` has the leave-one-out outputs for each row, shape ``(n, C)``: `together`, and `alone`.
     """
 
     head: Array
-    metrics: dict[str, float]
+    numbers: dict[str, Any]
     alone: Array | None = None
     held_out: Mapping[str, Array] = field(default_factory=dict)
 
@@ -65,39 +63,46 @@ class TargetHead:
         """Return a model whose linear layer is this head."""
         return placed(model, self.head)
 
+    def answer(self) -> HeadFitted:
+        """Return the answer to `FitHead`."""
+        return HeadFitted(**self.numbers)
+
 
 def placed(model: Layers, head: Array) -> dict[str, NDArray[Any]]:
     """Return a model whose linear layer is a head of shape ``(d, C)``."""
     return with_head(model, head[:-1].T, head[-1])
 
 
-def fit_target(rows: NDArray[Any], labels: NDArray[Any], sent: Layers, paths: Paths) -> TargetHead:
-    """Fit a target's head to its rows, shape ``(n, d)``, and to the arrays `sent` from the sources.
+def fit_target(rows: NDArray[Any], labels: NDArray[Any], question: FitHead) -> TargetHead:
+    """Fit a target's head to its rows, shape ``(n, d)``, starting from what the sources have.
 
     `labels` are classes, integers of shape ``(n,)``, or numbers of shape ``(n, C)``. Outputs are in the unit
     of the labels; for classes they are scaled so that their softmax is calibrated.
     """
-    solution, numbers = sent[wire.SOLUTION], labels.dtype.kind == "f"
-    targets = np.asarray(labels, np.float64) if numbers else to_targets(labels, solution.shape[-1])
-    mean, deviation = sent.get("mean", np.zeros(1)), sent.get("deviation", np.ones(1))
-    others = {n.partition(".")[2]: a for n, a in sent.items() if n.startswith(f"{wire.SOLUTION}.")}
+    return _fit(rows, labels, question.start, question.paths, question.solutions or {})
+
+
+def _fit(rows: NDArray[Any], labels: NDArray[Any], start: Layers, paths: Paths, others: Layers) -> TargetHead:
+    solution, regression = start["solution"], labels.dtype.kind == "f"
+    targets = np.asarray(labels, np.float64) if regression else to_targets(labels, solution.shape[-1])
+    mean, deviation = start.get("mean", np.zeros(1)), start.get("deviation", np.ones(1))
     fitting = partial(fit_ridge, rows, (targets - mean) / deviation, solution)
-    gram = unpack(sent["gram"]) if "gram" in sent else None
+    gram = unpack(start["gram"]) if "gram" in start else None
     fit, alone = fitting(gram, list(others.values()), paths), fitting(paths="target")
     sources = rows @ fitting(paths="sources").head
-    outputs = {wire.HELD_OUT: fit.held_out, wire.TARGET_ALONE: alone.held_out, wire.SOURCES_ALONE: sources}
+    outputs = {"held_out": fit.held_out, "held_out_target": alone.held_out, "held_out_sources": sources}
     outputs = {name: found * deviation + mean for name, found in outputs.items()}
     judged = {name: _figure(found, labels) for name, found in outputs.items()}
-    metrics = {name: figure for name, figure in judged.items() if np.isfinite(figure)}
-    metrics |= {wire.TEMPERATURE: 1.0, **_numbers(fit, list(others))}
-    if not numbers:
-        metrics[wire.TEMPERATURE] = fit_temperature(fit.held_out, labels)
-        metrics[wire.FEWEST] = int(np.unique(labels, return_counts=True)[1].min())
-    heads = [metrics[wire.TEMPERATURE] * deviation * each.head for each in (fit, alone)]
+    numbers: dict[str, Any] = {name: figure for name, figure in judged.items() if np.isfinite(figure)}
+    numbers |= {"temperature": 1.0, **_numbers(fit, list(others))}
+    if not regression:
+        numbers["temperature"] = fit_temperature(fit.held_out, labels)
+        numbers["fewest_labels"] = int(np.unique(labels, return_counts=True)[1].min())
+    heads = [numbers["temperature"] * deviation * each.head for each in (fit, alone)]
     for head in heads:
         head[-1] += mean
-    held_out = {wire.TOGETHER: outputs[wire.HELD_OUT], wire.ALONE: outputs[wire.TARGET_ALONE]}
-    return TargetHead(heads[0], metrics, heads[1], held_out)
+    held_out = {"alone": outputs["held_out_target"], "together": outputs["held_out"]}
+    return TargetHead(heads[0], numbers, heads[1], held_out)
 
 
 def fit_site(
@@ -129,8 +134,8 @@ def fit_site(
 def _fit_to(rows: NDArray[Any], labels: NDArray[Any], others: Sums, paths: Paths) -> TargetHead:
     scaled = labels.dtype.kind == "f"
     if len(rows) < LEAST_LABELS:
-        return TargetHead(others.head(scaled), {wire.SHARE: 1.0})
-    return fit_target(rows, labels, others.start("pooled" in paths_of(paths), scaled), paths)
+        return TargetHead(others.head(scaled), {"share": 1.0})
+    return _fit(rows, labels, others.start("pooled" in paths_of(paths), scaled), paths, {})
 
 
 def compare(alone: Array, together: Array, labels: NDArray[Any]) -> dict[str, float]:
@@ -138,32 +143,31 @@ def compare(alone: Array, together: Array, labels: NDArray[Any]) -> dict[str, fl
 
     These are accuracies or, for numbers, R²; with a single row or constant labels there is no interval.
     """
-    numbers = labels.dtype.kind == "f"
-    found = {name: _figure(each, labels) for name, each in ((wire.ALONE, alone), (wire.TOGETHER, together))}
-    if numbers:
+    found = {"alone": _figure(alone, labels), "with_others": _figure(together, labels)}
+    if labels.dtype.kind == "f":
         spread = np.square(labels - labels.mean(axis=0)).sum() / len(labels)
         errors = [np.square(each - labels).sum(axis=1) for each in (alone, together)]
         ends = paired_interval((errors[0] - errors[1]) / spread) if spread > 0 else None
     else:
         right = [each.argmax(axis=1) == labels for each in (alone, together)]
         ends = paired_shares(right[0], right[1])
-    found |= {} if ends is None else {wire.LOW: ends[0], wire.HIGH: ends[1]}
+    found |= {} if ends is None else {"gain_low": ends[0], "gain_high": ends[1]}
     return {name: value for name, value in found.items() if np.isfinite(value)}
 
 
-def _numbers(fit: RidgeFit, domains: Sequence[str]) -> dict[str, float]:
+def _numbers(fit: RidgeFit, domains: Sequence[str]) -> dict[str, Any]:
     """Return the weights of the heads, and the share of the sources in them."""
-    numbers = dict[str, float]()
+    weights, numbers = dict[str, float](), dict[str, Any]()
     for head, weight in zip(fit.heads, fit.weights.tolist(), strict=True):
-        name = f"{wire.WEIGHT}.{head.path}-{head.strength:g}"
-        numbers[name] = numbers.get(name, 0.0) + weight
+        name = f"{head.path}-{head.strength:g}"
+        weights[name] = weights.get(name, 0.0) + weight
     if fit.shares.size:
-        numbers[wire.SHARE] = float(fit.shares[0])
-        shares = zip(domains, fit.shares[1:].tolist(), strict=True)
-        numbers |= {f"{wire.SHARE}.{domain}": share for domain, share in shares}
+        numbers["share"] = float(fit.shares[0])
+        shares = dict(zip(domains, fit.shares[1:].tolist(), strict=True))
+        numbers |= {"shares": shares} if shares else {}
     if fit.source_weight is not None:
-        numbers[wire.SOURCE_WEIGHT] = fit.source_weight
-    return numbers
+        numbers["source_weight"] = fit.source_weight
+    return {**numbers, "weights": weights}
 
 
 def _figure(outputs: Array, labels: NDArray[Any]) -> float:
@@ -178,7 +182,7 @@ def open_sums(rows: NDArray[Any], labels: NDArray[Any], classes: int | None) -> 
 
 
 def source_sums(request: TrainRequest, samples: Samples, classes: int | None) -> dict[str, NDArray[Any]]:
-    """Return a source's record of sums; if its site protects patients, with one patient's largest change."""
+    """Return a source's sums to send; if its site protects patients, with one patient's largest change."""
     rows, labels, groups = samples
     given = request.records.get(protocol.MEAN_NOISE)
     if classes is None or not isinstance(given, ArrayRecord):
@@ -186,6 +190,26 @@ def source_sums(request: TrainRequest, samples: Samples, classes: int | None) ->
     noise = to_layers(given)["noise"]
     sums = PrivateSums.of(rows, to_targets(labels, classes), groups, noise)
     return {**sums.to_arrays(np.float64), protocol.CHANGE: np.array(change_of_patient(classes))}
+
+
+def masked_sums(
+    request: TrainRequest, question: MaskSums, own_state: OwnState | None, sums: Callable[[], Sums]
+) -> Masked:
+    """Answer a stage of masked sums; `sums` are computed when needed."""
+    if own_state is None:
+        remedy = "give ridge_reply the context's state"
+        raise ConfigError("the server asks for masked sums", thing="state", value=None, remedy=remedy)
+    server_round = int(request.config[protocol.SERVER_ROUND])
+    return SecureSums(own_state).answer(question, server_round, lambda: _to_mask(sums()))
+
+
+def _to_mask(sums: Sums) -> Array:
+    """Return the numbers to mask; raise a `ConfigError` if labels are too small for fixed point."""
+    smallest = float(sums.squares.min(initial=1.0, where=sums.squares > 0))
+    if smallest < SMALLEST:
+        why = f"the squares of its labels sum to {smallest:g}, but masked sums need at least {SMALLEST:g}"
+        raise ConfigError(why, thing="labels", value=smallest, remedy="give labels in a smaller unit")
+    return sums.vector
 
 
 def ridge_reply(
@@ -196,7 +220,10 @@ def ridge_reply(
     state: RecordDict | None = None,
     groups: NDArray[Any] | None = None,
 ) -> Message:
-    """Answer a train message of `fda_flower.strategies.Ridge` in your own project.
+    """Answer a question of `fda_flower.strategies.Ridge` in your own project.
+
+    Register your function for ``@app.train("sum_rows")`` and ``@app.train("fit_head")``; for
+    ``Ridge(secure=True)`` also for ``@app.train("mask_sums")``.
 
     Parameters
     ----------
@@ -222,14 +249,17 @@ def ridge_reply(
     Raises
     ------
     ConfigError
-        If the message requests masked sums, but there is no `state`; or if every site is a target
-        (``RidgeEverySite``), which means that each keeps its own layer.
+        If the message is another one, such as ``train.fit_site_head``, for a layer that a site keeps; or if
+        it requests masked sums, but there is no `state`.
     """
-    request = read_request(message.content)
-    if wire.TOTAL in request.records:
-        why = "every site is a target and keeps a layer of its own, which ridge_reply does not"
-        remedy = "serve it with fda_flower.clients.RidgeSite, or name one target: Ridge(target=...)"
-        raise ConfigError(why, thing="target", value="all", remedy=remedy)
+    kind = message.metadata.message_type
+    asked = QUESTIONS.get(kind)
+    if asked is None or not issubclass(asked, SumRows | MaskSums | FitHead):
+        remedy = 'register it for the actions "sum_rows", "fit_head" and "mask_sums" alone'
+        raise ConfigError(
+            f"ridge_reply has no answer to '{kind}'", thing="message", value=kind, remedy=remedy
+        )
+    request = read_request(message.content, asked)
     if classes is None:
         labels = np.asarray(labels, np.float64).reshape(len(rows), -1)
     else:
@@ -239,37 +269,17 @@ def ridge_reply(
     return Message(reply.content(request.arrays), reply_to=message)
 
 
-def source_records(
-    request: TrainRequest, own_state: OwnState | None, samples: Callable[[], Samples], classes: int | None
-) -> Records:
-    """Return the records of a source's reply: its sums, open or masked as requested."""
-    if SECURE not in request.config:
-        return {protocol.SUMS: source_sums(request, samples(), classes)}
-    if own_state is None:
-        remedy = "give ridge_reply the context's state"
-        raise ConfigError("the server asks for masked sums", thing="state", value=None, remedy=remedy)
-    return SecureSums(own_state).answer(request, lambda: _to_mask(open_sums(*samples()[:2], classes)))
-
-
-def _to_mask(sums: Sums) -> Array:
-    """Return the numbers to mask; raise a `ConfigError` if labels are too small for fixed point."""
-    smallest = float(sums.squares.min(initial=1.0, where=sums.squares > 0))
-    if smallest < SMALLEST:
-        why = f"the squares of its labels sum to {smallest:g}, but masked sums need at least {SMALLEST:g}"
-        raise ConfigError(why, thing="labels", value=smallest, remedy="give labels in a smaller unit")
-    return sums.vector
-
-
 def _reply(
-    request: TrainRequest,
-    samples: Samples,
-    classes: int | None,
-    own_state: OwnState | None,
+    request: TrainRequest, samples: Samples, classes: int | None, own_state: OwnState | None
 ) -> TrainReply:
-    model, (rows, labels, _) = to_layers(request.arrays), samples
-    if wire.SOURCES not in request.records:
-        records = source_records(request, own_state, lambda: samples, classes)
-        return TrainReply(model, len(rows), {}, records)
-    sent = to_layers(request.records[wire.SOURCES])  # type: ignore[arg-type]
-    fitted = fit_target(rows, labels, sent, request.config[wire.PATHS])
-    return TrainReply(fitted.in_model(model), len(rows), fitted.metrics)
+    model, (rows, labels, _), question = to_layers(request.arrays), samples, request.question
+    if isinstance(question, FitHead):
+        if question.columns is not None:
+            why = "the sources' rows are columns of tables, which a project of its own does not standardise"
+            raise ConfigError(why, thing="columns", remedy="let all sites run fda-flower, or none")
+        fitted = fit_target(rows, labels, question)
+        return TrainReply(fitted.in_model(model), len(rows), answer=fitted.answer())
+    if isinstance(question, MaskSums):
+        masked = masked_sums(request, question, own_state, lambda: open_sums(rows, labels, classes))
+        return TrainReply(model, len(rows), answer=masked)
+    return TrainReply(model, len(rows), answer=Summed(sums=source_sums(request, samples, classes)))

@@ -1,13 +1,11 @@
 """A source's side of secure sums: its keys and shares, its masked numbers, and the shares it reveals."""
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from logging import INFO
-from typing import Any
 
 import numpy as np
 from cryptography.fernet import InvalidToken
-from flwr.app import ArrayRecord
 from flwr.common import log
 from numpy.typing import NDArray
 
@@ -16,10 +14,11 @@ from fda_flower.clients.own_state import OwnState
 from fda_flower.errors import RunError
 from fda_flower.wire import secure_sums as wire
 from fda_flower.wire.internals import create_shares, decrypt, encrypt
-from fda_flower.wire.protocol import SERVER_ROUND, TrainRequest, to_layers
+from fda_flower.wire.questions import Masked, MaskSums
 
+STATE = "secure-sums"
 SEED, OWN, KEY, SEED_SHARE, KEY_SHARE = "seed", "own", "key.", "seed-share.", "key-share."
-"""State of a client within a round: its secrets, its name, and keys and shares by source."""
+"""State of a client within a round, and its entries: its secrets, its name, and keys and shares by source."""
 
 
 class SecureSums:
@@ -32,11 +31,12 @@ class SecureSums:
     def __init__(self, state: OwnState) -> None:
         self.state = state
 
-    def answer(self, request: TrainRequest, numbers: Callable[[], NDArray[np.floating]]) -> dict[str, Layers]:
-        """Return the record of a reply under its name; `numbers` returns the numbers to sum when needed."""
-        config, record = request.config, request.records.get(wire.SECURE, ArrayRecord())
-        stage, kept = config[wire.SECURE], self._kept(config)
-        entries = wire.to_bytes(to_layers(record))  # type: ignore[arg-type]
+    def answer(
+        self, question: MaskSums, server_round: int, numbers: Callable[[], NDArray[np.floating]]
+    ) -> Masked:
+        """Return the answer in a round; `numbers` returns the numbers to sum when needed."""
+        stage, kept = question.stage, self._kept(question.stage, server_round)
+        entries = wire.to_bytes(question.entries or {})
         if stage == wire.KEYS:
             kept = {wire.SHARING: wire.new_secret(), wire.MASKING: wire.new_secret()}
             reply: Layers = wire.from_bytes({name: wire.public_of(secret) for name, secret in kept.items()})
@@ -45,17 +45,17 @@ class SecureSums:
         elif stage == wire.MASKED:
             reply = {wire.SUMS: self._masked(kept, entries, numbers())}
         else:
-            reply = wire.from_bytes(self._unmask(kept, config[wire.ACTIVE]))
+            reply = wire.from_bytes(self._unmask(kept, question.active))
             kept = {}
-        self.state.save(wire.SECURE, wire.from_bytes(kept), {"round": config[SERVER_ROUND], "stage": stage})
-        return {wire.SECURE: reply}
+        self.state.save(STATE, wire.from_bytes(kept), {"round": server_round, "stage": stage})
+        return Masked(entries=reply)
 
-    def _kept(self, config: Mapping[str, Any]) -> wire.Bytes:
+    def _kept(self, stage: str, server_round: int) -> wire.Bytes:
         """Return the state of the previous stage, empty in the first."""
-        stage, found = config[wire.SECURE], self.state.load(wire.SECURE)
         if stage == wire.KEYS:
             return {}
-        before = (config[SERVER_ROUND], dict(zip(wire.STAGES[1:], wire.STAGES, strict=False))[stage])
+        found = self.state.load(STATE)
+        before = (server_round, dict(zip(wire.STAGES[1:], wire.STAGES, strict=False))[stage])
         last = None if found is None else (found[1]["round"], found[1]["stage"])
         if found is None or last != before:
             raise _refusal(f"asked for '{stage}' after {before}, it has last answered {last}", stage)

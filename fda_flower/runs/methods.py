@@ -1,6 +1,6 @@
-"""The table of methods: a strategy, and the client of each role.
+"""The table of methods.
 
-Strategies and clients are named, not imported: only the method that runs is loaded. A second table holds the
+Strategies are named, not imported: only the method that runs is loaded. A second table holds the
 centralised references, which need the data in one place.
 """
 
@@ -14,10 +14,7 @@ from fda_flower.errors import ConfigError, unknown
 from fda_flower.names import Registry, resolve
 
 if TYPE_CHECKING:
-    from fda_flower.clients import DomainClient
     from fda_flower.strategies import DomainAdaptationStrategy
-
-SOURCE, TARGET = "fda_flower.clients.client:SourceClient", "fda_flower.clients.client:TargetClient"
 
 
 @dataclass(frozen=True)
@@ -32,8 +29,6 @@ class Method:
         Its `DomainAdaptationStrategy`: the class, or ``"module:Class"``.
     options : Mapping
         Keyword arguments of the strategy for this method.
-    target, source : str or type
-        The `DomainClient` that the target and each source run: the class, or ``"module:Class"``.
     all_target_labels : bool
         Whether the target trains on all its training samples, regardless of `target_samples`.
     ensemble : bool
@@ -44,8 +39,8 @@ class Method:
         Requirements on the data and the network; see `fda_flower.runs.needs.NEEDS`.
     train : str, optional
         The part of every network that it trains, a word of `fda_flower.models.Train`. Default: the run's.
-    every_site : tuple, optional
-        Strategy and client where every site is a target, if it can be run so.
+    every_site : str or type, optional
+        The strategy where every site is a target, if it can be run so.
     rounds : int, optional
         A fixed number of rounds. Default: the run's.
     centralised : bool
@@ -57,14 +52,12 @@ class Method:
     summary: str
     strategy: "str | type[DomainAdaptationStrategy]"
     options: Mapping[str, Any] = field(default_factory=dict)
-    target: "str | type[DomainClient]" = TARGET
-    source: "str | type[DomainClient]" = SOURCE
     all_target_labels: bool = False
     ensemble: bool = False
     single: str | None = None
     needs: tuple[str, ...] = ()
     train: str | None = None
-    every_site: "tuple[str | type[DomainAdaptationStrategy], str | type[DomainClient]] | None" = None
+    every_site: "str | type[DomainAdaptationStrategy] | None" = None
     rounds: int | None = None
     centralised: bool = False
 
@@ -82,11 +75,6 @@ class Method:
     def build(self, **options: Any) -> "DomainAdaptationStrategy":
         """Make the strategy; `options` win over those of the method."""
         return self.strategy_class(**{**self.options, **options})
-
-    def client_class(self, role: str) -> "type[DomainClient]":
-        """Return the class of the client of a role, ``"source"`` or ``"target"``."""
-        client: type[DomainClient] = resolve(self.target if role == "target" else self.source)
-        return client
 
     @property
     def variants(self) -> Mapping[str, Mapping[str, Any]]:
@@ -203,14 +191,9 @@ METHODS: Registry[Method] = Registry(
             "Ridge",
             "one round: a linear layer in closed form, between the sources' and the target's own",
             "ridge:Ridge",
-            target="fda_flower.clients.ridge:RidgeTarget",
-            source="fda_flower.clients.ridge:RidgeSource",
             needs=("frozen body",),
             train="linear",
-            every_site=(
-                "fda_flower.strategies.ridge:RidgeEverySite",
-                "fda_flower.clients.ridge:RidgeSite",
-            ),
+            every_site="fda_flower.strategies.ridge:RidgeEverySite",
             rounds=1,
         ),
         "finetune-offline": _ours(
@@ -295,8 +278,7 @@ def of_every_site(name: str) -> Method:
         )
         remedy = f"name the target, or choose one of {', '.join(others)}"
         raise ConfigError(message, thing="target", value="all", remedy=remedy)
-    strategy, client = method.every_site
-    return replace(method, strategy=strategy, source=client)
+    return replace(method, strategy=method.every_site)
 
 
 def check_federated(name: str) -> None:

@@ -6,14 +6,24 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
+from flwr.app import RecordDict
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import invalid
 from fda_flower.site.accountant import Steps, noise_of_steps
 from fda_flower.site.noise import Randomness
-from fda_flower.wire.protocol import OF_PATIENTS
+from fda_flower.wire.protocol import MEAN_NOISE, OF_PATIENTS
 
 PREFIX = f"{OF_PATIENTS}-"
+
+
+def remove_claims(content: RecordDict) -> None:
+    """Remove from a message what the site's mod alone tells its client."""
+    content.pop(MEAN_NOISE, None)
+    for record in content.config_records.values():
+        for name in [name for name in record if name == OF_PATIENTS or name.startswith(PREFIX)]:
+            del record[name]
+
 
 STEPS = "private-steps"
 """The record of a train reply with the steps that had noise; the site's mod takes it out."""

@@ -31,7 +31,7 @@ from fda_flower.site.noise import (
     gaussian,
     norm_of,
 )
-from fda_flower.site.patients import STEPS, PatientPrivacy, read_steps
+from fda_flower.site.patients import STEPS, PatientPrivacy, read_steps, remove_claims
 from fda_flower.wire import protocol
 from fda_flower.wire.internals import error_reply
 from fda_flower.wire.protocol import to_layers, to_record
@@ -39,24 +39,21 @@ from fda_flower.wire.questions import (
     Answer,
     Distil,
     FineTune,
+    FitHead,
     Guide,
     KeepPart,
     MeasureLoss,
     Penalise,
     Personalise,
     Question,
+    SumRows,
     TrainToMix,
 )
 
 Arrays = dict[str, NDArray[Any]]
 
 
-COUNTS = frozenset(
-    {
-        *(protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE),
-        f"{protocol.EVAL}{protocol.NUM_EXAMPLES}",
-    }
-)
+COUNTS = frozenset({protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE})
 """Metrics that leave unchanged: numbers of samples, which the role query reports, and settings."""
 
 HARMLESS = frozenset({"domain", "role", protocol.AGGREGATED_ON})
@@ -234,6 +231,7 @@ MODEL_OF_PATIENTS: Release = (patients_model, 0)
 COUNTS_OF: Mapping[type[Question], frozenset[str]] = {
     Distil: frozenset({"head"}),
     FineTune: frozenset(),
+    FitHead: frozenset(),
     KeepPart: frozenset({"began_in"}),
     Penalise: frozenset(),
     Personalise: frozenset({"fresh_start"}),
@@ -267,10 +265,10 @@ RELEASES: Mapping[str, Mapping[str, Releases]] = {
             {
                 protocol.ARRAYS: MODEL_OF_PATIENTS,
                 protocol.BATCH_UPDATES: (patients_updates, 0),
-                protocol.SUMS: (sums, 1),
             }
         ),
         **_with(MODEL_OF_PATIENTS),
+        SumRows.message_type(): Releases({protocol.ARRAYS: MODEL_OF_PATIENTS, protocol.SUMS: (sums, 1)}),
     },
 }
 """By unit of privacy and type of message: what is released. A site answers no other train message."""
@@ -299,21 +297,16 @@ def protect_training(content: RecordDict, exchange: Exchange) -> list[str]:
 
     Raises a `PrivacyError` if the reply holds an unknown record or metric.
     """
-    details = (protocol.OUTCOMES, protocol.CONFUSION)
-    for name in details:
-        if exchange.settings.dp_report != FULL:
-            content.pop(name, None)
     releases = releases_of(exchange.settings, exchange.kind)
     records = releases.records
     allowed = _protect_answer(content, exchange.settings, releases)
-    known = {*records, protocol.METRICS, protocol.INFO, *details, Answer.record_name, *allowed}
+    known = {*records, protocol.METRICS, protocol.INFO, Answer.record_name, *allowed}
     if unknown := sorted(set(content) - known):
         of = " to one patient" if exchange.settings.of_patients else ""
         raise PrivacyError(
             f"its record '{unknown[0]}' has no known sensitivity{of}: choose a method that does not need it"
         )
-    uncovered = [*(name for name in details if name in content), *dict.fromkeys(allowed.values())]
-    uncovered += _protect_metrics(content, exchange.settings)
+    uncovered = [*dict.fromkeys(allowed.values()), *_protect_metrics(content, exchange.settings)]
     _check_info(content)
     for name, (release, _) in records.items():
         if name in content.array_records:
@@ -356,17 +349,11 @@ def _protect_metrics(content: RecordDict, settings: PrivacySettings) -> list[str
     metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
     kept, uncovered = {}, []
     for name, value in metrics.items():
-        figure = name.startswith(protocol.EVAL) and _is_figure(name.removeprefix(protocol.EVAL))
         if name in COUNTS:
             kept[name] = value
-        elif settings.allows(name) or (figure and settings.dp_report != NONE):
+        elif settings.allows(name):
             kept[name] = value
             uncovered.append(name)
-        elif figure:
-            raise PrivacyError(
-                f"the method has the site tell '{name}', but its dp-report is '{NONE}': let it be 'figures', "
-                "or choose a method that evaluates the global model"
-            )
         elif name != protocol.TRAIN_LOSS:
             raise PrivacyError(
                 f"its metric '{name}' follows from the site's data: name it in the site's dp-allow, and it "
@@ -563,6 +550,7 @@ class DifferentialPrivacy:
         kind = message.metadata.message_type
         if kind == protocol.ROLE_QUERY:
             return call_next(message, context)
+        remove_claims(message.content)
         site = self._site_of(context)
         if site is None:
             return call_next(message, context)
@@ -590,7 +578,7 @@ def _train(site: PrivateSite, message: Message, context: Context, call_next: Cli
     mechanism = Mechanism(settings.dp_clip or 0.0, site.noise, site.randomness(request))
     if settings.of_patients:
         content[protocol.CONFIG] = ConfigRecord({**config, **site.of_patients(request).settings()})
-        if config.get(protocol.SUMS):
+        if kind == SumRows.message_type():
             content[protocol.MEAN_NOISE] = to_record(noise_of_mean(model, mechanism))
     if settings.private:
         _check_budget(site, entry)

@@ -25,7 +25,7 @@ from fda_flower.site.config import SiteConfig
 from fda_flower.site.log import REFUSED_CODE, SENT, SentLog
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import num_bytes, to_read
-from fda_flower.wire.questions import QUESTIONS
+from fda_flower.wire.questions import QUESTIONS, SumRows
 
 LEVELS = ("none", "norms", "sketch", "full")
 """Per-batch data that a run may request, in order: each level includes those before it."""
@@ -163,7 +163,8 @@ class Rules:
             return f"{reason} (the site's allow-questions)"
         if reason := self._asks_too_much(asked):
             return f"{reason} (the site's allow-batch-updates)"
-        return self._open_sums(asked) if asked.values_of(protocol.SUMS) else None
+        asks_open = asked.message.metadata.message_type == SumRows.message_type()
+        return self._open_sums(asked) if asks_open else None
 
     def _open_sums(self, asked: Asked) -> str | None:
         if not (asked.secure or self.require_secure):

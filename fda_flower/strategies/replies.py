@@ -25,11 +25,6 @@ from fda_flower.wire.questions import Answer
 MOST_CLASSES = 1000
 """Largest number of classes in a recorded confusion matrix; more would make records megabytes long."""
 
-EVALUATED = {f"{protocol.EVAL}{name}": name for name in METRICS} | {
-    f"{protocol.EVAL}{protocol.NUM_EXAMPLES}": TEST_EXAMPLES
-}
-"""Metrics of an evaluation within a train reply, by their names in the record."""
-
 DETAILS = (protocol.OUTCOMES, protocol.CONFUSION)
 """Optional records of arrays in an evaluation."""
 
@@ -190,12 +185,8 @@ def read_update(
         "domain": node.domain,
         "examples": update.examples,
         "steps": update.steps,
-        "train-loss": _measured(content, request, protocol.TRAIN_LOSS),
+        "train-loss": _train_loss(content, request),
     }
-    measured = {name: _measured(content, request, metric) for metric, name in request.measures.items()}
-    entry |= check_figures({name: value for name, value in measured.items() if value is not None})
-    if TEST_EXAMPLES in entry:
-        entry[TEST_EXAMPLES] = int(entry[TEST_EXAMPLES])
     if own := _own_metrics(content, request):
         entry["metrics"] = own
     if factor != 1:
@@ -205,20 +196,18 @@ def read_update(
     return replace(update, extra=extra, faults=faults, factor=factor, answer=answer), entry
 
 
-def _measured(content: RecordDict, request: TrainRequest, metric: str) -> float | None:
-    """Return a metric that a request measures; one that is only recorded may be no number."""
-    recorded = metric == protocol.TRAIN_LOSS or metric.startswith(protocol.EVAL)
-    if recorded and metric not in request.requires:
-        return finite(_metrics(content).get(metric))
-    return optional_number(content, metric)
+def _train_loss(content: RecordDict, request: TrainRequest) -> float | None:
+    """Return the training loss; it may be no finite number unless the request requires it."""
+    if protocol.TRAIN_LOSS in request.requires:
+        return optional_number(content, protocol.TRAIN_LOSS)
+    return finite(_metrics(content).get(protocol.TRAIN_LOSS))
 
 
 def _own_metrics(content: RecordDict, request: TrainRequest) -> dict[str, float]:
     """Return a project's own finite numbers in a train reply, such as ``train_loss``."""
-    found, known = {}, {*KNOWN, *request.measures, *request.requires}
+    found, known = {}, {*KNOWN, *request.requires}
     for name, value in sorted(_metrics(content).items())[:MOST_METRICS]:
-        own = name not in known and not name.startswith(protocol.EVAL)
-        if own and (number := finite(value)) is not None:
+        if name not in known and (number := finite(value)) is not None:
             found[printable(name, LONGEST_NAME)] = number
     return found
 

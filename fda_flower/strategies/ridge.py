@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.app import ArrayRecord
 from flwr.common import log
+from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
     HEADS,
@@ -34,32 +35,36 @@ from fda_flower.metrics import METRICS, Metric
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.features import OnFeatures
-from fda_flower.strategies.replies import EVALUATED, BadReplyError
-from fda_flower.strategies.secure_sums import SecureSum, secure_request
-from fda_flower.wire import methods as wire
+from fda_flower.strategies.replies import BadReplyError, check_figures
+from fda_flower.strategies.secure_sums import SecureSum
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import TrainRequest, to_layers, to_record
-from fda_flower.wire.secure_sums import FEWEST as FEWEST_SOURCES
-from fda_flower.wire.secure_sums import KEYS, MOST, decode
+from fda_flower.wire.protocol import TrainRequest, to_layers
+from fda_flower.wire.questions import (
+    FitHead,
+    FitSiteHead,
+    HeadFitted,
+    MaskSums,
+    Question,
+    SiteFitted,
+    SumRows,
+)
+from fda_flower.wire.secure_sums import FEWEST, KEYS, MOST, decode
 
-FIGURES = (wire.HELD_OUT, wire.TARGET_ALONE, wire.SOURCES_ALONE)
-NUMBERS = (wire.SOURCE_WEIGHT, wire.TEMPERATURE, *FIGURES, wire.FEWEST)
-OF_A_SITE = (wire.ALONE, wire.TOGETHER, wire.LOW, wire.HIGH, wire.SHARE)
-"""Metrics of the reply of a target, and of a site where every site is one."""
+RIDGE, SHARE, WEIGHTS = "ridge", "share", "weights"
+HELD_OUT, TARGET_ALONE, FEWEST_LABELS = "held-out", "held-out-target", "fewest-labels"
+"""Entries of the record."""
 
 SITES, GAIN, INTERVAL, JUDGED_BY = "sites", "gain", "interval", "judged-by"
+ALONE, TOGETHER = "alone", "with-others"
 """Entries of the record if every site is a target."""
-
-RIDGE = "ridge"
-OF_SOURCE, OF_TARGET, OF_SITE = (
-    f"serve it with fda_flower.clients.Ridge{role}" for role in ("Source", "Target", "Site")
-)
 
 WIDEST = 8192
 """Largest number of features; with more, a source's sums would take hundreds of megabytes."""
 
 ENOUGH = 3
 """Labels per class from which leaving one out measures the sources' benefit reliably."""
+
+Array = NDArray[np.float64]
 
 Form = tuple[int, int]
 """``d``, the length of a row, and ``C``, the number of outputs."""
@@ -71,13 +76,12 @@ Total = Sums | CentredSums
 class Ridge(OnFeatures):
     """One linear head: an average of ridge regressions between the sources' solution and the target's own.
 
-    The run's model is a linear layer on rows of unit length. Each source runs
-    `fda_flower.clients.RidgeSource` and sends sums over its rows, without training. The server adds them up
-    and solves for the sources' head ``W_S``. The target runs `fda_flower.clients.RidgeTarget`: it receives
-    ``W_S`` and the sum ``Σ G_i``, and replies with its head, the average of the heads on two paths from
-    ``W_S``, each weighed by its exact leave-one-out error on the target's labels; see
-    `fda_flower.aggregation.fit_ridge`. The head is scaled so that the softmax of its outputs is calibrated.
-    One round suffices: another gives the same result.
+    The run's model is a linear layer on rows of unit length. Each source sends sums over its rows, without
+    training. The server adds them up and solves for the sources' head ``W_S``. The target receives ``W_S``
+    and the sum ``Σ G_i``, and replies with its head, the average of the heads on two paths from ``W_S``, each
+    weighed by its exact leave-one-out error on the target's labels; see `fda_flower.aggregation.fit_ridge`.
+    The head is scaled so that the softmax of its outputs is calibrated. One round suffices: another gives the
+    same result.
 
     A row of a table is its columns, which each site standardises. Sources also send their columns' means and
     deviations, and the server moves all sums to the common ones; see `fda_flower.aggregation.Columns`.
@@ -131,8 +135,8 @@ class Ridge(OnFeatures):
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if the sums are masked and there are too few or too many sources."""
         sources = sum(not node.is_target for node in nodes)
-        if self.secure and not FEWEST_SOURCES <= sources <= MOST:
-            why = f"but {sources} sources are connected, and masked sums need {FEWEST_SOURCES} to {MOST}"
+        if self.secure and not FEWEST <= sources <= MOST:
+            why = f"but {sources} sources are connected, and masked sums need {FEWEST} to {MOST}"
             remedy = "leave it out, or wait for more sources (wait_for)"
             raise ConfigError(f"secure is true, {why}", thing="secure", value=sources, remedy=remedy)
 
@@ -152,13 +156,17 @@ class Ridge(OnFeatures):
             remedy = "choose a pretrained model, which has fewer features"
             raise ConfigError(what, thing="model", value=features, remedy=remedy)
 
+    def takes_noise(self, round: Round) -> bool:
+        """Return whether sums with noise are of use: for classes, unless rows are only pooled."""
+        regression = round.target is not None and bool(round.target.info.get(protocol.REGRESSION))
+        return self.paths != "pooled" and not regression
+
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Request sums or keys from a source; the target's turn is later."""
-        if self.secure:
-            return secure_request(round, KEYS, OF_SOURCE)
-        request = TrainRequest(round.arrays, round.config)
-        name = protocol.SUMS
-        return request.adding(config={name: True}, expects={name: "any"}, requires={name: OF_SOURCE})
+        question: Question = MaskSums(stage=KEYS)
+        if not self.secure:
+            question = SumRows(noise=self.takes_noise(round))
+        return TrainRequest(round.arrays, round.config, question=question)
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Add the sums up, solve, and let the target fit its head."""
@@ -166,55 +174,49 @@ class Ridge(OnFeatures):
         if node is None:
             raise BadReplyError("the target is not connected")
         try:
-            paths, sent = self._solve(round, sources, scaled=bool(node.info.get(protocol.REGRESSION)))
+            question = self._solve(round, sources, scaled=bool(node.info.get(protocol.REGRESSION)))
         except ValueError as error:
             raise BadReplyError(str(error)) from error
-        shares = [wire.SHARE, *(f"{wire.SHARE}.{domain}" for domain in self._named(round))]
-        measured = [*NUMBERS, *shares, *(f"{wire.WEIGHT}.{name}" for name in head_names(paths))]
-        request = TrainRequest(round.arrays, round.config).adding(
-            config={wire.PATHS: paths},
-            records={wire.SOURCES: to_record(sent)},
-            expects={protocol.ARRAYS: "model"},
-            requires={wire.TEMPERATURE: OF_TARGET},
-            measures={name: name for name in measured},
-        )
-        target, _ = round.exchange({node: request})
+        request = TrainRequest(round.arrays, round.config, question=question)
+        target, _ = round.exchange({node: request.adding(expects={protocol.ARRAYS: "model"})})
         if target is None:
             raise BadReplyError("no usable reply of the target")
-        self._note(round, paths)
+        self._note(round, question.paths, target.answer)
         return Aggregated(with_head(round.model, *head_in(target.extra[protocol.ARRAYS])))
 
     def _named(self, round: Round) -> list[str]:
         """Return the sources whose own heads the target receives."""
         return list(round.record["sources"]) if self.per_source else []
 
-    def _solve(self, round: Round, sources: Sources, scaled: bool) -> tuple[Paths, Layers]:
-        """Return the paths and the arrays for the target; drop sources whose sums are unusable.
+    def _solve(self, round: Round, sources: Sources, scaled: bool) -> FitHead:
+        """Return the question to the target; drop sources whose sums are unusable.
 
-        The arrays are ``solution`` and, if requested, each source's ``solution.DOMAIN``; ``gram`` for the
-        second path; and ``mean`` and ``deviation`` if labels are `scaled`. The second path uses the sums
-        directly, so with noise only the first path remains.
+        With `scaled` labels it has their mean and deviation. The path *pooled* uses the sums directly, so
+        with noise only the path *shrunk* remains.
         """
         outputs, features = shape_of_head(round.model)
         form = (features + 1, outputs)
-        noise = not scaled and self.paths != "pooled"
+        noise = self.takes_noise(round)
         sources, columns = in_common_columns(sources, form)
         add_up = self._secure_total if self.secure else partial(self._total, noise=noise)
-        total = add_up(round, sources, form)
+        total, solutions = add_up(round, sources, form), dict[str, Array]()
         if isinstance(total, CentredSums):
             paths: Paths = "shrunk" if self.paths == "both" else self.paths
-            sent = {wire.SOLUTION: total.solution()}
+            start = {"solution": total.solution()}
             for domain in self._named(round):
                 own = read_sums(sources, form, domain, noise)
-                sent[f"{wire.SOLUTION}.{domain}"] = CentredSums.total([own]).solution()
+                solutions[domain] = CentredSums.total([own]).solution()
         else:
-            paths, sent = self.paths, total.start("pooled" in paths_of(self.paths), scaled)
+            paths, start = self.paths, total.start("pooled" in paths_of(self.paths), scaled)
             for domain in self._named(round):
                 single = _ready(read_open(sources, form, domain), form)
-                solved = single.scaled(*total.scale) if scaled else single
-                sent[f"{wire.SOLUTION}.{domain}"] = solved.solution()
-        told = columns.to_arrays() if columns else {}
-        return paths, {**{name: array.astype(np.float32) for name, array in sent.items()}, **told}
+                solutions[domain] = (single.scaled(*total.scale) if scaled else single).solution()
+        return FitHead(
+            paths=paths,
+            start=in_float32(start),
+            solutions=in_float32(solutions) if solutions else None,
+            columns=columns.to_arrays() if columns else None,
+        )
 
     def _total(self, round: Round, sources: Sources, form: Form, noise: bool) -> Total:
         """Return the total of the sources' sums."""
@@ -232,7 +234,7 @@ class Ridge(OnFeatures):
     def _secure_total(self, round: Round, sources: Sources, form: Form) -> Sums:
         """Request masked sums; return their total without seeing any of them."""
         size = len(Sums.zero(*form).vector)
-        words, updates = SecureSum(round, size, OF_SOURCE, self.min_sources).total(sources)
+        words, updates = SecureSum(round, size, self.min_sources).total(sources)
         total, rows = Sums.from_vector(decode(words), *form), sum(each.examples for each in updates.values())
         if total.rows != rows:
             raise ValueError(f"the sums are of {total.rows:g} rows, but the sources report {rows} examples")
@@ -253,21 +255,21 @@ class Ridge(OnFeatures):
             raise BadReplyError(f"{len(kept)} usable replies of sources, at least {least} needed")
         return kept
 
-    def _note(self, round: Round, paths: Paths) -> None:
-        """Move the target's metrics into the record's entry ``ridge``."""
-        told = round.record["target"]
-        entry = {name: told.pop(name) for name in (wire.SHARE, *NUMBERS) if name in told}
-        named = {name: told.pop(f"{wire.WEIGHT}.{name}", None) for name in head_names(paths)}
-        round.record[RIDGE] = {"paths": paths, **entry, "weights": named}
+    def _note(self, round: Round, paths: Paths, answer: HeadFitted) -> None:
+        """Write the target's numbers into the record."""
+        numbers = {key: value for key, value in vars(answer).items() if isinstance(value, int | float)}
+        entry = {key.replace("_", "-"): value for key, value in numbers.items()}
+        weights = {name: answer.weights.get(name) for name in head_names(paths)}
+        round.record[RIDGE] = {"paths": paths, **entry, WEIGHTS: weights}
         if self.secure:
             round.record[RIDGE]["secure"] = True
         for domain in self._named(round):
-            round.record["sources"][domain][wire.SHARE] = told.pop(f"{wire.SHARE}.{domain}", None)
+            round.record["sources"][domain][SHARE] = (answer.shares or {}).get(domain)
 
     def conclusion(self, record: Record) -> list[str]:
         """Return a line on the sources' benefit, by leave-one-out on the target's labels."""
         found = record.get(RIDGE, {})
-        figures = [found.get(name) for name in (wire.HELD_OUT, wire.TARGET_ALONE)]
+        figures = [found.get(name) for name in (HELD_OUT, TARGET_ALONE)]
         if None in figures:
             return []
         whole, alone = figures
@@ -277,7 +279,7 @@ class Ridge(OnFeatures):
             brought = f"{100 * (whole - alone):.0f} points"
             shown = f"{100 * whole:.0f} with them, {100 * alone:.0f} without"
         line = f"The sources bring {brought} here, by held-out labels: {shown}"
-        if found.get(wire.FEWEST, ENOUGH) < ENOUGH:
+        if found.get(FEWEST_LABELS, ENOUGH) < ENOUGH:
             line += f"; that is optimistic, since a class has fewer than {ENOUGH} labels and each is held out"
         return [line]
 
@@ -293,13 +295,13 @@ def in_common_columns(sources: Sources, form: Form) -> tuple[Sources, Columns | 
     Nothing changes if a source does not send its columns. Replies that cannot be read are kept for the checks
     that drop them.
     """
+    answers = {domain: sources[domain].answer for domain in sorted(sources)}
+    if not answers or any(getattr(answer, "columns", None) is None for answer in answers.values()):
+        return sources, None
     read = dict[str, tuple[Columns, Sums]]()
-    for domain in sorted(sources):
-        arrays = sources[domain].extra.get(protocol.SUMS, {})
+    for domain, answer in answers.items():
         try:
-            if (columns := Columns.from_arrays(arrays, form[0] - 1)) is None:
-                return sources, None
-            read[domain] = columns, Sums.from_arrays(arrays, *form)
+            read[domain] = Columns.from_arrays(answer.columns), Sums.from_arrays(answer.sums, *form)
         except ValueError:
             continue
     if not read:
@@ -308,13 +310,13 @@ def in_common_columns(sources: Sources, form: Form) -> tuple[Sources, Columns | 
     moved = dict(sources)
     for domain, (own, sums) in read.items():
         arrays = move(sums, own.into(common)).to_arrays(np.float64)
-        moved[domain] = replace(moved[domain], extra={**moved[domain].extra, protocol.SUMS: arrays})
+        moved[domain] = replace(moved[domain], answer=replace(answers[domain], sums=arrays))
     return moved, common
 
 
 def is_private(sources: Sources, domain: str) -> bool:
     """Whether the sums in a source's reply protect patients."""
-    return "centre" in sources[domain].extra[protocol.SUMS]
+    return "centre" in sources[domain].answer.sums
 
 
 def read_open(sources: Sources, form: Form, domain: str) -> Sums:
@@ -322,7 +324,7 @@ def read_open(sources: Sources, form: Form, domain: str) -> Sums:
     if is_private(sources, domain):
         raise ValueError("its sums have noise, which takes classes, one target, and paths but 'pooled'")
     update = sources[domain]
-    sums = Sums.from_arrays(update.extra[protocol.SUMS], *form)
+    sums = Sums.from_arrays(update.answer.sums, *form)
     if sums.rows != np.float32(update.examples):
         raise ValueError(f"its sums are of {sums.rows:g} rows, but it reports {update.examples} examples")
     return sums
@@ -333,10 +335,15 @@ def read_sums(sources: Sources, form: Form, domain: str, noise: bool) -> Sums | 
     if not (noise and is_private(sources, domain)):
         return read_open(sources, form, domain)
     update = sources[domain]
-    sums = PrivateSums.from_arrays(update.extra[protocol.SUMS], *form)
+    sums = PrivateSums.from_arrays(update.answer.sums, *form)
     if sums.rows > update.examples:  # patients, each with one row or more
         raise ValueError(f"its sums are of {sums.rows:g} patients, but it reports {update.examples} examples")
     return sums
+
+
+def in_float32(arrays: Mapping[str, Array]) -> Layers:
+    """Return arrays as they travel."""
+    return {name: array.astype(np.float32) for name, array in arrays.items()}
 
 
 def _ready(total: Sums, form: Form) -> Sums:
@@ -349,11 +356,11 @@ def _ready(total: Sums, form: Form) -> Sums:
 class RidgeEverySite(Ridge):
     """Ridge in which every site is a target and learns its benefit from the others.
 
-    All nodes run `fda_flower.clients.RidgeSite`, whatever role they report. Each sends sums over its rows,
-    receives the total, and subtracts its own. It then has exactly the sums of the others: the total travels
-    in float64, and a site subtracts its float32 sums as sent. It fits its head as `Ridge`'s target does, and
-    keeps it. The server sees sums and, if a site reports them, figures. The server's model is the head of all
-    sites together, for a site that joins without labels; no site evaluates it.
+    Each node, whatever role it reports, sends sums over its rows, receives the total, and subtracts its own.
+    It then has exactly the sums of the others: the total travels in float64, and a site subtracts its float32
+    sums as sent. It fits its head as `Ridge`'s target does, and keeps it. The server sees sums and, if a site
+    reports them, figures. The server's model is the head of all sites together, for a site that joins without
+    labels; no site evaluates it.
 
     The record has ``sites``: for each its ``labels``, ``test-examples``, the accuracy (for a regression R²)
     ``alone`` and ``with-others``, their difference ``gain`` with its 95% ``interval``, ``judged-by`` (the
@@ -385,6 +392,10 @@ class RidgeEverySite(Ridge):
         """Why noise cannot protect each patient: a site would subtract its sums without the noise."""
         return "but if every site is a target, each would subtract open sums from noisy ones"
 
+    def takes_noise(self, round: Round) -> bool:
+        """Return false; see `without_patients`."""
+        return False
+
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Do nothing: a site with a single label uses the others' head."""
 
@@ -403,7 +414,13 @@ class RidgeEverySite(Ridge):
                 "Round %d: with two sites each can compute the other's sums: add more sites",
                 round.number,
             )
-        request = self._request(round, total, columns)
+        question = FitSiteHead(
+            paths=self.paths,
+            report=self.report,
+            total=total.to_arrays(np.float64),
+            columns=columns.to_arrays() if columns else None,
+        )
+        request = TrainRequest(round.arrays, round.config, question=question)
         nodes = {node: request for node in round.sources if node.domain in domains}
         _, replied = round.exchange(nodes)
         regression = any(node.info.get(protocol.REGRESSION) for node in nodes)
@@ -416,24 +433,16 @@ class RidgeEverySite(Ridge):
     def _note_sites(self, round: Round, replied: Sources, metric: str) -> None:
         """Write the sites' figures into the record."""
         entries, sites = round.record["sources"], dict[str, Record]()
-        for domain in replied:
+        for domain, update in replied.items():
             try:
-                sites[domain] = site_entry(entries[domain], METRICS[metric])
+                found = of_test(update.answer)
+                sites[domain] = site_entry(entries[domain]["examples"], update.answer, METRICS[metric])
+                entries[domain] |= found
             except BadReplyError as error:
                 del entries[domain]
                 round.drop(domain, error)
         round.record[SITES] = sites
         round.record |= headline(sites, {domain: entries[domain] for domain in sites}, metric)
-
-    def _request(self, round: Round, total: Sums, columns: Columns | None) -> TrainRequest:
-        measured = {name: name for name in OF_A_SITE}
-        arrays = total.to_arrays(np.float64) | (columns.to_arrays() if columns else {})
-        return TrainRequest(round.arrays, round.config).adding(
-            config={wire.PATHS: self.paths, wire.REPORT: self.report},
-            records={wire.TOTAL: to_record(arrays)},
-            requires={wire.KEPT: OF_SITE},
-            measures={**measured, **EVALUATED},
-        )
 
     def conclusion(self, record: Record) -> list[str]:
         """Return a line on the benefit of the others."""
@@ -450,26 +459,32 @@ class RidgeEverySite(Ridge):
         ]
 
 
-def site_entry(entry: Record, metric: Metric) -> Record:
-    """Return the record of a site, and remove it from the entry of its reply.
+def of_test(answer: SiteFitted) -> Record:
+    """Return a site's metrics on its test set; raise a `BadReplyError` if one is impossible."""
+    if unknown := sorted(set(answer.test or {}) - set(METRICS)):
+        raise BadReplyError(f"its answer has the unknown metric '{unknown[0]}'")
+    number = {} if answer.test_examples is None else {TEST_EXAMPLES: answer.test_examples}
+    return check_figures({**(answer.test or {}), **number})
 
-    Raises a `BadReplyError` if its figures are impossible.
-    """
-    found: Record = {"labels": entry["examples"]}
-    if TEST_EXAMPLES in entry:
-        found[TEST_EXAMPLES] = entry[TEST_EXAMPLES]
-    told = {name: entry.pop(name) for name in OF_A_SITE if name in entry}
-    for name in (wire.ALONE, wire.TOGETHER):
-        if name in told and not metric.allows(told[name]):
-            raise BadReplyError(f"its metric '{name}' is {told[name]:g}, which no {metric.title} can be")
-    if wire.TOGETHER not in told:
+
+def site_entry(labels: int, answer: SiteFitted, metric: Metric) -> Record:
+    """Return the record of a site with `labels`; raise a `BadReplyError` if its figures are impossible."""
+    found: Record = {"labels": labels}
+    if answer.test_examples is not None:
+        found[TEST_EXAMPLES] = answer.test_examples
+    alone, together = answer.alone, answer.with_others
+    for name, value in ((ALONE, alone), (TOGETHER, together)):
+        if value is not None and not metric.allows(value):
+            raise BadReplyError(f"its '{name}' is {value:g}, which no {metric.title} can be")
+    if together is None:
         return found
-    found[JUDGED_BY] = "test" if TEST_EXAMPLES in entry else "held-out"
-    found |= {name: told[name] for name in (wire.ALONE, wire.TOGETHER, wire.SHARE) if name in told}
-    if wire.ALONE in told:
-        found[GAIN] = told[wire.TOGETHER] - told[wire.ALONE]
-        if wire.LOW in told and wire.HIGH in told:
-            found[INTERVAL] = [told[wire.LOW], told[wire.HIGH]]
+    found[JUDGED_BY] = "held-out" if answer.test_examples is None else "test"
+    figures = {ALONE: alone, TOGETHER: together, SHARE: answer.share}
+    found |= {name: value for name, value in figures.items() if value is not None}
+    if alone is not None:
+        found[GAIN] = together - alone
+        if answer.gain_low is not None and answer.gain_high is not None:
+            found[INTERVAL] = [answer.gain_low, answer.gain_high]
     return found
 
 
@@ -480,5 +495,5 @@ def headline(sites: Mapping[str, Record], entries: Mapping[str, Record], metric:
         for name in METRICS
         if (values := [entry[name] for entry in entries.values() if name in entry])
     }
-    together = [site[wire.TOGETHER] for site in sites.values() if wire.TOGETHER in site]
+    together = [site[TOGETHER] for site in sites.values() if TOGETHER in site]
     return found | ({metric: mean(together)} if together else {})

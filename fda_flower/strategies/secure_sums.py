@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import combinations, islice
-from typing import Any
 
 import numpy as np
 
@@ -12,27 +12,20 @@ from fda_flower.aggregation import Layers
 from fda_flower.strategies.base import BadReplyError, ClientUpdate, Round, Sources, TrainRequest
 from fda_flower.wire import secure_sums as wire
 from fda_flower.wire.internals import combine_shares
-from fda_flower.wire.protocol import to_record
+from fda_flower.wire.questions import MaskSums
 
 TRIES, LONGEST = 200, 1000
 """Largest number of share sets tried if some are forged; largest size of encrypted shares."""
 
 Check = Callable[[str, wire.Bytes], None]
-"""Raises a `ValueError` if a source's record is unusable; receives its domain and the record."""
-
-
-def secure_request(round: Round, stage: str, remedy: str, sent: Layers | None = None) -> TrainRequest:
-    """Return the request of a stage; `remedy` is for operators of sources that cannot answer it."""
-    request = TrainRequest(round.arrays, {**round.config, wire.SECURE: stage})
-    records = {} if sent is None else {wire.SECURE: to_record(sent)}
-    return request.adding(records=records, expects={wire.SECURE: "any"}, requires={wire.SECURE: remedy})
+"""Raises a `ValueError` if a source's entries are unusable; receives its domain and the entries."""
 
 
 class SecureSum:
     """The secure sum of a round: `size` numbers from each of at least `fewest` sources; see `total`."""
 
-    def __init__(self, round: Round, size: int, remedy: str, fewest: int = 2) -> None:
-        self.round, self.size, self.remedy = round, size, remedy
+    def __init__(self, round: Round, size: int, fewest: int = 2) -> None:
+        self.round, self.size = round, size
         self.nodes = {node.domain: node for node in round.sources}
         self.least = max(wire.threshold(len(self.nodes)), fewest)
 
@@ -50,19 +43,22 @@ class SecureSum:
             If at most half of the sources or too few are left, or a secret cannot be recovered.
         """
         told = Counter(
-            key for update in sources.values() for key in wire.to_bytes(update.extra[wire.SECURE]).values()
+            key for update in sources.values() for key in wire.to_bytes(update.answer.entries).values()
         )
         keys = self._checked(wire.KEYS, sources, partial(_check_keys, told))
         pairs = wire.from_bytes(
             {name: pair[wire.SHARING] + pair[wire.MASKING] for name, pair in keys.items()}
         )
-        replies = self._ask(wire.SHARES, dict.fromkeys(keys, pairs))
+        replies = self._ask({name: MaskSums(stage=wire.SHARES, entries=pairs) for name in keys})
         shared = self._checked(wire.SHARES, replies, partial(_check_shares, set(keys)))
-        updates = self._ask(wire.MASKED, {name: _passed_on(shared, name) for name in shared})
+        updates = self._ask(
+            {name: MaskSums(stage=wire.MASKED, entries=_passed_on(shared, name)) for name in shared}
+        )
         masked = self._checked(wire.MASKED, updates, self._check_masked)
         for name in self.round.record["sources"].keys() - masked.keys():
             del self.round.record["sources"][name]
-        replies = self._ask(wire.UNMASK, dict.fromkeys(masked), **{wire.ACTIVE: list(masked)})
+        reveal = MaskSums(stage=wire.UNMASK, active=tuple(masked))
+        replies = self._ask(dict.fromkeys(masked, reveal))
         held = self._checked(wire.UNMASK, replies, partial(_check_revealed, set(shared)))
         total = np.zeros(self.size, np.uint64)
         for name, entries in masked.items():
@@ -74,16 +70,16 @@ class SecureSum:
             total += wire.masks_of_pairs(name, secret, active, self.size)
         return total, {name: updates[name] for name in masked}
 
-    def _ask(self, stage: str, sent: Mapping[str, Layers | None], **config: Any) -> Sources:
-        request = partial(secure_request, self.round, stage, self.remedy)
-        asked = {self.nodes[name]: request(record).adding(config=config) for name, record in sent.items()}
+    def _ask(self, questions: Mapping[str, MaskSums]) -> Sources:
+        plain = TrainRequest(self.round.arrays, self.round.config)
+        asked = {self.nodes[name]: replace(plain, question=each) for name, each in questions.items()}
         return self.round.exchange(asked)[1]
 
     def _checked(self, stage: str, replies: Sources, check: Check) -> dict[str, wire.Bytes]:
-        """Return the records of replies; drop those that fail a check."""
+        """Return the entries of replies; drop those that fail a check."""
         found = {}
         for name, update in replies.items():
-            entries = wire.to_bytes(update.extra[wire.SECURE])
+            entries = wire.to_bytes(update.answer.entries)
             try:
                 check(name, entries)
                 found[name] = entries

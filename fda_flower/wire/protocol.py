@@ -1,7 +1,7 @@
 """The wire contract of strategies and clients: names of records, requests and replies.
 
-``docs/wire.md`` explains each name for authors of other clients. Names that
-only one method uses are in `fda_flower.wire.methods`.
+``docs/wire.md`` explains each name for authors of other clients. What single methods ask for is in
+`fda_flower.wire.questions`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -56,8 +56,8 @@ VALIDATION = "validation"
 
 NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE = "num-examples", "num-steps", "learning-rate"
 BATCH_SIZE = "batch-size"
-TRAIN_LOSS, EVAL = "train-loss", "eval-"
-"""Metrics of a train reply; `EVAL` is the prefix of evaluation metrics."""
+TRAIN_LOSS = "train-loss"
+"""Metrics of a train reply."""
 
 LABELLED, UNLABELLED, TEST, GROUPS = "examples", "unlabelled", "test-examples", "groups"
 HELD_OUT, REGRESSION, CLASS_NAMES = "validation-examples", "regression", "class-names"
@@ -71,11 +71,11 @@ EPSILON, DELTA, UNCOVERED = "epsilon", "delta", "uncovered"
 """Entries of ``info`` from a site that adds noise: the privacy spent so far, and the parts of the reply
 without protection."""
 
-SUMS, MEAN_NOISE, CHANGE, OF_PATIENTS = "sums", "mean-noise", "change", "of-patients"
-"""Setting that requests Ridge's sums, and their record. `MEAN_NOISE` is the record in which the site's own
-mod gives its client the noise of the mean around which the sums are taken. `CHANGE` is the largest change
-that one patient makes to them; it never leaves the site. `OF_PATIENTS` is the setting with which the mod
-requests it, and the entry of ``info`` that says that ``ε`` is per patient."""
+SUMS, MEAN_NOISE, CHANGE, OF_PATIENTS = f"{Answer.record_name}/sums", "mean-noise", "change", "of-patients"
+"""Record of an answer with Ridge's sums. `MEAN_NOISE` is the record in which the site's own mod gives its
+client the noise of the mean around which the sums are taken. `CHANGE` is the largest change that one patient
+makes to them; it never leaves the site. `OF_PATIENTS` is the setting with which the mod requests it, and the
+entry of ``info`` that says that ``ε`` is per patient."""
 
 BUDGET_CODE = 106
 """Error code of a site whose privacy budget is spent; Flower's own codes are below 100."""
@@ -129,13 +129,10 @@ class TrainRequest(EvaluateRequest):
     requires : Mapping[str, str]
         Names of records, metrics or entries of ``info`` without which the reply is dropped, each with the
         remedy. `NUM_STEPS`, `LEARNING_RATE` and `BATCH_SIZE` must be above 0.
-    measures : Mapping[str, str]
-        Metrics to copy into the round's record, by their names there. They must be finite.
     """
 
     expects: Mapping[str, Like] = field(default_factory=dict)
     requires: Mapping[str, str] = field(default_factory=dict)
-    measures: Mapping[str, str] = field(default_factory=dict)
 
     def adding(self, **more: Mapping[str, Any]) -> "TrainRequest":
         """Return a copy of the request with entries added to its mappings."""

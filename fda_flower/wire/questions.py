@@ -18,11 +18,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from fda_flower.aggregation import ClassGaussians, Layers, is_finite, shape_of_head
+from fda_flower.aggregation import ClassGaussians, Columns, Layers, Paths, is_finite, shape_of_head
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.names import Bounds, Count, Natural, NotNegative, Positive, Share
 from fda_flower.wire.arrays import to_layers, to_record
 from fda_flower.wire.internals import filled
+from fda_flower.wire.secure_sums import Stage
 
 Sent = ArrayRecord | ConfigRecord
 
@@ -609,6 +610,128 @@ class EvaluateGaussians(WithGaussians):
     action = "gaussians"
     kind = "evaluate"
     answered_by = "fda_flower.clients.features:evaluate_gaussians"
+
+
+def _like_columns(model: Layers) -> Layers:
+    return Columns.plain(shape_of_head(model)[1]).to_arrays()
+
+
+OfColumns = Annotated[Layers, Like(_like_columns)] | None
+
+
+class Summed(Answer):
+    """A source's `sums` over its rows; of a table also the `columns` with which it standardised them.
+
+    The arrays are the ones of `fda_flower.aggregation.Sums`, or of `PrivateSums` at a site that protects its
+    patients, and of `Columns`.
+    """
+
+    sums: Layers
+    columns: OfColumns = None
+
+
+class SumRows(Question):
+    """Ridge: send sums over your rows, and leave the model; `noise` tells whether they may have noise."""
+
+    action = "sum_rows"
+    answer = Summed
+    answered_by = "fda_flower.clients.ridge:sum_rows"
+
+    noise: bool
+
+
+class Masked(Answer):
+    """What a source sends in a stage of masked sums: its `entries`; see `fda_flower.wire.secure_sums`."""
+
+    entries: Layers
+
+
+class MaskSums(Question):
+    """Ridge with masked sums: answer a `stage`, and leave the model.
+
+    `entries` are what the other sources have sent to this one, by source. `active` lists the sources whose
+    masked sums have arrived.
+    """
+
+    action = "mask_sums"
+    answer = Masked
+    answered_by = "fda_flower.clients.ridge:mask_sums"
+
+    stage: Stage
+    entries: Layers | None = None
+    active: tuple[str, ...] = ()
+
+
+class HeadFitted(Answer):
+    """Numbers of the target's head; a model sent with them is the received one with this head.
+
+    `temperature` is the factor on its outputs, and `weights` are the ones of the averaged heads. `share` is
+    the share of the sources' solution in the heads that shrink it, `shares` the shares of single sources'
+    own, and `source_weight` the weight of the sources' rows in the heads that pool. `held_out` is the
+    leave-one-out accuracy, for a regression R², on the target's labels; `held_out_target` and
+    `held_out_sources` are the same with one side alone. `fewest_labels` counts the rarest class.
+    """
+
+    temperature: Positive
+    weights: Mapping[str, NotNegative]
+    share: float | None = None
+    shares: Mapping[str, float] | None = None
+    source_weight: float | None = None
+    held_out: float | None = None
+    held_out_target: float | None = None
+    held_out_sources: float | None = None
+    fewest_labels: Natural | None = None
+
+
+class FitHead(Question):
+    """Ridge's target: fit the linear layer to your rows, starting from the sources' sums.
+
+    `start` has the arrays of `fda_flower.aggregation.Sums.start`; `solutions` are the ones of single sources;
+    `columns` standardise the rows of all sources.
+    """
+
+    action = "fit_head"
+    answer = HeadFitted
+    answered_by = "fda_flower.clients.ridge:fit_head"
+
+    paths: Paths
+    start: Layers
+    solutions: Layers | None = None
+    columns: OfColumns = None
+
+
+class SiteFitted(Answer):
+    """Whether the site has `kept` its head, and figures, if it reports them.
+
+    `alone` and `with_others` are accuracies, for a regression R², and `gain_low` and `gain_high` the interval
+    of the difference. `share` is the share of the others' solution. `test` has all metrics on
+    `test_examples` samples.
+    """
+
+    kept: bool
+    alone: float | None = None
+    with_others: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+    share: float | None = None
+    test: Mapping[str, float] | None = None
+    test_examples: Natural | None = None
+
+
+class FitSiteHead(Question):
+    """Ridge where every site is a target: subtract your own sums from the `total`, fit a layer, and keep it.
+
+    `columns` standardise the rows of all sites. Without a `report` the answer has no figures.
+    """
+
+    action = "fit_site_head"
+    answer = SiteFitted
+    answered_by = "fda_flower.clients.ridge:fit_site_head"
+
+    paths: Paths
+    report: Literal["full", "none"]
+    total: Layers
+    columns: OfColumns = None
 
 
 class MixtureReport(Answer):

@@ -15,9 +15,11 @@ pseudo-random numbers are not used, because their 32-bit seed can be found by tr
 is AES-256 in counter mode.
 """
 
+import typing
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from hashlib import sha256
+from typing import Literal
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -29,11 +31,8 @@ from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError
 from fda_flower.wire.internals import generate_shared_key
 
-SECURE, ACTIVE = "secure-sums", "active"
-"""Setting of a train message that names its stage, also the record in the message and in the reply; and the
-setting of the last stage that lists the sources whose masked numbers have arrived."""
-
-KEYS, SHARES, MASKED, UNMASK = STAGES = ("keys", "shares", "masked", "unmask")
+Stage = Literal["keys", "shares", "masked", "unmask"]
+KEYS, SHARES, MASKED, UNMASK = STAGES = typing.get_args(Stage)
 """Public keys; encrypted shares of the secrets; the masked numbers; the shares in plain text."""
 
 SHARING, MASKING, DIGEST, TO, SUMS = "sharing", "masking", "digest", "to.", "sums"

@@ -11,22 +11,20 @@ from flwr.app import Message, RecordDict
 from fda_flower.aggregation import Sums, fit_ridge, fit_temperature, to_rows, to_targets
 from fda_flower.clients import (
     LocalTraining,
-    RidgeSite,
-    RidgeSource,
-    RidgeTarget,
     SourceClient,
+    TargetClient,
     ridge_reply,
 )
 from fda_flower.clients.own_state import OwnState
-from fda_flower.clients.ridge_numpy import source_records
+from fda_flower.clients.ridge_numpy import masked_sums
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.models import Train, build_model
 from fda_flower.models.split import split
 from fda_flower.wire.protocol import Keys, TrainRequest, to_record
+from fda_flower.wire.questions import FitHead, FitSiteHead, MaskSums, SumRows
 
-ASKED = {"secure-sums": "keys", "server-round": 1}
 CLASSES, REGRESSION = DataSpec("digits", "rotate", target_samples=30), DataSpec("rbf", target_samples=20)
 
 
@@ -46,9 +44,15 @@ def rows_and_targets(domain, classes):
     return rows, (to_targets(y, classes) if y.dtype.kind == "i" else y.astype(np.float64))
 
 
-def ask(found, config, records=None):
-    arrays = to_record(found.layers())
-    return found.local_train(TrainRequest(arrays, {"server-round": 1, **config}, records or {}))
+def ask(found, question, config=None, records=None):
+    config = {"server-round": 1, **(config or {})}
+    return found.train_reply(TrainRequest(to_record(found.layers()), config, records or {}, question))
+
+
+def message_with(question):
+    model = to_record({"weight": np.zeros((2, 3)), "bias": np.zeros(2)})
+    request = TrainRequest(model, {"server-round": 1}, question=question)
+    return Message(request.content(Keys()), 2, question.message_type())
 
 
 def names(spec):
@@ -59,13 +63,13 @@ def names(spec):
 @pytest.mark.parametrize("spec", [CLASSES, REGRESSION])
 def test_a_source_sends_its_sums_and_the_model_as_it_came(spec):
     data, (name, *_) = names(spec)
-    source = client(RidgeSource, spec, name)
+    source = client(SourceClient, spec, name)
     before = source.layers()
-    reply = ask(source, {"sums": True})
+    reply = ask(source, SumRows(noise=True))
     rows, targets = rows_and_targets(data.domains[name], data.classes)
     assert reply.examples == len(rows)
     for key, array in Sums.of(rows, targets).to_arrays().items():
-        np.testing.assert_allclose(reply.records["sums"][key], array, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(reply.answer.sums[key], array, rtol=1e-4, atol=1e-4)
     assert reply.arrays.keys() == before.keys()
     assert all(np.array_equal(reply.arrays[key], array) for key, array in before.items())
     assert dict(reply.metrics) == {}
@@ -80,92 +84,81 @@ def test_the_target_fits_its_head_and_tells_how_good_it_is(spec, paths, joint):
     total = Sums.total(sites, sites[0].products.shape[0], data.classes)
     scale = total.scale if spec is REGRESSION else (np.zeros(1), np.ones(1))
     solutions = [each.scaled(*scale).solution() for each in (total, *sites)]
-    sent = {"gram": total.gram, "solution": solutions[0]}
-    sent |= dict(zip(("mean", "deviation"), scale, strict=True)) if spec is REGRESSION else {}
-    sent |= {f"solution.{n}": w for n, w in zip(others, solutions[1:], strict=True)} if joint else {}
-    target = client(RidgeTarget, spec, data.target)
-    reply = ask(target, {"paths": paths}, {"sources": to_record(sent)})
+    start = {"gram": total.gram, "solution": solutions[0]}
+    start |= dict(zip(("mean", "deviation"), scale, strict=True)) if spec is REGRESSION else {}
+    single = dict(zip(others, solutions[1:], strict=True)) if joint else None
+    target = client(TargetClient, spec, data.target)
+    reply = ask(target, FitHead(paths=paths, start=start, solutions=single))
     rows, y = rows_and_targets(data.domains[data.target], data.classes)
     scaled = (y - scale[0]) / scale[1]
     fit = fit_ridge(rows, scaled, solutions[0], total.whole, solutions[1:] if joint else [], paths)
     labels = data.domains[data.target].train.y.numpy()
     sigma = 1.0 if spec is REGRESSION else fit_temperature(fit.held_out, labels)
-    told: dict[str, Any] = dict(reply.metrics)
-    assert told["temperature"] == pytest.approx(sigma)
+    told: Any = reply.answer
+    assert told.temperature == pytest.approx(sigma)
     outputs = sigma * (rows @ fit.head * scale[1] + scale[0])
     target.load(reply.arrays)
     with torch.no_grad():
         found = target.model.eval()(data.domains[data.target].train.x)
     np.testing.assert_allclose(found.numpy(), outputs, rtol=2e-3, atol=2e-3)
-    weights = [value for name, value in told.items() if name.startswith("weight.")]
-    np.testing.assert_allclose(weights, fit.weights, atol=1e-4)
+    np.testing.assert_allclose(list(told.weights.values()), fit.weights, atol=1e-4)
     held_out = fit.held_out * scale[1] + scale[0]
     if spec is CLASSES:
         figure = (held_out.argmax(axis=1) == labels).mean()
     else:
         figure = 1 - np.square(held_out - labels).sum() / np.square(labels - labels.mean(axis=0)).sum()
-    assert told["held-out"] == pytest.approx(figure, abs=1e-3)
-    assert ("fewest-labels" in told) == (spec is CLASSES)
-    assert {f"share.{name}" for name in others if joint and paths != "sources"} == {
-        name for name in told if name.startswith("share.")
-    }
+    assert told.held_out == pytest.approx(figure, abs=1e-3)
+    assert (told.fewest_labels is not None) == (spec is CLASSES)
+    assert list(told.shares or ()) == [name for name in others if joint and paths != "sources"]
     assert reply.arrays.get("rows.power", 1) == 1
-
-
-def test_an_ordinary_train_message_is_answered_as_others_do():
-    _, (name, *_) = names(CLASSES)
-    replies = [ask(client(kind, CLASSES, name), {}) for kind in (RidgeSource, SourceClient)]
-    assert all(np.array_equal(replies[0].arrays[key], array) for key, array in replies[1].arrays.items())
-    assert replies[0].metrics["num-steps"] > 0
 
 
 def test_a_source_masks_its_sums_as_the_server_asks():
     data, (name, *_) = names(CLASSES)
-    source = client(RidgeSource, CLASSES, name)
-    reply = ask(source, {"secure-sums": "keys"})
+    source = client(SourceClient, CLASSES, name)
+    reply = ask(source, MaskSums(stage="keys"))
     before = source.layers()
     assert all(np.array_equal(reply.arrays[key], array) for key, array in before.items())
-    assert {key: array.shape for key, array in reply.records["secure-sums"].items()} == {
-        "sharing": (65,),
-        "masking": (65,),
-    }
+    shapes = {key: array.shape for key, array in reply.answer.entries.items()}
+    assert shapes == {"sharing": (65,), "masking": (65,)}
     assert reply.examples == len(data.domains[name].train)
     with pytest.raises(RunError) as caught:
-        ask(source, {"secure-sums": "masked"})
+        ask(source, MaskSums(stage="masked"))
     assert (caught.value.thing, caught.value.value) == ("masked sums", "masked")
 
 
 @pytest.mark.usefixtures("in_a_run")
 def test_a_project_of_its_own_masks_with_the_state_of_the_context():
     rows, labels = to_rows(np.eye(3)), np.array([0, 1, 1])
-    model = to_record({"weight": np.zeros((2, 3)), "bias": np.zeros(2)})
-    content = TrainRequest(model, ASKED).content(Keys())
-    message, state = Message(content, 2, "train"), RecordDict()
+    message, state = message_with(MaskSums(stage="keys")), RecordDict()
     with pytest.raises(ConfigError) as caught:
         ridge_reply(message, rows, labels, 2)
     assert caught.value.thing == "state"
     reply = ridge_reply(message, rows, labels, 2, state).content
-    assert set(reply["secure-sums"]) == {"sharing", "masking"}
-    assert "sums" not in reply
+    assert set(reply["answer/entries"]) == {"sharing", "masking"}
+    assert "answer/sums" not in reply
 
 
 @pytest.mark.usefixtures("in_a_run")
-def test_a_project_of_its_own_refuses_to_keep_a_layer_where_every_site_is_a_target():
-    rows, labels = to_rows(np.eye(3)), np.array([0, 1, 1])
-    model = to_record({"weight": np.zeros((2, 3)), "bias": np.zeros(2)})
-    sums = Sums.of(rows, to_targets(labels, 2)).to_arrays()
-    content = TrainRequest(model, ASKED).adding(records={"total": to_record(sums)}).content(Keys())
+@pytest.mark.parametrize(
+    ("asked", "thing", "value"),
+    [
+        (FitSiteHead(paths="both", report="full", total={}), "message", "train.fit_site_head"),
+        (FitHead(paths="both", start={}, columns={"means": np.zeros(2)}), "columns", None),
+    ],
+)
+def test_a_project_of_its_own_keeps_no_layer_and_standardises_no_columns(asked, thing, value):
     with pytest.raises(ConfigError) as caught:
-        ridge_reply(Message(content, 2, "train"), rows, labels, 2)
-    assert (caught.value.thing, caught.value.value) == ("target", "all")
+        ridge_reply(message_with(asked), to_rows(np.eye(3)), np.array([0, 1, 1]), 2)
+    assert (caught.value.thing, caught.value.value) == (thing, value)
 
 
 def test_labels_that_fixed_point_cannot_tell_from_zero_are_not_masked():
-    request, rows = TrainRequest(to_record({}), {**ASKED, "secure-sums": "masked"}), to_rows(np.eye(2))
+    request, labels = TrainRequest(to_record({}), {"server-round": 1}), np.array([[1e-4, 1.0], [1e-4, 0.0]])
     own = OwnState(RecordDict())
     own.save("secure-sums", {}, {"round": 1, "stage": "shares"})
     with pytest.raises(ConfigError) as caught:
-        source_records(request, own, lambda: (rows, np.array([[1e-4, 1.0], [1e-4, 0.0]]), None), None)
+        masked_sums(request, MaskSums(stage="masked"), own, lambda: Sums.of(to_rows(np.eye(2)), labels))
     assert caught.value.thing == "labels"
 
 
@@ -174,13 +167,13 @@ def test_a_table_has_no_limit_for_what_a_patient_changes():
     table = TablePreparation.fit({"age": [50.0, 70.0]}, train=torch.tensor([0, 1]))
     for preparation, limited in ((None, True), (table, False)):
         domain = replace(data.domains[name], preparation=preparation)
-        source = RidgeSource(domain, network(data), LocalTraining(0.01, 8))
+        source = SourceClient(domain, network(data), LocalTraining(0.01, 8))
         noise = {"mean-noise": to_record({"noise": np.zeros(domain.train.x[0].numel() + 1)})}
-        sums = ask(source, {"sums": True, "of-patients": True}, noise).records["sums"]
+        sums = ask(source, SumRows(noise=True), {"of-patients": True}, noise).answer.sums
         assert ("change" in sums) is limited
 
 
-def test_a_site_that_is_a_target_does_not_send_sums_that_protect_patients():
+def test_a_site_does_not_send_sums_that_protect_patients_where_they_are_of_no_use():
     with pytest.raises(ConfigError) as caught:
-        ask(client(RidgeSite, CLASSES, "target"), {"sums": True, "of-patients": True})
+        ask(client(SourceClient, CLASSES, "target"), SumRows(noise=False), {"of-patients": True})
     assert (caught.value.thing, caught.value.value) == ("dp-unit", "patient")

@@ -59,7 +59,7 @@ NAMES = list(network().state_dict())
 
 
 def client_of(domain, method="fedgp", state=None, kind=None):
-    kind = kind or METHODS[method].client_class("target" if domain == TARGET else "source")
+    kind = kind or (TargetClient if domain == TARGET else SourceClient)
     about = {"domain": domain, "role": kind.role}
     return kind(
         DATA.domains[domain], network(method), LocalTraining(0.05, 10), seed=1, about=about, state=state

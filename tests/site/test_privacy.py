@@ -52,7 +52,7 @@ from fda_flower.site.privacy import (
 )
 from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.protocol import BUDGET_CODE, to_layers, to_record
-from fda_flower.wire.questions import Guided
+from fda_flower.wire.questions import Guided, SumRows
 
 SMALL: dict[str, Any] = {"model": "logistic", "rounds": 2, "sources": 2, "device": "cpu"}
 NOISY: dict[str, Any] = {"dp_clip": 1.0, "dp_noise": 2.0}
@@ -159,7 +159,7 @@ REFUSED = {
     "irm": "'penalty' of its answer",
     "vrex": "'loss-at-start' of its answer",
     "kd3a": "of its answer",
-    "ridge": "record 'sums' has no known sensitivity",
+    "ridge": "replies to 'train.sum_rows' have no known sensitivity",
     "apfl": "'alpha' of its answer",
     "pfedfda": "replies to 'train.mix_gaussians' have no known sensitivity",
     "groupdro": "it has no 'train-loss'",
@@ -226,8 +226,8 @@ PATIENTS: dict[str, Any] = {"dp_unit": "patient", "dp_noise": 2.0}
 ROWS_OF_PATIENTS = np.hstack([np.eye(4)[[0, 1, 2, 3, 0, 0]] * 3, np.ones((6, 1))])
 
 
-def sums_sent(settings, ledger=None, config=None, **answer):
-    """The reply of a node with rows to Ridge's message, behind the mod."""
+def sums_sent(settings, ledger=None, config=None, records=None, kind="train.sum_rows", **answer):
+    """The reply of a node with rows to Ridge's question, behind the mod."""
     ledger = ledger or Ledger(None, RecordDict())
     site = PrivateSite("a", PrivacySettings(**settings), ledger, 0) if settings else None
     model = to_record({"weight": np.zeros((3, 4), np.float32), "bias": np.zeros(3, np.float32)})
@@ -237,7 +237,9 @@ def sums_sent(settings, ledger=None, config=None, **answer):
             message, ROWS_OF_PATIENTS, **{"labels": [0, 1, 2, 2, 0, 0], "classes": 3, **answer}
         )
 
-    message = asking(arrays=model, config=ConfigRecord({"server-round": 1, "sums": True, **(config or {})}))
+    config = ConfigRecord({"server-round": 1, **(config or {})})
+    question = SumRows(noise=True).records() | (records or {})
+    message = asking(kind, arrays=model, config=config, **question)
     return DifferentialPrivacy(lambda context: site)(message, context(), app)
 
 
@@ -253,7 +255,7 @@ def test_a_patients_sums_leave_with_noise_and_their_deviation(in_a_run, monkeypa
     groups = np.array([1, 2, 3, 4, 5, 5])
     content = sums_sent(PATIENTS, groups=groups).content
     assert "mean-noise" not in content
-    sent = to_layers(content["sums"])
+    sent = to_layers(content["answer/sums"])
     of_mean, of_sums = multipliers(2.0)
     assert sent.keys() == {"gram", "products", "centre", "radius", "deviation"}
     assert {array.dtype.name for array in sent.values()} == {"float32"}
@@ -273,11 +275,19 @@ def test_a_patients_sums_leave_with_noise_and_their_deviation(in_a_run, monkeypa
     assert "uncovered" not in info
 
 
-def test_what_a_site_asks_of_its_client_is_not_the_servers_to_ask(in_a_run):
-    plain = sums_sent({}).content
-    assert to_layers(plain["sums"])["gram"][-1] == 6
-    asked = sums_sent({"dp_clip": 1.0}, config={"of-patients": True})
-    assert "record 'sums' has no known sensitivity" in reason_of(asked)
+@pytest.mark.parametrize("told", [True, False, 0, ""])
+def test_what_a_site_asks_of_its_client_is_not_the_servers_to_ask(told, in_a_run):
+    lies: dict[str, Any] = {
+        "records": {"mean-noise": to_record({"noise": np.zeros(5)})},
+        "config": {"of-patients": told, "of-patients-noise": 0.0},
+    }
+    plain = to_layers(sums_sent({}, **lies).content["answer/sums"])
+    assert (plain["gram"][-1], "centre" in plain) == (6, False)
+    noisy = (to_layers(sums_sent(PATIENTS, **each).content["answer/sums"]) for each in ({}, lies))
+    assert all(
+        np.array_equal(array, other) for array, other in zip(*(n.values() for n in noisy), strict=True)
+    )
+    assert "no known sensitivity" in reason_of(sums_sent({"dp_clip": 1.0}, **lies))
 
 
 def reason_of(reply):
@@ -294,7 +304,7 @@ def test_another_release_would_exceed_the_budget(in_a_run):
     assert not sums_sent(settings, ledger).has_error()
     assert not sums_sent(settings, ledger).has_error(), "it is the same release, by the seed"
     assert sums_sent(settings, ledger, config={"server-round": 2}).error.code == BUDGET_CODE
-    assert "no finite ε" in reason_of(sums_sent({"dp_clip": 1.0, "dp_noise": 1.0}, ledger))
+    assert "no finite ε" in reason_of(sums_sent({"dp_clip": 1.0, "dp_noise": 1.0}, ledger, kind="train"))
 
 
 @pytest.mark.parametrize("allowed", [{"dp_allow": "*"}, {"dp_open_target": True}])
@@ -720,13 +730,3 @@ def test_of_an_evaluation_leaves_what_the_site_tells(report, kept, records, unco
     assert protect_evaluation(content, PrivacySettings(dp_clip=1.0, dp_report=report)) == uncovered
     assert dict(content["metrics"]) == kept
     assert sorted(content.array_records) == records
-
-
-def test_the_evaluation_in_a_train_reply_follows_the_same_word():
-    metrics = {"num-examples": 5, "eval-accuracy": 0.5, "eval-num-examples": 9}
-    for report, uncovered in (("figures", ["eval-accuracy"]), ("full", ["eval-accuracy", "outcomes"])):
-        content = reply(metrics, outcomes=MODEL)
-        assert sorted(protect_training(content, exchange(dp_report=report))) == uncovered
-        assert ("outcomes" in content) == (report == "full")
-    with pytest.raises(PrivacyError, match="dp-report"):
-        protect_training(reply(metrics), exchange(dp_report="none"))

@@ -136,15 +136,19 @@ def test_questions_are_allowed_by_the_type_of_their_messages(allowed, kind, is_r
 @pytest.mark.parametrize("secure", [True, False])
 def test_open_sums_stay_where_the_site_or_the_run_masks_them(required, secure):
     rules = rule("require-secure", required)
-    assert rules.refuses_message(replace(asked(config={"secure-sums": "keys"}), secure=secure)) is None
-    found = rules.refuses_message(replace(asked(config={"sums": True}), secure=secure))
-    assert (found is not None) == (required or secure)
+    assert rules.refuses_message(replace(asked(kind="train.mask_sums"), secure=secure)) is None
+    open_sums = replace(asked(kind="train.sum_rows"), secure=secure)
+    found = (
+        rules.refuses_message(open_sums),
+        rules.refuses_reply(open_sums, reply({"gram": np.ones(2)}, "answer/sums")),
+    )
+    assert {reason is not None for reason in found} == {required or secure}
 
 
 def test_a_server_that_asks_for_open_sums_in_a_secure_run_gets_none():
     config = RunConfig(method="ridge", method_options={"secure": True}, model="logistic", sources=3)
     node = {"domain": "source-1"}
-    reply = ask(make_client_app(config), node, "train", sums=True)
+    reply = ask(make_client_app(config), node, "train.sum_rows")
     assert "only masked" in reply.error.reason
 
 

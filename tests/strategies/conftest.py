@@ -13,7 +13,6 @@ def always_in_a_run(in_a_run):
 def bare_replies(monkeypatch):
     """Nothing is added to the replies of a test's clients."""
     monkeypatch.setattr(handmade, "add_answer", lambda *_: None)
-    monkeypatch.setattr(handmade, "add_sums", lambda *_: None)
 
 
 @pytest.fixture

@@ -168,16 +168,16 @@ def test_of_an_evaluation_a_metric_that_is_no_finite_number_is_left_out_alone(na
 
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: str(value)[:9])
 def test_of_a_train_reply_a_metric_that_is_only_recorded_is_left_out_alone(value):
-    content = reply_of(GOOD, auc=value, f1=0.5, **{"train-loss": value, "eval-loss": value})
-    node, request = Node(5, "a", False, {}), TrainRequest(ArrayRecord(), measures={"eval-loss": "loss"})
+    content = reply_of(GOOD, auc=value, f1=0.5, **{"train-loss": value})
+    node, request = Node(5, "a", False, {}), TrainRequest(ArrayRecord())
     update, entry = read_update(answering(content), node, request, MODEL, ("n",))
-    assert (update.examples, entry["train-loss"], "loss" in entry) == (10, None, False)
+    assert (update.examples, entry["train-loss"]) == (10, None)
     assert entry["metrics"] == {"f1": 0.5}
-    assert left_out(answering(content)).startswith("'auc', 'eval-loss', 'train-loss': ")
+    assert left_out(answering(content)).startswith("'auc', 'train-loss': ")
     assert left_out(answering(reply_of(GOOD))) == left_out(None) == ""
-    for name in ("train-loss", "eval-loss"):
-        with pytest.raises(BadReplyError, match=name):
-            read_update(answering(content), node, request.adding(requires={name: "it"}), MODEL, ("n",))
+    required = request.adding(requires={"train-loss": "it"})
+    with pytest.raises(BadReplyError, match="train-loss"):
+        read_update(answering(content), node, required, MODEL, ("n",))
 
 
 @pytest.mark.parametrize(

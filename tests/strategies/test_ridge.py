@@ -1,8 +1,10 @@
 """Ridge on the server: sums that are added, what a target or every site gets, and what is made of replies."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, RecordDict
 from handmade import HandMade, bits, failing, reply_of
 from naming import names
 
@@ -11,13 +13,22 @@ from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies import Ridge, RidgeEverySite
-from fda_flower.wire.protocol import read_request, to_record
-from fda_flower.wire.secure_sums import SECURE
+from fda_flower.wire.questions import (
+    FitHead,
+    FitSiteHead,
+    HeadFitted,
+    MaskSums,
+    SiteFitted,
+    Summed,
+    SumRows,
+)
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 WIDTH, CLASSES = 5, 3
 FITTED = {"weight": np.full((CLASSES, WIDTH - 1), 2.0, np.float32), "bias": np.ones(CLASSES, np.float32)}
-TOLD = {"temperature": 7.0, "held-out": 0.75, "held-out-target": 0.5, "share": 0.25, "weight.shrunk-0.1": 1.0}
+TOLD = HeadFitted(
+    temperature=7.0, held_out=0.75, held_out_target=0.5, share=0.25, weights={"shrunk-0.1": 1.0}
+)
 
 
 def initial(**more):
@@ -44,22 +55,34 @@ class Site:
 
     def __call__(self, model, message):
         self.received.append(message.content)
+        kind, arrays = message.metadata.message_type, {**self.sums.to_arrays(), **self.changed}
         if self.domain == "t":
             new = {name: FITTED.get(name, array + 1) for name, array in model.items()}
-            return reply_of(new, 8, role="target", domain="t", **self.told)
+            return with_answer(reply_of(new, 8, role="target", domain="t"), self.told)
         content = reply_of(model, self.examples or int(self.sums.rows), domain=self.domain)
-        if SECURE in message.content["config"]:
-            sums = Sums.from_arrays({**self.sums.to_arrays(), **self.changed}, WIDTH, CLASSES)
-            records = self.masks.answer(read_request(message.content), lambda: sums.vector)
-            content[SECURE] = to_record(records[SECURE])
-            return content
-        arrays = {**self.sums.to_arrays(), **self.changed}
-        content["sums"] = ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
-        return content
+        if kind == MaskSums.message_type():
+            sums = Sums.from_arrays(arrays, WIDTH, CLASSES)
+            return with_answer(
+                content, self.masks.answer(MaskSums.read(message.content), 1, lambda: sums.vector)
+            )
+        return with_answer(content, Summed(sums=arrays))
+
+    @property
+    def asked(self):
+        """What the target is asked."""
+        return FitHead.read(self.received[0])
 
     def sent(self):
         """What the target was sent, by name."""
-        return {name: array.numpy() for name, array in self.received[0]["sources"].items()}
+        single = {f"solution.{name}": array for name, array in (self.asked.solutions or {}).items()}
+        return {**self.asked.start, **single}
+
+
+def with_answer(content, answer):
+    """A reply that answers a question."""
+    if answer is not None:
+        content.update(answer.records())
+    return content
 
 
 def start(order="abct", info=None, sites=None, model=None, rounds=1, **options):
@@ -79,8 +102,8 @@ def test_the_target_gets_the_sources_solution_and_its_head_is_the_model():
     np.testing.assert_allclose(sent["solution"], total.solution(), atol=1e-5)
     np.testing.assert_allclose(sent["gram"], total.gram, rtol=1e-6)
     assert {array.dtype.name for array in sent.values()} == {"float32"}
-    assert found["t"].received[0]["config"]["paths"] == "both"
-    assert [dict(found[d].received[0]["config"])["sums"] for d in "abc"] == [True] * 3
+    assert found["t"].asked.paths == "both"
+    assert [SumRows.read(found[d].received[0]).noise for d in "abc"] == [True] * 3
     model = {name: array.numpy() for name, array in arrays.items()}
     assert {name: model[name].tolist() for name in FITTED} == {n: a.tolist() for n, a in FITTED.items()}
     assert model["power"] == 0.5, "it is not the target's"
@@ -89,7 +112,6 @@ def test_the_target_gets_the_sources_solution_and_its_head_is_the_model():
     assert (ridge["held-out"], ridge["temperature"], ridge["share"]) == (0.75, 7, 0.25)
     assert len(ridge["weights"]) == 17
     assert (ridge["weights"]["shrunk-0.1"], ridge["weights"]["pooled-1"]) == (1, None)
-    assert not {*TOLD} & {*record["target"]}
     assert record["dropped"] == []
 
 
@@ -106,7 +128,7 @@ def test_one_path_and_the_rivals_send_less():
 
 
 def test_the_heads_of_single_sources_are_sent_if_they_are_asked_for():
-    told = {**TOLD, "share.a": 0.5, "share.c": 0.125}
+    told = replace(TOLD, shares={"a": 0.5, "c": 0.125})
     found, _, strategy = start(per_source=True, sites={"t": Site("t", told=told)})
     sent = found["t"].sent()
     for domain in "abc":
@@ -132,7 +154,7 @@ def test_noisy_sums_have_several_solutions_without_the_path_that_takes_them_as_t
     assert {array.shape for array in sent.values()} == {(3, WIDTH, CLASSES)}
     np.testing.assert_allclose(sent["solution"], CentredSums.total(sums.values()).solution(), atol=1e-5)
     np.testing.assert_allclose(sent["solution.b"], CentredSums.total([sums["b"]]).solution(), atol=1e-5)
-    assert found["t"].received[0]["config"]["paths"] == "shrunk"
+    assert found["t"].asked.paths == "shrunk"
     assert strategy.history[0]["ridge"]["paths"] == "shrunk"
     assert len(strategy.history[0]["ridge"]["weights"]) == 10
 
@@ -190,8 +212,9 @@ def test_without_enough_sums_or_the_target_the_round_is_held():
     assert "0 usable replies of sources" in strategy.history[0]["held"]
     assert bits(arrays) == bits(initial())
     assert found["t"].received == []
-    _, arrays, strategy = start(sites={"t": Site("t", told={})})
-    assert "RidgeTarget" in strategy.history[0]["dropped"][0]["reason"]
+    useless = Summed(sums={})
+    _, arrays, strategy = start(sites={"t": Site("t", told=useless)})
+    assert "sums" in strategy.history[0]["dropped"][0]["reason"]
     assert bits(arrays) == bits(initial())
 
 
@@ -256,7 +279,7 @@ def broken(domain):
     site = Site(domain)
 
     def answer(model, message):
-        if message.content["config"][SECURE] == "masked":
+        if MaskSums.read(message.content).stage == "masked":
             site.masks = SecureSums(OwnState(RecordDict()))
         return site(model, message)
 
@@ -299,24 +322,25 @@ def test_what_masks_cannot_do_is_refused():
 
 # Where every site is a target
 
-TOLD_BY_ALL = {"alone": 0.5, "with-others": 0.75, "gain-low": 0.125, "gain-high": 0.375, "share": 0.25}
-TESTED = {"eval-num-examples": 40, "eval-accuracy": 0.75, "eval-auroc": 0.5}
+HELD_OUT = SiteFitted(kept=True, alone=0.5, with_others=0.75, gain_low=0.125, gain_high=0.375, share=0.25)
+TESTED = replace(HELD_OUT, test_examples=40, test={"accuracy": 0.75, "auroc": 0.5})
 
 
 class EverySite(Site):
     """Sends sums, perhaps changed, then figures; keeps the total that it gets."""
 
-    def __init__(self, domain, told=TOLD_BY_ALL | TESTED, **changed):
+    def __init__(self, domain, told=TESTED, **changed):
         super().__init__(domain, told=told, **changed)
         self.total: Sums | None = None
 
     def __call__(self, model, message):
-        if message.content["config"].get("sums"):
+        if message.metadata.message_type == SumRows.message_type():
+            assert not SumRows.read(message.content).noise
             return super().__call__(model, message)
-        arrays = {name: array.numpy() for name, array in message.content["total"].items()}
+        arrays = FitSiteHead.read(message.content).total
         assert {array.dtype.name for array in arrays.values()} == {"float64"}
         self.total = Sums.from_arrays(arrays, WIDTH, CLASSES)
-        return reply_of(model, int(self.sums.rows), domain=self.domain, kept=1.0, **self.told)
+        return with_answer(reply_of(model, int(self.sums.rows), domain=self.domain), self.told)
 
 
 def start_all(order="abcd", sites=None, **options):
@@ -356,10 +380,9 @@ def test_the_order_of_the_sites_replies_changes_no_bit():
 
 
 def test_the_headline_is_the_mean_over_sites():
-    held_out = {name: TOLD_BY_ALL[name] for name in ("alone", "with-others")} | {"with-others": 0.25}
     sites = {
-        "a": EverySite("a", told=TOLD_BY_ALL | TESTED | {"with-others": 1.0}),
-        "b": EverySite("b", told=held_out),
+        "a": EverySite("a", told=replace(TESTED, with_others=1.0)),
+        "b": EverySite("b", told=SiteFitted(kept=True, alone=0.5, with_others=0.25)),
     }
     _, _, record = start_all("abc", sites)
     assert record["accuracy"] == pytest.approx((1 + 0.25 + 0.75) / 3)
@@ -388,7 +411,7 @@ def test_a_lost_site_is_not_in_the_total_and_one_lost_later_only_has_no_figures(
     assert found["a"].total.rows == sum(found[domain].sums.rows for domain in "acd")
 
     def leaves(model, message):
-        if "total" in message.content:
+        if message.metadata.message_type == FitSiteHead.message_type():
             raise OSError("off")
         return whole(model, message)
 
@@ -402,23 +425,15 @@ def test_a_lost_site_is_not_in_the_total_and_one_lost_later_only_has_no_figures(
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        ({"with-others": 3.0}, "with-others"),
-        ({"alone": -1.0}, "alone"),
-        ({"eval-accuracy": 2.0}, "accuracy"),
-        ({"kept": None}, "RidgeSite"),
+        (replace(TESTED, with_others=3.0), "with-others"),
+        (replace(TESTED, alone=-1.0), "alone"),
+        (replace(TESTED, test={"accuracy": 2.0}), "accuracy"),
+        (replace(TESTED, test={"beauty": 0.5}), "beauty"),
+        (TOLD, "kept"),
     ],
 )
 def test_figures_that_cannot_be_are_dropped(told, why):
-    site = EverySite("b")
-
-    def lies(model, message):
-        content = site(model, message)
-        if "total" in message.content:
-            metrics = {**content["metrics"], **told}
-            content["metrics"] = MetricRecord({n: v for n, v in metrics.items() if v is not None})
-        return content
-
-    _, _, record = start_all(sites={"b": lies})
+    _, _, record = start_all(sites={"b": EverySite("b", told=told)})
     (dropped,) = record["dropped"]
     assert (dropped["domain"], why in dropped["reason"]) == ("b", True)
     assert list(record["sites"]) == ["a", "c", "d"]
@@ -426,7 +441,8 @@ def test_figures_that_cannot_be_are_dropped(told, why):
 
 
 def test_sites_that_tell_nothing_have_no_figures():
-    _, _, record = start_all("abc", {d: EverySite(d, told={}) for d in "abc"}, report="none")
+    sites = {domain: EverySite(domain, told=SiteFitted(kept=True)) for domain in "abc"}
+    _, _, record = start_all("abc", sites, report="none")
     assert all(list(site) == ["labels"] for site in record["sites"].values())
     assert "accuracy" not in record
 

@@ -155,17 +155,6 @@ def test_the_model_travels_under_the_name_that_is_given_and_a_reply_without_it_i
     assert record["held"] is None
 
 
-def test_metrics_that_the_request_measures_are_recorded_under_their_own_names_also_a_zero():
-    asked = {"measures": {"their-name": "our-name", "absent": "absent"}}
-    entry = reply_with(moves(1.0, "target", "t", **{"their-name": 0.25, "train-loss": 0.0}), **asked)[
-        "target"
-    ]
-    assert (entry["our-name"], entry["train-loss"]) == (0.25, 0.0)
-    assert not {"their-name", "absent"} & set(entry)
-    record = reply_with(moves(1.0, "target", "t", **{"their-name": np.nan}), **asked)
-    assert "'their-name' is nan" in record["dropped"][0]["reason"]
-
-
 @pytest.mark.parametrize(("warmup", "done", "number"), [(0, 0, 1), (2, 0, 3), (2, 1, 3), (2, 5, 6)])
 def test_the_preview_is_of_the_first_round_that_is_the_methods(warmup, done, number):
     app = HandMade([A, T])

@@ -10,11 +10,12 @@ from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies.base import BadReplyError, Node, Round
-from fda_flower.strategies.secure_sums import SecureSum, secure_request
+from fda_flower.strategies.secure_sums import SecureSum
 from fda_flower.wire import secure_sums as wire
 from fda_flower.wire.internals import numbered
 from fda_flower.wire.protocol import TrainReply, TrainRequest, read_request, to_layers, to_record
-from fda_flower.wire.secure_sums import KEYS, MASKED, SECURE, SHARES, STAGES, UNMASK, encode
+from fda_flower.wire.questions import Masked, MaskSums
+from fda_flower.wire.secure_sums import KEYS, MASKED, SHARES, STAGES, UNMASK, encode
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 SIZE = 7
@@ -34,19 +35,20 @@ class Federation:
         self.number, self.size = 0, size
 
     def answer(self, message):
-        request = read_request(message.content)
-        name, stage = self.names[message.metadata.dst_node_id], request.config[SECURE]
-        record = SecureSums(self.states[name]).answer(request, lambda: self.numbers[name])[SECURE]
-        record = self.forged.get((name, stage), lambda each: each)(dict(record))
-        self.replied[name, stage] = record
-        reply = TrainReply(to_layers(request.arrays), 10, {}, {SECURE: record})
+        request = read_request(message.content, MaskSums)
+        name, question = self.names[message.metadata.dst_node_id], request.question
+        numbers = request.config["server-round"], lambda: self.numbers[name]
+        record = SecureSums(self.states[name]).answer(question, *numbers).entries
+        record = self.forged.get((name, question.stage), lambda each: each)(dict(record))
+        self.replied[name, question.stage] = record
+        reply = TrainReply(to_layers(request.arrays), 10, answer=Masked(entries=record))
         return Message(reply.content(request.arrays), reply_to=message)
 
     def send(self, messages):
         """Answer in any order; a source that refuses is as one that is lost."""
         replies = []
         for message in numbered(messages):
-            stage = read_request(message.content).config[SECURE]
+            stage = MaskSums.read(message.content).stage
             if self.lost.get(self.names[message.metadata.dst_node_id]) != stage:
                 replies.append(self.answer(message))
         return [replies[i] for i in self.rng.permutation(len(replies))]
@@ -58,9 +60,9 @@ class Federation:
         record: dict[str, Any] = {"sources": {}, "dropped": [], "bytes-received": 0}
         config = {"server-round": self.number}
         self.round = Round(self.number, False, self.nodes, arrays, config, record, self.send)
-        request = secure_request(self.round, KEYS, "remedy")
+        request = TrainRequest(arrays, config, question=MaskSums(stage=KEYS))
         _, sources = self.round.exchange(dict.fromkeys(self.nodes, request))
-        total, updates = SecureSum(self.round, self.size, "remedy").total(sources)
+        total, updates = SecureSum(self.round, self.size).total(sources)
         assert list(record["sources"]) == sorted(updates)
         return total, "".join(updates)
 
@@ -237,14 +239,13 @@ class Asked:
         self.state = self.federation.states["c"]
 
     def kept(self):
-        found = self.state.load(SECURE)
+        found = self.state.load("secure-sums")
         assert found is not None
         return {name: array.tobytes() for name, array in found[0].items()}
 
-    def __call__(self, stage, number=1, sent=None, **config):
-        records = {} if sent is None else {SECURE: to_record(sent)}
-        request = TrainRequest(to_record({}), {SECURE: stage, "server-round": number, **config}, records)
-        return SecureSums(self.state).answer(request, lambda: np.zeros(SIZE))[SECURE]
+    def __call__(self, stage, number=1, sent=None, active=()):
+        question = MaskSums(stage=stage, entries=sent, active=tuple(active))
+        return SecureSums(self.state).answer(question, number, lambda: np.zeros(SIZE)).entries
 
 
 @pytest.mark.parametrize(

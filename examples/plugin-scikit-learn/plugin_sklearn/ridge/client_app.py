@@ -18,7 +18,9 @@ def role(msg: Message, context: Context) -> Message:
     return Message(RecordDict({"info": info}), reply_to=msg)
 
 
-@app.train()
+@app.train("sum_rows")
+@app.train("mask_sums")
+@app.train("fit_head")
 def train(msg: Message, context: Context) -> Message:
     """Send sums over local data or, at the target, the layer that is fitted to them."""
     (x, y), _ = load_data(context.node_config["partition-id"], context.node_config["num-partitions"])
