@@ -190,7 +190,7 @@ def indefinite(size):
     [
         ({"gram": SENT["gram"][:-3]}, "rows of 5 numbers"),
         ({"products": SENT["products"][:, :2]}, "3 outputs"),
-        ({"gram": SENT["gram"] * np.nan}, "NaN"),
+        ({"gram": SENT["gram"] * np.nan}, "finite"),
         ({"gram": -SENT["gram"]}, "rows"),
         ({"gram": SENT["gram"] * 2}, "examples"),
         ({"gram": indefinite(1.0)}, "positive definite"),
@@ -214,7 +214,7 @@ def test_without_enough_sums_or_the_target_the_round_is_held():
     assert found["t"].received == []
     useless = Summed(sums={})
     _, arrays, strategy = start(sites={"t": Site("t", told=useless)})
-    assert "sums" in strategy.history[0]["dropped"][0]["reason"]
+    assert "temperature" in strategy.history[0]["dropped"][0]["reason"]
     assert bits(arrays) == bits(initial())
 
 

@@ -36,7 +36,7 @@ class Federation:
 
     def answer(self, message):
         request = read_request(message.content, MaskSums)
-        name, question = self.names[message.metadata.dst_node_id], request.question
+        name, question = self.names[message.metadata.dst_node_id], MaskSums.read(message.content)
         numbers = request.config["server-round"], lambda: self.numbers[name]
         record = SecureSums(self.states[name]).answer(question, *numbers).entries
         record = self.forged.get((name, question.stage), lambda each: each)(dict(record))
