@@ -36,8 +36,8 @@ class Samples:
         return len(self.y)
 
     def take(self, *positions: Tensor) -> "Samples":
-        """Return the samples at positions, one tensor of positions after the other."""
-        indices = torch.cat(positions)
+        """Return the samples at positions, one tensor of positions, on any device, after the other."""
+        indices = torch.cat(positions).to(self.y.device)
         groups = None if self.groups is None else self.groups[indices]
         return replace(self, x=self.x.index_select(0, indices), y=self.y[indices], groups=groups)
 

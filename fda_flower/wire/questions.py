@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fda_flower.aggregation import ClassGaussians, Columns, Layers, Paths, is_finite, shape_of_head
@@ -141,11 +140,10 @@ class _Kind:
         bounds, like, hint = _parted(hint)
         if typing.get_origin(hint) is not Mapping:
             return cls("number", hint, optional, bounds)
-        inner = typing.get_args(hint)[1]
-        if typing.get_origin(inner) is np.ndarray:
-            return cls("layers", inner, optional, like=like)
-        of_inner, like_inner, inner = _parted(inner)
-        if typing.get_origin(inner) is Mapping:
+        if hint == Layers:
+            return cls("layers", hint, optional, like=like)
+        of_inner, like_inner, inner = _parted(typing.get_args(hint)[1])
+        if inner == Layers:
             return cls("layers-by-name", inner, optional, like=like_inner)
         return cls("numbers", inner, optional, of_inner)
 
