@@ -112,6 +112,16 @@ class Rows(nn.Module):
         x = x.flatten(1)
         return normalize(x.sign() * x.abs() ** self.power)
 
+    def check(self) -> None:
+        """Raise a `ConfigError` if the power that a message has brought is none of the two.
+
+        Another one could make rows overflow, depending on their features.
+        """
+        if (power := float(self.power)) not in (0.5, 1.0):
+            raise ConfigError(
+                f"rows.power is {power:g}", thing="rows.power", value=power, remedy="send 0.5 or 1"
+            )
+
 
 class Features(nn.Module):
     """A network without its head, whose features have a root mean square of about 1.

@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
+from fda_flower.aggregation import Layers
 from fda_flower.datasets import FederatedDataset, Samples
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import RunError
@@ -33,8 +35,8 @@ def digest_of(front: nn.Module) -> str:
 class FeatureStore:
     """Features by sample, in memory and, with a folder, in files that later runs read.
 
-    Each call of `add` writes one file, whole or not at all. Damaged files are computed again, and a folder
-    that cannot be written to is ignored.
+    Each call of `add` writes one file, whole or not at all. A file that is not as written is ignored, so that
+    its features are computed again; so is a folder that cannot be written to.
     """
 
     folder: Path | None
@@ -47,11 +49,10 @@ class FeatureStore:
         store = cls(own, {})
         for path in sorted(own.glob("*.safetensors")) if own is not None and own.is_dir() else ():
             try:
-                arrays = load_file(path)
-                rows = torch.from_numpy(arrays["rows"])
-                store.known |= {key.tobytes(): row for key, row in zip(arrays["keys"], rows, strict=True)}
-            except (OSError, SafetensorError, KeyError, ValueError):
-                path.unlink(missing_ok=True)
+                keys, rows = _read(path)
+                store.known |= dict(zip(keys, rows, strict=True))
+            except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+                continue
         return store
 
     def add(self, keys: Sequence[bytes], rows: Tensor) -> None:
@@ -60,12 +61,28 @@ class FeatureStore:
         if self.folder is None:
             return
         arrays = {"keys": np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY), "rows": rows.numpy()}
+        arrays["digest"] = _digest(arrays)
         name = hashlib.sha256(b"".join(keys)).hexdigest()[:32]
         try:
             make_private(self.folder)
             write_atomically(self.folder / f"{name}.safetensors", save(arrays), PRIVATE)
         except OSError:
             self.folder = None
+
+
+def _digest(arrays: Layers) -> NDArray[np.uint8]:
+    """Return a digest of a file's keys and rows."""
+    return np.frombuffer(
+        bytes.fromhex(checksum({}, {name: arrays[name] for name in ("keys", "rows")})), np.uint8
+    )
+
+
+def _read(path: Path) -> tuple[list[bytes], Tensor]:
+    """Return the keys and rows of a file; raise a `ValueError` unless it is as `add` writes it."""
+    arrays = load_file(path)
+    if not np.array_equal(arrays["digest"], _digest(arrays)):
+        raise ValueError(f"'{path}' has another digest than its content")
+    return [key.tobytes() for key in arrays["keys"]], torch.from_numpy(arrays["rows"])
 
 
 def features(

@@ -12,6 +12,7 @@ from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
 from fda_flower.models.parts import features_of, frozen_names, tensors
+from fda_flower.models.split import Rows
 
 BATCH = 256
 """Samples in a batch of a pass without training."""
@@ -20,7 +21,8 @@ BATCH = 256
 def load_layers(network: nn.Module, layers: Layers) -> None:
     """Put arrays into a network: all, or all but the frozen ones.
 
-    Arrays that do not fit go to torch's loader, whose error says why.
+    Arrays that do not fit go to torch's loader, whose error says why. Raises a `ConfigError` if a power of
+    `fda_flower.models.split.Rows` is impossible.
     """
     own = tensors(network)
     if len(layers) != len(own):
@@ -32,6 +34,9 @@ def load_layers(network: nn.Module, layers: Layers) -> None:
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(_tensor(layers[name]))
+    for module in network.modules():
+        if isinstance(module, Rows):
+            module.check()
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:

@@ -82,17 +82,11 @@ class Mechanism:
         return 2 * self.noise * self.clip
 
     def vectors(self, layers: Layers) -> dict[str, NDArray[np.float64]]:
-        """Release arrays as one vector, clipped to the norm ``C``.
-
-        Raises
-        ------
-        PrivacyError
-            If a number is not finite.
-        """
-        factor = factor_to(self.clip, norm_of(layers))
+        """Release arrays as one vector, clipped to the norm ``C``."""
+        found = {name: finite(array).astype(np.float64) for name, array in layers.items()}
+        factor = factor_to(self.clip, norm_of(found))
         released = {
-            name: factor * array.astype(np.float64) + self._noise(array.shape, self.deviation)
-            for name, array in layers.items()
+            name: factor * array + self._noise(array.shape, self.deviation) for name, array in found.items()
         }
         self.releases += 1
         return released
@@ -102,8 +96,9 @@ class Mechanism:
 
         Two such vectors differ by at most ``√2 C²``.
         """
-        total, most = float(finite(values).sum(dtype=np.float64)), self.clip**2
-        scaled = values.astype(np.float64) * (1.0 if total <= most else most / total)
+        found, most = finite(values).astype(np.float64), self.clip**2
+        total = float(found.sum())
+        scaled = found * (1.0 if total <= most else most / total)
         self.releases += 1
         return np.maximum(scaled + self._noise(values.shape, np.sqrt(2) * self.noise * most), 0)
 
@@ -126,9 +121,10 @@ class Mechanism:
 
 
 def norm_of(layers: Mapping[str, NDArray[Any]]) -> float:
-    """Return the norm of arrays as one vector; raise a `PrivacyError` if it is not finite."""
-    squares = (np.square(finite(array), dtype=np.float64).sum() for array in layers.values())
-    return float(np.sqrt(finite(np.array(sum(squares)))))
+    """Return the norm of arrays as one vector, of their finite numbers."""
+    with np.errstate(over="ignore"):
+        squares = (np.square(finite(array), dtype=np.float64).sum() for array in layers.values())
+        return float(np.sqrt(sum(squares)))
 
 
 def factor_to(limit: float, norm: float) -> float:
@@ -137,10 +133,11 @@ def factor_to(limit: float, norm: float) -> float:
 
 
 def finite(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array; raise a `PrivacyError` if it holds NaN or infinity, which clipping cannot limit."""
-    if not np.isfinite(array).all():
-        raise PrivacyError("it holds NaN or infinity, which cannot be clipped: nothing of the reply is sent")
-    return array
+    """Return the array with 0 for any number that is not finite, which clipping cannot limit.
+
+    An error in its place would depend on the data, and no noise covers that.
+    """
+    return np.where(np.isfinite(array), array, np.zeros((), array.dtype))
 
 
 FILE = "privacy.json"
@@ -226,15 +223,30 @@ class Ledger:
             If the file cannot be read or written.
         """
         with self._locked():
-            entries = _with(self.entries(), entry, again)
-            spent = _epsilon(entries, delta, entry.unit)
-            if most is not None and spent > most:
-                raise BudgetError(f"its ε would become {spent:.4g}, above its max-epsilon {most:g}")
-            text = json.dumps({"released": [asdict(each) for each in entries]}, indent=1)
-            if self.path is None:
-                self.state[RECORD] = ConfigRecord({"json": text})
-            else:
-                write_atomically(self.path, text.encode() + b"\n", PRIVATE)
+            return self._write(_with(self.entries(), entry, again), entry.unit, delta, most)
+
+    def settle(self, charged: Entry, done: Entry | None, delta: float, most: float | None) -> None:
+        """Put what has really been released in the place of the entry charged before; None for nothing.
+
+        Raises the errors of `spend`; the entry charged then stays.
+        """
+        if done == charged:
+            return
+        with self._locked():
+            entries = self.entries()
+            entries.remove(charged)
+            entries += [] if done is None else [done]
+            self._write(entries, charged.unit, delta, None if done is None else most)
+
+    def _write(self, entries: list[Entry], unit: str, delta: float, most: float | None) -> float:
+        spent = _epsilon(entries, delta, unit)
+        if most is not None and spent > most:
+            raise BudgetError(f"its ε would become {spent:.4g}, above its max-epsilon {most:g}")
+        text = json.dumps({"released": [asdict(each) for each in entries]}, indent=1)
+        if self.path is None:
+            self.state[RECORD] = ConfigRecord({"json": text})
+        else:
+            write_atomically(self.path, text.encode() + b"\n", PRIVATE)
         return spent
 
     @contextmanager

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from logging import INFO, WARNING
+from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from typing import Any
 
@@ -580,24 +580,64 @@ def _train(site: PrivateSite, message: Message, context: Context, call_next: Cli
         content[protocol.CONFIG] = ConfigRecord({**config, **site.of_patients(request).settings()})
         if kind == SumRows.message_type():
             content[protocol.MEAN_NOISE] = to_record(noise_of_mean(model, mechanism))
-    if settings.private:
+    if settings.private:  # before data are read: whether the reply fails may depend on them
         _check_budget(site, entry)
-    reply = call_next(message, context)
-    if reply.has_error():
-        return reply
-    private_steps = _take_steps(reply.content, settings)
-    exchange = Exchange(settings, mechanism, model, config, steps=private_steps, kind=kind)
-    uncovered = protect_training(reply.content, exchange)
+        site.ledger.spend(entry, settings.dp_delta, settings.max_epsilon, again=site.seed is not None)
+    try:
+        reply = _ask(site, message, context, call_next)
+        private_steps = _take_steps(reply.content, settings)
+        exchange = Exchange(settings, mechanism, model, config, steps=private_steps, kind=kind)
+        uncovered = protect_training(reply.content, exchange)
+    except PrivacyError as error:  # by the form of message or reply, or by a setting
+        if settings.private and site.seed is None and not isinstance(error, FailedError):
+            site.ledger.settle(entry, None, settings.dp_delta, None)
+        raise
     if settings.private:
-        done = replace(entry, releases=mechanism.releases)
-        if exchange.steps is not None:
-            if mechanism.releases:
-                raise PrivacyError(f"it holds '{protocol.SUMS}' with a trained model")
-            noise, rate, steps = exchange.steps
-            done = replace(entry, noise=noise, rate=rate, releases=steps)
-        site.ledger.spend(done, settings.dp_delta, settings.max_epsilon, again=site.seed is not None)
+        done = _released(entry, exchange)
+        site.ledger.settle(entry, done, settings.dp_delta, settings.max_epsilon)
     _tell(reply.content, site, uncovered)
     return reply
+
+
+def _released(entry: Entry, exchange: Exchange) -> Entry:
+    """Return the entry of what a reply releases."""
+    releases = exchange.mechanism.releases
+    if exchange.steps is None:
+        return replace(entry, releases=releases)
+    if releases:
+        raise PrivacyError(f"it holds '{protocol.SUMS}' with a trained model")
+    noise, rate, steps = exchange.steps
+    return replace(entry, noise=noise, rate=rate, releases=steps)
+
+
+class FailedError(PrivacyError):
+    """The app has failed at data; why is not for others."""
+
+
+TOLD = frozenset({"dp-unit", "dp-noise", "class-weights", "client", "message", "rows.power", "state"})
+"""What an app may name in an error at a private site: settings, and parts of the message."""
+
+
+def _ask(site: PrivateSite, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Return the app's reply.
+
+    Raises a `PrivacyError` if there is none. Its words name a setting, or nothing: the reason, which may
+    depend on data, is in the site's own log.
+    """
+    try:
+        reply = call_next(message, context)
+    except ConfigError as error:
+        if error.thing in TOLD:
+            raise PrivacyError(str(error)) from error
+        reason: object = error
+    except Exception as error:  # of any kind
+        reason = error
+    else:
+        if not reply.has_error():
+            return reply
+        reason = reply.error.reason
+    log(ERROR, "'%s' cannot answer: %s", site.domain, reason, exc_info=isinstance(reason, Exception))
+    raise FailedError("its app has failed, and why is in the site's own log")
 
 
 def _take_steps(content: RecordDict, settings: PrivacySettings) -> Steps | None:
@@ -610,10 +650,8 @@ def _take_steps(content: RecordDict, settings: PrivacySettings) -> Steps | None:
 
 
 def _evaluate(site: PrivateSite, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    reply = call_next(message, context)
-    if not reply.has_error():
-        uncovered = protect_evaluation(reply.content, site.settings)
-        _tell(reply.content, site, uncovered)
+    reply = _ask(site, message, context, call_next)
+    _tell(reply.content, site, protect_evaluation(reply.content, site.settings))
     return reply
 
 

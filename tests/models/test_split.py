@@ -3,6 +3,7 @@
 import copy
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from naming import names
@@ -12,6 +13,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.models import Train, build_model
 from fda_flower.models.parts import frozen_names
 from fda_flower.models.split import Features, split
+from fda_flower.prediction.passes import load_layers
 
 SHAPE = (3, 16, 16)
 
@@ -192,6 +194,14 @@ def test_a_linear_layer_takes_features_of_unit_length_and_the_root_of_those_that
         assert torch.equal(cast(Features, parts.front)(X), found), "the features of other methods"
         torch.testing.assert_close(rows(found), unit(found, power))
         assert not rows(torch.zeros(2, found.shape[1])).any()
+
+
+def test_a_power_that_a_server_chooses_by_itself_is_refused_before_data_are_read():
+    network = split(build_model("logistic", (1, 8, 8), 10, 0), Train("linear"), (1, 8, 8)).end
+    layers = {name: array.numpy().copy() for name, array in network.state_dict().items()}
+    load_layers(network, {**layers, "rows.power": np.array(0.5, np.float32)})
+    with pytest.raises(ConfigError, check=names("rows.power", 41)):
+        load_layers(network, {**layers, "rows.power": np.array(41, np.float32)})
 
 
 @pytest.mark.parametrize("name", ["logistic", "nothing else"])

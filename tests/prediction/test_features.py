@@ -8,6 +8,7 @@ import pytest
 import torch
 from naming import names
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from fda_flower.datasets import Samples
@@ -88,6 +89,25 @@ def test_a_later_process_reads_them_and_a_damaged_file_is_computed_again(tmp_pat
     assert torch.equal(made(images(), again, tmp_path).x, whole.x)
     assert again.calls == 0
     file.write_bytes(file.read_bytes()[:50])
+    assert torch.equal(made(images(), again, tmp_path).x, whole.x)
+    assert again.calls == 5
+
+
+@pytest.mark.parametrize("change", ["a bit", "no digest", "NaN", "bfloat16"])
+def test_a_file_with_other_features_than_were_written_is_not_believed(change, tmp_path):
+    whole = made(images(), folder=tmp_path)
+    (file,) = (tmp_path / digest_of(Front())[:32]).iterdir()
+    arrays = load_file(file)
+    if change == "a bit":
+        content = bytearray(file.read_bytes())
+        content[-100] ^= 4
+        file.write_bytes(content)
+    elif change == "no digest":
+        save_file({name: arrays[name] for name in ("keys", "rows")}, file)
+    else:
+        rows = arrays["rows"] * torch.nan if change == "NaN" else arrays["rows"].bfloat16()
+        save_file({**arrays, "rows": rows}, file)
+    again = Front()
     assert torch.equal(made(images(), again, tmp_path).x, whole.x)
     assert again.calls == 5
 

@@ -40,7 +40,7 @@ from fda_flower.site import (
     epsilon,
     epsilon_of_steps,
 )
-from fda_flower.site.noise import Entry, gaussian
+from fda_flower.site.noise import BudgetError, Entry, gaussian
 from fda_flower.site.privacy import (
     Exchange,
     batch_updates,
@@ -123,22 +123,21 @@ def test_a_run_stops_before_the_budget_with_its_checkpoint_and_goes_on_with_a_la
     assert same_bits(whole.model, resumed.model)
 
 
-@pytest.mark.parametrize("spends", ["before the training", "meanwhile, by another run"])
-def test_a_spent_budget_has_an_error_code_of_its_own(spends, in_a_run, tmp_path):
+def test_a_spent_budget_has_an_error_code_of_its_own(in_a_run, tmp_path):
     ledger = Ledger(tmp_path / "privacy.json", RecordDict())
-    site = PrivateSite("a", PrivacySettings(**NOISY, max_epsilon=epsilon([(2.0, 1)], DELTA) + 0.1), ledger)
-
-    def spend():
-        ledger.spend(Entry(1, "another", 2.0, 1), DELTA, None)
+    most = epsilon([(2.0, 1)], DELTA) + 0.1
+    site = PrivateSite("a", PrivacySettings(**NOISY, max_epsilon=most), ledger)
 
     def app(message, context):
-        spend()
+        with pytest.raises(BudgetError):  # another run of the site, at the same time
+            ledger.spend(Entry(1, "another", 2.0, 1), DELTA, most)
         return Message(RecordDict({"arrays": initial()}), reply_to=message)
 
-    if spends == "before the training":
-        spend()
-    reply = DifferentialPrivacy(lambda context: site)(asking(arrays=initial()), context(), app)
-    assert reply.error.code == BUDGET_CODE
+    replies = [
+        DifferentialPrivacy(lambda context: site)(asking(arrays=initial()), context(), app) for _ in "ab"
+    ]
+    assert not replies[0].has_error()
+    assert replies[1].error.code == BUDGET_CODE
 
 
 def test_a_round_that_is_done_again_in_a_simulation_is_the_same_release(tmp_path):
@@ -520,13 +519,58 @@ def test_a_message_of_an_unknown_kind_is_refused(in_a_run):
     assert "'query.statistics' have no known sensitivity" in str(reply.error.reason)
 
 
+def failing_app(failure):
+    """An app that raises an error, or replies with one."""
+
+    def app(message, context):
+        if isinstance(failure, Exception):
+            raise failure
+        return error_reply(message, failure)
+
+    return app
+
+
+@pytest.mark.parametrize("failure", [ValueError("row 7 is 'Muster'"), ConfigError("y", thing="labels"), "no"])
 @pytest.mark.parametrize("kind", ["train", "evaluate"])
-def test_an_error_of_the_app_passes(kind, in_a_run):
-    """The mod adds nothing to an error reply; what an app says in it is the app's."""
-    fails = private()(
-        asking(kind, arrays=initial()), context(), lambda m, _: error_reply(m, "the disk is full")
-    )
-    assert fails.error.reason == "the disk is full"
+def test_why_an_app_fails_at_data_stays_at_the_site_and_costs_a_release(kind, failure, in_a_run):
+    ledger = Ledger(None, RecordDict())
+    mod = DifferentialPrivacy(lambda context: PrivateSite("a", PrivacySettings(**NOISY), ledger))
+    replies = [
+        mod(asking(kind, arrays=initial()), context(), failing_app(each)) for each in (failure, KeyError("x"))
+    ]
+    assert len({reason_of(reply) for reply in replies}) == 1
+    assert [entry.releases for entry in ledger.entries()] == ([1, 1] if kind == "train" else [])
+
+
+def test_a_setting_that_an_app_cannot_work_with_is_told_and_costs_nothing(in_a_run):
+    ledger = Ledger(None, RecordDict())
+    mod = DifferentialPrivacy(lambda context: PrivateSite("a", PrivacySettings(**NOISY), ledger))
+    error = ConfigError("class-weights is balanced", thing="class-weights")
+    assert "balanced" in reason_of(mod(asking(arrays=initial()), context(), failing_app(error)))
+    assert ledger.entries() == []
+
+
+def test_weights_that_overflow_at_some_data_get_a_reply_of_the_same_form_and_cost_a_release(in_a_run):
+    """Otherwise refusals tell exactly where a feature lies."""
+    ledger = Ledger(None, RecordDict())
+    site = PrivateSite("a", PrivacySettings(**NOISY), ledger)
+
+    def training_to(value):
+        def app(message, context):
+            new = {name: np.full_like(array.numpy(), value) for name, array in initial().items()}
+            metrics = MetricRecord({"num-examples": 5, "train-loss": value})
+            return Message(RecordDict({"arrays": to_record(new), "metrics": metrics}), reply_to=message)
+
+        return app
+
+    replies = [
+        DifferentialPrivacy(lambda context: site)(asking(arrays=initial()), context(), training_to(value))
+        for value in (0.5, np.nan, np.inf)
+    ]
+    kinds = [{n: [*record] for n, record in reply.content.items()} for reply in replies]
+    assert kinds[0] == kinds[1] == kinds[2]
+    assert all(np.isfinite(a).all() for r in replies for a in to_layers(r.content["arrays"]).values())
+    assert len(ledger.entries()) == 3
 
 
 # What of a reply leaves, with how much noise
