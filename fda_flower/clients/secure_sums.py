@@ -1,5 +1,6 @@
 """A source's side of secure sums: its keys and shares, its masked numbers, and the shares it reveals."""
 
+import json
 import secrets
 from collections.abc import Callable, Sequence
 from logging import INFO
@@ -16,16 +17,20 @@ from fda_flower.wire import secure_sums as wire
 from fda_flower.wire.internals import create_shares, decrypt, encrypt
 from fda_flower.wire.questions import Masked, MaskSums
 
-STATE = "secure-sums"
+STATE, REVEALED = "secure-sums", "secure-sums-revealed"
+"""States of a client: within a round; and the sources in the sum to which it has helped."""
+
+ACTIVE = "active"
 SEED, OWN, KEY, SEED_SHARE, KEY_SHARE = "seed", "own", "key.", "seed-share.", "key-share."
-"""State of a client within a round, and its entries: its secrets, its name, and keys and shares by source."""
+"""Entries within a round: the active sources, secrets, its name, and keys and shares by source."""
 
 
 class SecureSums:
-    """Answers the four messages of a round; the client's own state keeps its secrets between them.
+    """Answers the five messages of a round; the client's own state keeps its secrets between them.
 
     It answers each once and in order, so that no mask is used twice and nobody gets both secrets of a
-    source. It refuses other messages with a `RunError`.
+    source. It helps to unmask only what enough sources confirm, and in a run only one list of sources: the
+    difference of two sums is a source's own. It refuses other messages with a `RunError`.
     """
 
     def __init__(self, state: OwnState) -> None:
@@ -44,8 +49,11 @@ class SecureSums:
             reply = wire.from_bytes(self._shares(kept, entries))
         elif stage == wire.MASKED:
             reply = {wire.SUMS: self._masked(kept, entries, numbers())}
+        elif stage == wire.CONFIRM:
+            reply = wire.from_bytes(self._confirm(kept, question.active))
         else:
-            reply = wire.from_bytes(self._unmask(kept, question.active))
+            reply = wire.from_bytes(self._unmask(kept, entries))
+            self.state.save(REVEALED, {}, {ACTIVE: kept[ACTIVE].decode()})
             kept = {}
         self.state.save(STATE, wire.from_bytes(kept), {"round": server_round, "stage": stage})
         return Masked(entries=reply)
@@ -66,7 +74,7 @@ class SecureSums:
         """Take the public keys of all sources; return shares of the secrets, encrypted for each."""
         mine = b"".join(wire.public_of(kept[name]) for name in (wire.SHARING, wire.MASKING))
         single = {key for pair in keys.values() for key in (pair[: wire.PUBLIC], pair[wire.PUBLIC :])}
-        if len(keys) < 2 or len(single) != 2 * len(keys) or mine not in keys.values():
+        if len(keys) < wire.FEWEST or len(single) != 2 * len(keys) or mine not in keys.values():
             raise _refusal("keys are too few, not all different, or without its own", sorted(keys))
         own = next(name for name, pair in keys.items() if pair == mine)
         seed, least = secrets.token_bytes(wire.SECRET), wire.threshold(len(keys))
@@ -77,7 +85,7 @@ class SecureSums:
             if name == own:
                 kept |= {f"{SEED_SHARE}{name}": of_seed, f"{KEY_SHARE}{name}": of_key}
                 continue
-            key = wire.shared_key(kept[wire.SHARING], keys[name][: wire.PUBLIC])
+            key = _shared(kept, keys[name])
             reply[f"{wire.TO}{name}"] = encrypt(key, of_seed + of_key + own.encode())
         return reply
 
@@ -89,7 +97,7 @@ class SecureSums:
             raise _refusal("the shares of the other sources are too few", sorted(sent))
         for name, token in sent.items():
             try:
-                found = decrypt(wire.shared_key(kept[wire.SHARING], keys[name][: wire.PUBLIC]), token)
+                found = decrypt(_shared(kept, keys[name]), token)
             except (KeyError, InvalidToken):
                 found = b""
             if len(found) < 2 * wire.SHARE or found[2 * wire.SHARE :] != name.encode():
@@ -102,14 +110,39 @@ class SecureSums:
         log(INFO, "%d sums leave masked, for a sum with %s", len(numbers), ", ".join(sorted(others)))
         return masked
 
-    @staticmethod
-    def _unmask(kept: wire.Bytes, active: Sequence[str]) -> wire.Bytes:
-        """Return a share of each source: of its seed if active, of its private key if lost."""
-        seeds, keys = _named(kept, SEED_SHARE), _named(kept, KEY_SHARE)
-        named, least = set(active), wire.threshold(len(_named(kept, KEY)))
-        if not named <= seeds.keys() or kept[OWN].decode() not in named or len(named) < least:
+    def _confirm(self, kept: wire.Bytes, active: Sequence[str]) -> wire.Bytes:
+        """Take the list of active sources; return a confirmation for each of the others."""
+        seeds, keys = _named(kept, SEED_SHARE), _named(kept, KEY)
+        named, least, own = set(active), wire.threshold(len(keys)), kept[OWN].decode()
+        if not named <= seeds.keys() or own not in named or len(named) < least:
             raise _refusal(f"a sum needs {least} known sources, with this one", sorted(named))
-        return {name: (seeds if name in named else keys)[name] for name in seeds}
+        before, listed = self.state.load(REVEALED), json.dumps(sorted(named))
+        if before is not None and before[1][ACTIVE] != listed:
+            why = f"in this run it has helped to sum {before[1][ACTIVE]}, and does so for no other sources"
+            raise _refusal(why, sorted(named))
+        kept[ACTIVE] = listed.encode()
+        shared = {name: _shared(kept, keys[name]) for name in named - {own}}
+        return {name: wire.confirmation(key, own, named) for name, key in shared.items()}
+
+    @staticmethod
+    def _unmask(kept: wire.Bytes, confirmed: wire.Bytes) -> wire.Bytes:
+        """Return a share of each source: of its seed if active, of its private key if lost."""
+        seeds, lost, keys = _named(kept, SEED_SHARE), _named(kept, KEY_SHARE), _named(kept, KEY)
+        named, least = set(json.loads(kept[ACTIVE])), wire.threshold(len(keys))
+        agreeing = [
+            name
+            for name in named & confirmed.keys()
+            if confirmed[name] == wire.confirmation(_shared(kept, keys[name]), name, named)
+        ]
+        if len({*agreeing, kept[OWN].decode()}) < least:
+            why = f"{least} sources must confirm which ones are active, with this one"
+            raise _refusal(why, sorted(agreeing))
+        return {name: (seeds if name in named else lost)[name] for name in seeds}
+
+
+def _shared(kept: wire.Bytes, pair: bytes) -> bytes:
+    """Return the key that this source shares with the one that has this pair of public keys."""
+    return wire.shared_key(kept[wire.SHARING], pair[: wire.PUBLIC])
 
 
 def _refusal(why: str, value: object) -> RunError:

@@ -102,7 +102,7 @@ class Ridge(OnFeatures):
         Whether the first path also has a share of each source's own head. The target sees these heads.
     secure : bool
         Whether sources mask their sums, so that the server sees only totals over at least two sources; see
-        `fda_flower.wire.secure_sums`. It needs three sources; fewer than half may be lost in the round.
+        `fda_flower.wire.secure_sums`. It needs three sources, and of ``n`` at least ``⌈2n/3⌉ + 1`` to stay.
     """
 
     trains = frozenset({"source"})

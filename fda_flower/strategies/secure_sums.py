@@ -27,7 +27,7 @@ class SecureSum:
     def __init__(self, round: Round, size: int, fewest: int = 2) -> None:
         self.round, self.size = round, size
         self.nodes = {node.domain: node for node in round.sources}
-        self.least = max(wire.threshold(len(self.nodes)), fewest)
+        self.least = max(wire.FEWEST, fewest)
 
     def total(self, sources: Sources) -> tuple[wire.Words, dict[str, ClientUpdate]]:
         """Return the sum, and the updates of the sources included in it.
@@ -40,12 +40,14 @@ class SecureSum:
         Raises
         ------
         BadReplyError
-            If at most half of the sources or too few are left, or a secret cannot be recovered.
+            If fewer than `fda_flower.wire.secure_sums.threshold` sources are left, or a secret cannot be
+            recovered.
         """
         told = Counter(
             key for update in sources.values() for key in wire.to_bytes(update.answer.entries).values()
         )
         keys = self._checked(wire.KEYS, sources, partial(_check_keys, told))
+        self.least = max(wire.threshold(len(keys)), self.least)
         pairs = wire.from_bytes(
             {name: pair[wire.SHARING] + pair[wire.MASKING] for name, pair in keys.items()}
         )
@@ -57,8 +59,11 @@ class SecureSum:
         masked = self._checked(wire.MASKED, updates, self._check_masked)
         for name in self.round.record["sources"].keys() - masked.keys():
             del self.round.record["sources"][name]
-        reveal = MaskSums(stage=wire.UNMASK, active=tuple(masked))
-        replies = self._ask(dict.fromkeys(masked, reveal))
+        replies = self._ask(dict.fromkeys(masked, MaskSums(stage=wire.CONFIRM, active=tuple(masked))))
+        confirmed = self._checked(wire.CONFIRM, replies, partial(_check_confirmed, set(masked)))
+        replies = self._ask(
+            {name: MaskSums(stage=wire.UNMASK, entries=_confirmations(confirmed, name)) for name in confirmed}
+        )
         held = self._checked(wire.UNMASK, replies, partial(_check_revealed, set(shared)))
         total = np.zeros(self.size, np.uint64)
         for name, entries in masked.items():
@@ -110,6 +115,17 @@ def _check_shares(names: set[str], name: str, entries: wire.Bytes) -> None:
     expected = {wire.DIGEST, *(f"{wire.TO}{other}" for other in names if other != name)}
     if entries.keys() != expected or max(map(len, entries.values())) > LONGEST:
         raise ValueError("its shares are not exactly one for each other source")
+
+
+def _confirmations(confirmed: Mapping[str, wire.Bytes], name: str) -> Layers:
+    return wire.from_bytes({other: confirmed[other][name] for other in confirmed if other != name})
+
+
+def _check_confirmed(names: set[str], name: str, entries: wire.Bytes) -> None:
+    if entries.keys() != names - {name} or {len(each) for each in entries.values()} != {wire.CONFIRMED}:
+        raise ValueError(
+            f"it does not confirm the active sources to each other one, in {wire.CONFIRMED} bytes"
+        )
 
 
 def _check_revealed(names: set[str], _name: str, entries: wire.Bytes) -> None:

@@ -1,23 +1,25 @@
 """Secure sums: masks on each source's numbers, so that the server learns only the sum over all sources.
 
 The protocol follows Bonawitz et al., "Practical secure aggregation for privacy-preserving machine
-learning", CCS 2017, with all pairs of sources, in four messages (`STAGES`). Source ``i`` sends
+learning", CCS 2017, with all pairs of sources, in five messages (`STAGES`). Source ``i`` sends
 
 ``y_i = x_i + p(b_i) + Σ_{j>i} p(s_ij) − Σ_{j<i} p(s_ij)  (mod 2⁶⁴)``,
 
 where ``x_i`` are its numbers in fixed point, ``b_i`` is its own seed, ``s_ij`` a key that two sources
 agree on by Diffie-Hellman, and ``p`` a key stream. The pairwise masks cancel in the sum. The others hold
 shares of ``b_i`` and of the source's private key. Once the ``y_i`` have arrived, they reveal ``b_i`` of each
-source that is present and the private key of each source that was lost; never both.
+source that is present and the private key of each source that was lost; never both. Before that they confirm
+to each other which sources are present, so that a server cannot tell them different lists.
 
 Key agreement, encryption and Shamir's shares come from `flwr.common.secure_aggregation`. Flower's
 pseudo-random numbers are not used, because their 32-bit seed can be found by trial. The key stream
 is AES-256 in counter mode.
 """
 
+import hmac
 import typing
 from base64 import urlsafe_b64decode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Literal
 
@@ -31,9 +33,10 @@ from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError
 from fda_flower.wire.internals import generate_shared_key
 
-Stage = Literal["keys", "shares", "masked", "unmask"]
-KEYS, SHARES, MASKED, UNMASK = STAGES = typing.get_args(Stage)
-"""Public keys; encrypted shares of the secrets; the masked numbers; the shares in plain text."""
+Stage = Literal["keys", "shares", "masked", "confirm", "unmask"]
+KEYS, SHARES, MASKED, CONFIRM, UNMASK = STAGES = typing.get_args(Stage)
+"""Public keys; encrypted shares of the secrets; the masked numbers; a confirmation for each other source of
+the list of active ones; the shares in plain text."""
 
 SHARING, MASKING, DIGEST, TO, SUMS = "sharing", "masking", "digest", "to.", "sums"
 """Arrays of the replies: public keys; the SHA-256 of the seed, and the prefix of encrypted shares; masked
@@ -45,8 +48,9 @@ FEWEST, MOST = 3, 256
 SCALE, LARGEST = 2.0**24, 2.0**31
 """Fixed-point steps per unit, and the bound on a number: a sum over `MOST` sources cannot overflow."""
 
-SECRET, PUBLIC, SHARE = 32, 65, 52
-"""Sizes in bytes: a seed or private key; a public key; a share, its number with the secret padded to 48."""
+SECRET, PUBLIC, SHARE, CONFIRMED = 32, 65, 52, 32
+"""Sizes in bytes: a seed or private key; a public key; a share, its number with the secret padded to 48; a
+confirmation."""
 
 CURVE = ec.SECP256R1()
 
@@ -55,8 +59,18 @@ Bytes = dict[str, bytes]
 
 
 def threshold(sources: int) -> int:
-    """Return how many shares reveal a secret: a majority, so at most one secret of a source is revealed."""
-    return sources // 2 + 1
+    """Return how many sources must agree, and how many shares reveal a secret: ``⌈2n/3⌉ + 1``.
+
+    Two lists of active sources with this many confirmations each have at least ``n/3 + 2`` sources in common.
+    So even a server with a third of the sources on its side gets one secret of each other source at most.
+    """
+    return -(-2 * sources // 3) + 1
+
+
+def confirmation(key: bytes, sender: str, active: Iterable[str]) -> bytes:
+    """Return what a source sends to another, with their shared key, to confirm the active sources."""
+    text = "\0".join(["active", sender, *sorted(active)])
+    return hmac.digest(key, text.encode(), "sha256")
 
 
 def encode(numbers: NDArray[np.floating]) -> Words:

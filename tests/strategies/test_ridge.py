@@ -86,7 +86,7 @@ def with_answer(content, answer):
 
 
 def start(order="abct", info=None, sites=None, model=None, rounds=1, **options):
-    found = {domain: Site(domain) for domain in "abct"} | (sites or {})
+    found = {domain: Site(domain) for domain in {*order}} | (sites or {})
     nodes = [("target" if name == "t" else "source", name, found[name]) for name in order]
     strategy = Ridge(buffer_names={"power"}, **options)
     app = HandMade(nodes, info=info or {})
@@ -287,11 +287,11 @@ def broken(domain):
 
 
 def test_a_source_that_is_lost_is_not_in_the_sum():
-    found, _, strategy = start(sites={"b": broken("b")}, secure=True)
+    found, _, strategy = start("abcdeft", sites={"b": broken("b")}, secure=True)
     (record,) = strategy.history
-    assert list(record["sources"]) == ["a", "c"]
+    assert list(record["sources"]) == list("acdef")
     assert [each["domain"] for each in record["dropped"]] == ["b"]
-    plain = start("act")[0]["t"].sent()
+    plain = start("acdeft")[0]["t"].sent()
     for name, array in found["t"].sent().items():
         np.testing.assert_allclose(array, plain[name], rtol=1e-5, atol=1e-5)
 
@@ -299,13 +299,13 @@ def test_a_source_that_is_lost_is_not_in_the_sum():
 @pytest.mark.parametrize(
     ("sites", "options", "says"),
     [
-        ({"a": broken("a"), "b": broken("b")}, {}, "1 of 3 sources have usable 'masked'"),
-        ({"b": broken("b")}, {"min_sources": 3}, "masked sums need 3"),
+        ({"a": broken("a"), "b": broken("b")}, {}, "4 of 6 sources have usable 'masked', masked sums need 5"),
+        ({"b": broken("b")}, {"min_sources": 6}, "masked sums need 6"),
         ({"b": Site("b", examples=99)}, {}, "sources report"),
     ],
 )
 def test_a_round_with_masks_is_held_without_enough_sources_or_with_rows_that_cannot_be(sites, options, says):
-    found, arrays, strategy = start(sites=sites, secure=True, **options)
+    found, arrays, strategy = start("abcdeft", sites=sites, secure=True, **options)
     assert says in strategy.history[0]["held"]
     assert found["t"].received == []
     assert bits(arrays) == bits(initial())

@@ -15,16 +15,18 @@ from fda_flower.wire import secure_sums as wire
 from fda_flower.wire.internals import numbered
 from fda_flower.wire.protocol import TrainReply, TrainRequest, read_request, to_layers, to_record
 from fda_flower.wire.questions import Masked, MaskSums
-from fda_flower.wire.secure_sums import KEYS, MASKED, SHARES, STAGES, UNMASK, encode
+from fda_flower.wire.secure_sums import CONFIRM, KEYS, MASKED, SHARES, STAGES, UNMASK, encode
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 SIZE = 7
+SIX, NINE = "abcdef", "abcdefghi"
+"""Of six sources five must stay, of nine seven, and of three all."""
 
 
 class Federation:
     """Sources with numbers of their own; some are lost at a stage, some change what they send."""
 
-    def __init__(self, names="abc", lost=None, forged=None, seed=0, size=SIZE):
+    def __init__(self, names=SIX, lost=None, forged=None, seed=0, size=SIZE):
         self.rng: Any = np.random.default_rng(seed)
         self.nodes = [Node(i + 2, name, False) for i, name in enumerate(names)]
         self.names = {node.id: node.domain for node in self.nodes}
@@ -82,42 +84,48 @@ def check(federation, names):
 
 @pytest.mark.parametrize("stage", [None, *STAGES])
 def test_any_one_source_may_be_lost_at_any_stage(stage):
-    for name in "abc":
-        left = "abc" if stage in (None, UNMASK) else "abc".replace(name, "")
+    for name in SIX:
+        left = SIX if stage in (None, CONFIRM, UNMASK) else SIX.replace(name, "")
         check(Federation(lost={name: stage}), left)
+
+
+def test_three_sources_lose_none():
+    check(Federation("abc"), "abc")
 
 
 def test_secrets_may_be_kept_in_files(tmp_path):
     federation = Federation(lost={"b": MASKED})
-    federation.states = {name: OwnState(RecordDict(), tmp_path / name) for name in "abc"}
-    check(federation, "ac")
-    check(federation, "ac")
+    federation.states = {name: OwnState(RecordDict(), tmp_path / name) for name in SIX}
+    check(federation, "acdef")
+    check(federation, "acdef")
     files = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
-    assert files == {f"{name}/secure-sums.safetensors" for name in "abc"}
+    revealed = {f"{name}/secure-sums-revealed.safetensors" for name in "acdef"}
+    assert files == {f"{name}/secure-sums.safetensors" for name in SIX} | revealed
 
 
 def losses(runs):
-    """Random sources lost at random stages, less than half of them."""
+    """Random sources lost at random stages, as many as may be."""
     rng = np.random.default_rng(0)
     for seed in range(runs):
-        names = "abcdef"[: rng.integers(3, 7)]
-        count = rng.integers(0, (len(names) - 1) // 2 + 1)
+        names = NINE[: rng.integers(3, 10)]
+        count = rng.integers(0, len(names) - wire.threshold(len(names)) + 1)
         yield seed, names, {str(name): str(rng.choice(STAGES)) for name in rng.permutation([*names])[:count]}
 
 
 @pytest.mark.parametrize("runs", [20, pytest.param(1000, marks=pytest.mark.slow)])
 def test_the_sum_is_the_open_one_to_the_bit_whoever_is_lost(runs):
     for seed, names, lost in losses(runs):
-        left = "".join(name for name in names if lost.get(name) in (None, UNMASK))
+        left = "".join(name for name in names if lost.get(name) in (None, CONFIRM, UNMASK))
         check(Federation(names, lost, seed=seed), left)
 
 
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize(("names", "lost"), [("abc", "ab"), ("abcd", "bd")])
-def test_with_half_of_the_sources_lost_the_round_is_held(stage, names, lost):
-    with pytest.raises(
-        BadReplyError, match=f"{len(names) - 2} of {len(names)} sources have usable '{stage}'"
-    ):
+@pytest.mark.parametrize(
+    ("names", "lost", "stage"),
+    [("abc", "a", KEYS), *((SIX, "bd", stage) for stage in STAGES[1:]), *(("abc", "b", s) for s in STAGES)],
+)
+def test_with_too_many_sources_lost_the_round_is_held(names, lost, stage):
+    left = f"{len(names) - len(lost)} of {len(names)} sources have usable '{stage}'"
+    with pytest.raises(BadReplyError, match=left):
         Federation(names, dict.fromkeys(lost, stage)).run()
 
 
@@ -141,8 +149,8 @@ def test_masks_are_new_in_each_round_and_look_random():
 def test_what_the_server_gets_before_the_last_stage_does_not_sum_up():
     federation = Federation()
     federation.run()
-    masked = sum(federation.replied[name, MASKED]["sums"] for name in "abc")
-    assert (masked != federation.open_sum("abc")).all(), "each has a mask of its own, too"
+    masked = sum(federation.replied[name, MASKED]["sums"] for name in SIX)
+    assert (masked != federation.open_sum(SIX)).all(), "each has a mask of its own, too"
 
 
 def changed(name, value):
@@ -160,19 +168,22 @@ NONSENSE = np.zeros(wire.SHARE, np.uint8)
 @pytest.mark.parametrize(
     ("stage", "change", "left"),
     [
-        (KEYS, without("masking"), "ac"),
-        (KEYS, changed("sharing", POINT), "ac"),
-        (KEYS, changed("sharing", POINT[:-1]), "ac"),
-        (KEYS, lambda record: {**record, "masking": record["sharing"]}, "ac"),
-        (SHARES, without("to.a"), "ac"),
-        (SHARES, without("digest"), "ac"),
-        (SHARES, changed("to.a", np.zeros(2000, np.uint8)), "ac"),
-        (MASKED, changed("sums", np.zeros(SIZE - 1, np.uint64)), "ac"),
-        (MASKED, without("sums"), "ac"),
-        (UNMASK, without("a"), "abc"),
-        (UNMASK, changed("a", NONSENSE), "abc"),
-        (UNMASK, changed("a", NONSENSE[:-1]), "abc"),
-        (UNMASK, changed("c", [4, 0, 0, 0, *[9] * 48]), "abc"),
+        (KEYS, without("masking"), "acdef"),
+        (KEYS, changed("sharing", POINT), "acdef"),
+        (KEYS, changed("sharing", POINT[:-1]), "acdef"),
+        (KEYS, lambda record: {**record, "masking": record["sharing"]}, "acdef"),
+        (SHARES, without("to.a"), "acdef"),
+        (SHARES, without("digest"), "acdef"),
+        (SHARES, changed("to.a", np.zeros(2000, np.uint8)), "acdef"),
+        (MASKED, changed("sums", np.zeros(SIZE - 1, np.uint64)), "acdef"),
+        (MASKED, without("sums"), "acdef"),
+        (CONFIRM, without("a"), SIX),
+        (CONFIRM, changed("a", np.zeros(wire.CONFIRMED)), SIX),
+        (CONFIRM, changed("a", np.zeros(wire.CONFIRMED - 1)), SIX),
+        (UNMASK, without("a"), SIX),
+        (UNMASK, changed("a", NONSENSE), SIX),
+        (UNMASK, changed("a", NONSENSE[:-1]), SIX),
+        (UNMASK, changed("c", [4, 0, 0, 0, *[9] * 48]), SIX),
     ],
 )
 def test_a_hostile_reply_is_dropped_or_does_no_harm(stage, change, left):
@@ -231,12 +242,17 @@ class Ordered:
 
 
 class Asked:
-    """One source of three, asked by a server of any kind; it gets what it should of the others."""
+    """One source of nine, asked by a server of any kind; it gets what it should of the others."""
 
-    def __init__(self, before=UNMASK):
-        self.federation = Federation(lost={"c": before})
+    def __init__(self, before=CONFIRM, lost="b"):
+        self.federation = Federation(NINE, lost={lost: MASKED, "c": before})
         self.federation.run()
         self.state = self.federation.states["c"]
+
+    def confirmed(self):
+        """What the others send to it to confirm that all but one are active."""
+        replied = self.federation.replied
+        return {name: replied[name, CONFIRM]["c"] for name in "adefghi"}
 
     def kept(self):
         found = self.state.load("secure-sums")
@@ -248,47 +264,78 @@ class Asked:
         return SecureSums(self.state).answer(question, number, lambda: np.zeros(SIZE)).entries
 
 
-@pytest.mark.parametrize(
-    "active", [["c"], ["c", "c"], ["a", "b"], ["a", "c", "x"], []], ids=lambda names: "".join(names) or "none"
-)
-def test_a_source_does_not_help_to_unmask_less_than_two(active):
+ACTIVE = "acdefghi"
+
+
+@pytest.mark.parametrize("active", ["c", "cccccccc", "abdefghi", "acdefghix", "acdefg", ""])
+def test_a_source_confirms_no_list_of_too_few_or_unknown_sources_or_without_itself(active):
     ask = Asked()
     with pytest.raises(RunError) as caught:
-        ask(UNMASK, active=active)
+        ask(CONFIRM, active=active)
     assert caught.value.value == sorted(set(active))
 
 
 def test_a_source_reveals_one_secret_of_each_and_only_once():
     ask = Asked()
-    kept = ask.kept()
-    revealed = {name: array.tobytes() for name, array in ask(UNMASK, active=["a", "c"]).items()}
-    kinds = {"a": "seed-share", "b": "key-share", "c": "seed-share"}
+    ask(CONFIRM, active=ACTIVE)
+    kept, sent = ask.kept(), ask.confirmed()
+    revealed = {name: array.tobytes() for name, array in ask(UNMASK, sent=sent).items()}
+    kinds = {name: "key-share" if name == "b" else "seed-share" for name in NINE}
     assert revealed == {name: kept[f"{kind}.{name}"] for name, kind in kinds.items()}
     with pytest.raises(RunError):
-        ask(UNMASK, active=["b", "c"])
+        ask(UNMASK, sent=sent)
     assert ask.kept() == {}, "its secrets are gone"
+
+
+@pytest.mark.parametrize("case", ["another list", "too few", "for others", "none"])
+def test_a_source_reveals_nothing_unless_enough_others_confirm_its_list(case):
+    """With a server that tells each its own list, secrets of both kinds would give a source's own sums."""
+    ask = Asked()
+    ask(CONFIRM, active=ACTIVE.replace("a", "") if case == "another list" else ACTIVE)
+    sent = ask.confirmed()
+    if case == "too few":
+        sent = {name: sent[name] for name in "adefg"}
+    elif case == "for others":
+        sent = {name: ask.federation.replied[name, CONFIRM]["i"] for name in "adefgh"}
+    elif case == "none":
+        sent = {}
+    with pytest.raises(RunError) as caught:
+        ask(UNMASK, sent=sent)
+    assert caught.value.thing == "masked sums"
+    assert ask.kept(), "it has revealed nothing"
+
+
+def test_a_source_helps_to_sum_one_list_of_sources_in_a_run():
+    """The difference of two sums would be the numbers of a single source."""
+    federation = Federation()
+    check(federation, SIX)
+    check(federation, SIX)
+    federation.lost = {"b": MASKED}
+    with pytest.raises(RunError) as caught:
+        federation.run()
+    assert caught.value.value == list("acdef")
 
 
 @pytest.mark.parametrize(("stage", "number"), [(SHARES, 1), (MASKED, 1), (UNMASK, 2)])
 def test_a_source_answers_in_the_order_of_the_stages(stage, number):
     ask = Asked()
     with pytest.raises(RunError) as caught:
-        ask(stage, number, active=["a", "c"])
+        ask(stage, number, active=ACTIVE)
     assert caught.value.value == stage
 
 
 @pytest.mark.parametrize("case", ["alone", "twice", "one key", "another's"])
 def test_a_source_shares_its_secrets_with_different_sources_alone(case):
-    ask = Asked(before=SHARES)
+    ask = Asked(before=SHARES, lost="x")
     pairs = {}
-    for name in "abc":
+    for name in NINE:
         told = ask.federation.replied[name, KEYS]
         pairs[name] = np.concatenate([told["sharing"], told["masking"]])
     sent = {
         "alone": {"c": pairs["c"]},
-        "twice": {**pairs, "d": pairs["a"]},
+        "twice": {**pairs, "x": pairs["a"]},
         "one key": {**pairs, "a": np.tile(pairs["a"][: wire.PUBLIC], 2)},
-        "another's": {name: pairs[name] for name in "ab"},
+        "another's": {name: pairs[name] for name in "abdef"},
     }[case]
     with pytest.raises(RunError) as caught:
         ask(SHARES, sent=sent)
@@ -296,7 +343,7 @@ def test_a_source_shares_its_secrets_with_different_sources_alone(case):
 
 
 def test_a_source_masks_nothing_without_the_shares_of_others():
-    ask = Asked(before=MASKED)
+    ask = Asked(before=MASKED, lost="x")
     with pytest.raises(RunError) as caught:
         ask(MASKED, sent={})
     assert caught.value.value == []
