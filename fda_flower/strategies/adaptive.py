@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from logging import WARNING
-from statistics import median
+from statistics import median, median_low
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -182,6 +182,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Weigh the sources, and apply the rule."""
+        sources = self._believable(round, sources)
         betas = np.array([self._beta_of(domain) for domain in sources])
         if self.asks_again:
             return Aggregated(self._aggregate_on_target(round, sources, betas))
@@ -204,6 +205,23 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         fixed = [(domain, reason) for domain, reason in reasons if self.auto and reason]
         round.warn(fixed, {"beta": "β is fixed for", "weight": "the weight is fixed for"}[self.weighs_by])
         return Aggregated(result.model)
+
+    def _believable(self, round: Round, sources: Sources) -> Sources:
+        """Return the sources without those whose steps or rate are out of line, which are dropped.
+
+        Where the server knows the nodes' schedules, replies are read by these; see `read_update`. With a
+        fixed β neither counts, unless the rule needs them.
+        """
+        if "source" in round.schedules or not (self.auto or self._rule.rule.needs_scale):
+            return sources
+        dropped = out_of_line(sources)
+        for domain in dropped:
+            del round.record["sources"][domain]
+        round.drop_all(dropped.items())
+        kept = {domain: update for domain, update in sources.items() if domain not in dropped}
+        if len(kept) < self.min_sources:
+            raise BadReplyError(f"{len(kept)} usable replies of sources, at least {self.min_sources} needed")
+        return kept
 
     def _read_evidence(self, target: ClientUpdate, sources: Sources, round: Round) -> Evidence | str:
         """Return the inputs of the estimate of β, or the reason why they cannot be used."""
@@ -245,6 +263,34 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         if target.factor != 1:
             return mean_update(round.model, [target], np.ones(1))
         return target.extra[protocol.ARRAYS]
+
+
+MOST_RATE, MOST_STEPS = 2, 10
+"""Multiples of the sources' lower median above which a claimed rate or number of steps is not believed. Sites
+may differ more in steps, by their batch sizes."""
+
+
+def out_of_line(sources: Sources) -> dict[str, str]:
+    """Return the sources that claim a far higher rate than most, or far more steps, with the reason.
+
+    Steps are compared as they are and by example: sites with more samples take more, and those with few take
+    more by example.
+    """
+    items = sources.items()
+    steps = _above(MOST_STEPS, {domain: update.steps for domain, update in items})
+    by_example = _above(MOST_STEPS, {domain: update.steps / update.examples for domain, update in items})
+    rates = _above(MOST_RATE, {domain: update.learning_rate for domain, update in items})
+    found = {domain: f"num-steps is {steps[domain]}" for domain in steps.keys() & by_example.keys()}
+    return found | {domain: f"learning-rate is {rates[domain]}" for domain in rates}
+
+
+def _above(most: float, numbers: Mapping[str, float]) -> dict[str, str]:
+    """Return the sources whose number is more than `most` times the lower median, with words on it."""
+    claimed = [number for number in numbers.values() if number > 0]
+    usual = median_low(claimed) if claimed else 0.0
+    words = "{:g}, more than {:g} times the sources' lower median of {:g}"
+    above = {domain: number for domain, number in numbers.items() if number > most * usual}
+    return {domain: words.format(number, most, usual) for domain, number in above.items()}
 
 
 def _gradients(update: ClientUpdate) -> Layers | str:

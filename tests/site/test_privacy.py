@@ -569,7 +569,9 @@ def test_weights_that_overflow_at_some_data_get_a_reply_of_the_same_form_and_cos
     ]
     kinds = [{n: [*record] for n, record in reply.content.items()} for reply in replies]
     assert kinds[0] == kinds[1] == kinds[2]
-    assert all(np.isfinite(a).all() for r in replies for a in to_layers(r.content["arrays"]).values())
+    assert all(
+        np.isfinite(a).all() for r in replies for a in to_layers(r.content.array_records["arrays"]).values()
+    )
     assert len(ledger.entries()) == 3
 
 

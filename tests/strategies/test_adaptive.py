@@ -313,3 +313,28 @@ def test_a_run_warns_once_also_if_it_is_resumed_and_only_where_the_step_cannot_b
     for strategy in (FedGP(magnitude="cosine"), FedDA()):
         run(strategy, *nodes, rounds=4)
     assert warnings(flower_log) == []
+
+
+# Claims that nobody has asked for, in a project whose schedules the server does not know
+
+
+@pytest.mark.parametrize("lie", [{"rate": 1e4}, {"steps": 10_000}], ids=str)
+@pytest.mark.parametrize("make", [lambda: FedDA(auto=True), FedDAJoint, lambda: FedDA(updates="aligned")])
+def test_a_source_whose_rate_or_steps_are_out_of_line_is_dropped(make, lie):
+    honest = [source("a"), source("b", steps=5)]
+    _, record, _ = run(make(), target(**{"batch-size": 8}), *honest, source("c", (-5.0, -2.5), **lie))
+    assert [(each["domain"], "median" in each["reason"]) for each in record["dropped"]] == [("c", True)]
+    assert list(record["sources"]) == ["a", "b"]
+
+
+def test_sites_of_other_sizes_are_in_line_and_with_a_fixed_beta_any_rate_is():
+    many, few = source("a", examples=1000, steps=100), source("b", examples=4, steps=1)
+    _, record, _ = run(FedDA(auto=True), target(), many, few, source("c", examples=20, steps=2))
+    assert record["dropped"] == []
+    _, record, _ = run(FedDA(beta=0.5), target(), source("a"), source("b"), source("c", rate=1e4))
+    assert record["dropped"] == []
+
+
+def test_with_too_few_sources_in_line_the_round_is_held():
+    _, record, _ = run(FedDA(auto=True, min_sources=2), target(), source("a"), source("b", rate=1e4))
+    assert "1 usable replies of sources" in record["held"]
