@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from fda_flower.clients import DomainClient
     from fda_flower.datasets import FederatedDataset
+    from fda_flower.datasets.preparation import Preparation
 
 
 def make_client_app(
@@ -97,6 +98,8 @@ def make_client_app(
         site_folder = SiteConfig.of(context).state_dir
         model_folder = own if run.every_site else of_run or own
         client = make_client(run, name, context.state, own, model_folder, data, site_folder)
+        if SiteConfig.of(context).is_site:
+            check_words(run, client.domain.preparation)
         return client if changed is None else changed(client)
 
     def about(asked: Asked) -> Asked:
@@ -108,6 +111,22 @@ def make_client_app(
 
     import_added()
     return serve(client_fn, mods, [DifferentialPrivacy(site_of)], SiteGate(about, method_names()))
+
+
+def check_words(config: RunConfig, preparation: "Preparation | None") -> None:
+    """Raise a `ConfigError` if words in a site's data would become names of features, which leave it."""
+    from fda_flower.datasets.preparation import TablePreparation
+    from fda_flower.datasets.table_options import read_categories
+
+    options = dict(config.data.dataset_options)
+    if options.get("categorical") != "onehot" or not isinstance(preparation, TablePreparation):
+        return
+    given = read_categories(str(options.get("categories") or ""))
+    for column, _ in preparation.categories:
+        if column not in given:
+            why = f"the words in the column '{column}' of a site's data would leave it, as names of features"
+            remedy = f'name those that may: --dataset-option "categories={column}:one|another"'
+            raise ConfigError(why, thing="categories", value=column, remedy=remedy)
 
 
 def import_added() -> None:

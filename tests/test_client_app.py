@@ -125,3 +125,32 @@ def test_a_site_keeps_its_own_below_its_state_dir_for_each_run_apart(monkeypatch
     assert folder_of(node, {}, config=longer) == found, "the same run, longer and on other data folders"
     other = RunConfig(dataset="heart", model="logistic", target="va", seed=1)
     assert folder_of(node, {}, config=other) != found
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, ["categories", "city"]),
+        ({"categories": "city:Bern|Chur"}, ["city=Bern", "city=Chur"]),
+        ({"categories": "town:Bern"}, ["categories", "city"]),
+    ],
+)
+def test_words_of_a_sites_data_leave_it_only_if_the_run_names_them(
+    options: dict[str, str], told: list[str], tmp_path: Path, in_a_run: None
+) -> None:
+    for name in ("north", "south"):
+        rows = [f"{i % 7},{'Bern' if i % 2 else 'Chur'},{i % 3 % 2}" for i in range(30)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["age,city,label", *rows]))
+    table = {"domains": "north,south", "classes": "0,1", "categorical": "onehot", **options}
+    config = RunConfig(dataset="table", dataset_options=table, data_dir=str(tmp_path), model="logistic")
+    (query,) = numbered([Message(RecordDict(), 2, "query.role")])
+    node: dict[str, Any] = {"domain": "north", "state-dir": str(tmp_path / "state")}
+    app = client_app.make_client_app(config)
+    info: Any = app(query, Context(1, 2, node, RecordDict(), {})).content["info"]
+    if "city" in options.get("categories", ""):
+        assert set(told) <= {*info["features"]}
+    else:
+        assert all(word in str(info["problem"]) for word in told)
+        assert "Bern" not in str(dict(info))
+    simulated = app(query, Context(1, 2, {"partition-id": 0, "num-partitions": 2}, RecordDict(), {}))
+    assert ("problem" in simulated.content["info"]) == ("town" in str(options))

@@ -19,7 +19,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fda_flower.errors import ConfigError, check_choice, invalid, unknown
+from fda_flower.errors import ConfigError, RunError, check_choice, invalid, unknown
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 from fda_flower.site.config import SiteConfig
 from fda_flower.site.log import REFUSED_CODE, SENT, SentLog
@@ -38,6 +38,9 @@ SKETCHES = "sketches.json"
 
 SHARE = 8
 """Inverse share of a vector's numbers that all its sketches together may have: one in eight."""
+
+LONGEST = 1000
+"""Characters of an error that leave a site."""
 
 SMALL = 4096
 """Bytes allowed for metrics, settings and other details of a reply, even with the smallest model."""
@@ -455,11 +458,14 @@ class SiteGate:
         folder = SiteConfig.of(context).state_dir
         sent = None if folder is None else SentLog(folder / SENT)
         try:
-            reply = self._answer(asked, call_next)
-        except Exception as error:
-            if sent is not None:  # Flower sends the exception to the server
-                sent.note(message, context, error)
-            raise
+            reply = _shortened(self._answer(asked, call_next), message)
+        except Exception as error:  # Flower sends it to the server
+            shown = error if len(str(error)) <= LONGEST else RunError(f"{str(error)[:LONGEST]}...")
+            if sent is not None:
+                sent.note(message, context, shown)
+            if shown is error:
+                raise
+            raise shown from None
         if sent is not None:
             try:
                 sent.note(message, context, reply)
@@ -480,6 +486,18 @@ class SiteGate:
             return reply
         reason = rules.refuses_reply(asked, reply.content)
         return reply if reason is None else refusal(asked, reason, by_rule=True)
+
+
+def _shortened(reply: Message, message: Message) -> Message:
+    """Return a reply whose error or problem has at most `LONGEST` characters."""
+    if reply.has_error():
+        reason = str(reply.error.reason or "")
+        short = Error(reply.error.code, f"{reason[:LONGEST]}...")
+        return reply if len(reason) <= LONGEST else Message(short, reply_to=message)
+    info = protocol.settings_in(reply.content, protocol.INFO)
+    if len(problem := str(info.get(protocol.PROBLEM, ""))) > LONGEST:
+        info[protocol.PROBLEM] = f"{problem[:LONGEST]}..."
+    return reply
 
 
 def _says_only_why_not(asked: Asked, reply: RecordDict) -> bool:

@@ -25,6 +25,7 @@ from fda_flower.clients import serve
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.site import Asked, Rules, SiteGate, read_log
 from fda_flower.site.rules import LEVELS
+from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.protocol import to_record
 
 
@@ -143,6 +144,32 @@ def test_open_sums_stay_where_the_site_or_the_run_masks_them(required, secure):
         rules.refuses_reply(open_sums, reply({"gram": np.ones(2)}, "answer/sums")),
     )
     assert {reason is not None for reason in found} == {required or secure}
+
+
+@pytest.mark.parametrize("how", ["raises", "replies", "has a problem"])
+def test_of_an_error_only_its_beginning_leaves(how, tmp_path, in_a_run):
+    text, kind = "x" * 67_600, "query.role" if how == "has a problem" else "train"
+    (message,) = numbered([Message(RecordDict({"arrays": MODEL}), 2, kind)])
+
+    def app(message, context):
+        if how == "raises":
+            raise KeyError(text)
+        if how == "replies":
+            return error_reply(message, text)
+        return Message(RecordDict({"info": ConfigRecord({"problem": text})}), reply_to=message)
+
+    def told():
+        reply = SiteGate()(message, Context(1, 2, {"state-dir": str(tmp_path)}, RecordDict(), {}), app)
+        return reply.error.reason if reply.has_error() else str(reply.content["info"]["problem"])
+
+    if how == "raises":
+        with pytest.raises(RunError) as caught:
+            told()
+        found = str(caught.value)
+    else:
+        found = told()
+    assert 900 < len(found) < 1100
+    assert len((tmp_path / "sent.jsonl").read_text()) < 2000
 
 
 def test_a_server_that_asks_for_open_sums_in_a_secure_run_gets_none():
