@@ -146,6 +146,9 @@ Count = Annotated[int, Bounds("at least 1", lambda number: number >= 1)]
 Natural = Annotated[int, Bounds("at least 0", lambda number: number >= 0)]
 Positive = Annotated[float, Bounds("a number above 0", lambda number: 0 < number < math.inf)]
 NotNegative = Annotated[float, Bounds("a number of at least 0", lambda number: 0 <= number < math.inf)]
+MOST_EPOCHS = 10_000
+Epochs = Annotated[int, Bounds(f"from 1 to {MOST_EPOCHS:,}", lambda number: 1 <= number <= MOST_EPOCHS)]
+MoreEpochs = Annotated[int, Bounds(f"from 0 to {MOST_EPOCHS:,}", lambda number: 0 <= number <= MOST_EPOCHS)]
 Share = Annotated[float, Bounds("a number in [0, 1]", lambda number: 0 <= number <= 1)]
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Layers
 from fda_flower.names import resolve
 from fda_flower.wire.protocol import (
+    SETTINGS,
     VALIDATION,
     EvaluateReply,
     EvaluateRequest,
@@ -25,7 +26,7 @@ from fda_flower.wire.protocol import (
     TrainRequest,
     to_record,
 )
-from fda_flower.wire.questions import in_metrics, in_settings
+from fda_flower.wire.questions import check_settings, in_metrics, in_settings
 
 NDArrays = list[NDArray[Any]]
 
@@ -77,6 +78,7 @@ class NumPyFace(NumPyClient):
             bytes in NumPy's file format.
         """
         question, settings = in_settings(config)
+        check_settings(settings, SETTINGS)
         arrays = ArrayRecord(list(map(np.asarray, parameters)))
         reply = self.train_reply(TrainRequest(arrays, settings, question=question))
         numbers, records = in_metrics(reply.answer)
@@ -89,6 +91,7 @@ class NumPyFace(NumPyClient):
         The loss is that of the validation samples if these alone are asked for, and NaN if none is.
         """
         question, settings = in_settings(config)
+        check_settings(settings, SETTINGS)
         arrays = ArrayRecord(list(map(np.asarray, parameters)))
         reply = self.evaluate_reply(EvaluateRequest(arrays, settings, question=question))
         numbers, records = in_metrics(reply.answer)

@@ -6,17 +6,18 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
 
 from fda_flower.aggregation import Layers
+from fda_flower.names import Bounds, Epochs, Natural, NotNegative, Positive
 from fda_flower.wire.arrays import copied
 from fda_flower.wire.arrays import to_layers as to_layers
 from fda_flower.wire.arrays import to_record as to_record
 from fda_flower.wire.internals import filled
-from fda_flower.wire.questions import Answer, Question
+from fda_flower.wire.questions import Answer, Question, check_settings
 
 ROLE_QUERY = "query.role"
 ASKS = "asks"
@@ -53,6 +54,23 @@ EPOCHS = "epochs"
 VALIDATION = "validation"
 """Prefix of metrics on the validation samples, and the setting of an evaluate message that, with the value
 ``only``, asks a source for these alone."""
+
+Size = Annotated[int, Bounds("from 1 to 2^24", lambda number: 1 <= number <= 1 << 24)]
+
+SETTINGS: Mapping[str, Any] = {
+    SERVER_ROUND: Natural,
+    LEARNING_RATE_FACTOR: Positive,
+    EPOCHS: Epochs,
+    PROXIMAL: NotNegative,
+    TUNE: Literal["all", "body", "head"],
+    BATCH_UPDATES: Literal["norms", "sketch", "full"],
+    GRADIENTS: Literal["sketch"],
+    SKETCH_SIZE: Size,
+    SKETCH_SEED: Natural,
+    VALIDATION: Literal["only"],
+    **dict.fromkeys((OUTCOMES, CONFUSION, ADABN, BESIDE), bool),
+}
+"""The types of the settings in a message that this package's clients know."""
 
 NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE = "num-examples", "num-steps", "learning-rate"
 BATCH_SIZE = "batch-size"
@@ -192,7 +210,8 @@ def split_held_out(
 def read_request(content: RecordDict, question: type[Question] | None = None) -> TrainRequest:
     """Return the request in a message, as the client sees it.
 
-    Raise a `ConfigError` if it should hold a question, and does not hold it whole.
+    Raise a `ConfigError` if one of `SETTINGS` has another type or is out of bounds, or if it should hold a
+    question, and does not hold it whole.
     """
     asked = None if question is None else question.read(content)
     records: dict[str, Any] = {
@@ -200,8 +219,9 @@ def read_request(content: RecordDict, question: type[Question] | None = None) ->
         for name, record in content.items()
         if question is None or name.partition("/")[0] != question.record_name
     }
-    arrays, config = records.pop(ARRAYS), records.pop(CONFIG, {})
-    return TrainRequest(arrays, dict(config), records, asked)
+    arrays, config = records.pop(ARRAYS), dict(records.pop(CONFIG, {}))
+    check_settings(config, SETTINGS)
+    return TrainRequest(arrays, config, records, asked)
 
 
 def settings_in(content: RecordDict, name: str) -> ConfigRecord:

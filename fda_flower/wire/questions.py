@@ -19,7 +19,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fda_flower.aggregation import ClassGaussians, Columns, Layers, Paths, is_finite, shape_of_head
 from fda_flower.errors import ConfigError, unknown
-from fda_flower.names import Bounds, Count, Natural, NotNegative, Positive, Share
+from fda_flower.names import Bounds, Count, Epochs, MoreEpochs, Natural, NotNegative, Positive, Share
 from fda_flower.wire.arrays import to_layers, to_record
 from fda_flower.wire.internals import filled
 from fda_flower.wire.secure_sums import Stage
@@ -181,6 +181,12 @@ def _parted(hint: Any) -> tuple[tuple[Bounds, ...], Like | None, Any]:
     plain, *notes = typing.get_args(hint)
     bounds = tuple(note for note in notes if isinstance(note, Bounds))
     return bounds, next((note for note in notes if isinstance(note, Like)), None), plain
+
+
+def check_settings(settings: Mapping[str, Any], types: Mapping[str, Any]) -> None:
+    """Raise a `ConfigError` if a setting is not of its type among `types`; others are not this package's."""
+    for name in types.keys() & settings.keys():
+        _Kind.of(types[name]).read(f"setting '{name}'", settings[name])
 
 
 def _number(what: str, value: Any, hint: Any, bounds: tuple[Bounds, ...]) -> Any:
@@ -380,7 +386,7 @@ class KeepPart(Question):
     answered_by = "fda_flower.clients.personal_layers:keep_part"
 
     part: str
-    head_epochs: Natural = 0
+    head_epochs: MoreEpochs = 0
 
 
 class EvaluateWithPart(Question):
@@ -394,7 +400,7 @@ class EvaluateWithPart(Question):
     answered_by = "fda_flower.clients.personal_layers:evaluate_with_part"
 
     part: str
-    final_head_epochs: Natural = 0
+    final_head_epochs: MoreEpochs = 0
 
 
 class Penalised(Answer):
@@ -765,7 +771,7 @@ class EvaluateMixture(Question):
     answered_by = "fda_flower.clients.mixture:evaluate_mixture"
 
     folds: Folds
-    epochs: tuple[Count, ...]
+    epochs: tuple[Epochs, ...]
     members: tuple[str, ...]
     views: Literal["all", "full"]
     first: Annotated[Layers, Like("model")]

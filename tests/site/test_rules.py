@@ -573,7 +573,7 @@ class Own(NumPyClient):
     ("level", "leaves"), [("none", False), ("norms", False), ("sketch", False), ("full", True)]
 )
 def test_a_client_of_a_projects_own_cannot_send_more_than_its_site_allows(level, leaves):
-    reply = ask(serve(lambda context: Own()), {"allow-batch-updates": level}, "train", batch_updates="none")
+    reply = ask(serve(lambda context: Own()), {"allow-batch-updates": level}, "train")
     if leaves:
         assert set(reply.content["batch-updates"]) == {"norms", "full"}
     else:

@@ -254,3 +254,37 @@ def table_of_questions():
 def test_the_wire_reference_lists_all_questions():
     page, table = Path(__file__).parents[2] / "docs" / "wire.md", table_of_questions()
     assert table in page.read_text(encoding="utf-8"), f"docs/wire.md needs this table:\n{table}"
+
+
+# Settings of a plain message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epochs", 0),
+        ("epochs", 10_001),
+        ("epochs", 2.0),
+        ("epochs", True),
+        ("rate-factor", float("inf")),
+        ("rate-factor", -1.0),
+        ("sketch-size", 1 << 25),
+        ("sketch-seed", -1),
+        ("proximal", "0.1"),
+        ("batch-updates", "all"),
+        ("tune", False),
+        ("outcomes", 1),
+        ("validation", "both"),
+        ("server-round", -1),
+    ],
+)
+def test_a_setting_that_is_not_of_its_type_is_refused_before_anything_is_done_by_it(name, value):
+    content = RecordDict({CONFIG: ConfigRecord({name: value}), ARRAYS: to_record({})})
+    with pytest.raises(ConfigError, match=name) as refused:
+        read_request(content)
+    assert name in refused.value.thing
+
+
+def test_settings_of_others_are_theirs():
+    content = RecordDict({CONFIG: ConfigRecord({"lr": "x", "epochs": 3}), ARRAYS: to_record({})})
+    assert read_request(content).config == {"lr": "x", "epochs": 3}

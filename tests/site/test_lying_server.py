@@ -1,0 +1,283 @@
+"""A server that lies: whatever it sends, a private site releases what it has charged, and tells no more.
+
+Honest messages of each method are changed at random, and sent to two sites whose data differ in one sample.
+Their replies must have the same form and the same words, since these have no noise.
+"""
+
+import copy
+import json
+import logging
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+
+from fda_flower import RunConfig, run
+from fda_flower.client_app import forget, make_client_app
+from fda_flower.engines import LocalGrid
+from fda_flower.site.patients import PREFIX
+from fda_flower.wire import protocol
+from fda_flower.wire.internals import numbered
+from fda_flower.wire.protocol import to_layers, to_record
+from fda_flower.wire.questions import QUESTIONS
+
+IN_CI, IN_ALL = 504, 20_000
+"""Messages, over all methods and settings of a site."""
+
+RUN: dict[str, Any] = {"shift": "rotate", "rounds": 2, "target_samples": 20, "source_samples": 40, "seed": 0}
+RUN |= {"device": "cpu", "model": "logistic", "warmup_rounds": 0}
+
+METHODS: dict[str, dict[str, Any]] = {
+    "fedavg": {},
+    "fedgp-auto": {"method_options": {"sketch_size": 16}},
+    "fedda-auto": {"method_options": {"estimate_at": "start"}},
+    "ditto": {},
+    "apfl": {},
+    "feddwa": {},
+    "feddaf": {},
+    "irm": {},
+    "vrex": {},
+    "knn-per": {"model": "mlp"},
+    "ridge": {},
+    "ridge-secure": {"method": "ridge", "method_options": {"secure": True}},
+    "kd3a": {"model": "mlp"},
+    "fedrep": {"model": "mlp"},
+}
+
+SITES: dict[str, dict[str, Any]] = {
+    "noise": {"dp-clip": 1.0, "dp-noise": 2.0, "dp-report": "none"},
+    "patients": {"dp-unit": "patient", "dp-noise": 3.73, "dp-report": "none"},
+    "rules": {"allow-batch-updates": "none", "require-secure": True},
+}
+
+SETTINGS = [
+    *(protocol.BATCH_UPDATES, protocol.GRADIENTS, protocol.OUTCOMES, protocol.CONFUSION, protocol.ADABN),
+    *(protocol.BESIDE, protocol.SERVER_ROUND, protocol.LEARNING_RATE_FACTOR, protocol.SKETCH_SIZE),
+    *(protocol.SKETCH_SEED, protocol.TUNE, protocol.PROXIMAL, protocol.EPOCHS, protocol.VALIDATION),
+    *(protocol.OF_PATIENTS, "sums", "secure-sums"),
+    *(
+        f"{PREFIX}{name}"
+        for name in ("clip", "noise", "delta", "max_epsilon", "rounds", "open_model", "seed")
+    ),
+]
+VALUES: list[Any] = [False, True, 0, 1, 2, -1, 0.0, 1e-9, 3.4e38, float("nan"), "", "norms", "sketch", "full"]
+ODD = [np.nan, np.inf, 3.4e38, -3.4e38, 1e20, 1e-45, 0.0]
+
+Sent = tuple[str, RecordDict]
+Random = np.random.Generator
+
+
+def honest(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Sent]]:
+    """The messages of a run by domain: their types and contents."""
+    found: dict[str, list[Sent]] = {}
+    names, asks = RunConfig(**settings).data.domain_names, LocalGrid.push_messages
+
+    def push(self: LocalGrid, messages: Any) -> Any:
+        messages = list(messages)
+        for each in messages:
+            name = names[each.metadata.dst_node_id - LocalGrid.FIRST_NODE]
+            found.setdefault(name, []).append((each.metadata.message_type, copy.deepcopy(each.content)))
+        return asks(self, messages)
+
+    monkeypatch.setattr(LocalGrid, "push_messages", push)
+    run(**settings, engine="local")
+    return found
+
+
+# Changes
+
+
+def change_setting(content: RecordDict, rng: Random) -> None:
+    config = content.setdefault("config", ConfigRecord())
+    name, value = SETTINGS[rng.integers(len(SETTINGS))], VALUES[rng.integers(len(VALUES))]
+    if rng.random() < 0.2:
+        config.pop(name, None)
+    else:
+        config[name] = value
+
+
+def change_model(content: RecordDict, rng: Random) -> None:
+    """One number, one array, or all of a record of arrays: the model or a part of a question."""
+    names = [name for name, record in content.array_records.items() if record]
+    record = names[rng.integers(len(names))]
+    layers = {name: array.copy() for name, array in to_layers(content.array_records[record]).items()}
+    name, odd = list(layers)[rng.integers(len(layers))], ODD[rng.integers(len(ODD))]
+    with np.errstate(all="ignore"):
+        for each in [name] if rng.random() < 0.7 else layers:
+            array, value = layers[each].reshape(-1), odd if layers[each].dtype.kind == "f" else 200
+            array[rng.integers(array.size) if array.size and rng.random() < 0.5 else slice(None)] = value
+    content[record] = to_record(layers)
+
+
+def bring_record(content: RecordDict, rng: Random) -> None:
+    """A record that the site's own mod, another question or nobody sends."""
+    zeros = {"noise": np.zeros(65), "rate": np.array(1e-9), "steps": np.array(1)}
+    name = ["mean-noise", "private-steps", "answer/sums", "question/total", "aggregate", "other"][
+        rng.integers(6)
+    ]
+    content[name] = ConfigRecord({"domains": []}) if name == "aggregate" else to_record(zeros)
+
+
+def change_question(content: RecordDict, rng: Random) -> None:
+    question = content.config_records.get("question", ConfigRecord())
+    if not question:
+        return change_setting(content, rng)
+    name = list(question)[rng.integers(len(question))]
+    question[name] = VALUES[rng.integers(len(VALUES))]
+    if rng.random() < 0.2:
+        del question[name]
+    return None
+
+
+def drop_array(content: RecordDict, rng: Random) -> None:
+    layers = to_layers(content.array_records["arrays"])
+    name = list(layers)[rng.integers(len(layers))]
+    content["arrays"] = to_record({key: array for key, array in layers.items() if key != name})
+
+
+CHANGES = [
+    change_setting,
+    change_setting,
+    change_model,
+    change_model,
+    bring_record,
+    change_question,
+    drop_array,
+]
+
+
+def lies(sent: list[Sent], rng: Random) -> Iterator[Sent]:
+    """Messages of a server that lies, without end; each fifth one twice."""
+    sent = [each for each in sent if each[0] != protocol.ROLE_QUERY]
+    while True:
+        kind, content = sent[rng.integers(len(sent))]
+        content = copy.deepcopy(content)
+        for _ in range(rng.integers(3)):
+            CHANGES[rng.integers(len(CHANGES))](content, rng)
+        if rng.random() < 0.1:
+            kind = [*QUESTIONS, protocol.TRAIN, protocol.EVALUATE][rng.integers(len(QUESTIONS) + 2)]
+        for _ in range(2 if rng.random() < 0.2 else 1):
+            yield kind, content
+
+
+# Sites
+
+
+def neighbour(client: Any) -> Any:
+    """The same client with one sample of its own in another's place."""
+    train = client.domain.train
+    x = train.x.clone()
+    x[0] = x[0].flip(-1) + 0.25
+    return replace(client, domain=replace(client.domain, train=replace(train, x=x)))
+
+
+class Site:
+    """A node with a folder of its own, and the releases that it has charged."""
+
+    def __init__(self, config: RunConfig, name: str, own: dict[str, Any], folder: Path, changed: Any) -> None:
+        self.app, self.folder = make_client_app(config, changed=changed), folder
+        self.node = {"domain": name, "state-dir": str(folder), **own}
+        self.state = RecordDict()
+
+    @property
+    def charged(self) -> int:
+        files = list(self.folder.glob("*privacy.json"))
+        return sum(e["releases"] for path in files for e in json.loads(path.read_text())["released"])
+
+    def __call__(self, kind: str, content: RecordDict) -> Message | str:
+        (message,) = numbered([Message(copy.deepcopy(content), 2, kind)])
+        try:
+            return self.app(message, Context(1, 2, self.node, self.state, {}))
+        except Exception as error:  # Flower sends it to the server
+            return repr(error)
+
+
+def form_of(reply: Message | str) -> Any:
+    """What of a reply has no noise: its words, the names, shapes and types of arrays, settings and counts."""
+    if isinstance(reply, str):
+        return reply
+    if reply.has_error():
+        return reply.error.code, reply.error.reason
+    arrays = {
+        name: {key: (array.shape, array.dtype.name) for key, array in to_layers(record).items()}
+        for name, record in reply.content.array_records.items()
+    }
+    others = {
+        name: dict(record)
+        for name, record in reply.content.items()
+        if not isinstance(record, ArrayRecord) and name != protocol.METRICS
+    }
+    metrics = reply.content.metric_records.get(protocol.METRICS, {})
+    counts = (protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE)
+    return arrays, others, sorted(metrics), {name: metrics.get(name) for name in counts}
+
+
+def is_released(kind: str, content: RecordDict, reply: Message | str) -> bool:
+    """Whether a train reply has anything that follows from data."""
+    if isinstance(reply, str) or reply.has_error() or kind.partition(".")[0] != protocol.TRAIN:
+        return False
+    sent, found = (to_layers(each.array_records["arrays"]) for each in (content, reply.content))
+    return protocol.SUMS in reply.content or any(not np.array_equal(found[n], sent[n]) for n in sent)
+
+
+@pytest.fixture
+def quiet(monkeypatch):
+    monkeypatch.setattr(logging.getLogger("flwr"), "disabled", True)
+
+
+SHARE = len(METHODS) * len(SITES)
+
+
+@pytest.mark.usefixtures("quiet", "in_a_run")
+@pytest.mark.parametrize("count", [IN_CI // SHARE, pytest.param(IN_ALL // SHARE, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("setting", SITES)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_site_charges_what_it_releases_and_says_nothing_else(method, setting, count, tmp_path, monkeypatch):
+    settings = {**RUN, "method": method, **METHODS[method]}
+    sent, rng = (
+        honest(settings, monkeypatch),
+        np.random.default_rng(zlib.crc32(f"{method} {setting}".encode())),
+    )
+    config = RunConfig(**settings)
+    for name in ("target", "source-1"):
+        one, other = (
+            Site(config, name, SITES[setting], tmp_path / f"{name}-{kind}", kind)
+            for kind in (None, neighbour)
+        )
+        messages = lies(sent[name], rng)
+        for _ in range(count // 2):
+            kind, content = next(messages)
+            before = one.charged
+            replies = [site(kind, content) for site in (one, other)]
+            shown = f"{kind} {[*content]} {dict(content.config_records.get('config', {}))}: {replies[0]}"
+            if setting == "rules":
+                check_rules(content, replies[0], shown)
+                continue
+            assert form_of(replies[0]) == form_of(replies[1]), shown
+            has_failed = (
+                not isinstance(replies[0], str)
+                and replies[0].has_error()
+                and "has failed" in str(replies[0].error.reason)
+            )
+            if is_released(kind, content, replies[0]) or (
+                has_failed and setting == "noise" and "train" in kind
+            ):
+                assert one.charged > before, shown
+    forget()
+
+
+def check_rules(content: RecordDict, reply: Message | str, shown: str) -> None:
+    """No open sums, nothing of single batches, and no more bytes than a site of these rules sends."""
+    if isinstance(reply, str) or reply.has_error():
+        return
+    assert not {protocol.SUMS, protocol.BATCH_UPDATES, protocol.GRADIENTS} & {*reply.content}, shown
+    size, model = (
+        sum(len(array.data) for record in records for array in record.values())
+        for records in (reply.content.array_records.values(), [content.array_records["arrays"]])
+    )
+    assert size <= 2.2 * model + 5000, shown
