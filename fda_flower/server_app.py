@@ -31,6 +31,9 @@ from fda_flower.strategies.nodes import Node
 from fda_flower.wire.internals import is_deployed
 from fda_flower.wire.protocol import FROZEN, LABELLED, TEST, to_record
 
+KEYS = "keys"
+"""Entry of ``config.json``: the fingerprints of the sites' registered keys, by domain."""
+
 FORM = ("shape", "classes", "class-names", "features", FROZEN)
 """Properties that nodes report: the form of their data, and the digest of the network's frozen weights."""
 
@@ -73,6 +76,7 @@ def run_server(
         outcomes=outcomes,
     )
     strategy.schedules = {"source": config.source_training, "target": config.target_training}
+    strategy.roster.by_name = True
     strategy.connect(grid, config.round_timeout)
     if config.evaluate_every is None and config.validation is None:
         _choose_evaluations(strategy, config.all_rounds)
@@ -93,6 +97,8 @@ def run_server(
         )
     if output is not None:
         output.note(DATA, form)
+        if keys := strategy.roster.keys(grid):
+            output.note(KEYS, keys)
     target = strategy.roster.target
     unlabelled = target.info.get("unlabelled") if target else None
     on_features = front_of(config, shape, classes) is not None

@@ -57,6 +57,19 @@ def key(
     out.result({"files": files}, *files)
 
 
+@app.command(name="app-hash", epilog="Example: `fda deploy app-hash`")
+def print_app_hash(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder of another Flower app; by default what `fda run` submits.")
+    ] = None,
+) -> None:
+    """Print the name of an app by which a site approves it: the SHA-256 of its bundle, for `apps = "..."`."""
+    from fda_flower.deployment import app_hash
+
+    name = app_hash(folder)
+    out.result({"app": name}, name)
+
+
 @app.command(epilog="Example: `fda deploy log /srv/fl-state`")
 def log(
     state_dir: Annotated[Path, typer.Argument(help="The state-dir of a site's node configuration.")],

@@ -8,8 +8,16 @@ if TYPE_CHECKING:
     from fda_flower.deployment.certificates import Certificates, make_certificates, make_key
     from fda_flower.deployment.federation import Federation
     from fda_flower.deployment.rehearsal import rehearse
-    from fda_flower.deployment.submission import run_deployed
+    from fda_flower.deployment.submission import app_hash, run_deployed
 else:
     __getattr__, __dir__ = lazy_exports(__name__)
 
-__all__ = ["Certificates", "Federation", "make_certificates", "make_key", "rehearse", "run_deployed"]
+__all__ = [
+    "Certificates",
+    "Federation",
+    "app_hash",
+    "make_certificates",
+    "make_key",
+    "rehearse",
+    "run_deployed",
+]

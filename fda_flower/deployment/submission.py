@@ -25,10 +25,12 @@ from fda_flower.records.folder import CONFIG, ROUNDS, SUBMITTED, RunFolder, with
 from fda_flower.records.record import Record
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
+from fda_flower.runs.settings import SETTINGS, as_flower
+from fda_flower.wire.internals import app_digest
 
 
-def write_app(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write the Flower app to an empty folder; settings are text and numbers by kebab-case names."""
+def write_app(folder: Path) -> None:
+    """Write the Flower app to an empty folder: the same for all runs, so that a site can approve it."""
     project = {
         "name": "fda-flower",
         "version": version("fda-flower"),
@@ -43,11 +45,23 @@ def write_app(folder: Path, settings: Mapping[str, Any]) -> None:
             "serverapp": "fda_flower.server_app:app",
             "clientapp": "fda_flower.client_app:app",
         },
-        "config": dict(settings),
+        "config": {**{each.key: as_flower(each.default) for each in SETTINGS}, **OF_SERVER},
     }
     text = tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}})
     (folder / "pyproject.toml").write_text(text, encoding="utf-8")
 
+
+def app_hash(folder: Path | None = None) -> str:
+    """Return what a site's rule ``apps`` calls an app: by default the app that `run_deployed` submits."""
+    if folder is not None:
+        return f"sha256:{app_digest(folder)}"
+    with TemporaryDirectory(prefix="fda-flower-") as ours:
+        write_app(Path(ours))
+        return f"sha256:{app_digest(Path(ours))}"
+
+
+OF_SERVER: Mapping[str, Any] = {"output": "", "resume": False, "send-results": False}
+"""Settings of the server app that are not the run's, and their defaults."""
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -74,9 +88,9 @@ class Connection:
         given = os.environ if environment is None else environment
         self._environment = QUIET | {name: given[name] for name in given if name not in COLORED}
 
-    def submit(self, app: Path) -> str:
-        """Start a run of the app in the folder `app`, and return its id."""
-        return str(self._ask("run", str(app), self.name)["run-id"])
+    def submit(self, app: Path, settings: Path) -> str:
+        """Start a run of the app in the folder `app` with the settings in a TOML file, and return its id."""
+        return str(self._ask("run", str(app), self.name, "--run-config", str(settings))["run-id"])
 
     def status(self, run_id: str) -> tuple[str, str]:
         """Return the status of a run, such as ``running`` or ``finished:failed``, and its details."""
@@ -272,9 +286,12 @@ def server_folder(config: RunConfig, output: Path) -> str:
 def _submit(flower: Connection, config: RunConfig, output: Path, resume: bool) -> str:
     path = server_folder(config, output)
     settings: dict[str, Any] = config.to_flower() | {"output": path, "resume": resume, "send-results": True}
-    with TemporaryDirectory(prefix="fda-flower-") as app:
-        write_app(Path(app), settings)
-        run_id = flower.submit(Path(app))
+    with TemporaryDirectory(prefix="fda-flower-") as folder:
+        app, given = Path(folder) / "app", Path(folder) / "settings.toml"
+        app.mkdir()
+        write_app(app)
+        given.write_text(tomli_w.dumps(settings), encoding="utf-8")
+        run_id = flower.submit(app, given)
     about = {"connection": flower.name, "run-id": run_id, "server-folder": path}
     _write(output / SUBMITTED, (json.dumps(about, indent=2) + "\n").encode())
     return run_id

@@ -194,6 +194,13 @@ class SiteConfig:
         return self.node.get("resident") is True
 
     @property
+    def gated(self) -> bool:
+        """Whether the SuperNode itself holds the site's rules and logs what leaves."""
+        from fda_flower.wire.protocol import GATED
+
+        return self.node.get(GATED) is True
+
+    @property
     def privacy(self) -> PrivacySettings | None:
         """The node's own settings; None if it has none. Setting any of them overrides all of the run's.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import make_private
 from fda_flower.site.config import SiteConfig
 from fda_flower.wire import protocol
@@ -20,6 +20,10 @@ REFUSED_CODE = 6
 """Flower's error code for a refusal by a mod (``MOD_FAILED_PRECONDITION``)."""
 
 Line = dict[str, Any]
+
+
+class WithheldError(RunError):
+    """A reply may not leave, nor may the reason, which has words of the app: the log has it."""
 
 
 class SentLog:
@@ -58,7 +62,9 @@ class SentLog:
             "records": {},
             "bytes": 0,
         }
-        if isinstance(reply, Exception):
+        if isinstance(reply, WithheldError):
+            line["refused"] = str(reply)
+        elif isinstance(reply, Exception):
             line["failed"] = repr(reply)
         elif reply.has_error():
             is_refusal = reply.error.code in (REFUSED_CODE, protocol.BUDGET_CODE)

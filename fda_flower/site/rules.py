@@ -5,6 +5,7 @@ A reply is judged by its bytes and values, not by its own claims.
 
 import json
 import math
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -21,8 +22,10 @@ from numpy.typing import NDArray
 
 from fda_flower.errors import ConfigError, RunError, check_choice, invalid, unknown
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
+from fda_flower.names import split_options
 from fda_flower.site.config import SiteConfig
-from fda_flower.site.log import REFUSED_CODE, SENT, SentLog
+from fda_flower.site.log import REFUSED_CODE, SENT, SentLog, WithheldError
+from fda_flower.site.records import ALLOW_RECORDS, RecordRule
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import num_bytes, to_read
 from fda_flower.wire.questions import QUESTIONS, SumRows
@@ -41,6 +44,9 @@ SHARE = 8
 
 LONGEST = 1000
 """Characters of an error that leave a site."""
+
+WITHHELD = "this site withholds what its app replies: the site's log says why"
+"""All that leaves of an error, or a record that may not, at a site with the rule ``allow-records``."""
 
 SMALL = 4096
 """Bytes allowed for metrics, settings and other details of a reply, even with the smallest model."""
@@ -79,7 +85,7 @@ class Asked:
 
 
 RULES = (
-    *("allow-methods", "allow-questions", "allow-batch-updates"),
+    *("apps", "allow-methods", "allow-questions", "allow-batch-updates", ALLOW_RECORDS),
     *("require-secure", "min-samples", "max-epsilon"),
 )
 """Entries of a node configuration that are rules; the last one belongs to `PrivacySettings`."""
@@ -113,6 +119,11 @@ class Rules:
         has the method option ``secure``, whatever a message asks for.
     min_samples : int
         ``min-samples``: the least number of labelled samples that the site's client must train on.
+    apps : tuple of str
+        ``apps``: the apps that may start, by the SHA-256 of their bundles, such as ``sha256:5d41...``. Only
+        ``fda-supernode`` can hold this rule: under another SuperNode the site refuses all messages.
+    allow_records : RecordRule, optional
+        ``allow-records``: the records that may leave. The reasons of errors then stay at the site.
 
     Examples
     --------
@@ -129,6 +140,8 @@ class Rules:
     allow_batch_updates: str = LEVELS[-1]
     require_secure: bool = False
     min_samples: int = 0
+    apps: tuple[str, ...] = ()
+    allow_records: RecordRule | None = None
 
     @classmethod
     def read(cls, node: Mapping[str, Any], methods: Collection[str] = ()) -> "Rules":
@@ -156,10 +169,19 @@ class Rules:
         secure = node.get("require-secure", False)
         if not isinstance(secure, bool):
             raise invalid("require-secure", secure, "give true or false")
-        return cls(allowed, questions, level, secure, int(str(samples)))
+        records = RecordRule.read(str(node[ALLOW_RECORDS])) if ALLOW_RECORDS in node else None
+        return cls(allowed, questions, level, secure, int(str(samples)), _digests(node), records)
+
+    def refuses_app(self, digest: str) -> str | None:
+        """Return why an app, by the SHA-256 of its bundle, may not start; None if it may."""
+        if not self.apps or digest in self.apps:
+            return None
+        return f"the site has not approved the app sha256:{digest} (the site's apps)"
 
     def refuses_message(self, asked: Asked) -> str | None:
         """Return why the site refuses a message, before any data are read; None if it accepts."""
+        if self.apps and not SiteConfig.of(asked.context).gated:
+            return "the site approves apps, which only fda-supernode can: start its node by that (its apps)"
         if reason := self._another_method(asked):
             return f"{reason} (the site's allow-methods)"
         if reason := self._another_question(asked):
@@ -176,7 +198,13 @@ class Rules:
         return f"sums leave this site only masked, not open ({rule})"
 
     def refuses_reply(self, asked: Asked, reply: RecordDict) -> str | None:
-        """Return why a reply may not leave the site, whatever was requested; None if it may."""
+        """Return why a reply may not leave the site, whatever was requested; None if it may.
+
+        Raises a `WithheldError` if the rule ``allow-records`` does not know something in it.
+        """
+        found = self.allow_records and self.allow_records.refuses(asked.message.content, reply)
+        if found:
+            raise WithheldError(f"{found} may not leave this site (the site's {ALLOW_RECORDS})")
         if reason := self._tells_too_much(asked, reply):
             return f"{reason} (the site's allow-batch-updates)"
         if reason := self._too_few_samples(asked, reply):
@@ -227,8 +255,8 @@ class Rules:
         if size <= most:
             return None
         return (
-            f"the reply has {size} bytes ({', '.join(sorted(counted))}), and may have {most} with a model of "
-            f"{model}: more leaves the site only with allow-batch-updates=full"
+            f"the reply has {size} bytes, and may have {most} with a model of {model}: more leaves the site "
+            "only with allow-batch-updates=full"
         )
 
     def _too_few_samples(self, asked: Asked, reply: RecordDict) -> str | None:
@@ -250,6 +278,17 @@ class Rules:
 
     def _allows(self, level: str) -> bool:
         return LEVELS.index(level) <= LEVELS.index(self.allow_batch_updates)
+
+
+def _digests(node: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the SHA-256 digests in the rule ``apps``; none without the rule."""
+    found = []
+    for text in str(node["apps"]).split(",") if "apps" in node else ():
+        kind, _, digest = text.strip().lower().partition(":")
+        if kind != "sha256" or not re.fullmatch("[0-9a-f]{64}", digest):
+            raise invalid("apps", text.strip(), "give sha256:DIGEST, as `fda deploy app-hash` prints it")
+        found.append(digest)
+    return tuple(found)
 
 
 def _names(node: Mapping[str, Any], rule: str) -> tuple[str, ...]:
@@ -420,11 +459,17 @@ def size_of(record: object) -> int:
     return 8
 
 
+def has_rules_of_the_app(site: SiteConfig) -> bool:
+    """Return whether a node has rules or noise that only its app holds, since its SuperNode has no gate."""
+    return not site.gated and any(name in RULES or name.startswith("dp-") for name in site.node)
+
+
 def as_told(asked: Asked) -> Asked:
-    """Return a copy with the method of the run's configuration and the role of the node's."""
-    method = asked.context.run_config.get("method")
+    """Return a copy with the method and its masks of the run's configuration, and the role of the node's."""
+    method, options = (asked.context.run_config.get(name) for name in ("method", "method-options"))
+    secure = str(split_options(str(options or "")).get("secure", "")).lower() == "true"
     role = SiteConfig.of(asked.context).role
-    return replace(asked, method=None if method is None else str(method), role=role)
+    return replace(asked, method=None if method is None else str(method), role=role, secure=secure)
 
 
 @dataclass(frozen=True)
@@ -455,23 +500,12 @@ class SiteGate:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer a message with the app below if the site's rules allow it."""
         asked = Asked(message, context)
-        folder = SiteConfig.of(context).state_dir
-        sent = None if folder is None else SentLog(folder / SENT)
-        try:
-            reply = _shortened(self._answer(asked, call_next), message)
-        except Exception as error:  # Flower sends it to the server
-            shown = error if len(str(error)) <= LONGEST else RunError(f"{str(error)[:LONGEST]}...")
-            if sent is not None:
-                sent.note(message, context, shown)
-            if shown is error:
-                raise
-            raise shown from None
-        if sent is not None:
-            try:
-                sent.note(message, context, reply)
-            except OSError as error:
-                return refusal(asked, f"the site cannot log its reply in '{sent.path}': {error}")
-        return reply
+        return _logged(asked, lambda: self._answer(asked, call_next))
+
+    def refuse(self, message: Message, context: Context, reason: str) -> Message:
+        """Answer a message that the site refuses, whatever the app would answer."""
+        asked = Asked(message, context)
+        return _logged(asked, lambda: refusal(asked, reason, by_rule=True))
 
     def _answer(self, asked: Asked, call_next: ClientAppCallable) -> Message:
         try:
@@ -482,10 +516,48 @@ class SiteGate:
         if reason := rules.refuses_message(asked):
             return refusal(asked, reason, by_rule=True)
         reply = call_next(asked.message, asked.context)
-        if reply.has_error() or _says_only_why_not(asked, reply.content):
+        if reply.has_error():
+            return reply
+        if rules.allow_records is None and _says_only_why_not(asked, reply.content):
             return reply
         reason = rules.refuses_reply(asked, reply.content)
         return reply if reason is None else refusal(asked, reason, by_rule=True)
+
+
+def _logged(asked: Asked, answer: Callable[[], Message]) -> Message:
+    """Return an answer once it is logged; with the rule ``allow-records`` the words of errors stay here.
+
+    Behind the gate of the SuperNode, that does both.
+    """
+    site = SiteConfig.of(asked.context)
+    sent = None if site.gated or site.state_dir is None else SentLog(site.state_dir / SENT)
+    withholds = ALLOW_RECORDS in site.node and not site.gated
+    try:
+        reply = _shortened(answer(), asked.message)
+    except Exception as error:  # Flower sends it to the server
+        shown = error if len(str(error)) <= LONGEST else RunError(f"{str(error)[:LONGEST]}...")
+        if sent is not None:
+            sent.note(asked.message, asked.context, shown)
+        if withholds:
+            raise RunError(WITHHELD) from None
+        if shown is error:
+            raise
+        raise shown from None
+    if sent is not None:
+        try:
+            sent.note(asked.message, asked.context, reply)
+        except OSError as error:
+            return refusal(asked, f"the site cannot log its reply in '{sent.path}': {error}")
+    if withholds and reply.has_error() and not isinstance(reply.error, RefusalError):
+        return Message(Error(reply.error.code, WITHHELD), reply_to=asked.message)
+    return reply
+
+
+class RefusalError(Error):
+    """An error that this process makes, and whose reason has nothing of an app's words."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(REFUSED_CODE, reason)
 
 
 def _shortened(reply: Message, message: Message) -> Message:
@@ -510,7 +582,7 @@ def refusal(asked: Asked, reason: str, by_rule: bool = False) -> Message:
     """Return the reply that refuses: the node's ``problem`` to the role query, otherwise an error."""
     log(WARNING, "This site refuses: %s", reason)
     if asked.message.metadata.message_type != protocol.ROLE_QUERY:
-        return Message(Error(REFUSED_CODE, reason), reply_to=asked.message)
+        return Message(RefusalError(reason), reply_to=asked.message)
     info: dict[str, str | bool] = {**SiteConfig.of(asked.context).about(), protocol.PROBLEM: reason}
     if by_rule:
         info[protocol.REFUSED] = True

@@ -11,11 +11,12 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fda_flower.errors import RunError, printable
-from fda_flower.wire.internals import cause_of
+from fda_flower.wire.internals import cause_of, keys_of, names_of
 from fda_flower.wire.protocol import (
     ASKS,
     CONFIG,
     FROZEN,
+    GATED,
     INFO,
     PROBLEM,
     REFUSED,
@@ -37,6 +38,8 @@ ATTEMPTS = 3
 """Role queries to a silent node before the first round, as it may be loading data."""
 
 SILENT = "it does not answer"
+
+UNGUARDED = "hold only as far as the app keeps them: start the node by fda-supernode, which holds them itself"
 
 SHARED = ("class-names", "classes", "features", "shape", FROZEN)
 """Properties of data and network that must agree between all nodes that report them."""
@@ -108,6 +111,8 @@ class Roster:
     asks : Mapping[str, str]
         By role, the per-batch data that the run will request: ``norms``, ``sketch`` or ``full``. The role
         query includes it, so that a site that forbids it refuses the run before any training.
+    by_name : bool
+        Whether a node that is registered with the SuperLink by a name may only serve the domain of that name.
     """
 
     def __init__(
@@ -121,6 +126,7 @@ class Roster:
         self._unanswered: dict[int, int] = {}
         self._first_target: str | None = None
         self.asks: Mapping[str, str] = {}
+        self.by_name = False
 
     def gather(self, grid: Grid, expected: int, patience: float, timeout: float | None = None) -> None:
         """Query the first nodes, silent ones up to `ATTEMPTS` times, or once for `timeout`; see `refresh`."""
@@ -158,8 +164,8 @@ class Roster:
         ------
         RunError
             If two of the first nodes claim to be the target, have the same domain, or have incompatible data;
-            or if a site refuses the run. A later node that conflicts with a participant, or refuses, is left
-            out instead.
+            if one claims another domain than the name that it is registered by; or if a site refuses the run.
+            A later node of this kind is left out instead.
         """
         connected = _wait_for(grid, expected, patience)
         begun = bool(self._nodes)
@@ -174,9 +180,11 @@ class Roster:
         told = list(self._ask(grid, new, timeout or max(patience, self._query_timeout)))
         if not begun:
             _check_refusals(told)
+        registered = names_of(grid) if new and self.by_name else {}
         left_out = list[tuple[str, str]]()
         for node, problem in sorted(told, key=lambda each: each[0].domain):
-            clash = next(filter(None, (conflict(other, node) for other in self.nodes)), None)
+            clashes = (conflict(other, node) for other in self.nodes)
+            clash = next(filter(None, (another_name(node, registered.get(node.id)), *clashes)), None)
             if clash is None and node.is_target and self._first_target not in (None, node.domain):
                 why = f"it claims to be the target, which is '{self._first_target}' in this run"
                 clash = RunError(why, thing="target", value=node.domain)
@@ -189,6 +197,8 @@ class Roster:
                 self._nodes[node.id] = node
         for nodes, reason in by_reason(left_out):
             log(WARNING, "%s does not take part: %s", nodes, reason)
+        for nodes, reason in by_reason((node.domain, UNGUARDED) for node, _ in told if is_unguarded(node)):
+            log(WARNING, "%s has rules that %s", nodes, reason)
 
     @property
     def nodes(self) -> list[Node]:
@@ -210,6 +220,11 @@ class Roster:
         """The ``domain`` of each connected node that cannot take part, and the ``reason``."""
         told = [{"domain": each.node.domain, "reason": each.reason} for each in self._missing.values()]
         return sorted(told, key=lambda each: each["domain"])
+
+    def keys(self, grid: Grid) -> dict[str, str]:
+        """Return the fingerprints of the nodes' registered keys, by domain."""
+        found = keys_of(grid)
+        return {node.domain: found[node.id] for node in self.nodes if node.id in found}
 
     def require(self, min_sources: int) -> None:
         """Raise a `RunError` with the reasons unless the target and enough sources take part."""
@@ -318,6 +333,20 @@ def match_replies(
             arrived[node_id] = reply
     for node in sent:
         yield node, arrived.pop(node.id, None)
+
+
+def is_unguarded(node: Node) -> bool:
+    """Return whether a node reports rules that its SuperNode does not hold."""
+    return node.info.get(GATED) is False
+
+
+def another_name(node: Node, name: str | None) -> RunError | None:
+    """Return why a node that is registered by a name cannot serve its domain; None if it can."""
+    if name in (None, "", node.domain):
+        return None
+    why = f"the node registered as '{name}' claims the domain '{node.domain}'"
+    remedy = "correct its node configuration, or register its key by the domain's name"
+    return RunError(printable(why), thing="node registered as", value=name, remedy=remedy)
 
 
 def conflict(one: Node, other: Node) -> RunError | None:

@@ -1,16 +1,20 @@
-"""``fda-supernode``: Flower's SuperNode with shorter waits.
+"""``fda-supernode``: Flower's SuperNode with shorter waits, and with the site's gate.
 
 It takes the arguments of ``flower-supernode``. It polls for messages at intervals that grow with the time
 since the last one, where Flower polls every 3 seconds, and for tasks every 0.25 seconds, where Flower polls
 every second. Flower's other processes are forks of a process that has already imported Flower
-(`fda_flower.supernode.launcher`).
+(`fda_flower.supernode.launcher`). All messages pass through the site's `Gate`.
 """
 
 import os
 import sys
 from argparse import ArgumentParser
+from collections.abc import Mapping
 from importlib.metadata import entry_points
+from typing import Any
 
+from fda_flower.errors import ConfigError
+from fda_flower.supernode.gate import Gate
 from fda_flower.supernode.launcher import Stage, launching
 from fda_flower.supernode.resident import launched_worker
 from fda_flower.wire.internals import node_config, pull_sooner, run_supernode
@@ -29,22 +33,31 @@ def main() -> None:
     for name, value in PROMPT.items():
         os.environ.setdefault(name, value)
     pull_sooner()
-    with launching(*stages(sys.argv[1:])):
-        run_supernode(LEAST, SHARE)
+    node = configured(sys.argv[1:])
+    try:
+        gate = Gate(node)
+    except ConfigError as error:
+        sys.exit(f"fda-supernode: {error}")
+    with launching(*stages(node)):
+        run_supernode(LEAST, SHARE, gate)
 
 
-def stages(arguments: list[str]) -> list[Stage]:
-    """Return the launcher stages for a SuperNode with these arguments.
+def configured(arguments: list[str]) -> dict[str, Any]:
+    """Return the node configuration in a SuperNode's arguments."""
+    parser = ArgumentParser(add_help=False)
+    parser.add_argument("--node-config")
+    return node_config(parser.parse_known_args(arguments)[0].node_config)
+
+
+def stages(node: Mapping[str, Any]) -> list[Stage]:
+    """Return the launcher stages for a SuperNode with this node configuration.
 
     For a node with a resident worker (`fda_flower.supernode.resident`) they include the worker's imports.
     """
-    parser = ArgumentParser(add_help=False)
-    parser.add_argument("--node-config")
-    given = parser.parse_known_args(arguments)[0].node_config
     scripts = entry_points(group="console_scripts")
     flowers = {name: scripts[name].value for name in COMMANDS}
     stages = [Stage(flowers, "fda_flower.client_app:prepare")]
-    if node_config(given).get("resident") is True:
+    if node.get("resident") is True:
         worker = {launched_worker(): "fda_flower.supernode.worker:launched"}
         stages.append(Stage(worker, "fda_flower.client_app:prepare_worker"))
     return stages

@@ -24,6 +24,9 @@ ASKS = "asks"
 """Record of the role query: how much per-batch data the run will request from each role."""
 PROBLEM, REFUSED = "problem", "refused"
 """Entries of the answer's ``info``: why the node cannot take part, and whether its site refuses the run."""
+GATED = "gated"
+"""Entry of the answer's ``info``, which is false if the node has rules that only its app holds; and of a node
+configuration, to which a SuperNode adds it that holds them itself (`fda_flower.supernode`)."""
 
 TRAIN, EVALUATE = "train", "evaluate"
 """Message types."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+import tomli_w
 from sites import write_table
 from waiting import until
 from whole_runs import same_bits
@@ -110,10 +111,11 @@ class Faults:
         self._folder = folder
         self.of: dict[str, str] = {}
 
-    def write_app(self, folder, settings):
-        write_app(folder, settings | {"faults": json.dumps(self.of), "here": str(self._folder)})
+    def write_app(self, folder):
+        write_app(folder)
         project = folder / "pyproject.toml"
         text = project.read_text(encoding="utf-8")
+        text += tomli_w.dumps({"faults": json.dumps(self.of), "here": str(self._folder)})
         text = text.replace("fda_flower.client_app:app", "faulty:app")
         project.write_text(text.replace("fda_flower.server_app:app", "faulty:server"), encoding="utf-8")
         (folder / "faulty.py").write_text(FAULTY, encoding="utf-8")

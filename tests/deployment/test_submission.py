@@ -19,6 +19,7 @@ import pytest
 from flwr.app import Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate
+from flwr.common.config import fuse_dicts
 from naming import names
 from whole_runs import same_bits, untimed
 
@@ -61,9 +62,10 @@ class SuperLink:
         self.cut_after = None
         self.on_round = None
 
-    def submit(self, app_folder):
+    def submit(self, app_folder, settings):
         text = (app_folder / "pyproject.toml").read_text(encoding="utf-8")
-        self.submitted.append(tomllib.loads(text)["tool"]["flwr"]["app"]["config"])
+        given = tomllib.loads(settings.read_text(encoding="utf-8"))
+        self.submitted.append(fuse_dicts(tomllib.loads(text)["tool"]["flwr"]["app"]["config"], given))
         run_id = str(len(self.submitted))
         self.states[run_id] = ("pending", "")
         return run_id
@@ -329,7 +331,7 @@ class Lost(SuperLink):
         self.said = said
         self.clock = 0.0
 
-    def submit(self, app_folder):
+    def submit(self, app_folder, settings):
         return "5"
 
     def status(self, run_id):
@@ -456,10 +458,10 @@ ODD = RunConfig(
 
 
 def test_the_app_has_the_configuration_and_flower_takes_it_and_installs_nothing(tmp_path):
-    write_app(tmp_path, ODD.to_flower() | {"output": "x"})
+    write_app(tmp_path)
     app = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
-    assert app["config"]["output"] == "x"
-    assert RunConfig.from_flower(app["config"]) == ODD
+    assert fuse_dicts(app["config"], given := ODD.to_flower() | {"output": "x"}) == app["config"] | given
+    assert RunConfig.from_flower(app["config"] | given) == ODD
     config, warnings = load_and_validate(tmp_path / "pyproject.toml")
     assert warnings == []
     assert config["project"]["dependencies"] == []
@@ -498,12 +500,15 @@ def arguments_of(tmp_path):
 
 
 def test_a_run_is_submitted_asked_about_and_stopped(flwr, tmp_path):
-    assert flwr(says({"success": True, "run-id": "17"})).submit(tmp_path / "app") == "17"
+    assert (
+        flwr(says({"success": True, "run-id": "17"})).submit(tmp_path / "app", tmp_path / "settings.toml")
+        == "17"
+    )
     run = {"run-id": "17", "status": "finished:failed", "status-details": "why"}
     assert flwr(says({"success": True, "runs": [run]})).status("17") == ("finished:failed", "why")
     flwr(says({"success": True, "run-id": "17"})).stop("17")
     assert arguments_of(tmp_path) == [
-        f"run {tmp_path / 'app'} prod --format json",
+        f"run {tmp_path / 'app'} prod --run-config {tmp_path / 'settings.toml'} --format json",
         "list prod --run-id 17 --format json",
         "stop 17 prod --format json",
     ]
@@ -512,7 +517,7 @@ def test_a_run_is_submitted_asked_about_and_stopped(flwr, tmp_path):
 def test_answers_are_read_where_everything_is_coloured(flwr, monkeypatch, tmp_path):
     flwr('test -z "$FORCE_COLOR" || exit 1\n' + says({"success": True, "run-id": "17"}))
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert Connection("prod").submit(tmp_path / "app") == "17"
+    assert Connection("prod").submit(tmp_path / "app", tmp_path / "settings.toml") == "17"
 
 
 @pytest.mark.parametrize(

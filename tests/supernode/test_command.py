@@ -23,8 +23,10 @@ def test_it_is_a_command_whose_arguments_are_those_of_flower():
 def test_it_waits_less_and_has_a_launcher_meanwhile(monkeypatch):
     seen = {}
 
-    def theirs(least, share):
-        seen.update(waits=(least, share), path=os.environ["PATH"], environment=dict(os.environ))
+    def theirs(least, share, gate):
+        seen.update(
+            waits=(least, share), marks=gate.marks, path=os.environ["PATH"], environment=dict(os.environ)
+        )
 
     path = os.environ["PATH"]
     monkeypatch.setattr(sys, "argv", ["fda-supernode"])
@@ -32,6 +34,7 @@ def test_it_waits_less_and_has_a_launcher_meanwhile(monkeypatch):
     monkeypatch.setenv("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.5")
     command.main()
     assert seen["waits"] == (0.25, 0.05)
+    assert seen["marks"] == {"gated": True}
     assert seen["environment"]["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] == "0.5", "one that is set stays"
     if sys.platform == "linux":
         assert seen["path"].endswith(path)
@@ -54,12 +57,18 @@ def test_the_launcher_has_what_flower_starts_and_one_for_a_resident_worker(
 ):
     monkeypatch.chdir(tmp_path)
     Path("node.toml").write_text('domain = "a"\nresident = true\n')
-    first, *others = command.stages(arguments)
+    first, *others = command.stages(command.configured(arguments))
     assert set(first.commands) == {"flower-superexec", "flwr-clientapp"}
     assert [list(each.commands) for each in others] == [[launched_worker()]] * (number - 1)
     for stage in (first, *others):
         for reference in (*stage.commands.values(), stage.prepare):
             assert callable(EntryPoint("", reference, "").load())
+
+
+def test_a_rule_that_is_not_understood_keeps_it_from_starting(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["fda-supernode", "--node-config", 'allow-method="fedavg"'])
+    with pytest.raises(SystemExit, match="allow-method"):
+        command.main()
 
 
 @pytest.mark.parametrize(("prepare", "is_there"), [("prepare", False), ("prepare_worker", True)])

@@ -1,0 +1,76 @@
+"""A site's gate in its SuperNode: it holds the site's rules, whatever the app of a run is.
+
+An app is the code of whoever submits the run, and may leave out `fda_flower.site.SiteGate`. The SuperNode is
+the site's own process, and all messages pass through it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flwr.app import Context, Message
+
+from fda_flower.errors import FdaError
+from fda_flower.site.rules import Asked, Rules, SiteGate, refusal
+from fda_flower.wire.bundles import CONTENT, bundled, split
+from fda_flower.wire.internals import error_reply
+from fda_flower.wire.protocol import GATED
+
+
+class Gate:
+    """The rules of a node configuration, for all messages of a SuperNode (a `Border` of the private API).
+
+    A reply is read whole, judged and logged by a `SiteGate`, and written again as the answer to the message
+    that came, so that nothing leaves that was not read.
+
+    Parameters
+    ----------
+    node : Mapping
+        The node configuration.
+
+    Raises
+    ------
+    ConfigError
+        If a rule of the configuration is unknown or invalid.
+    """
+
+    marks: Mapping[str, Any] = {GATED: True}
+
+    def __init__(self, node: Mapping[str, Any]) -> None:
+        self._node = {name: value for name, value in node.items() if name != "apps"}  # held before the start
+        self._rules = Rules.read(node)
+        self._gate = SiteGate()
+        self._asked: dict[str, tuple[Message, Context, str | None]] = {}
+
+    def refuses_app(self, digest: str) -> str | None:
+        """Return why an app, by the SHA-256 of its bundle, may not start; None if it may."""
+        return self._rules.refuses_app(digest)
+
+    def refuse(self, message: Message, context: Context, reason: str) -> Message:
+        """Return the reply to a message whose app may not start; it is logged when it leaves."""
+        self._asked[message.metadata.message_id] = message, context, reason
+        return refusal(Asked(message, context), reason, by_rule=True)
+
+    def take(self, message: Message, context: Context) -> None:
+        """Note a message that has come."""
+        self._asked[message.metadata.message_id] = message, context, None
+
+    def give(self, reply: Message) -> Message:
+        """Return the message that leaves in place of an app's reply: the same, a refusal or an error."""
+        message, context, refused = self._asked.pop(reply.metadata.reply_to_message_id)
+        context.node_config = self._node
+
+        def app(question: Message, context: Context) -> Message:
+            if reply.has_error():
+                return Message(reply.error, reply_to=question)
+            is_bundle = CONTENT in reply.content
+            return Message(split(reply.content) if is_bundle else reply.content, reply_to=question)
+
+        def gated(question: Message, context: Context) -> Message:
+            if refused is not None:
+                return self._gate.refuse(question, context, refused)
+            return self._gate(question, context, app)
+
+        try:
+            return bundled(message, context, gated)
+        except Exception as error:  # Flower would send it from the app's process
+            return error_reply(message, str(error) if isinstance(error, FdaError) else repr(error))

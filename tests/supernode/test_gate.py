@@ -1,0 +1,259 @@
+"""The gate of a SuperNode, between Flower's own functions that take messages and give replies."""
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.cli.build import build_fab_from_disk
+from flwr.supercore.fab import Fab
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supercore.run import Run
+from flwr.supernode import start_client_internal as flower
+from flwr.supernode.nodestate import NodeStateFactory
+
+from fda_flower.deployment.submission import write_app
+from fda_flower.errors import ConfigError
+from fda_flower.site.log import read_log
+from fda_flower.supernode.gate import Gate
+from fda_flower.wire.bundles import CONTENT, join, split
+from fda_flower.wire.internals import INSERT, PULL, PUSH, Crossing, app_digest, task_identity
+from fda_flower.wire.protocol import GATED
+
+FLOWER: Any = flower
+SECRET = "the patient 4711 has diabetes"
+ALLOWED = "arrays,metrics.train_loss,metrics.num-examples,info.domain:20,info.role:20"
+
+
+class SuperNode:
+    """A SuperNode of a SuperLink that is not there; `app` is the folder of its run's app."""
+
+    def __init__(self, app: Path, **node: Any) -> None:
+        self.node = node
+        self.fab = build_fab_from_disk(app)
+        factory = NodeStateFactory(ObjectStoreFactory())
+        self.state, self.store = factory.state(), factory.objectstore_factory.store()
+        self.state.set_node_id(7)
+        functions = (getattr(FLOWER, name) for name in (PULL, PUSH, INSERT))
+        self.crossing = Crossing(Gate(node), *functions)
+        self.started: list[str] = []
+        self.context: Any = None
+
+    def ask(self, content: RecordDict, answer: Any, kind: str = "train", digest: str = "") -> Message:
+        """Return the message that leaves; `answer` makes the app's reply."""
+        with task_identity():
+            message = Message(content, 7, kind, group_id="3")
+        message.metadata.__dict__["_message_id"] = message.object_id
+        objects = get_all_nested_objects(message)
+        run = replace(
+            Run.create_empty(1), fab_hash=digest or hashlib.sha256(self.fab).hexdigest(), override_config={}
+        )
+        left: dict[str, bytes] = {}
+        sent: list[Any] = []
+
+        def send(reply: Message, tree: Any, duration: float) -> tuple[set[str], str]:
+            sent.append((reply, tree))
+            return {each.object_id for each in flatten(tree)}, "session"
+
+        self.crossing.pull(
+            state=self.state,
+            object_store=self.store,
+            node_config=self.node,
+            receive=lambda: (message, get_object_tree(message)),
+            get_run=lambda run_id: run,
+            get_fab=lambda fab_hash, run_id: Fab(run.fab_hash, self.fab, {}),
+            pull_object=lambda run_id, object_id: objects[object_id].deflate(),
+            confirm_message_received=lambda run_id, message_id: None,
+            trusted_entities=None,
+        )
+        if self.state.get_run(1) is not None:
+            self.started.append(kind)
+            self.context = self.state.get_run_series_context(0)
+            FLOWER._insert_message(answer(message), self.state, self.store)
+        self.crossing.push(
+            state=self.state,
+            object_store=self.store,
+            send=send,
+            push_object=lambda run_id, session, object_id, data: left.update({object_id: data}),
+        )
+        ((reply, tree),) = sent
+        assert set(left) == {each.object_id for each in flatten(tree)}
+        found = inflate_object_from_contents(tree.object_id, dict(left))
+        assert isinstance(found, Message)
+        assert found.metadata.reply_to_message_id == message.metadata.message_id
+        assert (found.metadata.group_id, found.metadata.message_type) == ("3", kind)
+        self.bytes_left = b"".join([*left.values(), repr(reply).encode()])
+        return found
+
+
+def flatten(tree: Any) -> list[Any]:
+    return [tree, *(each for child in tree.children for each in flatten(child))]
+
+
+def model(value: float = 0.5) -> ArrayRecord:
+    return ArrayRecord({"w": Array(np.full((2, 3), value, np.float32)), "b": Array(np.full(3, value))})
+
+
+def question() -> RecordDict:
+    return RecordDict({"arrays": model(), "config": ConfigRecord({"server-round": 3})})
+
+
+def quickstart(message: Message) -> Message:
+    metrics = MetricRecord({"train_loss": 0.25, "num-examples": 40})
+    return Message(RecordDict({"arrays": model(1.5), "metrics": metrics}), reply_to=message)
+
+
+def hostile(how: str) -> Any:
+    """An app that sends what it must not."""
+
+    def answer(message: Message) -> Message:
+        data = np.frombuffer(SECRET.encode(), np.uint8)
+        extra: dict[str, Any] = {
+            "another array": {"arrays": ArrayRecord({**model(), "x": Array(data)})},
+            "another record": {"data": ArrayRecord({"x": Array(data)})},
+            "an array of another form": {"arrays": ArrayRecord({**model(), "w": Array(data)})},
+            "a text": {"config": ConfigRecord({"note": SECRET})},
+            "the name of a record": {SECRET: MetricRecord({"train_loss": 0.5})},
+            "the name of a metric": {"metrics": MetricRecord({SECRET: 0.5})},
+            "the name of an empty record": {SECRET: MetricRecord({})},
+            "the type of an array": {
+                "arrays": ArrayRecord({**model(), "w": Array(SECRET, (2, 3), "numpy.ndarray", b"x")})
+            },
+            "a long text where a short one may be": {"info": ConfigRecord({"domain": SECRET})},
+        }
+        if how == "an error":
+            return Message(Error(0, SECRET), reply_to=message)
+        content = {**quickstart(message).content, **extra.get(how, {})}
+        reply = Message(RecordDict(content), reply_to=message)
+        if how == "the metadata":
+            reply.metadata.__dict__["_group_id"] = SECRET
+        return reply
+
+    return answer
+
+
+HOSTILE = [
+    *("another array", "another record", "an array of another form", "a text", "the name of a record"),
+    *("the name of a metric", "the name of an empty record", "the type of an array"),
+    *("a long text where a short one may be", "an error", "the metadata"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "app").mkdir()
+    write_app(tmp_path / "app")
+    return tmp_path / "app"
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_of_a_hostile_app_nothing_leaves_and_the_log_says_why(how, folder, tmp_path):
+    node = SuperNode(folder, **{"allow-records": ALLOWED, "state-dir": str(tmp_path), "domain": "north"})
+    reply = node.ask(question(), hostile(how))
+    assert SECRET.encode() not in node.bytes_left
+    (line,) = read_log(tmp_path)
+    if how == "the metadata":  # the answer is written again as one to the message that came
+        assert reply.content["metrics"]["train_loss"] == 0.25
+        return
+    assert reply.has_error()
+    assert line["round"] == 3
+    if how == "an error":
+        assert line["failed"] == SECRET
+    else:
+        assert "allow-records" in line["refused"]
+
+
+def test_an_app_that_says_what_is_allowed_passes_unchanged_and_is_logged(folder, tmp_path):
+    node = SuperNode(folder, **{"allow-records": ALLOWED, "state-dir": str(tmp_path), "domain": "north"})
+    reply = node.ask(question(), quickstart)
+    assert np.array_equal(reply.content["arrays"]["w"].numpy(), model(1.5)["w"].numpy())
+    (line,) = read_log(tmp_path)
+    assert line["records"]["arrays"]["arrays"] == {"w": ["float32", [2, 3]], "b": ["float64", [3]]}
+    assert node.context.node_config[GATED] is True, "the app leaves the log to the SuperNode"
+
+
+def test_bundles_are_judged_by_what_they_hold(folder, tmp_path):
+    node = SuperNode(folder, **{"allow-records": ALLOWED, "state-dir": str(tmp_path)})
+
+    def bundle(answer: Any) -> Any:
+        return lambda message: Message(join(answer(message).content), reply_to=message)
+
+    reply = node.ask(join(question()), bundle(quickstart))
+    assert CONTENT in reply.content
+    assert split(reply.content)["arrays"]["w"].numpy()[0, 0] == 1.5
+    assert node.ask(join(question()), bundle(hostile("another array"))).has_error()
+    assert SECRET.encode() not in node.bytes_left
+    broken = RecordDict({CONTENT: ConfigRecord({CONTENT: SECRET})})
+    assert node.ask(join(question()), lambda message: Message(broken, reply_to=message)).has_error()
+    assert SECRET.encode() not in node.bytes_left
+
+
+@pytest.mark.parametrize(
+    ("rules", "answer", "words"),
+    [
+        ({"min-samples": 100}, quickstart, "min-samples"),
+        ({"allow-batch-updates": "none"}, hostile("another record"), None),
+        ({"allow-methods": "fedavg"}, quickstart, "allow-methods"),
+        ({}, quickstart, None),
+        ({}, hostile("a text"), None),
+    ],
+)
+def test_the_other_rules_hold_whatever_the_app_is(rules, answer, words, folder):
+    reply = SuperNode(folder, domain="north", **rules).ask(question(), answer)
+    assert reply.has_error() == (words is not None)
+    if words is not None:
+        assert words in str(reply.error.reason)
+
+
+def test_only_approved_apps_start(folder, tmp_path):
+    digest = app_digest(folder)
+    node = {"domain": "north", "state-dir": str(tmp_path)}
+    approved = SuperNode(folder, apps=f"sha256:{'0' * 64}, sha256:{digest}", **node)
+    assert not approved.ask(question(), quickstart).has_error()
+    assert approved.started == ["train"]
+
+    other = SuperNode(folder, apps=f"sha256:{'0' * 64}", **node)
+    reply = other.ask(RecordDict({"config": ConfigRecord({})}), quickstart, "query.role")
+    assert reply.content["info"] == {
+        **{"domain": "north", "refused": True},
+        "problem": f"the site has not approved the app sha256:{digest} (the site's apps)",
+    }
+    reply = other.ask(question(), quickstart)
+    assert (reply.error.code, digest in str(reply.error.reason)) == (6, True)
+    assert other.started == []
+    assert "refused" in read_log(tmp_path)[-1]
+
+    swapped = SuperNode(folder, apps=f"sha256:{digest}", **node)
+    swapped.fab += b" "
+    assert swapped.ask(question(), quickstart, digest=digest).has_error(), "a bundle of another hash"
+    assert swapped.started == []
+
+
+@pytest.mark.parametrize(
+    ("rules", "thing", "value"),
+    [
+        ({"apps": "sha256:12"}, "apps", "sha256:12"),
+        ({"apps": "0" * 64}, "apps", "0" * 64),
+        ({"allow-records": "arrays,,info"}, "allow-records", ""),
+        ({"allow-records": "info:4kB"}, "allow-records", "info:4kB"),
+        ({"allow-record": "arrays"}, "rule of the node configuration", "allow-record"),
+    ],
+)
+def test_a_rule_that_is_not_understood_keeps_the_supernode_from_starting(rules, thing, value):
+    with pytest.raises(ConfigError) as refused:
+        Gate(rules)
+    assert (refused.value.thing, refused.value.value) == (thing, value)
+
+
+def test_the_log_has_one_line_for_each_reply(folder, tmp_path):
+    node = SuperNode(folder, **{"state-dir": str(tmp_path), "domain": "north"})
+    node.ask(question(), quickstart)
+    node.ask(question(), hostile("an error"))
+    lines = [json.loads(line) for line in (tmp_path / "sent.jsonl").read_text().splitlines()]
+    assert [line.get("failed") for line in lines] == [None, SECRET]
