@@ -15,8 +15,8 @@ from griffe import (
     Parameters,
 )
 
-BASE, COMMON = "fda_flower.names.WithOptions", "CommonOptions"
-"""The class whose subclasses' annotated attributes are options, and the name of the one that all share."""
+BASE, COMMON = "fda_flower.names.WithOptions", ("StrategySettings", "CommonOptions")
+"""The class whose subclasses' annotated attributes are options, and the names of those that all share."""
 
 
 class Signatures(Extension):
@@ -48,9 +48,9 @@ class Signatures(Extension):
 def sign(owner: Class) -> None:
     """Give a class the `__init__` that its fields make, with ``**common`` for the shared ones."""
     fields: dict[str, Parameter] = {}
-    shared = owner.name != COMMON
+    shared = owner.name not in COMMON
     for base in reversed([owner, *owner.mro()]):
-        if not any(each.path == BASE for each in base.mro()) or (shared and base.name == COMMON):
+        if not any(each.path == BASE for each in base.mro()) or (shared and base.name in COMMON):
             continue
         for name, each in base.members.items():
             # An attribute with a ``ClassVar`` has the first label alone.
@@ -63,7 +63,7 @@ def sign(owner: Class) -> None:
                     name, annotation=each.annotation, kind=ParameterKind.keyword_only, default=each.value
                 )
     fields = {name: each for name, each in fields.items() if "init=False" not in str(each.default)}
-    every = Parameter("common", annotation=COMMON, kind=ParameterKind.var_keyword)
+    every = Parameter("common", annotation=COMMON[-1], kind=ParameterKind.var_keyword)
     parameters = Parameters(*fields.values(), *([every] if shared else []))
     owner.set_member("__init__", Function("__init__", parameters=parameters))
 

@@ -144,6 +144,7 @@ class Bounds(NamedTuple):
 
 Count = Annotated[int, Bounds("at least 1", lambda number: number >= 1)]
 Natural = Annotated[int, Bounds("at least 0", lambda number: number >= 0)]
+AboveZero = Annotated[float, Bounds("above 0", lambda number: number > 0)]
 Positive = Annotated[float, Bounds("a number above 0", lambda number: 0 < number < math.inf)]
 NotNegative = Annotated[float, Bounds("a number of at least 0", lambda number: 0 <= number < math.inf)]
 MOST_EPOCHS = 10_000
@@ -171,14 +172,24 @@ class WithOptions:
                 raise invalid(f"{cls.__name__}.{name}", value, remedy, "which changes no option")
 
     def __post_init__(self) -> None:
-        hints = typing.get_type_hints(type(self), include_extras=True)
-        for name in option_names(type(self)):
-            setattr(self, name, _checked(name, getattr(self, name), hints[name]))
+        check_fields(self, {name: name for name in option_names(type(self))})
 
 
 def option_names(owner: type[WithOptions]) -> tuple[str, ...]:
     """Return the names of a class's options, including fixed ones."""
     return tuple(each.name for each in fields(owner))  # type: ignore[arg-type]
+
+
+def check_fields(owner: Any, called: Mapping[str, str] = {}) -> None:
+    """Convert the fields of a dataclass to their types, in its ``__post_init__``.
+
+    Raise a `ConfigError` on a value of another type or out of its `Bounds`; it names the field as `called`
+    does, or else by its own name with ``-`` for ``_``.
+    """
+    hints = typing.get_type_hints(type(owner), include_extras=True)
+    for name in (each.name for each in fields(owner)):
+        thing = called.get(name, name.replace("_", "-"))
+        object.__setattr__(owner, name, _checked(thing, getattr(owner, name), hints[name]))
 
 
 def _checked(name: str, value: Any, hint: Any) -> Any:

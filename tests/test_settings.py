@@ -2,13 +2,16 @@
 
 import re
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 from fda_flower import RunConfig
+from fda_flower.clients.settings import LocalTraining
+from fda_flower.datasets import DataSpec
+from fda_flower.engines import Resources
 from fda_flower.runs.settings import (
     SETTINGS,
     Options,
@@ -18,6 +21,8 @@ from fda_flower.runs.settings import (
     setting,
     settings_of,
 )
+from fda_flower.site import PrivacySettings
+from fda_flower.strategies.settings import StrategySettings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,7 +34,7 @@ class Small:
     name: str = setting("First", "a", "A name.")
     name_options: Options = setting("First", (), "Option of it.")  # noqa: RUF009
     count: int | None = setting("Second", None, "A number.", shown="any")
-    wait: float = setting("Second", 1.5, "A time.", seconds=True, defines_run=False)
+    wait: float = setting("Second", 1.5, "A time.", defines_run=False)
 
 
 def test_the_tables_of_settings() -> None:
@@ -77,6 +82,28 @@ def test_every_setting_has_a_group_and_a_sentence() -> None:
     assert [each.name for each in SETTINGS] == list(RunConfig.__dataclass_fields__)
     groups = ("Data", "Method", "Training", "Selection", "Limits", "Privacy", "Machine")
     assert [each for each in SETTINGS if each.group not in groups or not each.help.endswith(".")] == []
+
+
+OWN_DEFAULTS = {"target_samples", "warmup_rounds", "source_mean", "evaluate_every"}
+"""Settings whose default is the run's own; except for the first, it leaves the method's."""
+
+
+def types(hint: Any) -> set[Any]:
+    """The types of one value in a hint; words are text."""
+    parts = {part for one in get_args(hint) for part in types(one)} if get_args(hint) else {hint}
+    return {str} if get_origin(hint) is Literal else parts - {type(None), ...}
+
+
+@pytest.mark.parametrize("user", [DataSpec, LocalTraining, PrivacySettings, StrategySettings, Resources])
+def test_a_setting_has_the_type_and_the_default_of_the_class_that_uses_it(user: type[Any]) -> None:
+    of_run, hints = {each.name: each for each in SETTINGS}, get_type_hints(user)
+    shared: list[Field[Any]] = [each for each in fields(user) if each.name in of_run]
+    assert shared
+    for each in shared:
+        own = of_run[each.name]
+        assert own.has_options or types(hints[each.name]) <= types(own.hint), each.name
+        if each.name not in OWN_DEFAULTS and each.default is not MISSING:
+            assert own.default == each.default, each.name
 
 
 def test_a_command_line_gives_what_is_not_the_default() -> None:

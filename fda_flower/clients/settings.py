@@ -1,18 +1,12 @@
 """Settings of a round's local training, checked without importing torch."""
 
-import math
 from dataclasses import dataclass
+from typing import Literal
 
-from fda_flower.errors import ConfigError, check_choice, invalid, unknown
+from fda_flower.names import Count, NotNegative, Positive, check_fields
 
-OPTIMIZERS = ("adam", "sgd")
-"""Names of the optimizers; see `fda_flower.clients.training`."""
-
-CUTS = ("even", "keep-last", "drop-last")
-"""Ways to cut samples into batches."""
-
-CLASS_WEIGHTS = ("none", "balanced")
-"""Ways to weight classes in the loss."""
+CALLED = {"learning_rate": "the learning rate", "batch_size": "batch size", "epochs": "number of epochs"}
+"""What errors call the numbers, of whichever role."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +21,8 @@ class LocalTraining:
         Samples per step.
     epochs : int
         Passes over the client's samples in a round.
-    optimizer : str
-        A name of `OPTIMIZERS`.
+    optimizer : {"adam", "sgd"}
+        See `fda_flower.clients.training.OPTIMIZERS`.
     batches : {"even", "keep-last", "drop-last"}
         How samples are cut into batches; see `fda_flower.datasets.Samples.batches`.
     proximal : float
@@ -39,29 +33,19 @@ class LocalTraining:
     Raises
     ------
     ConfigError
-        If the optimizer or the kind of batches is unknown, or a number is out of range.
+        If a word is unknown or a number is out of range.
     """
 
-    learning_rate: float
-    batch_size: int
-    epochs: int = 1
-    optimizer: str = "adam"
-    batches: str = "even"
-    proximal: float = 0.0
-    class_weights: str = "none"
+    learning_rate: Positive
+    batch_size: Count
+    epochs: Count = 1
+    optimizer: Literal["adam", "sgd"] = "adam"
+    batches: Literal["even", "keep-last", "drop-last"] = "even"
+    proximal: NotNegative = 0.0
+    class_weights: Literal["none", "balanced"] = "none"
 
     def __post_init__(self) -> None:
-        if self.optimizer not in OPTIMIZERS:
-            raise unknown("optimizer", self.optimizer, OPTIMIZERS)
-        check_choice("batches", self.batches, CUTS)
-        check_choice("class-weights", self.class_weights, CLASS_WEIGHTS)
-        if not 0 < self.learning_rate < math.inf:
-            raise invalid("the learning rate", self.learning_rate, "it must be a number above 0")
-        if not 0 <= self.proximal < math.inf:
-            raise invalid("proximal", self.proximal, "it must be a number of at least 0")
-        for name, value in (("batch size", self.batch_size), ("number of epochs", self.epochs)):
-            if value < 1:
-                raise ConfigError(f"the {name} is {value}, it must be at least 1", thing=name, value=value)
+        check_fields(self, CALLED)
 
     def steps(self, examples: int) -> int:
         """Return ``K``, the optimizer steps of a round with this number of examples."""

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fda_flower.datasets.amounts import Amount, read_amount
 from fda_flower.datasets.registry import DATASETS, Dataset
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, Shift
 from fda_flower.datasets.splitting import HeldOut, read_validation
-from fda_flower.errors import ConfigError, check_choice, invalid, unknown
-from fda_flower.names import read_options, resolve, split_names
+from fda_flower.errors import ConfigError, invalid, unknown
+from fda_flower.names import Count, Natural, check_fields, read_options, resolve, split_names
 
 EVERY_SITE = "all"
 """The value of `target` that makes every site a target."""
@@ -60,10 +60,10 @@ class DataSpec:
     dataset: str
     shift: str | None = None
     shift_options: Pairs = ()
-    num_sources: int | None = None
+    num_sources: Count | None = None
     target: str | None = None
     target_samples: Amount | None = None
-    seed: int = 0
+    seed: Natural = 0
     data_dir: str | None = None
     dataset_options: Pairs = ()
     partition: str = "even"
@@ -72,9 +72,10 @@ class DataSpec:
     test_samples: Amount | None = None
     only_sources: tuple[str, ...] | None = None
     validation: str | None = None
-    select_by: str = "target"
+    select_by: Literal["target", "sources"] = "target"
 
     def __post_init__(self) -> None:
+        check_fields(self, {"num_sources": "sources"})
         if self.dataset not in DATASETS:
             raise unknown("data set", self.dataset, DATASETS)
         self._complete_options()
@@ -86,12 +87,9 @@ class DataSpec:
         self._read("partition_options", f"partition '{self.partition}'", PARTITIONS[self.partition])
         PARTITIONS[self.partition](**dict(self.partition_options))
         self._check_shift()
-        if self.num_sources is not None and self.num_sources < 1:
-            raise invalid("sources", self.num_sources, "at least 1 is needed")
         for name in ("target_samples", "source_samples", "test_samples"):
             called = name.replace("_", "-")
             object.__setattr__(self, name, read_amount(called, getattr(self, name)))
-        check_choice("select-by", self.select_by, ("target", "sources"))
         _ = self.held_out
         object.__setattr__(self, "target", self.target_name)
         self._check_target()

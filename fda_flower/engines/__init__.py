@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from fda_flower.errors import invalid
-from fda_flower.names import lazy_exports
+from fda_flower.names import Count, NotNegative, check_fields, lazy_exports
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
@@ -38,17 +37,12 @@ class Resources:
         allow for Ray.
     """
 
-    threads: int = 1
-    gpus_per_client: float = 0.0
-    workers: int | None = None
+    threads: Count = 1
+    gpus_per_client: NotNegative = 0.0
+    workers: Count | None = None
 
     def __post_init__(self) -> None:
-        if self.threads < 1:
-            raise invalid("threads", self.threads, "at least 1 is needed")
-        if self.gpus_per_client < 0:
-            raise invalid("gpus-per-client", self.gpus_per_client, "it must not be negative")
-        if self.workers is not None and self.workers < 1:
-            raise invalid("workers", self.workers, "at least 1 is needed")
+        check_fields(self)
 
     def cores(self, available: int) -> int | None:
         """Return the cores for all workers, at most those available; None if `workers` is None."""

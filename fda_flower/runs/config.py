@@ -12,6 +12,7 @@ from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
 from fda_flower.datasets.spec import EVERY_SITE, DataSpec
 from fda_flower.datasets.splitting import HeldOut, read_validation
+from fda_flower.engines import Resources
 from fda_flower.errors import ConfigError, check_choice, invalid
 from fda_flower.metrics import headline_metric
 from fda_flower.models import (
@@ -25,10 +26,19 @@ from fda_flower.models import (
 )
 from fda_flower.models.devices import check_device, check_precision
 from fda_flower.models.own import may_import
-from fda_flower.names import as_text, as_written, known_name, read_options, split_options
+from fda_flower.names import (
+    as_text,
+    as_written,
+    check_fields,
+    known_name,
+    option_names,
+    read_options,
+    split_options,
+)
 from fda_flower.runs.methods import METHODS, Method, find_method, method_names, of_every_site
 from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings, as_flower
 from fda_flower.site.config import PrivacySettings
+from fda_flower.strategies.settings import StrategySettings
 
 if TYPE_CHECKING:
     from fda_flower.strategies import DomainAdaptationStrategy
@@ -70,8 +80,7 @@ class RunConfig(RunSettings):
         for name, names in NAMED.items():
             if (given_name := getattr(self, name)) is not None:
                 self._set(name, known_name(given_name, names()))
-        for each in SETTINGS:
-            each.check(getattr(self, each.name))
+        check_fields(self)
         _ = self.entry
         if self.model != AUTO:
             check_name(self.model)
@@ -90,7 +99,8 @@ class RunConfig(RunSettings):
             self._set("rounds", self.entry.rounds)
         _ = self.headline
         # Building these validates their fields.
-        _ = self.source_training, self.target_training
+        _ = self.source_training, self.target_training, Resources(self.threads)
+        _ = StrategySettings(**self._strategy_settings)
         self._check_privacy()
         # The checks below load heavy modules.
         self._check_model()
@@ -257,8 +267,12 @@ class RunConfig(RunSettings):
             options["beta"] = dict(zip(self.data.source_names, self.beta, strict=True))
         elif self.beta is not None:
             options["beta"] = self.beta
-        own = {each.name: getattr(self, each.name) for each in SETTINGS if each.strategy}
-        return options | {name: value for name, value in own.items() if value is not None}
+        return options | self._strategy_settings
+
+    @property
+    def _strategy_settings(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in option_names(StrategySettings)}
+        return {name: value for name, value in own.items() if value is not None}
 
     @cached_property
     def strategy(self) -> "DomainAdaptationStrategy":
@@ -334,9 +348,9 @@ class RunConfig(RunSettings):
     @property
     def source_training(self) -> LocalTraining:
         """How the sources train."""
-        cut = "drop-last" if self.variant == CODE else "even"
-        rate, size = self.rate, self.batch_size
-        return LocalTraining(rate, size, self.epochs, self.optimizer, cut, class_weights=self.class_weights)
+        names = ("batch_size", "epochs", "optimizer", "class_weights")
+        own: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return LocalTraining(self.rate, batches="drop-last" if self.variant == CODE else "even", **own)
 
     @property
     def target_training(self) -> LocalTraining:

@@ -10,10 +10,11 @@ from typing import Any, get_args, get_type_hints
 from fda_flower.clients.settings import LocalTraining
 from fda_flower.datasets.amounts import Amount
 from fda_flower.datasets.spec import DataSpec
-from fda_flower.errors import ConfigError, invalid
+from fda_flower.engines import Resources
 from fda_flower.metrics import METRICS
-from fda_flower.names import join_options
+from fda_flower.names import AboveZero, Count, join_options
 from fda_flower.site.config import PrivacySettings
+from fda_flower.strategies.settings import StrategySettings
 
 OptionPairs = tuple[tuple[str, Any], ...]
 Options = Mapping[str, Any] | OptionPairs
@@ -34,10 +35,6 @@ class Setting:
         Its environment variable on the command line.
     defines_run : bool
         Whether two runs that differ in it are different runs.
-    strategy : bool
-        Whether it is an option of every strategy.
-    seconds : bool
-        Whether it is a time, which must be above 0.
     name, hint : str, type
         The field's name and its type; `settings_of` fills them in.
     """
@@ -48,9 +45,6 @@ class Setting:
     shown: str = ""
     envvar: str | None = None
     defines_run: bool = True
-    strategy: bool = False
-    at_least: int | None = None
-    seconds: bool = False
     name: str = ""
     hint: Any = None
 
@@ -73,14 +67,6 @@ class Setting:
     def optional(self) -> bool:
         """Whether it may be None, which is empty text in Flower's configuration."""
         return type(None) in get_args(self.hint)
-
-    def check(self, value: Any) -> None:
-        """Raise a `ConfigError` if a number is out of bounds."""
-        if self.seconds and not value > 0:
-            message = f"{self.key} is {value:g} seconds, it must be above 0"
-            raise ConfigError(message, thing=self.key, value=value)
-        if self.at_least is not None and value is not None and value < self.at_least:
-            raise invalid(self.key, value, f"it must be at least {self.at_least}")
 
     @property
     def plain(self) -> bool:
@@ -148,10 +134,10 @@ def markdown_table(settings: Iterable[Setting]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-_data, _method, _training, _selection, _privacy, _machine = (
-    partial(setting, group) for group in ("Data", "Method", "Training", "Selection", "Privacy", "Machine")
+_data, _method, _training, _selection, _limit, _privacy, _machine = (
+    partial(setting, group)
+    for group in ("Data", "Method", "Training", "Selection", "Limits", "Privacy", "Machine")
 )
-_limit = partial(setting, "Limits", strategy=True)
 
 AUTO = "auto"
 """The name that stands for the network that fits the data set."""
@@ -159,40 +145,52 @@ AUTO = "auto"
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """The fields of a `RunConfig`, which checks them."""
+    """The fields of a `RunConfig`, which checks them.
+
+    The class that uses a setting declares its default and its bounds; a bound here is of the run's own.
+    """
 
     dataset: str = _data("digits", "Data set; `fda list` shows them.")
-    dataset_options: Options = _data((), "Option of the data set, such as image_size=64.")
-    shift: str | None = _data(
-        None, "How the domains differ; `fda list` shows the shifts.", shown="the data set's, if it needs one"
+    dataset_options: Options = _data(
+        DataSpec.dataset_options, "Option of the data set, such as image_size=64."
     )
-    shift_options: Options = _data((), "Option of the shift, such as angle=45.")
+    shift: str | None = _data(
+        DataSpec.shift,
+        "How the domains differ; `fda list` shows the shifts.",
+        shown="the data set's, if it needs one",
+    )
+    shift_options: Options = _data(DataSpec.shift_options, "Option of the shift, such as angle=45.")
     partition: str = _data(
         DataSpec.partition, "How samples are divided among the clients; `fda list` shows the partitions."
     )
-    partition_options: Options = _data((), "Option of the partition, such as alpha=0.5.")
-    sources: int | None = _data(None, "Number of sources.", shown="the shift's")
+    partition_options: Options = _data(
+        DataSpec.partition_options, "Option of the partition, such as alpha=0.5."
+    )
+    sources: int | None = _data(DataSpec.num_sources, "Number of sources.", shown="the shift's")
     target: str | None = _data(
-        None,
+        DataSpec.target,
         "Domain of the target; all: every site is a target (ridge only).",
         shown="the shift's, or the data set's last",
     )
     only_sources: Sequence[str] | None = _data(
-        None, "Sources that take part, separated by commas.", shown="all"
+        DataSpec.only_sources, "Sources that take part, separated by commas.", shown="all"
     )
     target_samples: Amount | None = _data(
         "up to 50",
         "Labelled samples of the target: a number, a share such as 15%, or all (as for your own data).",
     )
     source_samples: Amount | None = _data(
-        None, "Samples of each source: a number, a share, or all.", shown="all"
+        DataSpec.source_samples, "Samples of each source: a number, a share, or all.", shown="all"
     )
     test_samples: Amount | None = _data(
-        None, "Test samples of the target: a number, a share, or all.", shown="all"
+        DataSpec.test_samples, "Test samples of the target: a number, a share, or all.", shown="all"
     )
-    seed: int = _data(DataSpec.seed, "Seed of all randomness.", at_least=0)
+    seed: int = _data(DataSpec.seed, "Seed of all randomness.")
     data_dir: str | None = _data(
-        None, "Folder of data sets; without it they are downloaded.", envvar="FDA_DATA_DIR", defines_run=False
+        DataSpec.data_dir,
+        "Folder of data sets; without it they are downloaded.",
+        envvar="FDA_DATA_DIR",
+        defines_run=False,
     )
     method: str = _method("fedgp-auto", "Method; `fda list` shows them.")
     method_options: Options = _method((), "Option of the method, such as magnitude=cosine.")
@@ -207,32 +205,30 @@ class RunSettings:
         "Weight of the sources against the target, from 0 to 1; one, or one per source: 0.2,0.3,0.5.",
         shown="the method's",
     )
-    rounds: int = _method(
+    rounds: Count = _method(
         30,
         "Rounds of local training and aggregation; ridge takes one.",
-        at_least=1,
         defines_run=False,
     )
     warmup_rounds: int | None = _method(
-        None, "Rounds before the others in which only the sources train.", shown="the method's", strategy=True
+        None, "Rounds before the others in which only the sources train.", shown="the method's"
     )
     learning_rate_factor: float = _method(
-        1.0, "Factor that multiplies all learning rates after the warm-up rounds.", strategy=True
+        StrategySettings.learning_rate_factor,
+        "Factor that multiplies all learning rates after the warm-up rounds.",
     )
     average: str | None = _method(
-        None,
+        StrategySettings.average,
         "Also evaluate an average of the rounds' models: ema:0.9 or tail:5.",
         shown="none",
-        strategy=True,
     )
     buffers: str = _method(
-        "mean", "BatchNorm's running statistics in the global model: mean, target or adabn.", strategy=True
+        StrategySettings.buffers, "BatchNorm's running statistics in the global model: mean, target or adabn."
     )
     source_mean: str | None = _method(
         None,
         "How to average the sources where a method takes their plain mean: mean, median or trimmed:0.2.",
         shown="median with mixture, else mean",
-        strategy=True,
     )
     model: str = _training(
         AUTO,
@@ -263,30 +259,31 @@ class RunSettings:
         "float32", "bf16: train in bfloat16; models are stored and evaluated in float32."
     )
     validation: str | float | None = _selection(
-        None, "Labels held out for choosing: a share such as 0.2, or cv:5 for cross-validation.", shown="none"
+        DataSpec.validation,
+        "Labels held out for choosing: a share such as 0.2, or cv:5 for cross-validation.",
+        shown="none",
     )
     select_by: str = _selection(
-        "target", "Whose labels are held out: target, or sources (a share of each).", strategy=True
+        StrategySettings.select_by, "Whose labels are held out: target, or sources (a share of each)."
     )
     patience: int | None = _selection(
-        None,
+        StrategySettings.patience,
         "Stop after this many rounds without improvement on the held-out labels.",
         shown="none",
-        at_least=1,
-        strategy=True,
         defines_run=False,
     )
     min_sources: int = _limit(
-        1, "Sources that a round needs; with fewer usable replies the model does not change."
+        StrategySettings.min_sources,
+        "Sources that a round needs; with fewer usable replies the model does not change.",
     )
     max_update_norm: float | None = _limit(
-        None, "Limit on the norm of each client's update; longer updates are scaled down.", shown="none"
+        StrategySettings.max_update_norm,
+        "Limit on the norm of each client's update; longer updates are scaled down.",
+        shown="none",
     )
-    round_timeout: float = _limit(
+    round_timeout: AboveZero = _limit(
         3600.0,
         "Seconds a client has to reply in a round, or to report its role at the start.",
-        strategy=False,
-        seconds=True,
         defines_run=False,
     )
     dp_unit: str = _privacy(
@@ -294,7 +291,7 @@ class RunSettings:
         "What noise hides: site (all data of a client together) or patient (each patient).",
     )
     dp_clip: float | None = _privacy(
-        None,
+        PrivacySettings.dp_clip,
         "Clipping bound (L2 norm) on everything a client releases, or on a patient's gradient.",
         shown="none; 1 where a patient's gradients have noise",
     )
@@ -305,7 +302,7 @@ class RunSettings:
     )
     dp_delta: float = _privacy(PrivacySettings.dp_delta, "δ of each client's (ε, δ) guarantee.")
     max_epsilon: float | None = _privacy(
-        None,
+        PrivacySettings.max_epsilon,
         "Privacy budget of a client, which sends nothing that would exceed this ε.",
         shown="none",
         defines_run=False,
@@ -326,21 +323,18 @@ class RunSettings:
         None,
         "The target evaluates in every Nth round, and in the last 5.",
         shown="by the numbers of samples, at most a tenth of the time",
-        at_least=1,
-        strategy=True,
         defines_run=False,
     )
     metric: str | None = _machine(
-        None,
+        StrategySettings.metric,
         f"Headline of tables, pictures and progress: {', '.join(METRICS)}.",
         shown="accuracy; r2 for a regression",
-        strategy=True,
         defines_run=False,
     )
     device: str = _machine(
         "auto", "auto, cpu, cuda or cuda:NUMBER; auto takes a GPU if there is one.", defines_run=False
     )
-    threads: int = _machine(1, "CPU cores of a client: PyTorch's threads.", at_least=1)
+    threads: int = _machine(Resources.threads, "CPU cores of a client: PyTorch's threads.")
 
 
 SETTINGS = settings_of(RunSettings)

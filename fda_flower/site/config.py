@@ -1,14 +1,14 @@
 """A node's configuration, including its privacy settings."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fda_flower.errors import ConfigError, check_choice, invalid
+from fda_flower.names import Bounds, NotNegative, Positive, check_fields, read_options
 
 if TYPE_CHECKING:
     from flwr.app import Context
@@ -22,6 +22,8 @@ gradient is longer, and all patients count alike; Adam's steps do not depend on 
 
 NONE, FIGURES, FULL = "none", "figures", "full"
 """Contents of a reply to an evaluation."""
+
+Delta = Annotated[float, Bounds("between 0 and 1, such as 1e-5", lambda number: 0 < number < 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,22 +64,16 @@ class PrivacySettings:
     """
 
     dp_unit: str = SITE
-    dp_clip: float | None = None
-    dp_noise: float = 0.0
-    dp_delta: float = 1e-5
-    max_epsilon: float | None = None
+    dp_clip: Positive | None = None
+    dp_noise: NotNegative = 0.0
+    dp_delta: Delta = 1e-5
+    max_epsilon: Positive | None = None
     dp_report: str = FIGURES
     dp_open_target: bool = False
     dp_allow: str = ""
 
     def __post_init__(self) -> None:
-        for name, value in (("dp-clip", self.dp_clip), ("max-epsilon", self.max_epsilon)):
-            if value is not None and not 0 < value < math.inf:
-                raise invalid(name, value, "it must be a number above 0")
-        if not 0 <= self.dp_noise < math.inf:
-            raise invalid("dp-noise", self.dp_noise, "it must be a number of at least 0")
-        if not 0 < self.dp_delta < 1:
-            raise invalid("dp-delta", self.dp_delta, "it must be between 0 and 1, such as 1e-5")
+        check_fields(self)
         check_choice("dp-unit", self.dp_unit, (SITE, PATIENT))
         check_choice("dp-report", self.dp_report, (NONE, FIGURES, FULL))
         if self.max_epsilon is not None and self.dp_noise == 0 and not self.of_patients:
@@ -206,8 +202,6 @@ class SiteConfig:
 
         Raises a `ConfigError` for an unknown word or value.
         """
-        from fda_flower.names import read_options
-
         words = _words()
         given = {key: value for key, value in self.node.items() if key in words}
         if unknown := [key for key in self.node if key.startswith("dp-") and key not in words]:

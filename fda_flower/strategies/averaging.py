@@ -6,7 +6,8 @@ from fda_flower.aggregation import Average, Mean, Median, MovingAverage, SourceM
 from fda_flower.aggregation.updates import Layers
 from fda_flower.errors import invalid
 from fda_flower.names import as_written
-from fda_flower.strategies.method import Buffers, MethodHooks
+from fda_flower.strategies.method import MethodHooks
+from fda_flower.strategies.settings import Buffers
 
 
 class ModelAverage:

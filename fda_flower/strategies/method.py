@@ -3,55 +3,38 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from flwr.app import ArrayRecord
 
 from fda_flower.aggregation import Layers
-from fda_flower.names import Bounds, Count, Natural, NotNegative, Positive, WithOptions, option_names
+from fda_flower.names import AboveZero, Count, NotNegative, option_names
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import LAST, Record
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.replies import ClientUpdate
 from fda_flower.strategies.round import Round
 from fda_flower.strategies.selection import Selection
+from fda_flower.strategies.settings import Buffers, StrategySettings
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
 
-Buffers = Literal["mean", "target", "adabn"]
 Noised = Literal["sums", "steps"] | None
-AboveZero = Annotated[float, Bounds("above 0", lambda number: number > 0)]
 
 
-class CommonOptions(WithOptions):
-    """Options of every strategy. A subclass annotates the options of its method.
+class CommonOptions(StrategySettings):
+    """Options of every strategy, with its settings. A subclass annotates the options of its method.
 
     Parameters
     ----------
     target : str, optional
         The target's domain. Default: the node whose role is ``"target"``.
-    min_sources : int
-        With fewer usable replies of sources the round is held: the model is unchanged.
     wait_for : int, optional
         Nodes to wait for before the first round. Default: the target and `min_sources`.
     wait_seconds, query_timeout : float
         How long to wait for them, and how long a node may take to report its role before it is asked later.
     max_held_rounds : int
         Consecutive held rounds after which the run ends with an error and a checkpoint.
-    max_update_norm : float, optional
-        Limit on the norm of each client's update; a longer one is scaled down. Default: none.
-    warmup_rounds : int
-        The first rounds, where only the sources train and are averaged (Jiang et al., ICLR 2024, C.2).
-    learning_rate_factor : float
-        Factor on the clients' learning rate after the warm-up rounds (Section C.4).
-    average : str, optional
-        ``ema:C`` or ``tail:N``: the target also evaluates an average of the models, see `ModelAverage`.
-    buffers : {"mean", "target", "adabn"}
-        BatchNorm's running statistics in the global model: the clients' mean; the target's own after the
-        warm-up; or the mean, with the target estimating its own before it evaluates.
-    source_mean : str
-        Replacement for the plain mean of the sources: ``"median"`` or ``"trimmed:SHARE"``, by coordinate and
-        unweighted (`aggregation.Median`, `aggregation.TrimmedMean`). Default: ``"mean"``.
     buffer_names : Collection[str], optional
         Names of the arrays that are not parameters; may be set later. Default: `aggregation.find_buffers`.
     arrayrecord_key, configrecord_key : str
@@ -60,36 +43,23 @@ class CommonOptions(WithOptions):
         Folder for the rounds' records and a checkpoint, and to resume from.
     outcomes : bool
         Record which test samples the target classifies correctly.
-    evaluate_every : int
-        The target evaluates every this many rounds, and in the last 5.
     on_round : callable, optional
         Called with each round's record.
-    select_by, metric, patience, validation
-        How validation samples choose a round and end the run; see `Selection`.
+    validation : Mapping[int, float], optional
+        Figures known in advance by which `Selection` chooses a round, by round.
     """
 
     target: str | None = None
-    min_sources: Count = 1
     wait_for: Count | None = None
     wait_seconds: NotNegative = 60.0
     query_timeout: AboveZero = 30.0
     max_held_rounds: Count = 3
-    max_update_norm: AboveZero | None = None
-    warmup_rounds: Natural = 0
-    learning_rate_factor: Positive = 1.0
-    average: str | None = None
-    buffers: Buffers = "mean"
-    source_mean: str = "mean"
     buffer_names: Collection[str] | None = None
     arrayrecord_key: str = "arrays"
     configrecord_key: str = "config"
     output: RunFolder | None = None
     outcomes: bool = False
-    evaluate_every: Count = 1
     on_round: Callable[[Record], None] | None = None
-    select_by: Literal["target", "sources"] = "target"
-    metric: str | None = None
-    patience: Count | None = None
     validation: Mapping[int, float] | None = None
 
     def own_options(self) -> dict[str, Any]:

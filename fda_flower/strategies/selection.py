@@ -1,7 +1,7 @@
 """Selection of a round by validation labels, at the target or at the sources."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from logging import INFO, WARNING
 from statistics import mean  # exact, so that it never overflows
 from typing import Any
@@ -32,10 +32,10 @@ class Selection:
         Figures known in advance, by round, as from cross-validation.
     """
 
-    by: str = "target"
-    patience: int | None = None
-    metric: str | None = None
-    known: Mapping[int, float] = field(default_factory=dict)
+    by: str
+    patience: int | None
+    metric: str | None
+    known: Mapping[int, float]
 
     def requests(self, round: Round) -> dict[Node, EvaluateRequest]:
         """Return the evaluate requests for sources, if they choose."""

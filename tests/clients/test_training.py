@@ -56,7 +56,7 @@ def generator(seed: int = 0) -> torch.Generator:
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
-        ({"optimizer": "lion"}, ("optimizer", "lion", "adam, sgd")),
+        ({"optimizer": "lion"}, ("optimizer", "lion", "adam or sgd")),
         ({"learning_rate": 0}, ("the learning rate", 0, "above 0")),
         ({"learning_rate": float("nan")}, ("the learning rate", ANY, "above 0")),
         ({"batch_size": 0}, ("batch size", 0)),
@@ -96,7 +96,7 @@ def test_steps_are_what_training_makes(cut, examples, batch_size, epochs, steps)
 
 
 @every_optimizer
-def test_every_optimizer_brings_the_loss_down(optimizer: str) -> None:
+def test_every_optimizer_brings_the_loss_down(optimizer: Any) -> None:
     model, data = linear(), samples(30)
     before, _ = evaluate(model, data, generator())
     train(model, data, LocalTraining(0.05, 8, 20, optimizer), generator())
@@ -135,7 +135,7 @@ class Body(nn.Module):
 
 @every_optimizer
 @pytest.mark.parametrize("trained", ["body", "head"])
-def test_what_does_not_train_keeps_its_bits_buffers_included(optimizer: str, trained: Any) -> None:
+def test_what_does_not_train_keeps_its_bits_buffers_included(optimizer: Any, trained: Any) -> None:
     model = Body()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     for _ in range(2):

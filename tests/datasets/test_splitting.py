@@ -138,7 +138,7 @@ def test_sources_hold_out_a_share_each_where_they_choose():
         held, kept = len(domain.validation), len(domain.train)
         assert held / (held + kept) == pytest.approx(0.2, abs=0.01)
     with pytest.raises(ConfigError, check=names("select-by", "nobody")):
-        DataSpec("digits", select_by="nobody")
+        DataSpec("digits", select_by="nobody")  # type: ignore[arg-type]
 
 
 @drawn(st.lists(st.integers(2, 12), min_size=1, max_size=6), st.data())

@@ -13,8 +13,10 @@ from fda_flower.clients import LocalTraining
 from fda_flower.datasets import SHIFTS
 from fda_flower.models import MODELS, Model, Train
 from fda_flower.models.small import mlp
+from fda_flower.names import option_names
 from fda_flower.runs.methods import METHODS
 from fda_flower.runs.settings import SETTINGS
+from fda_flower.strategies.settings import StrategySettings
 
 NAN = float("nan")
 
@@ -253,7 +255,8 @@ def test_the_epochs_of_a_whole_run_by_role(settings: dict[str, Any], source: int
 
 def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     config = RunConfig(method="fedgp", variant="reference-code", method_options={"granularity": "model"})
-    common = {each.name: each.default for each in SETTINGS if each.strategy and each.default is not None}
+    own = {each.name: each.default for each in SETTINGS}
+    common = {name: own[name] for name in option_names(StrategySettings) if own[name] is not None}
     assert config.strategy_options() == {
         **{"granularity": "model", "magnitude": "reference-code", "beta_formula": "reference-code"},
         **common,
