@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 from itertools import count, pairwise, product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,12 @@ from hostile import (
     one,
 )
 
+from fda_flower import RunConfig
+from fda_flower.client_app import make_client_app
 from fda_flower.engines import PollingGrid
 from fda_flower.errors import FdaError
 from fda_flower.runs.methods import METHODS
+from fda_flower.server_app import run_server
 from fda_flower.strategies import RunFolder
 from fda_flower.strategies.replies import MOST_CLASSES
 from fda_flower.wire.bundles import bundled
@@ -345,3 +349,36 @@ def test_the_memory_is_that_of_what_was_sent(name, role, log):
     finally:
         tracemalloc.stop()
     assert peak <= 16 * QUARTER + 30 * grid.bytes / grid.replies, f"{peak:,} for {grid.bytes:,} bytes"
+
+
+SUMS: dict[str, dict[str, Any]] = {
+    "secure": {"method_options": {"secure": True}, "source_samples": 40},
+    "every site": {"target": "all"},
+}
+"""Ridge, whose sites send sums, shares and masks: real sites of digits, one of which is hostile."""
+
+
+@pytest.mark.parametrize("case", SUMS)
+def test_sums_shares_and_masks_may_be_anything(case, log):
+    config = RunConfig(
+        **{"method": "ridge", "shift": "rotate", "sources": 4, "model": "logistic", "device": "cpu"},
+        **{"target_samples": 20, "test_samples": 40, **SUMS[case]},
+    )
+    app, found = make_client_app(config, simulated=True), Counter[str]()
+    for name in MUTATORS:
+        rng, log[:] = random("sums", case, name), []
+        grid = HostileGrid(SimpleNamespace(app=app, nodes=DELTAS), ["a"], partial(MUTATORS[name], rng=rng))
+        with reproducible("sums", case, name):
+            end = None
+            try:
+                _, history = run_server(grid, config)
+            except FdaError as error:
+                history, end = [], error
+            found["to the end" if end is None else "ended in words"] += 1
+            found["held"] += any(record["held"] for record in history)
+            assert len(str(end)) <= 2 * LONGEST_REASON
+            for text in [str(end), *texts(history), *log]:
+                assert_plain(text)
+        found["replies"] += grid.replies
+    print(case, dict(found))
+    assert found["replies"]
