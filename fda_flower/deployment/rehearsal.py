@@ -93,6 +93,7 @@ def node_configs(config: RunConfig, sites: Path, resident: bool) -> dict[str, No
             "domain": domain,
             "role": "target" if domain == target else "source",
             "state-dir": str(sites / as_file_name(domain)),
+            "require-secure": False,  # all data are of this machine
             "resident": resident,
         }
         for domain in config.data.domain_names

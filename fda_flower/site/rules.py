@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fda_flower.errors import ConfigError, RunError, check_choice, invalid, unknown
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 from fda_flower.names import split_options
-from fda_flower.site.config import SiteConfig
+from fda_flower.site.config import PATIENT, SiteConfig
 from fda_flower.site.log import REFUSED_CODE, SENT, SentLog, WithheldError
 from fda_flower.site.records import ALLOW_RECORDS, RecordRule
 from fda_flower.wire import protocol
@@ -72,6 +72,15 @@ class Asked:
         records = self.message.content.config_records.values()
         return [record[setting] for record in records if setting in record]
 
+    @property
+    def of_patients(self) -> bool:
+        """Whether sums have noise for each patient: by the site's settings, or if it has none the run's."""
+        try:
+            own = SiteConfig.of(self.context).privacy
+        except ConfigError:
+            return False
+        return (self.context.run_config.get("dp-unit") if own is None else own.dp_unit) == PATIENT
+
     @cached_property
     def model(self) -> ArrayRecord:
         """The model in the message, or else its largest record of arrays; empty without one."""
@@ -86,7 +95,7 @@ class Asked:
 
 RULES = (
     *("apps", "allow-methods", "allow-questions", "allow-batch-updates", ALLOW_RECORDS),
-    *("require-secure", "min-samples", "max-epsilon"),
+    *("require-secure", "min-samples", "min-per-class", "max-epsilon"),
 )
 """Entries of a node configuration that are rules; the last one belongs to `PrivacySettings`."""
 
@@ -115,10 +124,14 @@ class Rules:
         Several sketches of one vector with different maps together reveal the vector. Therefore a sketch
         leaves only with the round's number as seed, and in as many sizes as `may_leave` permits.
     require_secure : bool
-        ``require-secure``: Ridge's sums leave the site only masked. It is also so if the run's configuration
-        has the method option ``secure``, whatever a message asks for.
+        ``require-secure``: Ridge's sums leave the site only masked, or with noise for each patient. Default:
+        at each node with a ``domain`` or a ``state-dir``. It is also so if the run's configuration has the
+        method option ``secure``, whatever a message asks for.
     min_samples : int
         ``min-samples``: the least number of labelled samples that the site's client must train on.
+    min_per_class : int
+        ``min-per-class``: the least number of samples of each class in sums that leave without a mask. Such
+        sums hold the number of each class; of a class with one sample they hold the sample.
     apps : tuple of str
         ``apps``: the apps that may start, by the SHA-256 of their bundles, such as ``sha256:5d41...``. Only
         ``fda-supernode`` can hold this rule: under another SuperNode the site refuses all messages.
@@ -140,6 +153,7 @@ class Rules:
     allow_batch_updates: str = LEVELS[-1]
     require_secure: bool = False
     min_samples: int = 0
+    min_per_class: int = 0
     apps: tuple[str, ...] = ()
     allow_records: RecordRule | None = None
 
@@ -163,14 +177,12 @@ class Rules:
                 raise unknown("method", name, [*methods, "all"])
         level = str(node.get("allow-batch-updates", LEVELS[-1]))
         check_choice("allow-batch-updates", level, LEVELS)
-        samples = node.get("min-samples", 0)
-        if not str(samples).strip().isdecimal():
-            raise invalid("min-samples", samples, "give a number of samples, 0 or more")
-        secure = node.get("require-secure", False)
+        samples, per_class = (_count(node, rule) for rule in ("min-samples", "min-per-class"))
+        secure = node.get("require-secure", SiteConfig(node, 0).is_site)
         if not isinstance(secure, bool):
             raise invalid("require-secure", secure, "give true or false")
         records = RecordRule.read(str(node[ALLOW_RECORDS])) if ALLOW_RECORDS in node else None
-        return cls(allowed, questions, level, secure, int(str(samples)), _digests(node), records)
+        return cls(allowed, questions, level, secure, samples, per_class, _digests(node), records)
 
     def refuses_app(self, digest: str) -> str | None:
         """Return why an app, by the SHA-256 of its bundle, may not start; None if it may."""
@@ -192,10 +204,33 @@ class Rules:
         return self._open_sums(asked) if asks_open else None
 
     def _open_sums(self, asked: Asked) -> str | None:
-        if not (asked.secure or self.require_secure):
+        if asked.of_patients or not (asked.secure or self.require_secure):
             return None
-        rule = "the site's require-secure" if self.require_secure else "the run's option secure"
-        return f"sums leave this site only masked, not open ({rule})"
+        if not self.require_secure:
+            return "sums leave this site only masked, not open (the run's option secure)"
+        return (
+            "open sums reveal samples exactly and leave this site only if its node configuration has "
+            "require-secure = false: mask them by the method option secure=true, or add noise by dp-unit "
+            "patient (the site's require-secure)"
+        )
+
+    def _rare_class(self, asked: Asked, record: ArrayRecord) -> str | None:
+        """Return why open sums may not leave; see `fda_flower.aggregation.to_targets` for what they hold."""
+        if asked.of_patients or not self.min_per_class:
+            return None
+        gram, products = (
+            values_in(record[name]) if name in record else None for name in ("gram", "products")
+        )
+        if gram is None or products is None or not gram.size or products.ndim != 2:
+            return "its sums are of an unknown form"
+        classes = products.shape[1]
+        counts = products[-1] + gram.flat[-1] / classes
+        if classes < 2 or not any(0.5 < count < self.min_per_class - 0.5 for count in counts):
+            return None
+        return (
+            f"a class has fewer than {self.min_per_class} samples here, and open sums reveal them: mask the "
+            "sums by the method option secure=true"
+        )
 
     def refuses_reply(self, asked: Asked, reply: RecordDict) -> str | None:
         """Return why a reply may not leave the site, whatever was requested; None if it may.
@@ -209,7 +244,11 @@ class Rules:
             return f"{reason} (the site's allow-batch-updates)"
         if reason := self._too_few_samples(asked, reply):
             return f"{reason} (the site's min-samples)"
-        return self._open_sums(asked) if protocol.SUMS in reply else None
+        if protocol.SUMS not in reply:
+            return None
+        if reason := self._rare_class(asked, reply.array_records[protocol.SUMS]):
+            return f"{reason} (the site's min-per-class)"
+        return self._open_sums(asked)
 
     def _another_method(self, asked: Asked) -> str | None:
         if "all" in self.allow_methods or asked.method in self.allow_methods:
@@ -289,6 +328,13 @@ def _digests(node: Mapping[str, Any]) -> tuple[str, ...]:
             raise invalid("apps", text.strip(), "give sha256:DIGEST, as `fda deploy app-hash` prints it")
         found.append(digest)
     return tuple(found)
+
+
+def _count(node: Mapping[str, Any], rule: str) -> int:
+    samples = str(node.get(rule, 0)).strip()
+    if not samples.isdecimal():
+        raise invalid(rule, node[rule], "give a number of samples, 0 or more")
+    return int(samples)
 
 
 def _names(node: Mapping[str, Any], rule: str) -> tuple[str, ...]:

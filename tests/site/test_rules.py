@@ -19,7 +19,7 @@ from sites import run_sites
 from whole_runs import same_bits
 
 from fda_flower import RunConfig
-from fda_flower.aggregation import CountSketch
+from fda_flower.aggregation import CountSketch, Sums, to_rows, to_targets
 from fda_flower.client_app import make_client_app
 from fda_flower.clients import serve
 from fda_flower.errors import ConfigError, RunError
@@ -82,6 +82,7 @@ def test_a_node_without_rules_allows_all():
         ({"allow-methods": "fedavg, fedpg"}, "method", "fedpg"),
         ({"allow-methods": ""}, "method", ""),
         ({"require-secure": "yes"}, "require-secure", "yes"),
+        ({"min-per-class": -1}, "min-per-class", -1),
         ({"require-secur": True}, RULE, "require-secur"),
         ({"allow-questions": "train.blend, evaluate.mixtures"}, "question", "evaluate.mixtures"),
         ({"allow-batch-updates": "sketches"}, "allow-batch-updates", "sketches"),
@@ -144,6 +145,37 @@ def test_open_sums_stay_where_the_site_or_the_run_masks_them(required, secure):
         rules.refuses_reply(open_sums, reply({"gram": np.ones(2)}, "answer/sums")),
     )
     assert {reason is not None for reason in found} == {required or secure}
+
+
+@pytest.mark.parametrize(
+    ("node", "run", "refused"),
+    [
+        ({}, {}, False),
+        ({"domain": "north"}, {}, True),
+        ({"state-dir": "x"}, {}, True),
+        ({"domain": "north", "require-secure": False}, {}, False),
+        ({"domain": "north", "dp-unit": "patient", "dp-noise": 1.0}, {}, False),
+        ({"domain": "north"}, {"dp-unit": "patient"}, False),
+        ({"domain": "north", "dp-unit": "site", "dp-clip": 1.0}, {"dp-unit": "patient"}, True),
+    ],
+)
+def test_a_site_sends_open_sums_only_if_it_says_so(node, run, refused):
+    message = asked(kind="train.sum_rows").message
+    reason = Rules.read(node).refuses_message(Asked(message, Context(1, 2, node, RecordDict(), run)))
+    assert (reason is not None) == refused
+
+
+@pytest.mark.parametrize(
+    ("labels", "refused"), [([0, 0, 1, 1], False), ([0, 0, 0, 1], True), ([0, 0], False)]
+)
+def test_a_site_sends_no_open_sums_of_a_rare_class(labels, refused):
+    rows = to_rows(np.random.default_rng(0).normal(size=(len(labels), 3)))
+    sums = Sums.of(rows, to_targets(np.array(labels), 3)).to_arrays()
+    node = {"min-per-class": 2}
+    of = Asked(asked(kind="train.sum_rows").message, Context(1, 2, node, RecordDict(), {}))
+    reason = Rules.read(node).refuses_reply(of, reply(sums, "answer/sums"))
+    assert (reason is not None) == refused
+    assert reason is None or "min-per-class" in reason
 
 
 @pytest.mark.parametrize("how", ["raises", "replies", "has a problem"])

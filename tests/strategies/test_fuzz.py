@@ -360,10 +360,8 @@ SUMS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", SUMS)
 def test_sums_shares_and_masks_may_be_anything(case, log):
-    config = RunConfig(
-        **{"method": "ridge", "shift": "rotate", "sources": 4, "model": "logistic", "device": "cpu"},
-        **{"target_samples": 20, "test_samples": 40, **SUMS[case]},
-    )
+    settings: dict[str, Any] = {"shift": "rotate", "sources": 4, "target_samples": 20, "test_samples": 40}
+    config = RunConfig(method="ridge", model="logistic", device="cpu", **settings, **SUMS[case])
     app, found = make_client_app(config, simulated=True), Counter[str]()
     for name in MUTATORS:
         rng, log[:] = random("sums", case, name), []
