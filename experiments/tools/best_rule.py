@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from fda_flower.aggregation.estimation import predicted_best_rule
-from fda_flower.reporting import CellResult, Results
+from fda_flower.reporting import RecordedRun, Results
 from fda_flower.reporting.figures import PRINT, SIZE, add_legend, panels, set_categories
 from fda_flower.runs.methods import METHODS
 
@@ -66,20 +66,19 @@ def predict(results: Results, group: str, column: str) -> str | None:
 
     The row `INITIAL` provides the estimates or, if it is missing, all rows.
     """
-    cells = [cell for cell in results.cells if (cell.place[0], cell.place[2]) == (group, column)]
-    cells = [cell for cell in cells if cell.place[1] == INITIAL] or cells
-    found = [(cell, entry) for cell in cells if cell.parameters for entry in _first_estimates(cell)]
-    if not found:
+    runs = results.at((group, INITIAL, column)) or results.column(group, column)
+    estimates = [(run, entry) for run in runs if run.parameters for entry in _first_estimates(run)]
+    if not estimates:
         return None
-    values = np.array([[entry.get(key) for key in ESTIMATES] for _, entry in found], dtype=float)
+    values = np.array([[entry.get(key) for key in ESTIMATES] for _, entry in estimates], dtype=float)
     sigma2, d2, tau2_d2 = np.ma.masked_invalid(values).mean(axis=0).filled(np.nan).tolist()
-    rule = predicted_best_rule(BETA, sigma2, d2, tau2_d2, found[0][0].parameters)
+    rule = predicted_best_rule(BETA, sigma2, d2, tau2_d2, estimates[0][0].parameters)
     return METHODS[rule].label
 
 
-def _first_estimates(cell: CellResult) -> Sequence[Mapping[str, float]]:
+def _first_estimates(run: RecordedRun) -> Sequence[Mapping[str, float]]:
     """Return each source's entry in the record of the first round with estimates."""
-    rounds = (record["sources"].values() for record in cell.history)
+    rounds = (record["sources"].values() for record in run.history)
     found = ([entry for entry in entries if entry.get("sigma2") is not None] for entries in rounds)
     return next(filter(None, found), [])
 

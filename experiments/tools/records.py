@@ -24,7 +24,7 @@ from fda_flower.records.record import (
     VALIDATION,
 )
 from fda_flower.reporting import Results
-from fda_flower.reporting.results import RunView
+from fda_flower.reporting.results import RecordedRun
 from fda_flower.reporting.summary import ACCURACY, AVERAGE, BALANCED, PARAMETERS, REFUSED
 
 RECORDS = Path(__file__).parents[1] / "results" / "records"
@@ -43,8 +43,8 @@ def records_of(name: str) -> Path:
 def read_results(experiment: Experiment) -> Results:
     """Return the results in an experiment's records."""
     settings, runs = _read(records_of(experiment.name))
-    views = {
-        cell: RunView(
+    runs = {
+        cell: RecordedRun(
             label="",
             seed=run["run"]["seed"],
             history=run["history"],
@@ -53,7 +53,7 @@ def read_results(experiment: Experiment) -> Results:
         )
         for cell, run in runs.items()
     }
-    return results_of(experiment, settings, views)
+    return results_of(experiment, settings, runs)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -69,7 +69,7 @@ def pack(folder: Path) -> Path:
     settings, runs = _read(path) if path.exists() else (mark["settings"], {})
     if settings != mark["settings"]:
         raise SystemExit(f"'{folder}' has the settings {mark['settings']}, but {path.name} has {settings}")
-    runs |= {name: packed(view) for name, view in read_runs(folder).items() if view.whole}
+    runs |= {name: packed(run) for name, run in read_runs(folder).items() if run.whole}
     write(path, settings, runs)
     return path
 
@@ -81,19 +81,19 @@ def write(path: Path, settings: Mapping[str, Any], runs: Mapping[str, Mapping[st
     path.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
 
 
-def packed(view: RunView) -> dict[str, Any]:
+def packed(run: RecordedRun) -> dict[str, Any]:
     """Return what a run's line has."""
-    metric = view.summary.get("metric", ACCURACY)
-    rounds = [_of_any_round(record, metric) for record in view.history]
-    for kept, record in zip(rounds[-LAST:], view.history[-LAST:], strict=True):
+    metric = run.summary.get("metric", ACCURACY)
+    rounds = [_of_any_round(record, metric) for record in run.history]
+    for kept, record in zip(rounds[-LAST:], run.history[-LAST:], strict=True):
         kept |= {key: record[key] for key in LATE_SCORES if key in record}
     if rounds:
-        rounds[-1] = {**_of_last_round(view.history[-1]), **rounds[-1]}
+        rounds[-1] = {**_of_last_round(run.history[-1]), **rounds[-1]}
     return {
-        "run": {key: value for key, value in view.run.items() if key != "strategy"},
-        "rounds": view.notes.get("rounds", len(rounds)),
-        "versions": view.notes.get("versions", {}),
-        "summary": {key: view.summary[key] for key in (PARAMETERS, "epochs", REFUSED) if key in view.summary},
+        "run": {key: value for key, value in run.fingerprint.items() if key != "strategy"},
+        "rounds": run.notes.get("rounds", len(rounds)),
+        "versions": run.notes.get("versions", {}),
+        "summary": {key: run.summary[key] for key in (PARAMETERS, "epochs", REFUSED) if key in run.summary},
         "history": rounds,
     }
 

@@ -241,7 +241,7 @@ def compare(
             **settings,
         )
     results = comparison.results
-    if results.cells:
+    if results.runs:
         draw(output, failed=comparison.failures)
         what = filter(None, (settings.get("dataset", RunConfig.dataset), settings.get("shift")))
         axis = results.value_label
@@ -256,7 +256,7 @@ def compare(
         "rows": shares_of(results, comparison_numbers(results)),
         "left-out": comparison.left_out,
     }
-    end_with(comparison.failures, result, *(written if results.cells else ()))
+    end_with(comparison.failures, result, *(written if results.runs else ()))
 
 
 def _parallel(engine: str, workers: int | None) -> int:

@@ -19,8 +19,8 @@ from fda_flower.names import known_name
 from fda_flower.records.folder import CONFIG, SUBMITTED, RunFolder
 from fda_flower.records.record import has_ended, has_stopped
 from fda_flower.reporting.experiment_tables import comparison, comparison_numbers
-from fda_flower.reporting.results import CellResult, Place, Results, RunView, file_name
-from fda_flower.reporting.summary import AVERAGE, PARAMETERS, REFUSED, SUMMARY
+from fda_flower.reporting.results import Place, RecordedRun, Results, file_name
+from fda_flower.reporting.summary import AVERAGE, REFUSED, SUMMARY
 from fda_flower.reporting.tables import escaped, markdown
 from fda_flower.reporting.trackers import check_trackers
 from fda_flower.runs.config import RunConfig
@@ -93,7 +93,7 @@ def kind_of(folder: Path) -> str:
     )
 
 
-def read_runs(folder: Path, failed: Collection[str] = ()) -> dict[str, RunView]:
+def read_runs(folder: Path, failed: Collection[str] = ()) -> dict[str, RecordedRun]:
     """Return the runs in a folder by name.
 
     Runs outside an experiment are in the usual order of methods, and labelled by their names if federations
@@ -101,28 +101,28 @@ def read_runs(folder: Path, failed: Collection[str] = ()) -> dict[str, RunView]:
     """
     if (folder / MARK).exists():
         paths = sorted(path.parent for path in (folder / RUNS).glob(f"*/{CONFIG}"))
-        return {path.name: read_view(path) for path in paths}
+        return {path.name: read_run(path) for path in paths}
     several = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
     paths = [folder] if (folder / CONFIG).exists() else several
-    views = {path.name: read_view(path) for path in paths if path.name not in failed}
-    if not _is_comparison(views.values()):
-        views = {name: replace(view, label=name) for name, view in views.items()}
+    runs = {path.name: read_run(path) for path in paths if path.name not in failed}
+    if not _is_comparison(runs.values()):
+        runs = {name: replace(run, label=name) for name, run in runs.items()}
     order = {name: number for number, name in enumerate(method_names())}
-    return dict(sorted(views.items(), key=lambda v: order.get(str(v[1].settings.get("method")), len(order))))
+    return dict(sorted(runs.items(), key=lambda v: order.get(str(v[1].settings.get("method")), len(order))))
 
 
-def _is_comparison(views: Collection[RunView]) -> bool:
+def _is_comparison(runs: Collection[RecordedRun]) -> bool:
     """Return whether runs differ only in method and seed, and in what follows from the method."""
-    if len({(view.label, view.seed) for view in views}) < len(views):
+    if len({(run.label, run.seed) for run in runs}) < len(runs):
         return False
-    shared = [{k: v for k, v in view.settings.items() if k not in NOT_SHARED} for view in views]
-    return all(each == shared[0] for each in shared) or shared_settings(views) is not None
+    shared = [{k: v for k, v in run.settings.items() if k not in NOT_SHARED} for run in runs]
+    return all(each == shared[0] for each in shared) or shared_settings(runs) is not None
 
 
-def shared_settings(views: Collection[RunView]) -> dict[str, Any] | None:
+def shared_settings(runs: Collection[RecordedRun]) -> dict[str, Any] | None:
     """Return the settings with which a comparison of the runs' methods repeats them, if there are any."""
-    configs = [config for view in views if (config := config_of(view.settings)) is not None]
-    return settings_of_comparison(configs) if 0 < len(configs) == len(views) else None
+    configs = [config for run in runs if (config := config_of(run.settings)) is not None]
+    return settings_of_comparison(configs) if 0 < len(configs) == len(runs) else None
 
 
 def settings_of_comparison(configs: Sequence[RunConfig]) -> dict[str, Any] | None:
@@ -167,7 +167,7 @@ def comparison_of(config: RunConfig, others: Sequence[str]) -> tuple[list[str], 
     return methods, command_options([each for each in SETTINGS if each.name in settings], settings)
 
 
-def read_view(folder: Path) -> RunView:
+def read_run(folder: Path) -> RecordedRun:
     """Return the run in a folder; a `ConfigError` names a damaged file."""
     path = folder / CONFIG
     found = read_json(path, "restore it from a copy", run=dict, settings=dict | None)
@@ -176,7 +176,7 @@ def read_view(folder: Path) -> RunView:
     summary = read_json(folder / SUMMARY, AGAIN) if (folder / SUMMARY).exists() else None
     config = config_of(settings)
     rounds = config.all_rounds if config else int(found.get("rounds", 0))
-    return RunView(
+    return RecordedRun(
         label=config.entry.title if config else str(settings.get("method", folder.name)),
         seed=int(settings.get("seed", 0)),
         history=history,
@@ -185,7 +185,7 @@ def read_view(folder: Path) -> RunView:
         rounds=rounds,
         done=has_ended(history, rounds, config.patience) if config else summary is not None,
         commands=[] if ATTACK_KEYS[0] in found["run"] else list(_commands(folder, config)),
-        run=found["run"],
+        fingerprint=found["run"],
         summary=summary or {},
         **({} if config is None else {"metric": config.headline}),
     )
@@ -213,22 +213,23 @@ def config_of(settings: Mapping[str, Any]) -> RunConfig | None:
         return None
 
 
-def compared(title: str, views: Sequence[RunView]) -> Results:
+def compared(title: str, runs: Sequence[RecordedRun]) -> Results:
     """Return the results of runs as an experiment of one column, with a row for each label."""
+    by_place: dict[Place, list[RecordedRun]] = {}
+    for run in runs:
+        by_place.setdefault(("", run.label, ""), []).append(run)
     return Results(
         name=title,
         title=title,
         source="",
         note="",
         axis="",
-        rows=list(dict.fromkeys(view.label for view in views)),
+        rows=[label for _, label, _ in by_place],
         columns=[""],
-        cells=[
-            CellResult(("", each.label, ""), each.seed, each.history, metric=each.metric) for each in views
-        ],
-        rounds=max((len(view.history) for view in views), default=0),
-        metrics={("", ""): views[0].metric} if views else {},
-        data=list(dict.fromkeys(view.data for view in views if view.data)),
+        runs=by_place,
+        rounds=max((len(run.history) for run in runs), default=0),
+        metrics={("", ""): runs[0].metric} if runs else {},
+        data=list(dict.fromkeys(run.data for run in runs if run.data)),
     )
 
 
@@ -249,37 +250,40 @@ def load_results(folder: str | Path) -> Results:
     return results_of(experiment, mark["settings"], read_runs(folder))
 
 
-def results_of(experiment: Experiment, settings: Mapping[str, Any], views: Mapping[str, RunView]) -> Results:
+def results_of(
+    experiment: Experiment, settings: Mapping[str, Any], runs: Mapping[str, RecordedRun]
+) -> Results:
     """Return the results of an experiment with changed `settings`, from its runs by name."""
     plain = experiment.configs(experiment.places, 0, {})
-    asked = {place: config.rounds for place, config in plain.items()}
+    requested = {place: config.rounds for place, config in plain.items()}
     configs = plain | _changed(experiment, settings)
     endings = {row.label: {"model": "", "average": AVERAGE}[row.headline] for row in experiment.rows}
     names = {file_name(place): place for place in configs}
-    cells, rounds, short, stopped = [], [], [], []
+    rounds, short, stopped = [], [], []
+    by_place: dict[Place, list[RecordedRun]] = {}
     refused: dict[Place, str] = {}
-    for name, view in views.items():
-        place, told = names.get(name.rpartition("-seed")[0]), view.summary
-        if place is None or not view.whole:
+    for name, run in runs.items():
+        place = names.get(name.rpartition("-seed")[0])
+        if place is None or not run.whole:
             continue
-        if REFUSED in told:
-            refused[place] = told[REFUSED]
+        if REFUSED in run.summary:
+            refused[place] = run.summary[REFUSED]
             continue
-        judged_by = configs[place].headline, endings[place[1]]
-        sizes = told[PARAMETERS], told.get("epochs", {})
-        cells.append(CellResult(place, view.seed, view.history, *sizes, *judged_by))
-        ran = sum(not record.get("warmup") for record in view.history)
-        ended = has_stopped(view.history, configs[place].patience)
-        rounds.append(max(ran, view.notes.get("rounds", 0)) if ended else ran)
-        if rounds[-1] < asked[place]:
-            short.append((rounds[-1], asked[place]))
-        if len(view.history) < rounds[-1]:
-            stopped.append(len(view.history))
+        config = configs[place]
+        judged = replace(run, metric=config.headline, ending=endings[place[1]])
+        by_place.setdefault(place, []).append(judged)
+        ran = sum(not record.get("warmup") for record in run.history)
+        ended = has_stopped(run.history, config.patience)
+        rounds.append(max(ran, run.notes.get("rounds", 0)) if ended else ran)
+        if rounds[-1] < requested[place]:
+            short.append((rounds[-1], requested[place]))
+        if len(run.history) < rounds[-1]:
+            stopped.append(len(run.history))
     labels = [group.label for group in experiment.groups]
-    begun = {place[0] for place in (*(cell.place for cell in cells), *refused)}
+    begun = {place[0] for place in (*by_place, *refused)}
     groups = [label for label in labels if label in begun] or labels
     same = ("name", "title", "source", "note", "axis", "group_axis", "figures", "average", "report", "rivals")
-    cuts = _cuts(experiment, cells, short, len(refused))
+    cuts = _cuts(experiment, by_place, short, len(refused))
     cuts += [f"no runs of '{label}'" for label in labels if label not in groups]
     if stopped:
         cuts.append(f"ended by their patience: runs {len(stopped)}, rounds {min(stopped)} to {max(stopped)}")
@@ -289,7 +293,7 @@ def results_of(experiment: Experiment, settings: Mapping[str, Any], views: Mappi
         paper=experiment.paper,
         rows=[row.label for row in experiment.rows],
         columns=[column.label for column in experiment.columns],
-        cells=cells,
+        runs=by_place,
         rounds=max(rounds, default=0),
         groups=groups,
         values={c.label: c.value for c in experiment.columns if c.value is not None},
@@ -312,19 +316,22 @@ def _changed(experiment: Experiment, settings: Mapping[str, Any]) -> dict[Place,
 
 
 def _cuts(
-    experiment: Experiment, cells: Sequence[CellResult], short: Collection[tuple[int, int]], refused: int
+    experiment: Experiment,
+    by_place: Mapping[Place, Collection[RecordedRun]],
+    short: Collection[tuple[int, int]],
+    refused: int,
 ) -> list[str]:
     """Describe missing cells, except `refused` ones; `short` has the rounds run and requested."""
     cuts = []
     if short:
-        run, asked = (sorted(set(numbers)) for numbers in zip(*short, strict=True))
-        shown = " to ".join(map(str, sorted({run[0], run[-1]})))
-        cuts.append(f"{shown} {'round' if shown == '1' else 'rounds'} instead of {asked[-1]}")
-    places, seeds = len({cell.place for cell in cells}), len(experiment.seeds)
+        ran, requested = (sorted(set(numbers)) for numbers in zip(*short, strict=True))
+        span = " to ".join(map(str, sorted({ran[0], ran[-1]})))
+        cuts.append(f"{span} {'round' if span == '1' else 'rounds'} instead of {requested[-1]}")
+    count, places, seeds = sum(map(len, by_place.values())), len(by_place), len(experiment.seeds)
     if places + refused < len(experiment.places):
         cuts.append(f"{places + refused} of {len(experiment.places)} cells")
-    if len(cells) < places * seeds:
-        cuts.append(f"{len(cells)} of {places * seeds} runs over {seeds} seeds")
+    if count < places * seeds:
+        cuts.append(f"{count} of {places * seeds} runs over {seeds} seeds")
     return cuts
 
 
@@ -359,7 +366,7 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
             for ending, table in report.tables.items():
                 paths.append(beside / f"{one.name}{ending}.csv")
                 write_atomically(paths[-1], table(one).csv().encode())
-            figures = save_figures(one, beside) if one.cells else []
+            figures = save_figures(one, beside) if one.runs else []
             pictures = [f"![{escaped(one.title)}]({quote(f'{beside.name}/{path.name}')})" for path in figures]
             sections.append("\n\n".join([report.markdown(one).strip(), *pictures]))
             paths += figures
@@ -436,19 +443,19 @@ def _check_attacked(changed: Mapping[str, Any], cells: "Sequence[Cell]") -> None
         raise invalid(name, changed[name], "give attack and attackers", "but no source of any cell attacks")
 
 
-def _is_done(cell: "Cell", view: RunView | None) -> bool:
+def _is_done(cell: "Cell", run: RecordedRun | None) -> bool:
     """Return whether a cell's run has ended or been refused.
 
     Raise a `ConfigError` if it is another run. A setting that is newer than the run had its default.
     """
-    if view is None:
+    if run is None:
         return False
     attack = {} if cell.attack is None else cell.attack.settings()
     ours, default = (
         json.loads(json.dumps(found))
         for found in (cell.config.fingerprint() | attack, RunConfig().fingerprint())
     )
-    theirs = {**default, **view.run}
+    theirs = {**default, **run.fingerprint}
     theirs.pop("strategy", None)  # it follows from the settings
     if theirs != ours:
         keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
@@ -458,8 +465,8 @@ def _is_done(cell: "Cell", view: RunView | None) -> bool:
             thing=str(cell.run_folder),
             value=differences,
         )
-    ended = has_ended(view.history, cell.config.all_rounds, cell.config.patience)
-    return view.whole and (ended or REFUSED in view.summary)
+    ended = has_ended(run.history, cell.config.all_rounds, cell.config.patience)
+    return run.whole and (ended or REFUSED in run.summary)
 
 
 def chosen_places(experiment: Experiment, only: Collection[str]) -> list[Place]:
@@ -587,10 +594,10 @@ def compare(
         try:
             failures = run_cells(cells, jobs, on_progress)
         except KeyboardInterrupt:
-            begun = [read_view(cell.run_folder) for cell in cells if (cell.run_folder / CONFIG).exists()]
-            _write(folder, [view for view in begun if view.done])
+            begun = [read_run(cell.run_folder) for cell in cells if (cell.run_folder / CONFIG).exists()]
+            _write(folder, [run for run in begun if run.done])
             raise
-        results = _write(folder, [read_view(cell.run_folder) for cell in cells if cell.name not in failures])
+        results = _write(folder, [read_run(cell.run_folder) for cell in cells if cell.name not in failures])
     return Comparison(results, failures, folder, left_out)
 
 
@@ -607,10 +614,10 @@ def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[st
     return RunConfig(**{**shared, "method": method, "seed": seed, "method_options": own})
 
 
-def _write(folder: Path, views: Sequence[RunView]) -> Results:
+def _write(folder: Path, runs: Sequence[RecordedRun]) -> Results:
     """Write the table of the runs that are done, if there are any; return the results."""
-    results = compared(folder.name, views)
-    if results.cells:
+    results = compared(folder.name, runs)
+    if results.runs:
         write_atomically(folder / "table.md", markdown(comparison(results)).encode())
         write_atomically(folder / "table.csv", comparison_numbers(results).csv().encode())
     return results

@@ -15,8 +15,8 @@ from fda_flower.experiments.experiment import (
     kind_of,
     load_results,
     read_mark,
+    read_run,
     read_runs,
-    read_view,
     shared_settings,
 )
 from fda_flower.files import DESCRIPTION, versions, write_atomically, writing
@@ -26,7 +26,7 @@ from fda_flower.records.verification import verify
 from fda_flower.reporting import COMPARISON, REPORTS, about, markdown
 from fda_flower.reporting.card import Model, card, card_parts
 from fda_flower.reporting.html import Page, render, results_page, run_page
-from fda_flower.reporting.results import RunView, file_name
+from fda_flower.reporting.results import RecordedRun, file_name
 from fda_flower.reporting.tables import escaped
 from fda_flower.runs.settings import SETTINGS, as_flower, command_options
 from fda_flower.site.log import read_log
@@ -34,21 +34,21 @@ from fda_flower.site.log import read_log
 
 def single_page(folder: Path) -> Page:
     """Return the page of a run."""
-    view = read_view(folder)
-    if view.commands:
-        first, *others = view.commands
-        view = replace(view, commands=[_into(first, _again(folder)), *others])
-    return run_page(view, folder.resolve().name, card_parts(view, _model(folder, view)))
+    run = read_run(folder)
+    if run.commands:
+        first, *others = run.commands
+        run = replace(run, commands=[_into(first, _again(folder)), *others])
+    return run_page(run, folder.resolve().name, card_parts(run, _model(folder, run)))
 
 
-def _model(folder: Path, view: RunView, states: Sequence[Path] = ()) -> Model:
+def _model(folder: Path, run: RecordedRun, states: Sequence[Path] = ()) -> Model:
     """Return the text of a run's model card, with the logs in the ``state-dir`` of sites."""
-    described, config = folder / DESCRIPTION, config_of(view.settings)
-    verified = verify(folder) if view.history else None
+    described, config = folder / DESCRIPTION, config_of(run.settings)
+    verified = verify(folder) if run.history else None
     return Model(
         description=json.loads(described.read_text()) if described.exists() else {},
         verified="" if verified is None or verified.problems else verified.last,
-        conclusion=config.strategy.conclusion(view.history[-1]) if config and view.history else (),
+        conclusion=config.strategy.conclusion(run.history[-1]) if config and run.history else (),
         sent=[line for state in states for line in read_log(state)],
         path=folder.resolve().name,
     )
@@ -62,29 +62,29 @@ def write_card(folder: str | Path, output: str | Path | None = None, states: Seq
     folder, path = Path(folder), Path(output or Path(folder) / "README.md")
     if not (folder / CONFIG).exists():
         raise ConfigError(f"'{folder}' holds no run: give the folder of a run", thing=str(folder))
-    view = read_view(folder)
+    run = read_run(folder)
     with writing("card", path):
-        write_atomically(path, card(view, _model(folder, view, states)).encode())
+        write_atomically(path, card(run, _model(folder, run, states)).encode())
     return path
 
 
 def table_page(folder: Path) -> Page:
     """Return the page of an experiment, a comparison or any folder of runs, with the runs so far."""
-    results, views = load_results(folder), read_runs(folder)
+    results, runs = load_results(folder), read_runs(folder)
     if kind_of(folder) == "experiment":
         report, commands = REPORTS[results.report], _experiment_commands(folder)
         labels = {file_name(place): place[1] for place in results.places}
-        for name, view in views.items():
-            views[name] = replace(view, label=labels.get(name.rpartition("-seed")[0], view.label))
+        for name, run in runs.items():
+            runs[name] = replace(run, label=labels.get(name.rpartition("-seed")[0], run.label))
     else:
-        report, commands = COMPARISON, _compare_commands(folder, views)
+        report, commands = COMPARISON, _compare_commands(folder, runs)
     numbers = {
         f"All numbers{ending}": table(results) for ending, table in report.tables.items() if results.rows
     }
     commands.append(shlex.join(["fda", "report", "--html", str(folder)]))
-    done = sum(view.done for view in views.values())
-    state = f"{done} of {len(views)} runs are done." if views else "No run has begun."
-    return results_page(results, report.parts(results), numbers, views, commands, state)
+    done = sum(run.done for run in runs.values())
+    state = f"{done} of {len(runs)} runs are done." if runs else "No run has begun."
+    return results_page(results, report.parts(results), numbers, runs, commands, state)
 
 
 def draw(folder: Path, failed: Collection[str] = ()) -> Path:
@@ -96,14 +96,14 @@ def draw(folder: Path, failed: Collection[str] = ()) -> Path:
     from fda_flower.reporting import plot_runs, plot_sites, save_figure, sites_in, sites_note, sites_table
 
     single = (folder / CONFIG).exists()
-    views = read_runs(folder, failed).values()
-    ended = [view for view in views if view.history and (single or view.done)]
+    runs = read_runs(folder, failed).values()
+    ended = [run for run in runs if run.history and (single or run.done)]
     if not ended:
         raise ConfigError(f"'{folder}' has no run to draw yet: go on with it by --resume", thing=str(folder))
-    runs: dict[str, list[Sequence[Record]]] = {}
-    for view in ended:
-        runs.setdefault(view.label, []).append(view.history)
-    what = about(list(dict.fromkeys(view.data for view in ended)), sorted({view.seed for view in ended}))
+    histories: dict[str, list[Sequence[Record]]] = {}
+    for run in ended:
+        histories.setdefault(run.label, []).append(run.history)
+    what = about(list(dict.fromkeys(run.data for run in ended)), sorted({run.seed for run in ended}))
     sites = single and bool(sites_in(ended[0].history))
     path = folder / ("sites.png" if sites else "accuracy.png" if single else "comparison.png")
     with writing("picture", path):
@@ -113,7 +113,7 @@ def draw(folder: Path, failed: Collection[str] = ()) -> Path:
             text = markdown([sites_table(history), escaped(sites_note(history))])
             write_atomically(path.with_suffix(".md"), text.encode())
         else:
-            save_figure(path, plot_runs(runs, ended[0].metric, what))
+            save_figure(path, plot_runs(histories, ended[0].metric, what))
     return path
 
 
@@ -148,14 +148,14 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _compare_commands(folder: Path, views: Mapping[str, RunView]) -> list[str]:
+def _compare_commands(folder: Path, runs: Mapping[str, RecordedRun]) -> list[str]:
     """Return the command that repeats a comparison, else the commands of its runs."""
-    shared = shared_settings(views.values())
-    if shared is None or any(view.label == name for name, view in views.items()):
-        repeated = {name: view.commands[0] for name, view in views.items() if view.commands}
+    shared = shared_settings(runs.values())
+    if shared is None or any(run.label == name for name, run in runs.items()):
+        repeated = {name: run.commands[0] for name, run in runs.items() if run.commands}
         return [_into(command, _again(folder) / name) for name, command in repeated.items()]
-    methods = list(dict.fromkeys(str(view.settings["method"]) for view in views.values()))
-    seeds = sorted({view.seed for view in views.values()})
+    methods = list(dict.fromkeys(str(run.settings["method"]) for run in runs.values()))
+    seeds = sorted({run.seed for run in runs.values()})
     chosen = ["--methods", ",".join(methods), "--seeds", _seeds(seeds)]
     options = command_options([each for each in SETTINGS if each.name in shared], shared)
     compare = ["fda", "compare", *chosen, *options, "--output"]

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from fda_flower.reporting.figures import save_figure
     from fda_flower.reporting.plots import plot_runs, plot_sites
     from fda_flower.reporting.reports import COMPARISON, FIGURES, REPORTS, check_figures, save_figures
-    from fda_flower.reporting.results import CellResult, Results, about
+    from fda_flower.reporting.results import RecordedRun, Results, about
     from fda_flower.reporting.sites import sites_in, sites_note, sites_table
     from fda_flower.reporting.summary import summarise, summarise_run, write_summary
     from fda_flower.reporting.tables import Table, markdown, mean_std
@@ -19,7 +19,7 @@ __all__ = [
     "COMPARISON",
     "FIGURES",
     "REPORTS",
-    "CellResult",
+    "RecordedRun",
     "Results",
     "Table",
     "about",

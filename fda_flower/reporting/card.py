@@ -11,7 +11,7 @@ from fda_flower.errors import printable
 from fda_flower.metrics import CONFIDENCE, METRICS
 from fda_flower.names import counted
 from fda_flower.records.record import TEST_EXAMPLES, Record
-from fda_flower.reporting.results import RunView
+from fda_flower.reporting.results import RecordedRun
 from fda_flower.reporting.run_tables import settings_table, sizes_table
 from fda_flower.reporting.summary import (
     largest_epsilons,
@@ -58,82 +58,80 @@ class Model:
     path: str = "RUN"
 
 
-def card(view: RunView, model: Model) -> str:
+def card(run: RecordedRun, model: Model) -> str:
     """Return the card in Markdown, with a YAML header for the Hugging Face hub."""
-    again: list[Part] = [Heading("Repeat it"), f"```bash\n{_command(view)}\n```"] if view.commands else []
-    parts: list[Part] = [Heading(_title(view), 1), *card_parts(view, model), *again]
-    return f"{_header(view, model)}\n{markdown(parts)}"
+    again: list[Part] = [Heading("Repeat it"), f"```bash\n{_command(run)}\n```"] if run.commands else []
+    parts: list[Part] = [Heading(_title(run), 1), *card_parts(run, model), *again]
+    return f"{_header(run, model)}\n{markdown(parts)}"
 
 
-def card_parts(view: RunView, model: Model) -> list[Part]:
+def card_parts(run: RecordedRun, model: Model) -> list[Part]:
     """Return the card without header and title."""
     sections: dict[str, list[Part]] = {
-        "The model": _model(view, model),
-        "Data": _data(view.history),
-        "Results": _results(view, model),
-        "Who took part": _took_part(view),
-        "What left each site": _left(view, model.sent),
-        "Privacy": _privacy(view.history),
-        "Limits": _limits(view, model),
-        "How it was made": _made(view),
+        "The model": _model(run, model),
+        "Data": _data(run.history),
+        "Results": _results(run, model),
+        "Who took part": _took_part(run),
+        "What left each site": _left(run, model.sent),
+        "Privacy": _privacy(run.history),
+        "Limits": _limits(run, model),
+        "How it was made": _made(run),
         "Check it": _check(model),
     }
     return [part for title, parts in sections.items() for part in (Heading(title), *parts)]
 
 
-def _command(view: RunView) -> str:
+def _command(run: RecordedRun) -> str:
     """Return the command that repeats the run, without folder names of this machine."""
-    words = shlex.split(view.commands[0])
-    folder = str(view.settings.get("data_dir"))
+    words = shlex.split(run.commands[0])
+    folder = str(run.settings.get("data_dir"))
     return shlex.join("DIR" if word == folder else word for word in words)
 
 
-def _title(view: RunView) -> str:
-    return f"{view.label} on {view.data}"
+def _title(run: RecordedRun) -> str:
+    return f"{run.label} on {run.data}"
 
 
-def _target(view: RunView) -> str:
-    named = (
-        record["target"]["domain"] for record in view.history if "domain" in (record.get("target") or {})
-    )
-    return next(named, str(view.settings.get("target") or "target"))
+def _target(run: RecordedRun) -> str:
+    named = (record["target"]["domain"] for record in run.history if "domain" in (record.get("target") or {}))
+    return next(named, str(run.settings.get("target") or "target"))
 
 
 # The header
 
 
-def _header(view: RunView, model: Model) -> str:
+def _header(run: RecordedRun, model: Model) -> str:
     """Return the YAML: JSON strings and numbers are YAML too."""
-    metric, value = METRICS[view.metric], shares(view.history, view.metric)["last5"]
-    task = f"{_inputs(view, model)}-{'regression' if metric.regression else 'classification'}"
+    metric, value = METRICS[run.metric], shares(run.history, run.metric)["last5"]
+    task = f"{_inputs(run, model)}-{'regression' if metric.regression else 'classification'}"
     lines = [
         "library_name: fda-flower",
         f"pipeline_tag: {task}",
         "tags:",
         *(f"- {tag}" for tag in ("federated-learning", "domain-adaptation", "flower")),
         "metrics:",
-        f"- {view.metric}",
+        f"- {run.metric}",
     ]
     if value is not None:
-        dataset, name = str(view.settings.get("dataset")), f"{view.data}, target {_target(view)}"
+        dataset, name = str(run.settings.get("dataset")), f"{run.data}, target {_target(run)}"
         lines += [
             "model-index:",
-            f"- name: {_quoted(_title(view))}",
+            f"- name: {_quoted(_title(run))}",
             "  results:",
             f"  - task: {{type: {task}}}",
             f"    dataset: {{type: {_quoted(dataset)}, name: {_quoted(name)}}}",
             "    metrics:",
-            f"    - {{type: {view.metric}, value: {value:.4f}}}",
+            f"    - {{type: {run.metric}, value: {value:.4f}}}",
         ]
     return "\n".join(["---", *lines, "---", ""])
 
 
-def _inputs(view: RunView, model: Model) -> str:
+def _inputs(run: RecordedRun, model: Model) -> str:
     """Return the kind of inputs, as the hub names tasks: text, tabular or image."""
-    options, dataset = view.settings.get("dataset_options") or {}, view.settings.get("dataset")
+    options, dataset = run.settings.get("dataset_options") or {}, run.settings.get("dataset")
     if options.get("text"):
         return "text"
-    if shape := model.description.get("shape") or view.notes.get("data", {}).get("shape"):
+    if shape := model.description.get("shape") or run.notes.get("data", {}).get("shape"):
         return "tabular" if len(shape) == 1 else "image"
     return "tabular" if dataset in ROWS or (dataset == "hf" and "image_size" not in options) else "image"
 
@@ -145,15 +143,15 @@ def _quoted(text: str) -> str:
 # The sections
 
 
-def _model(view: RunView, model: Model) -> list[Part]:
-    found, settings = model.description, view.settings
+def _model(run: RecordedRun, model: Model) -> list[Part]:
+    found, settings = model.description, run.settings
     classes = found.get("class-names") or ()
     rows = {
         "predicts": "numbers" if found.get("regression") else ", ".join(map(str, classes)),
-        "for": f"the domain {_target(view)}",
+        "for": f"the domain {_target(run)}",
         "network": found.get("network", settings.get("model")),
         "trained of it": found.get("train", settings.get("train")),
-        "numbers that were trained": f"{view.summary.get('parameters', 0):,}" or None,
+        "numbers that were trained": f"{run.summary.get('parameters', 0):,}" or None,
         "predicts with": (found.get("predictor") or {}).get("kind"),
         "input": "x".join(map(str, found.get("shape", ()))),
         "classes": "" if found.get("regression") else found.get("classes"),
@@ -162,7 +160,7 @@ def _model(view: RunView, model: Model) -> list[Part]:
     table = Table(["", "value"], [[name, value] for name, value in rows.items() if value])
     about = (
         "Several clients trained this model together, without sharing samples (federated domain adaptation). "
-        f"It is made for one of them, the target **{escaped(_target(view))}**, which has few labels. The "
+        f"It is made for one of them, the target **{escaped(_target(run))}**, which has few labels. The "
         "others, the sources, have more, from other distributions."
     )
     return [about, table]
@@ -172,9 +170,9 @@ def _data(history: Sequence[Record]) -> list[Part]:
     return [sizes_table(history)] if history else ["No round is done yet."]
 
 
-def _results(view: RunView, model: Model) -> list[Part]:
-    metric, told = METRICS[view.metric], last_evaluation(view.history, view.metric)
-    last5 = shares(view.history, view.metric)["last5"]
+def _results(run: RecordedRun, model: Model) -> list[Part]:
+    metric, told = METRICS[run.metric], last_evaluation(run.history, run.metric)
+    last5 = shares(run.history, run.metric)["last5"]
     parts: list[Part] = []
     if last5 is None:
         return ["The target reported no figure."]
@@ -185,12 +183,12 @@ def _results(view: RunView, model: Model) -> list[Part]:
         f"**{metric.title} {metric.show(last5)}**{tests} of the target{between}: the mean of the "
         "last rounds, of one run and seed. The interval covers the choice of test samples, not of a seed."
     )
-    parts += map(escaped, judge(summarise(view.history, view.metric)))
+    parts += map(escaped, judge(summarise(run.history, run.metric)))
     least = told.get("baseline", {})
     shown = [[METRICS[n].title, METRICS[n].show(value)] for n, value in told["figures"].items()]
     header = ["figure, last round", "value"]
     if least:
-        header.append(name_of_baseline(view.metric))
+        header.append(name_of_baseline(run.metric))
         floors = (METRICS[n].show(least[n]) if n in least else "" for n in told["figures"])
         shown = [[*row, floor] for row, floor in zip(shown, floors, strict=True)]
     parts.append(Table(header, shown))
@@ -205,11 +203,11 @@ def _results(view: RunView, model: Model) -> list[Part]:
     return parts
 
 
-def _took_part(view: RunView) -> list[Part]:
-    history, used, dropped = view.history, Counter[str](), Counter[str]()
+def _took_part(run: RecordedRun) -> list[Part]:
+    history, used, dropped = run.history, Counter[str](), Counter[str]()
     roles: dict[str, str] = {}
     for record in history:
-        target = record.get("target") or ({"domain": _target(view)} if TEST_EXAMPLES in record else {})
+        target = record.get("target") or ({"domain": _target(run)} if TEST_EXAMPLES in record else {})
         entries = [("target", target), *(("source", each) for each in record["sources"].values())]
         for role, entry in entries:
             if "domain" in entry:
@@ -224,8 +222,8 @@ def _took_part(view: RunView) -> list[Part]:
     return [f"{said}.", Table(header, rows)]
 
 
-def _left(view: RunView, sent: Sequence[Mapping[str, Any]]) -> list[Part]:
-    received = sum(record.get("bytes-received", 0) for record in view.history) / 1e6
+def _left(run: RecordedRun, sent: Sequence[Mapping[str, Any]]) -> list[Part]:
+    received = sum(record.get("bytes-received", 0) for record in run.history) / 1e6
     parts: list[Part] = [
         f"Samples and labels stay at their site. The server received {received:,.1f} MB of replies in all: "
         "arrays of the model or sums over samples, and the figures in this card."
@@ -266,10 +264,10 @@ def _privacy(history: Sequence[Record]) -> list[Part]:
     return ["Differential privacy, the most that each site has spent:", Table(header, rows)]
 
 
-def _limits(view: RunView, model: Model) -> list[Part]:
-    told = last_evaluation(view.history, view.metric)
+def _limits(run: RecordedRun, model: Model) -> list[Part]:
+    told = last_evaluation(run.history, run.metric)
     lines = [
-        f"It is made for the domain {_target(view)}. Nothing is known of its accuracy elsewhere, or later."
+        f"It is made for the domain {_target(run)}. Nothing is known of its accuracy elsewhere, or later."
     ]
     if 0 < (tests := told.get("test-samples", 0)) < FEW_TESTS:
         lines.append(f"{tests} test samples are few: read the interval, not the figure.")
@@ -284,10 +282,10 @@ def _limits(view: RunView, model: Model) -> list[Part]:
     return [escaped(line) for line in lines]
 
 
-def _made(view: RunView) -> list[Part]:
-    told = {name: value for name, value in view.settings.items() if name not in OF_THE_MACHINE}
+def _made(run: RecordedRun) -> list[Part]:
+    told = {name: value for name, value in run.settings.items() if name not in OF_THE_MACHINE}
     (first, *_) = settings_table(told, {}) or [Table(["setting"], [])]
-    versions = view.notes.get("versions", {})
+    versions = run.notes.get("versions", {})
     used = ", ".join(f"{name} {version}" for name, version in versions.items())
     rows = [row[:2] for row in first.rows]
     return [*([f"With {used}."] if used else []), Table(["setting that is not the default", "value"], rows)]

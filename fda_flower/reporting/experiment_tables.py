@@ -8,7 +8,7 @@ import numpy as np
 
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.names import counted
-from fda_flower.reporting.results import CellResult, Place, Results
+from fda_flower.reporting.results import Place, RecordedRun, Results
 from fda_flower.reporting.summary import (
     ACCURACY,
     BALANCED,
@@ -69,13 +69,13 @@ def report(results: Results) -> list[Part]:
         if group:
             parts.append(Heading(f"{results.group_axis}: {group}" if results.group_axis else group))
         parts.append(_table(results, group, "last5", usual, _paper(results, group)))
-        if any(np.isfinite(cell.curve).sum() > 1 for cell in results.cells):
+        if any(np.isfinite(run.curve).sum() > 1 for run in results.all_runs):
             parts += [
                 "The same for the best round on the test set, which is **optimistic**: the test labels chose "
                 "it.",
                 _table(results, group, "best", usual),
             ]
-        if (balanced := _balanced(results, group)).cells:
+        if (balanced := _balanced(results, group)).runs:
             parts += [
                 "Where one class has most of the test samples, the balanced accuracy (%) over the last 5 "
                 "rounds: the mean recall of the classes.",
@@ -100,7 +100,7 @@ def numbers(results: Results) -> Table:
     lines = []
     for i, place in enumerate(results.places):
         last5, best = shown["last5"][i], shown["best"][i]
-        rounds = max((len(cell.history) for cell in results.at(place)), default=None)
+        rounds = max((len(run.history) for run in results.at(place)), default=None)
         paper = results.paper.get(place)
         difference = np.mean(last5) - paper if last5 and paper is not None else None
         interval = half_width(last5)
@@ -118,7 +118,7 @@ def comparison_table(results: Results) -> Table:
     With uneven classes it has the means of further figures over the last 5 rounds; with a row of Target Only,
     each method's lead over it by seed, on labels held out if all runs have some.
     """
-    headline = results.cells[0].metric
+    headline = results.all_runs[0].metric
     metric, constant = METRICS[headline], results.baseline("", "")
     columns = [(name, metric, values, constant) for name, values in _by_key(results).items()]
     columns += _fair(results)
@@ -145,9 +145,9 @@ def comparison_table(results: Results) -> Table:
 
 def _fair(results: Results) -> list[tuple[str, Metric, list[tuple[float, ...]], tuple[float, ...]]]:
     """Return the figures that are fair to rare classes: name, metric, values by place, the baseline's."""
-    histories = {place: [cell.history for cell in results.at(place)] for place in results.places}
+    histories = {place: [run.history for run in results.at(place)] for place in results.places}
     known = [each for found in histories.values() for each in found if baseline_of(each)]
-    if results.cells[0].metric != ACCURACY or not any(map(is_uneven, map(baseline_of, known))):
+    if results.all_runs[0].metric != ACCURACY or not any(map(is_uneven, map(baseline_of, known))):
         return []
     return [
         (
@@ -166,15 +166,15 @@ def _known(values: Iterable[float | None]) -> tuple[float, ...]:
 
 def _gains(results: Results) -> tuple[str, dict[str, list[float]]]:
     """Return the column's name and, by row, the leads over Target Only by seed."""
-    alone = {cell.seed: cell for cell in results.at(("", TARGET_ONLY, ""))}
+    alone = {run.seed: run for run in results.at(("", TARGET_ONLY, ""))}
     rows = [row for row in results.rows if row != TARGET_ONLY]
-    judged = all(cell.validation is not None for cell in results.cells)
+    judged = all(run.validation is not None for run in results.all_runs)
 
-    def figure(cell: CellResult) -> float:
-        return cell.validation if judged and cell.validation is not None else cell.score("last5")
+    def figure(run: RecordedRun) -> float:
+        return run.validation if judged and run.validation is not None else run.score("last5")
 
     gains = {
-        row: [figure(c) - figure(alone[c.seed]) for c in results.at(("", row, "")) if c.seed in alone]
+        row: [figure(r) - figure(alone[r.seed]) for r in results.at(("", row, "")) if r.seed in alone]
         for row in rows
     }
     name = f"over {TARGET_ONLY}{', labels held out' * judged}"
@@ -183,16 +183,16 @@ def _gains(results: Results) -> tuple[str, dict[str, list[float]]]:
 
 def caption(results: Results) -> str:
     """Return the caption of a comparison: its contents, and the sampling error of its best figure."""
-    name = results.cells[0].metric
+    name = results.all_runs[0].metric
     text = f"{METRICS[name].axis}: mean (std) over seeds."
-    samples = max(samples_of(cell.history) for cell in results.cells)
+    samples = max(samples_of(run.history) for run in results.all_runs)
     size = describe_interval(top(_by_key(results)["last5"], METRICS[name]), samples, name)
     return " ".join(filter(None, (text, size and f"{'The best last5: ' if '±' in size else ''}{size}.")))
 
 
 def comparison(results: Results) -> list[Part]:
     """Return the table of a comparison, and its caption."""
-    return [comparison_table(results), caption(results)] if results.cells else ["No round is done yet."]
+    return [comparison_table(results), caption(results)] if results.runs else ["No round is done yet."]
 
 
 def comparison_numbers(results: Results) -> Table:
@@ -228,7 +228,7 @@ def _named(keys: Iterable[str]) -> list[str]:
 
 def _rounds(results: Results) -> dict[Place, tuple[int, int]]:
     """Return the fewest and the most rounds of each row's runs."""
-    counts = {place: [len(cell.history) for cell in results.at(place)] for place in results.places}
+    counts = {place: [len(run.history) for run in results.at(place)] for place in results.places}
     return {place: (min(each), max(each)) for place, each in counts.items()}
 
 
@@ -257,7 +257,7 @@ def _scores(results: Results, group: str, key: str) -> Mapping[tuple[str, str], 
     }
     for row in results.rows if results.average else ():
         by_column = [
-            {cell.seed: cell.score(key) for cell in results.at((group, row, column))}
+            {run.seed: run.score(key) for run in results.at((group, row, column))}
             for column in results.columns
         ]
         seeds = sorted(set.intersection(*map(set, by_column)))
@@ -304,22 +304,25 @@ def _balanced(results: Results, group: str) -> Results:
 
     A column is left out if a run in it has no balanced accuracy.
     """
-    at = {c: [cell for row in results.rows for cell in results.at((group, row, c))] for c in results.columns}
-    fair = {c: [replace(cell, metric=BALANCED) for cell in cells] for c, cells in at.items()}
+    fair = {
+        place: [replace(run, metric=BALANCED) for run in runs]
+        for place, runs in results.runs.items()
+        if place[0] == group
+    }
     columns = [
         c
-        for c, cells in at.items()
-        if any(_of_one_class(cell) for cell in cells)
-        and not any(np.isnan(cell.score("last5")) for cell in fair[c])
+        for c in results.columns
+        if any(_of_one_class(run) for run in results.column(group, c))
+        and not any(np.isnan(run.score("last5")) for place in fair if place[2] == c for run in fair[place])
     ]
     metrics = {(group, c): BALANCED for c in columns}
-    cells = [cell for c in columns for cell in fair[c]]
-    return replace(results, cells=cells, columns=columns, metrics=metrics, average=False)
+    runs = {place: found for place, found in fair.items() if place[2] in columns}
+    return replace(results, runs=runs, columns=columns, metrics=metrics, average=False)
 
 
-def _of_one_class(cell: CellResult) -> bool:
-    constant = baseline_of(cell.history)
-    return cell.metric == ACCURACY and is_uneven(constant) and constant["accuracy"] > 0.5
+def _of_one_class(run: RecordedRun) -> bool:
+    constant = baseline_of(run.history)
+    return run.metric == ACCURACY and is_uneven(constant) and constant["accuracy"] > 0.5
 
 
 def _baseline(results: Results, group: str, columns: Sequence[str]) -> list[list[str | Cell]]:
@@ -362,12 +365,12 @@ def _legend(results: Results, counts: Sequence[int]) -> str:
 
 def _test_sets(results: Results) -> str:
     """Describe the number of test samples and the sampling error."""
-    counts = [(samples, cell) for cell in results.cells if (samples := samples_of(cell.history))]
+    counts = [(samples, run) for run in results.all_runs if (samples := samples_of(run.history))]
     if not counts:
         return ""
     least, most = (end(samples for samples, _ in counts) for end in (min, max))
-    fewest = [cell for samples, cell in counts if samples == least]
-    values = [(scores(cell.history, cell.metric)["last5"], least, cell.metric) for cell in fewest]
+    fewest = [run for samples, run in counts if samples == least]
+    values = [(scores(run.history, run.metric)["last5"], least, run.metric) for run in fewest]
     widest = describe_interval(*max(values, key=lambda value: _width(*value)))
     return f" {widest}." if least == most else f" {least} to {most} test samples; the fewest: {widest}."
 

@@ -177,7 +177,7 @@ def plot_columns(results: Results) -> Figure:
     each column of each group has a panel with one line for each row.
     """
     groups, rows, columns = (
-        [label for label in labels if any(cell.place[i] == label for cell in results.cells)]
+        [label for label in labels if any(place[i] == label for place in results.runs)]
         for i, labels in enumerate((results.groups, results.rows, results.columns))
     )
     if not rows:
@@ -251,10 +251,10 @@ def plot_rounds(results: Results) -> Figure:
     figure, axes = panels(results.titles(places), "Round", results.value_label, **how)
     styles = styles_of(results.rows)
     for axis, (group, column) in zip(axes, places, strict=True):
-        shown = {row: found for row in results.rows if (found := results.at((group, row, column)))}
-        draw_curves(axis, {row: [cell.curve for cell in cells] for row, cells in shown.items()}, styles)
+        by_row = {row: runs for row in results.rows if (runs := results.at((group, row, column)))}
+        draw_curves(axis, {row: [run.curve for run in runs] for row, runs in by_row.items()}, styles)
         draw_baseline(axis, results.line(group, column))
-        _mark_warmup(axis, [cell.history for cells in shown.values() for cell in cells])
+        _mark_warmup(axis, [run.history for run in results.column(group, column)])
     add_legend(figure, axes, results.rows)
     return figure
 
@@ -265,21 +265,21 @@ def plot_betas(results: Results) -> Figure:
 
     The panels of a line share their scale.
     """
-    found = {cell.place for cell in results.cells if estimated_sources([cell.history])}
-    if not found:
+    histories = {place: [run.history for run in results.at(place)] for place in results.places}
+    estimated = [place for place in results.places if estimated_sources(histories[place])]
+    if not estimated:
         return blank("No β was estimated.")
-    columns = [column for column in results.columns if any(column == place[2] for place in found)]
-    lines = {place[:2] for place in found}
+    columns = [column for column in results.columns if any(column == place[2] for place in estimated)]
+    lines = {place[:2] for place in estimated}
     places = [p for p in results.places if p[:2] in lines and p[2] in columns]
-    sources = estimated_sources([cell.history for cell in results.cells])
+    sources = estimated_sources([run.history for run in results.all_runs])
     titles = results.titles([(group, column, row) for group, row, column in places])
     how: Any = {"about": results.about(spread=len(sources) <= FEW), "per_line": len(columns)}
     figure, axes = panels(titles, "Round", WEIGHT, share_y="row", wide=len(columns) > 1, **how)
     styles = styles_of(sources)
     for axis, place in zip(axes, places, strict=True):
-        histories = [cell.history for cell in results.at(place)]
-        draw_sources(axis, betas(histories), styles)
-        _mark_warmup(axis, histories)
+        draw_sources(axis, betas(histories[place]), styles)
+        _mark_warmup(axis, histories[place])
     for axis in axes:
         axis.set_ylim(0, None)
     add_legend(figure, axes, sources)

@@ -225,7 +225,7 @@ def cell_label(cell: BoardCell) -> str:
 
 
 def _explain(board: Board) -> str:
-    seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in board.results.cells}))
+    seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in board.results.all_runs}))
     sentences = [
         "How far a method's mean over seeds is above (+) or below (-) the best *other* rival's in the "
         f"same cell, in points. Rivals: {escaped(', '.join(board.rivals))}. Seeds: {seeds or 'none'}.",

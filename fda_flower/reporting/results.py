@@ -3,8 +3,8 @@
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import product, zip_longest
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -101,21 +101,57 @@ ENSEMBLE, CENTRALISED = "†", "‡"
 
 
 @dataclass(frozen=True)
-class CellResult:
-    """One run of an experiment: its place in the table, its seed, and the record of each round.
+class RecordedRun:
+    """A run, read from its folder or an experiment's records: its method, its seed, and its records so far.
 
-    `parameters` is the model's number of parameters; `epochs` are the trained epochs by role, if known.
-    `metric` is the headline, a name of `fda_flower.metrics.METRICS`, and `ending` the suffix of its field in
-    a record: ``-average`` for the averaged model.
+    `notes` holds versions, the device and the other entries of ``config.json`` besides the `settings`;
+    `fingerprint` identifies the run; `summary` is the content of ``summary.json``, or empty. `rounds` is the
+    number requested, including warm-up rounds; 0 if unknown. `commands` repeat the run. `metric` is the
+    headline, a name of `fda_flower.metrics.METRICS`, and `ending` the suffix of its field in a record:
+    ``-average`` for the averaged model.
     """
 
-    place: Place
+    label: str
     seed: int
     history: Sequence[Record]
-    parameters: int = 0
-    epochs: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    rounds: int = 0
+    done: bool = True
+    commands: Sequence[str] = ()
     metric: str = ACCURACY
     ending: str = ""
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the run has ended or was refused, by its summary."""
+        ended = PARAMETERS in self.summary and self.summary["rounds"] == len(self.history)
+        return ended or REFUSED in self.summary
+
+    @property
+    def parameters(self) -> int:
+        """The model's number of parameters, by the summary; 0 if unknown."""
+        return int(self.summary.get(PARAMETERS, 0))
+
+    @property
+    def epochs(self) -> Mapping[str, int]:
+        """The trained epochs by role, by the summary, if known."""
+        epochs: Mapping[str, int] = self.summary.get("epochs", {})
+        return epochs
+
+    @property
+    def data(self) -> str:
+        """The data set and its shift."""
+        return ", ".join(str(self.settings[key]) for key in ("dataset", "shift") if self.settings.get(key))
+
+    @property
+    def state(self) -> str:
+        """The run's progress, as text."""
+        of = f" of {self.rounds}" if self.rounds else ""
+        last = headline(self.history[-1], self.metric) if self.history else "no round is done yet"
+        return f"{'Done' if self.done else 'Not done'}: {len(self.history)}{of} rounds; {last}."
 
     def score(self, key: str, ending: str | None = None) -> float:
         """Return ``last5``, ``best`` or ``selected`` of the headline, in the unit of tables; NaN without one.
@@ -134,8 +170,8 @@ class CellResult:
     @property
     def points(self) -> float:
         """``last5`` in hundredths, higher is better, to compare runs; NaN without an evaluation."""
-        shown = METRICS[self.metric]
-        return (1 if shown.higher_is_better else -1) * 100 / shown.scaled(1) * self.score("last5")
+        metric = METRICS[self.metric]
+        return (1 if metric.higher_is_better else -1) * 100 / metric.scaled(1) * self.score("last5")
 
     @property
     def curve(self) -> list[float]:
@@ -149,47 +185,6 @@ class CellResult:
 
 
 @dataclass(frozen=True)
-class RunView:
-    """A run, read from its folder: its method, its seed, and its records so far.
-
-    `notes` holds versions, the device and the other entries of ``config.json`` besides the `settings`; `run`
-    identifies the run; `summary` is the content of ``summary.json``, or empty. `rounds` is the number
-    requested, including warm-up rounds; 0 if unknown. `commands` repeat the run. `metric` is the headline, a
-    name of `fda_flower.metrics.METRICS`.
-    """
-
-    label: str
-    seed: int
-    history: Sequence[Record]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    rounds: int = 0
-    done: bool = True
-    commands: Sequence[str] = ()
-    metric: str = ACCURACY
-    run: Mapping[str, Any] = field(default_factory=dict)
-    summary: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def whole(self) -> bool:
-        """Whether the run has ended or was refused, by its summary."""
-        ended = PARAMETERS in self.summary and self.summary["rounds"] == len(self.history)
-        return ended or REFUSED in self.summary
-
-    @property
-    def data(self) -> str:
-        """The data set and its shift."""
-        return ", ".join(str(self.settings[key]) for key in ("dataset", "shift") if self.settings.get(key))
-
-    @property
-    def state(self) -> str:
-        """The run's progress, as text."""
-        of = f" of {self.rounds}" if self.rounds else ""
-        last = headline(self.history[-1], self.metric) if self.history else "no round is done yet"
-        return f"{'Done' if self.done else 'Not done'}: {len(self.history)}{of} rounds; {last}."
-
-
-@dataclass(frozen=True)
 class Results:
     """The measurements of an experiment, and the paper's values.
 
@@ -200,8 +195,8 @@ class Results:
         the paper.
     axis, group_axis : str
         The quantity of the columns, and of the groups, if any.
-    groups, rows, columns, cells
-        Labels in order, and the runs.
+    groups, rows, columns, runs
+        Labels in order, and the runs by place.
     rounds : int
         Requested rounds, without warm-up rounds.
     values : mapping of str to float
@@ -225,7 +220,7 @@ class Results:
     axis: str
     rows: Sequence[str]
     columns: Sequence[str]
-    cells: Sequence[CellResult]
+    runs: Mapping[Place, Sequence[RecordedRun]]
     rounds: int
     groups: Sequence[str] = ("",)
     group_axis: str = ""
@@ -245,8 +240,8 @@ class Results:
     def about(self, spread: bool = True) -> str:
         """Return the sub-title of a figure: title, data sets, seeds, and whether it shows their spread."""
         data = self.data if len(self.data) <= MOST else [f"{len(self.data)} data sets"]
-        seeds = sorted({cell.seed for cell in self.cells})
-        everywhere = len(self.cells) == len(seeds) * len(self._at)
+        seeds = sorted({run.seed for run in self.all_runs})
+        everywhere = len(self.all_runs) == len(seeds) * len(self.runs)
         return f"{self.title}\n{about(data, seeds, spread, everywhere)}".strip()
 
     @property
@@ -257,8 +252,8 @@ class Results:
     @property
     def measured(self) -> list[tuple[str, str]]:
         """The groups and columns that have a run."""
-        run = {(group, column) for group, _, column in self._at}
-        return [place for place in product(self.groups, self.columns) if place in run]
+        known = {(group, column) for group, _, column in self.runs}
+        return [place for place in product(self.groups, self.columns) if place in known]
 
     def titles(self, places: Iterable[Sequence[str]]) -> list[str]:
         """Return each place's title: lines for group and column with their axes, then the rest."""
@@ -298,44 +293,44 @@ class Results:
         ensembles = [f"{ENSEMBLE} marks an ensemble of several models."] if self.ensembles else []
         return " ".join([*ensembles, *([f"{CENTRALISED} marks {what}."] if self.centralised else [])])
 
-    @cached_property
-    def _at(self) -> Mapping[Place, list[CellResult]]:
-        found: dict[Place, list[CellResult]] = {}
-        for cell in sorted(self.cells, key=lambda cell: cell.seed):
-            found.setdefault(cell.place, []).append(cell)
-        return found
+    @property
+    def all_runs(self) -> list[RecordedRun]:
+        """The runs of all places."""
+        return [run for runs in self.runs.values() for run in runs]
 
-    def at(self, place: Place) -> list[CellResult]:
-        """Return the cells of a place, by seed."""
-        return self._at.get(place, [])
+    def at(self, place: Place) -> list[RecordedRun]:
+        """Return the runs of a place, by seed."""
+        return sorted(self.runs.get(place, ()), key=attrgetter("seed"))
+
+    def column(self, group: str, column: str) -> list[RecordedRun]:
+        """Return the runs of a group and a column, row by row."""
+        return [run for row in self.rows for run in self.at((group, row, column))]
 
     def baseline(self, group: str, column: str) -> tuple[float, ...]:
         """Return the baseline's headline by seed, in the unit of tables; it is the same for each row.
 
         See `fda_flower.reporting.summary.baseline_of`.
         """
-        found: dict[int, float] = {}
-        for cell in (cell for row in self.rows for cell in self.at((group, row, column))):
-            value = None if cell.seed in found else baseline_in(cell.history, cell.metric)
-            found |= {} if value is None else {cell.seed: value}
-        return tuple(found[seed] for seed in sorted(found))
+        values: dict[int, float] = {}
+        for run in self.column(group, column):
+            value = None if run.seed in values else baseline_in(run.history, run.metric)
+            values |= {} if value is None else {run.seed: value}
+        return tuple(values[seed] for seed in sorted(values))
 
     def line(self, group: str, column: str) -> tuple[float, str] | None:
         """Return the mean of `baseline`, and its label; None if unknown."""
         values = self.baseline(group, column)
-        cells = (cell for row in self.rows for cell in self.at((group, row, column)))
-        sizes = [size for cell in cells if (size := samples_of(cell.history))]
+        sizes = [size for run in self.column(group, column) if (size := samples_of(run.history))]
         name = name_of_baseline(self.metrics.get((group, column), ACCURACY))
         return (float(np.mean(values)), named_baseline(name, sizes)) if values else None
 
     def scores(self, place: Place, key: str, ending: str | None = None) -> tuple[float, ...]:
-        """Return a score of all seeds that have it; see `CellResult.score`."""
-        return tuple(score for cell in self.at(place) if not np.isnan(score := cell.score(key, ending)))
+        """Return a score of all seeds that have it; see `RecordedRun.score`."""
+        return tuple(score for run in self.at(place) if not np.isnan(score := run.score(key, ending)))
 
     def points(self, place: Place) -> dict[int, float]:
-        """Return ``last5`` in points of all seeds that have it; see `CellResult.points`."""
-        found = {cell.seed: cell.points for cell in self.at(place)}
-        return {seed: points for seed, points in found.items() if not np.isnan(points)}
+        """Return ``last5`` in points of all seeds that have it; see `RecordedRun.points`."""
+        return {run.seed: points for run in self.at(place) if not np.isnan(points := run.points)}
 
 
 def slug(label: str) -> str:

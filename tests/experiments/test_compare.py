@@ -59,8 +59,9 @@ def no_cell_runs(monkeypatch, in_process):
     monkeypatch.setattr(in_process, "run_all", start)
 
 
-def by_place(cell):
-    return cell.place, cell.seed
+def histories(results):
+    """The records of each run by place and seed."""
+    return {(place, run.seed): run.history for place in results.places for run in results.at(place)}
 
 
 def scores(comparison, row, key="last5"):
@@ -86,12 +87,11 @@ def run_of(cell):
 def test_a_comparison_has_a_folder_for_each_cell_and_a_row_for_each_method_with_a_value_for_each_seed(done):
     assert done.failures == {}
     assert done.results.rows == ["FedAvg", "FedGP"]
-    loaded = load_results(done.path).cells
-    assert sorted(loaded, key=by_place) == sorted(done.results.cells, key=by_place)
+    assert histories(load_results(done.path)) == histories(done.results)
     for method, row in zip(METHODS, done.results.rows, strict=True):
         summaries = [summary_of(done.path / f"{method}-seed{seed}") for seed in SEEDS]
         for key in ("last5", "best"):
-            assert scores(done, row, key) == tuple(summary[key] for summary in summaries)
+            assert scores(done, row, key) == pytest.approx([100 * summary[key] for summary in summaries])
     assert {path.name for path in done.path.iterdir()} == {".lock", *CELLS, "table.csv", "table.md"}
     assert (done.path / "table.md").read_text("utf-8") == markdown(comparison(done.results))
     assert (done.path / "table.csv").read_text("utf-8") == comparison_numbers(done.results).csv()
@@ -146,7 +146,7 @@ def test_resume_of_a_finished_comparison_trains_nothing(
     before = files_of(copy)
     resumed = compare(METHODS, SEEDS, copy, resume=True, **config)
     after = files_of(copy)
-    assert (resumed.results.cells, resumed.failures) == (done.results.cells, {})
+    assert (histories(resumed.results), resumed.failures) == (histories(done.results), {})
     assert {name: file[0] for name, file in after.items()} == {n: file[0] for n, file in before.items()}
     assert all(after[f"{cell}/checkpoint"] == before[f"{cell}/checkpoint"] for cell in CELLS)
 
@@ -174,7 +174,7 @@ def test_resume_may_add_methods_seeds_and_rounds(done, small, copy, in_process):
     assert resumed.failures == {}
     assert resumed.results.rows == ["FedAvg", "FedGP", "Target Only"]
     assert {len(scores(resumed, row)) for row in resumed.results.rows} == {3}
-    assert {len(cell.history) for cell in resumed.results.cells} == {3}
+    assert {len(run.history) for run in resumed.results.all_runs} == {3}
     *before, last = rounds_of(done.path / "fedgp-seed0")
     del last["confusion"]  # only that of a run's last round counts
     assert rounds_of(copy / "fedgp-seed0")[:2] == [*before, last]

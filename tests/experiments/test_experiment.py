@@ -22,6 +22,7 @@ from fda_flower.experiments import load_results, read_experiment, run_experiment
 from fda_flower.records.folder import RunFolder
 from fda_flower.reporting import summarise
 from fda_flower.reporting.plots import betas
+from fda_flower.reporting.results import file_name
 from fda_flower.runs.methods import METHODS
 
 TEXT = """
@@ -180,8 +181,8 @@ def test_a_cells_result_is_that_of_the_run_alone_and_results_know_what_the_exper
     assert (results.rows, results.columns) == (["FedAvg", "Target Only"], ["little", "much"])
     assert (results.values, results.groups) == ({"little": 0.1, "much": 0.5}, [""])
     assert results.paper == {("", "FedAvg", "little"): 60.5, ("", "FedAvg", "much"): 30.0}
-    (one,) = results.cells
-    assert (one.place, one.seed, one.parameters) == (("", "FedAvg", "little"), 0, 4810)
+    ((place, (one,)),) = results.runs.items()
+    assert (place, one.seed, one.parameters) == (("", "FedAvg", "little"), 0, 4810)
     assert one.history == found["history"]
 
 
@@ -246,13 +247,13 @@ def test_an_interrupted_cell_is_a_result_when_it_has_ended_and_goes_on_to_the_sa
     with pytest.raises(KeyboardInterrupt):
         run_experiment(experiment, tmp_path / "out", **ONE)
     assert cell(tmp_path / "out")["summary"]["rounds"] == 3
-    assert load_results(tmp_path / "out").cells == []
+    assert load_results(tmp_path / "out").runs == {}
     crash(None)
     trained.clear()
     assert run_experiment(experiment, tmp_path / "out", rounds=3, **ONE) == {}
     assert trained == []
     results = load_results(tmp_path / "out")
-    assert [len(one.history) for one in results.cells] == [3]
+    assert [len(one.history) for one in results.all_runs] == [3]
     assert "3 rounds instead of 4" in results.cuts
     assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
     assert len(trained) == 4, "the last of four rounds"
@@ -304,10 +305,10 @@ def test_what_was_left_out_is_reported(experiment, tmp_path, how, ran, cuts):
     assert cells(tmp_path / "out") == sorted(ran)
     results = load_results(tmp_path / "out")
     assert results.cuts == cuts
-    for one in results.cells:
-        name = f"{one.place[1].replace(' ', '_')}-{one.place[2]}-seed{one.seed}"
-        best = cell(tmp_path / "out", name)["summary"]["best"]
-        assert one.score("best") == pytest.approx(100 * best)
+    for place, runs in results.runs.items():
+        for one in runs:
+            best = cell(tmp_path / "out", f"{file_name(place)}-seed{one.seed}")["summary"]["best"]
+            assert one.score("best") == pytest.approx(100 * best)
 
 
 def test_settings_replace_those_of_the_experiment(experiment, tmp_path):
@@ -326,7 +327,7 @@ def test_a_setting_that_another_row_refuses_is_reported_for_the_rows_that_take_i
     chosen, settings = ["FedGP", "little"], {"beta": "0.25"}
     assert run_experiment(gp, tmp_path, only=chosen, seeds=[0], rounds=1, settings=settings) == {}
     results = load_results(tmp_path)
-    assert [one.place[1] for one in results.cells] == ["FedGP"]
+    assert [row for _, row, _ in results.runs] == ["FedGP"]
     assert {"beta is 0.25", "1 of 6 cells"} < {*results.cuts}
     assert write_report([results], tmp_path / "report.md")
 
@@ -406,7 +407,7 @@ def test_packed_records_have_the_results_of_the_runs_and_more_are_added(define, 
         run_experiment(auto, tmp_path / "out", rounds=2, only=only)
         loaded = load_results(tmp_path / "out")
         assert texts(packed()) == texts(loaded)
-    both = [[betas([one.history]) for one in each.cells] for each in (packed(), loaded)]
+    both = [[betas([one.history]) for one in each.all_runs] for each in (packed(), loaded)]
     assert sum(map(bool, both[0])) == 4
     for ours, expected in zip(*both, strict=True):
         assert np.ravel([*ours.values()]) == pytest.approx(
@@ -414,9 +415,9 @@ def test_packed_records_have_the_results_of_the_runs_and_more_are_added(define, 
         )
     shutil.rmtree(tmp_path / "out")
     run_experiment(auto, tmp_path / "out", rounds=3, **ONE)
-    replaced = {one.place[1:]: len(one.history) for one in packed().cells if one.seed == 0}
-    assert replaced["FedAvg", "little"] == 3
-    assert replaced["FedAvg", "much"] == 2
+    replaced = packed()
+    for column, rounds in (("little", 3), ("much", 2)):
+        assert len(replaced.at(("", "FedAvg", column))[0].history) == rounds
     shutil.rmtree(tmp_path / "out")
     run_experiment(auto, tmp_path / "out", rounds=1, settings={"epochs": 2}, **ONE)
     with pytest.raises(SystemExit):
@@ -475,11 +476,11 @@ def test_a_summary_that_cannot_be_written_fails_its_cell_and_can_be_written_late
         patch.setattr(summary, "write_atomically", full)
         failures = run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
     assert f"the summary cannot be written to '{tmp_path / 'out' / 'runs' / FIRST}'" in failures[FIRST]
-    assert load_results(tmp_path / "out").cells == []
+    assert load_results(tmp_path / "out").runs == {}
     trained.clear()
     assert run_experiment(experiment, tmp_path / "out", rounds=1, **ONE) == {}
     assert trained == [], "its rounds were kept"
-    assert len(load_results(tmp_path / "out").cells) == 1
+    assert len(load_results(tmp_path / "out").all_runs) == 1
 
 
 # Trackers
@@ -559,7 +560,7 @@ def test_before_anything_is_measured_a_report_has_no_figures(experiment, tmp_pat
     monkeypatch.setattr(module, "run_config", fail)
     run_experiment(experiment, tmp_path / "out", rounds=1)
     results = load_results(tmp_path / "out")
-    assert results.cells == []
+    assert results.runs == {}
     paths = write_report([results], tmp_path / "r" / "report.md")
     assert [path.name for path in paths] == ["report.md", "noise.csv"]
     text = paths[0].read_text(encoding="utf-8")
@@ -578,7 +579,7 @@ def test_a_board_has_tables_of_regrets_and_epochs_and_marks_references(define, t
     results = load_results(tmp_path / "out")
     assert (results.report, results.rivals) == ("regret", ("FedAvg", "Target Only"))
     assert (results.ensembles, results.centralised) == ({"Target Only"}, {"CORAL"})
-    assert {one.place[1]: one.epochs for one in results.cells} == {
+    assert {row: one.epochs for (_, row, _), (one,) in results.runs.items()} == {
         "FedAvg": {"source": 2, "target": 2},
         "Target Only": {"source": 0, "target": 2},
         "CORAL": {"source": 2, "target": 0},
@@ -603,10 +604,8 @@ def test_a_row_may_be_judged_by_its_averaged_model(define, tmp_path):
     row = '{ label = "Averaged", method = "fedavg", average = "tail:2", headline = "average" }'
     only = ["Averaged", "FedAvg", "little"]
     run_experiment(define(with_row(row)), tmp_path / "out", rounds=2, seeds=[0], only=only)
-    averaged, plain = (
-        next(one for one in load_results(tmp_path / "out").cells if one.place[1] == label)
-        for label in ("Averaged", "FedAvg")
-    )
+    results = load_results(tmp_path / "out")
+    (averaged,), (plain,) = (results.at(("", label, "little")) for label in ("Averaged", "FedAvg"))
     assert averaged.score("last5") == averaged.score("last5", "-average")
     assert averaged.score("last5", "") == plain.score("last5")
     assert averaged.score("last5") != plain.score("last5")
@@ -617,9 +616,9 @@ def test_runs_that_their_patience_has_ended_are_done_and_the_report_says_so(expe
     settings = {**asked, "model": "logistic"}
     run_experiment(experiment, tmp_path, **ONE, rounds=9, settings=settings)
     results = load_results(tmp_path)
-    (cell,) = results.cells
-    assert len(cell.history) < 9
-    rounds = len(cell.history)
+    (one,) = results.all_runs
+    rounds = len(one.history)
+    assert rounds < 9
     assert f"ended by their patience: runs 1, rounds {rounds} to {rounds}" in results.cuts
     before = files_of(tmp_path / "runs")
     run_experiment(experiment, tmp_path, **ONE, rounds=9, settings=settings)

@@ -14,7 +14,7 @@ from run_folders import make_run, records
 from fda_flower import ConfigError
 from fda_flower.cli import main
 from fda_flower.experiments import read_experiment, run_experiment
-from fda_flower.experiments.experiment import _config, config_of, kind_of, read_runs, read_view
+from fda_flower.experiments.experiment import _config, config_of, kind_of, read_run, read_runs
 from fda_flower.experiments.pages import single_page, table_page, write_html
 from fda_flower.runs.settings import SETTINGS
 
@@ -200,7 +200,7 @@ class CaughtError(Exception):
 
 
 def test_the_commands_of_a_run_run_it(run, asked):
-    config = config_of(read_view(run).settings)
+    config = config_of(read_run(run).settings)
     again, from_file, resumed, _ = sections(single_page(run))["Repeat it"][0].lines
     for command, folder, resume in ((again, f"{run}-again", False), (resumed, str(run), True)):
         (found,), how = asked(command)
@@ -231,8 +231,8 @@ def test_the_command_of_a_comparison_runs_each_of_its_cells(tmp_path, asked):
         (methods, seeds, where), how = asked(command)
         assert (str(where), how["resume"]) == (output, resume)
         configs = [_config(method, seed, methods, settings_in(how)) for method in methods for seed in seeds]
-        views = read_runs(folder).values()
-        expected = [config_of(view.settings) for view in views]
+        runs = read_runs(folder).values()
+        expected = [config_of(run.settings) for run in runs]
         assert [config.fingerprint() for config in configs] == [each.fingerprint() for each in expected]
         assert [config.rounds for config in configs] == [3, 3, 3, 3, 1, 1]
 

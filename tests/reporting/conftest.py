@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fda_flower.reporting import CellResult, Results
+from fda_flower.reporting import RecordedRun, Results
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,17 @@ def history(record):
 
 
 @pytest.fixture
-def results(history):
+def runs_of():
+    """A maker of the runs of a row from their histories, by seed."""
+
+    def make(label, *histories, **each):
+        return [RecordedRun(label, seed, history, **each) for seed, history in enumerate(histories)]
+
+    return make
+
+
+@pytest.fixture
+def results(history, runs_of):
     """A maker of results from the last figure of each seed, in percent, by place."""
 
     def make(accuracies=None, **each):
@@ -62,13 +72,12 @@ def results(history):
             "rounds": 2,
         }
         metrics = each.get("metrics", {})
-        cells = []
+        runs = {}
         for place, values in (accuracies or {}).items():
             metric = metrics.get((place[0], place[2]), "accuracy")
-            for seed, value in enumerate(values):
-                rounds = [each_round | {metric: value / 100} for each_round in history(*[value / 100] * 2)]
-                cells.append(CellResult(place, seed, rounds, 1000, metric=metric))
-        return Results(**(given | {"cells": cells} | each))
+            histories = [[record | {metric: v / 100} for record in history(*[v / 100] * 2)] for v in values]
+            runs[place] = runs_of(place[1], *histories, metric=metric)
+        return Results(**(given | {"runs": runs} | each))
 
     return make
 
@@ -79,9 +88,9 @@ def uneven():
 
     def mark(results):
         most = {"class": "ill", "accuracy": 0.75, "balanced-accuracy": 0.5, "macro-f1": 3 / 7, "auroc": 0.5}
-        for cell in results.cells:
+        for run in results.all_runs:
             confusion = {"classes": ["well", "ill"], "counts": [[5, 5], [15, 15]], "most-frequent": most}
-            cell.history[-1].update({"confusion": confusion, "test-examples": 40, "auroc": 0.625})
+            run.history[-1].update({"confusion": confusion, "test-examples": 40, "auroc": 0.625})
         return results
 
     return mark

@@ -10,7 +10,7 @@ from fda_flower import run
 from fda_flower.errors import ConfigError, printable
 from fda_flower.experiments.pages import write_card
 from fda_flower.reporting.card import Model, card
-from fda_flower.reporting.results import RunView
+from fda_flower.reporting.results import RecordedRun
 from fda_flower.reporting.tables import escaped
 
 
@@ -30,10 +30,10 @@ def record(number, accuracy=0.75, tests=40, **more):
     }
 
 
-def view(*history, **more):
+def recorded(*history, **more):
     settings = {"dataset": "digits", "shift": "rotate", "method": "fedgp-auto", "data_dir": "/home/me/data"}
     commands = ["fda run --shift rotate --data-dir /home/me/data"]
-    return RunView("FedGP_Auto", 0, history, {**settings, **more}, commands=commands)
+    return RecordedRun("FedGP_Auto", 0, history, {**settings, **more}, commands=commands)
 
 
 def header_of(text):
@@ -46,7 +46,7 @@ def section(text, title):
 
 
 def test_the_header_is_what_the_hub_reads():
-    header, _ = header_of(card(view(record(1), record(2, 0.5)), Model()))
+    header, _ = header_of(card(recorded(record(1), record(2, 0.5)), Model()))
     assert header["pipeline_tag"] == "image-classification"
     assert header["library_name"] == "fda-flower"
     (entry,) = header["model-index"]
@@ -67,20 +67,20 @@ def test_the_header_is_what_the_hub_reads():
     ],
 )
 def test_the_task_follows_from_the_data_and_the_figure(settings, metric, kind):
-    shown = RunView("Ridge", 0, [record(1, r2=0.5)], settings, metric=metric)
+    shown = RecordedRun("Ridge", 0, [record(1, r2=0.5)], settings, metric=metric)
     assert header_of(card(shown, Model()))[0]["pipeline_tag"] == kind
 
 
 @pytest.mark.parametrize(("shape", "kind"), [([7], "tabular"), ([3, 8, 8], "image")])
 def test_the_task_of_other_data_follows_from_the_shape_of_the_samples(shape, kind):
     described = Model(description={"shape": shape})
-    for view_of, model in ((view(record(1), dataset="my-own"), described), (noted(shape), Model())):
-        assert header_of(card(view_of, model))[0]["pipeline_tag"] == f"{kind}-classification"
+    for made, model in ((recorded(record(1), dataset="my-own"), described), (noted(shape), Model())):
+        assert header_of(card(made, model))[0]["pipeline_tag"] == f"{kind}-classification"
 
 
 def noted(shape):
-    """A view of a run whose model another node holds."""
-    return replace(view(record(1), dataset="hf"), notes={"data": {"shape": shape}})
+    """A run whose model another node holds."""
+    return replace(recorded(record(1), dataset="hf"), notes={"data": {"shape": shape}})
 
 
 NAMES = ["a | b", "*a*", "<b>a</b>", "a\nb", "_a_", "[a](b)", "a `b`", "a\\", "&lt;", "a\x7f\u2028b"]
@@ -92,7 +92,7 @@ def test_a_name_from_outside_is_shown_as_it_is(name):
     floor = {"class": name, "accuracy": 0.5, "balanced-accuracy": 0.5}
     counts = {"classes": [name, "b"], "counts": [[1, 3], [0, 4]], "most-frequent": floor}
     shown = record(1, target={"domain": name}, confusion=counts)
-    text = card(view(shown, shift=name), Model(description={"class-names": [name]}, path=name))
+    text = card(recorded(shown, shift=name), Model(description={"class-names": [name]}, path=name))
     header, _ = header_of(text)
     assert printable(name) in header["model-index"][0]["results"][0]["dataset"]["name"]
     plain = escaped(name)
@@ -106,29 +106,29 @@ def test_a_name_from_outside_is_shown_as_it_is(name):
 def test_without_a_figure_there_is_none_in_the_header_or_the_text():
     bare = record(1)
     del bare["accuracy"], bare["test-examples"]
-    header, text = header_of(card(view(bare), Model()))
+    header, text = header_of(card(recorded(bare), Model()))
     assert "model-index" not in header
     assert "%" not in section(text, "Results")
 
 
 def test_it_says_how_sure_the_figure_is_and_that_few_tests_are_few():
-    text = card(view(record(1)), Model())
+    text = card(recorded(record(1)), Model())
     assert "75.0%" in section(text, "Results")
     assert "40 test samples" in section(text, "Results")
     assert "40 test samples" in section(text, "Limits")
-    assert "test samples" not in section(card(view(record(1, tests=400)), Model()), "Limits")
+    assert "test samples" not in section(card(recorded(record(1, tests=400)), Model()), "Limits")
 
 
 def test_it_says_who_took_part_in_how_many_rounds():
     dropped = record(2, dropped=[{"domain": "large", "reason": "no numbers"}], sources={}, held="no source")
-    text = section(card(view(record(1), dropped), Model()), "Who took part")
+    text = section(card(recorded(record(1), dropped), Model()), "Who took part")
     assert "| large | source | 1 | 1 |" in text
     assert "| small | target | 2 | 0 |" in text
     assert "1 of them" in text
 
 
 def test_a_target_that_only_evaluates_takes_part():
-    text = section(card(view(record(1, target=None), target="small"), Model()), "Who took part")
+    text = section(card(recorded(record(1, target=None), target="small"), Model()), "Who took part")
     assert "| small | target | 1 | 0 |" in text
 
 
@@ -142,7 +142,7 @@ def test_it_sums_up_what_the_sites_logs_say():
         {"domain": "large", "records": arrays, "bytes": 1_000_000},
         {"domain": "small", "records": {}, "bytes": 0, "refused": "no"},
     ]
-    text = section(card(view(record(1)), Model(sent=sent)), "What left each site")
+    text = section(card(recorded(record(1)), Model(sent=sent)), "What left each site")
     assert "2.0 MB" in text
     assert "| large | 2 | 2.00 | arrays (arrays) x 2, metrics (metrics) x 2 |" in text
     assert "| small | 1 | 0.00 | nothing x 1 |" in text
@@ -150,22 +150,22 @@ def test_it_sums_up_what_the_sites_logs_say():
 
 def test_privacy_that_was_spent_and_that_was_not():
     spent = record(1, privacy={"large": {"epsilon": 1.23456, "delta": 1e-5}})
-    assert "| large | each site | 1.235 | 1e-05 |" in section(card(view(spent), Model()), "Privacy")
+    assert "| large | each site | 1.235 | 1e-05 |" in section(card(recorded(spent), Model()), "Privacy")
     patients = record(1, privacy={"large": {"epsilon": 1.0, "delta": 1e-5, "unit": "patient"}})
-    assert "| large | each patient | 1 | 1e-05 |" in section(card(view(patients), Model()), "Privacy")
-    assert "no guarantee" in section(card(view(record(1)), Model()), "Privacy")
+    assert "| large | each patient | 1 | 1e-05 |" in section(card(recorded(patients), Model()), "Privacy")
+    assert "no guarantee" in section(card(recorded(record(1)), Model()), "Privacy")
 
 
 def test_weak_and_missing_classes_are_limits():
     confusion = {"classes": ["cat", "dog", "owl"], "counts": [[1, 3, 0], [0, 4, 0], [0, 0, 0]]}
-    text = section(card(view(record(1, confusion=confusion)), Model()), "Limits")
+    text = section(card(recorded(record(1, confusion=confusion)), Model()), "Limits")
     assert "cat" in text
     assert "owl" in text
     assert "dog" not in text
 
 
 def test_it_names_no_folder_of_the_machine():
-    text = card(view(record(1)), Model(path="mine"))
+    text = card(recorded(record(1)), Model(path="mine"))
     assert "/home/me" not in text
     assert "--data-dir DIR" in text
 
@@ -190,13 +190,13 @@ def test_of_a_folder_without_a_run_there_is_none(tmp_path):
 
 
 def test_a_table_of_settings_has_what_is_not_the_default():
-    text = section(card(view(record(1), rounds=7), Model()), "How it was made")
+    text = section(card(recorded(record(1), rounds=7), Model()), "How it was made")
     assert "| rounds | 7 |" in text
 
 
 def test_a_model_that_is_not_better_than_the_most_frequent_class_says_so():
     least = {"class": "ill", "accuracy": 0.75, "balanced-accuracy": 0.5}
     confusion = {"classes": ["ill", "well"], "counts": [[30, 0], [10, 0]], "most-frequent": least}
-    text = section(card(view(record(1, confusion=confusion)), Model()), "Results")
+    text = section(card(recorded(record(1, confusion=confusion)), Model()), "Results")
     assert "Not better" in text
     assert "| accuracy | 75.0% | 75.0% |" in text

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fda_flower.reporting import REPORTS, CellResult
+from fda_flower.reporting import REPORTS, RecordedRun
 from fda_flower.reporting.experiment_tables import (
     comparison_numbers,
     comparison_table,
@@ -73,26 +73,25 @@ def test_markdown_is_as_written_here(results):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_the_legend_has_the_widest_interval_of_the_smallest_test_set(results, history, order):
-    def cell(row, column, accuracy, samples):
-        return CellResult(
-            ("", row, column), 0, [each | {"test-examples": samples} for each in history(accuracy)]
-        )
+def test_the_legend_has_the_widest_interval_of_the_smallest_test_set(results, history, runs_of, order):
+    def of(accuracy, samples):
+        return runs_of("", [each | {"test-examples": samples} for each in history(accuracy)])
 
-    def legend(cells):
-        return next(line for line in text_of(results(cells=cells[::order])).splitlines() if "%." in line)
+    def legend(runs):
+        ordered = dict([*runs.items()][::order])
+        return next(line for line in text_of(results(runs=ordered)).splitlines() if "%." in line)
 
-    cells = [cell("FedAvg", "0.2", 0.003, 1601), cell("FedGP", "0.2", 0.45, 1601)]
-    assert legend(cells).endswith("±2.4 points for 1601 test samples at 95%.")
-    cells.append(cell("FedGP", "0.4", 0.5, 4000))
-    assert legend(cells).endswith(
+    runs = {("", "FedAvg", "0.2"): of(0.003, 1601), ("", "FedGP", "0.2"): of(0.45, 1601)}
+    assert legend(runs).endswith("±2.4 points for 1601 test samples at 95%.")
+    runs["", "FedGP", "0.4"] = of(0.5, 4000)
+    assert legend(runs).endswith(
         "1601 to 4000 test samples; the fewest: ±2.4 points for 1601 test samples at 95%."
     )
 
 
-def test_the_tables_differ_where_the_best_round_is_not_the_last(results, history):
-    cell = CellResult(("", "FedGP", "0.2"), 0, history(0.9, 0.5, 0.5, 0.5, 0.5, 0.5))
-    last5, best = tables_of(results(cells=[cell]))
+def test_the_tables_differ_where_the_best_round_is_not_the_last(results, history, runs_of):
+    runs = runs_of("FedGP", history(0.9, 0.5, 0.5, 0.5, 0.5, 0.5))
+    last5, best = tables_of(results(runs={("", "FedGP", "0.2"): runs}))
     assert last5["FedGP"] == ["**50.0**", "-"]
     assert best["FedGP"] == ["**90.0**", "-"]
 
@@ -106,13 +105,12 @@ def test_where_nothing_was_run_there_is_a_dash_beside_the_papers_value(results):
     assert tables_of(nothing)[0]["FedAvg"] == ["-"] * 3
 
 
-def test_a_run_that_never_evaluated_is_no_seed(results, history):
-    cells = [
-        CellResult(("", "FedAvg", "0.2"), 0, history(None, None)),
-        CellResult(("", "FedAvg", "0.2"), 1, history(0.5, 0.5)),
-        CellResult(("", "FedAvg", "0.4"), 0, []),
-    ]
-    made = results(cells=cells, average=True)
+def test_a_run_that_never_evaluated_is_no_seed(results, history, runs_of):
+    runs = {
+        ("", "FedAvg", "0.2"): runs_of("FedAvg", history(None, None), history(0.5, 0.5)),
+        ("", "FedAvg", "0.4"): runs_of("FedAvg", []),
+    }
+    made = results(runs=runs, average=True)
     assert tables_of(made)[0]["FedAvg"] == ["**50.0**", "-", "-"]
     assert lines_of(numbers(made))["", "FedAvg", "0.2"]["seeds"] == 1
 
@@ -132,12 +130,11 @@ def test_cells_with_fewer_seeds_than_others_say_so(results):
 
 def test_the_average_is_of_each_seed_that_has_all_columns(results, history):
     accuracies = {"0.2": {0: 0.5, 1: 0.7, 2: 0.9}, "0.4": {1: 0.5, 2: 0.8}}
-    cells = [
-        CellResult(("", "FedAvg", column), seed, history(value, value))
+    runs = {
+        ("", "FedAvg", column): [RecordedRun("FedAvg", seed, history(v, v)) for seed, v in values.items()]
         for column, values in accuracies.items()
-        for seed, value in values.items()
-    ]
-    last5, best = tables_of(results(cells=cells, average=True))
+    }
+    last5, best = tables_of(results(runs=runs, average=True))
     assert last5["Noise (standard deviation)"] == ["0.2", "0.4", "Avg"]
     # Seeds 1 and 2: (70 + 50) / 2 and (90 + 80) / 2.
     assert last5["FedAvg"][2] == best["FedAvg"][2] == "**72.5 (17.7, 2 seeds)**"
@@ -214,14 +211,14 @@ def test_marked_rows_have_their_marks_and_the_text_says_what_they_mean(results):
 
 
 def test_the_averaged_model_and_the_round_chosen_have_columns_and_a_table_only_if_there_are_any(
-    results, history
+    results, history, runs_of
 ):
     averaged = [{**each, "accuracy-average": 0.75} for each in history(0.5, 0.5)]
     made = results(
-        cells=[
-            CellResult(("", "FedAvg", "0.2"), 0, averaged),
-            CellResult(("", "FedGP", "0.2"), 0, judged(history(0.9, 0.5, 0.8))),
-        ]
+        runs={
+            ("", "FedAvg", "0.2"): runs_of("FedAvg", averaged),
+            ("", "FedGP", "0.2"): runs_of("FedGP", judged(history(0.9, 0.5, 0.8))),
+        }
     )
     _, _, selected = tables_of(made)
     assert (selected["FedGP"], selected["FedAvg"]) == (["**50.0**", "-"], ["-", "-"])
@@ -238,16 +235,17 @@ def test_the_averaged_model_and_the_round_chosen_have_columns_and_a_table_only_i
 
 
 @pytest.fixture
-def compared(results, history):
+def compared(results, history, runs_of):
     """A maker of a comparison from the accuracies of each run in percent, by label, a history each."""
 
-    def make(runs):
-        cells = [
-            CellResult(("", label, ""), seed, history(*(v if v is None else v / 100 for v in run)))
-            for label, histories in runs.items()
-            for seed, run in enumerate(histories)
-        ]
-        return results(cells=cells, rows=list(runs), columns=[""], axis="")
+    def make(figures):
+        runs = {
+            ("", label, ""): runs_of(
+                label, *(history(*(v if v is None else v / 100 for v in run)) for run in each)
+            )
+            for label, each in figures.items()
+        }
+        return results(runs=runs, rows=list(figures), columns=[""], axis="")
 
     return make
 
@@ -274,10 +272,10 @@ def test_the_best_means_of_each_column_are_bold_and_what_is_unknown_is_a_dash(co
 
 def test_a_comparison_has_columns_of_the_averaged_model_and_the_round_chosen_if_there_are_any(compared):
     made = compared({"FedAvg": [[10, 40, 20], [20, 30]], "FedGP": [[50, 50]]})
-    for cell in made.cells[:2]:
-        for record in cell.history:
+    for run in made.at(("", "FedAvg", "")):
+        for record in run.history:
             record |= {"validation": 0.5, "selected": 1, "selected-by": "target"}
-    for record in made.cells[2].history:
+    for record in made.at(("", "FedGP", ""))[0].history:
         record["accuracy-average"] = 0.75
     header, _, *lines = str(comparison_table(made)).splitlines()
     assert header == "| Method | last5 (%) | best (%) | selected (%) | last5 average (%) | seeds | rounds |"
@@ -304,8 +302,8 @@ def test_a_comparison_ends_with_the_most_frequent_class_and_has_what_is_fair_to_
 
 def test_what_sources_bring_is_told_by_labels_held_out_if_all_runs_held_some_out(compared):
     made = compared({"Target Only": [[60]], "FedGP": [[70]]})
-    for cell, value in zip(made.cells, (0.5, 0.75), strict=True):
-        cell.history[0].update({"validation": value, "selected": 1, "selected-by": "target"})
+    for run, value in zip(made.all_runs, (0.5, 0.75), strict=True):
+        run.history[0].update({"validation": value, "selected": 1, "selected-by": "target"})
     table = comparison_table(made)
     assert table.header[-1] == "points over Target Only, labels held out"
     assert [line[-1] for line in table.rows] == ["-", "25.0"]
@@ -315,17 +313,16 @@ def test_the_tables_of_an_experiment_end_with_it_where_a_column_knows_it(results
     made = results(ACCURACIES)
     assert "most frequent class" not in REPORTS["table"].markdown(made)
     made = uneven(made)
-    for cell in made.cells:
-        if cell.place[2] == "0.4":
-            del cell.history[-1]["confusion"]
+    for run in made.column("", "0.4"):
+        del run.history[-1]["confusion"]
     assert "| most frequent class | 75.0 (0.0) | - |" in REPORTS["table"].markdown(made)
 
 
 def test_columns_of_mostly_one_class_have_a_table_of_balanced_accuracies(results, uneven):
     made = uneven(results(ACCURACIES, paper=PAPER, average=True))
-    for cell in made.cells:
-        if cell.place != ("", "FedGP", "0.4"):
-            cell.history[-1]["balanced-accuracy"] = 0.6
+    for place, runs in made.runs.items():
+        for run in runs if place != ("", "FedGP", "0.4") else ():
+            run.history[-1]["balanced-accuracy"] = 0.6
     *_, balanced = tables_of(made)
     assert balanced == {
         made.axis: ["0.2"],
@@ -335,8 +332,8 @@ def test_columns_of_mostly_one_class_have_a_table_of_balanced_accuracies(results
     }
 
 
-def test_runs_that_are_evaluated_once_have_no_best_round(results, history):
-    made = results(cells=[CellResult(("", "FedGP", "0.2"), 0, history(None, 0.7))])
+def test_runs_that_are_evaluated_once_have_no_best_round(results, history, runs_of):
+    made = results(runs={("", "FedGP", "0.2"): runs_of("FedGP", history(None, 0.7))})
     assert len(tables_of(made)) == 1
     assert "optimistic" not in text_of(made)
 

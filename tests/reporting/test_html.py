@@ -3,13 +3,14 @@
 import html
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fda_flower.reporting.figures import style, styles_of
 from fda_flower.reporting.html import Chart, Code, Page, Section, charts, render, results_page, run_page
-from fda_flower.reporting.results import RunView
+from fda_flower.reporting.results import RecordedRun
 from fda_flower.reporting.run_tables import settings_table, sizes_table
 from fda_flower.reporting.summary import summarise
 from fda_flower.reporting.tables import Cell, Heading, Table, escaped
@@ -150,7 +151,7 @@ def troubled(history):
 def page(troubled):
     settings = {"dataset": "digits", "shift": "rotate", "method": "fedda-auto", "seed": 3}
     return run_page(
-        RunView("FedDA_Auto", 3, troubled, settings, {"device": "cpu"}, 5, True, ["fda run"]), "first"
+        RecordedRun("FedDA_Auto", 3, troubled, settings, {"device": "cpu"}, 5, True, ["fda run"]), "first"
     )
 
 
@@ -224,7 +225,7 @@ def test_samples_are_what_the_replies_and_the_records_say(troubled):
 
 
 def test_the_page_of_a_run_that_has_not_begun_or_had_no_trouble_says_so(history):
-    page = run_page(RunView("FedAvg", 0, [], rounds=30, done=False), "new")
+    page = run_page(RecordedRun("FedAvg", 0, [], rounds=30, done=False), "new")
     assert page.state == "Not done: 0 of 30 rounds; no round is done yet."
     assert not {"Who took part", "Samples", "Rounds"} & parts_of(page).keys()
     (said,) = parts_of(page)["Dropped, missing and other trouble"]
@@ -235,16 +236,16 @@ def test_the_page_of_a_run_that_has_not_begun_or_had_no_trouble_says_so(history)
 def test_a_regression_shows_the_figures_that_its_records_have(history):
     records = [each | {"r2": 0.5} for each in history(None, None)]
     records[0]["sources"]["a"] = {"domain": "a"}
-    page = parts_of(run_page(RunView("FedAvg", 0, records), "r"))
+    page = parts_of(run_page(RecordedRun("FedAvg", 0, records), "r"))
     assert list(page["Results"][1].figures) == ["r2"]
     assert "Weights of the sources" not in page, "the method weighs none"
-    page = parts_of(run_page(RunView("FedAvg", 0, records, metric="r2"), "r"))
+    page = parts_of(run_page(RecordedRun("FedAvg", 0, records, metric="r2"), "r"))
     assert column(page["Rounds"][0], "R²") == ["0.500"] * 2
 
 
 def test_the_members_of_a_mixture_have_their_weights_by_round_if_there_are_several(history):
     def shown():
-        return parts_of(run_page(RunView("Mixture", 0, records), "m")).get("Members of the mixture")
+        return parts_of(run_page(RecordedRun("Mixture", 0, records), "m")).get("Members of the mixture")
 
     records = history(0.5, 0.6, 0.7)
     records[1]["mixture"] = {"members": {}}
@@ -276,16 +277,15 @@ def test_settings_that_are_not_the_default_come_first():
 def test_the_page_of_a_table_of_runs_has_a_chart_for_each_place(results):
     accuracies = {("", "FedAvg", "0.2"): (50.0, 54.0), ("", "FedGP", "0.4"): (20.0,)}
     made = results(accuracies, paper={("", "FedAvg", "0.2"): 60.0}, data=["digits"])
-    made.cells[0].history[0]["sources"]["a"] = {"domain": "a", "beta": 0.5, "fallback": "few"}
-    made.cells[0].history[1]["mixture"] = {"members": {"target": {"weight": 0.25}, "b": {"left-out": "x"}}}
-    views = {
-        f"run {i}": RunView(
-            cell.place[1], cell.seed, cell.history, {"dataset": "digits", "seed": cell.seed}, {"machine": "x"}
-        )
-        for i, cell in enumerate(made.cells)
+    records = made.all_runs[0].history
+    records[0]["sources"]["a"] = {"domain": "a", "beta": 0.5, "fallback": "few"}
+    records[1]["mixture"] = {"members": {"target": {"weight": 0.25}, "b": {"left-out": "x"}}}
+    runs = {
+        f"run {i}": replace(run, settings={"dataset": "digits", "seed": run.seed}, notes={"machine": "x"})
+        for i, run in enumerate(made.all_runs)
     }
     numbers = Table(["row", "last5"], [["FedAvg", 52.0]])
-    page = results_page(made, ["Seeds: 2."], {"All numbers": numbers}, views, ["fda experiment x"], "3 done")
+    page = results_page(made, ["Seeds: 2."], {"All numbers": numbers}, runs, ["fda experiment x"], "3 done")
     assert (page.title, page.state) == ("Accuracy under shift", "3 done")
     assert page.about == "digits; seeds 0, 1 (fewer in some cells); mean ± std over seeds"
     found = parts_of(page)
@@ -306,13 +306,13 @@ def test_the_page_of_a_table_of_runs_has_a_chart_for_each_place(results):
 
 
 def test_runs_share_a_row_of_samples_where_their_numbers_agree(results, history):
-    def view(**sources):
+    def run(**sources):
         (record,) = history(0.5)
         sizes = {"a": {"train": 300, "test": 9}, "t": {"train": 50, "test": 8}}
-        return RunView("FedAvg", 0, [record | {"sizes": sizes, "sources": sources, "target": None}])
+        return RecordedRun("FedAvg", 0, [record | {"sizes": sizes, "sources": sources, "target": None}])
 
-    views = {"trains": view(a={"domain": "a", "examples": 300}), "does not": view()}
-    (table,) = parts_of(results_page(results(), [], {}, views, []))["Samples"]
+    runs = {"trains": run(a={"domain": "a", "examples": 300}), "does not": run()}
+    (table,) = parts_of(results_page(results(), [], {}, runs, []))["Samples"]
     assert column(table, "domain") == ["a", "t"]
     assert column(table, "role") == ["source", "target"]
 
@@ -325,13 +325,13 @@ def test_the_page_of_an_experiment_without_a_run_can_be_drawn(results):
 
 def test_pages_have_the_most_frequent_class_as_a_line_and_in_words(results, uneven):
     made = uneven(results({("", "FedAvg", "0.2"): (50.0,)}))
-    (cell,) = made.cells
+    (run,) = made.all_runs
     found = parts_of(results_page(made, [], {}, {}, []))
     label = "most frequent class, 40 test samples"
     for section in ("Mean over seeds", "By round"):
         assert 75.0 in {number for point in lines_of(first(found[section][0]))[label] for number in point}
-    view = RunView("FedAvg", 0, cell.history, summary=summarise(cell.history))
-    table, judged, fair, chart = parts_of(run_page(view, "x"))["Results"]
+    run = replace(run, summary=summarise(run.history))
+    table, judged, fair, chart = parts_of(run_page(run, "x"))["Results"]
     assert table.records()[0]["most frequent class, accuracy (%)"] == "75.0"
     assert judged.startswith("Not better than")
     assert "AUROC 62.5% (50.0%)" in fair

@@ -11,7 +11,6 @@ from naming import names
 from fda_flower.errors import ConfigError
 from fda_flower.reporting import (
     FIGURES,
-    CellResult,
     check_figures,
     plot_runs,
     plot_sites,
@@ -44,17 +43,19 @@ def runs(history):
 
 
 @pytest.fixture
-def auto(results, history):
+def auto(results, history, runs_of):
     """A maker of results of a row that estimates β, and one that does not."""
 
     def make(**each):
-        cells = [
-            CellResult(("", row, column), seed, history(0.4, 0.5, 0.6, betas=BETAS, estimated=row != "FedGP"))
-            for row in ("FedGP", "FedGP_Auto")
+        rows = ("FedGP", "FedGP_Auto")
+        runs = {
+            ("", row, column): runs_of(
+                row, *(history(0.4, 0.5, 0.6, betas=BETAS, estimated=row != "FedGP") for _ in range(2))
+            )
+            for row in rows
             for column in ("0.2", "0.4")
-            for seed in (0, 1)
-        ]
-        return results(**{"cells": cells, "rows": ("FedGP", "FedGP_Auto"), **each})
+        }
+        return results(**{"runs": runs, "rows": rows, **each})
 
     return make
 
@@ -370,32 +371,32 @@ def test_rounds_have_a_panel_for_each_column_with_a_band_for_each_row(auto):
     assert legend_of(figure) == ["FedGP", "FedGP_Auto"]
 
 
-def test_a_row_with_few_evaluations_has_a_marker_on_each(results, history):
+def test_a_row_with_few_evaluations_has_a_marker_on_each(results, history, runs_of):
     """Of the third of three rows matplotlib would else leave out the first markers, here all of them."""
     rounds: dict[str, list[Any]] = {"FedAvg": [0.5] * 30, "FedGP": [0.6] * 30, "Mixture": [*[None] * 29, 0.7]}
-    cells = [CellResult(("", row, "0.2"), 0, history(*each)) for row, each in rounds.items()]
-    (axis,) = FIGURES["rounds"](results(cells=cells, rows=[*rounds])).axes
+    runs = {("", row, "0.2"): runs_of(row, history(*each)) for row, each in rounds.items()}
+    (axis,) = FIGURES["rounds"](results(runs=runs, rows=[*rounds])).axes
     assert lines_of(axis)["Mixture"] == pytest.approx({30: 70.0})
     assert [line.get_markevery() for line in axis.get_lines()] == [(0, 6), (2, 6), (0, 1)]
 
 
-def test_the_end_of_the_warmup_rounds_is_marked(results, history):
+def test_the_end_of_the_warmup_rounds_is_marked(results, history, runs_of):
     records = history(0.1, 0.2, 0.3, 0.4)
     for record in records[:2]:
         record["warmup"] = True
-    cells = [CellResult(("", "FedGP", "0.2"), seed, records) for seed in (0, 1)]
-    (axis,) = FIGURES["rounds"](results(cells=cells)).axes
+    runs = {("", "FedGP", "0.2"): runs_of("FedGP", records, records)}
+    (axis,) = FIGURES["rounds"](results(runs=runs)).axes
     assert [*lines_of(axis)["end of warm-up rounds"]] == [2.5]
 
 
-def test_betas_of_a_row_share_a_line_and_its_scale(results, history):
+def test_betas_of_a_row_share_a_line_and_its_scale(results, history, runs_of):
     beta = {("FedDA_Auto", "0.2"): 0.02, ("FedDA_Auto", "0.4"): 0.04, ("FedGP_Auto", "0.4"): 0.8}
-    cells = [
-        CellResult(("", row, column), 0, history(0.5, 0.5, betas={"usps": value}))
+    runs = {
+        ("", row, column): runs_of(row, history(0.5, 0.5, betas={"usps": value}))
         for (row, column), value in beta.items()
-    ]
-    cells.append(CellResult(("", "FedGP", "0.4"), 0, history(0.5, betas={"usps": 0.5}, estimated=False)))
-    figure = FIGURES["betas"](results(cells=cells, rows=("FedDA_Auto", "FedGP", "FedGP_Auto")))
+    }
+    runs["", "FedGP", "0.4"] = runs_of("FedGP", history(0.5, betas={"usps": 0.5}, estimated=False))
+    figure = FIGURES["betas"](results(runs=runs, rows=("FedDA_Auto", "FedGP", "FedGP_Auto")))
     first, second, empty, last = figure.axes
     assert titles(figure)[:2] == ["Noise: 0.2\nFedDA_Auto", "Noise: 0.4\nFedDA_Auto"]
     assert lines_of(first)["usps"] == {1: 0.02, 2: 0.02}
@@ -410,12 +411,12 @@ def test_betas_of_a_row_share_a_line_and_its_scale(results, history):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_figure_can_be_drawn_of_nothing(results, history, name):
-    empty = [
-        CellResult(("", "FedGP", "0.2"), 0, []),
-        CellResult(("", "FedGP", "0.4"), 0, history(None, None)),
-    ]
-    for made in (results(), results(cells=empty)):
+def test_every_figure_can_be_drawn_of_nothing(results, history, runs_of, name):
+    empty = {
+        ("", "FedGP", "0.2"): runs_of("FedGP", []),
+        ("", "FedGP", "0.4"): runs_of("FedGP", history(None, None)),
+    }
+    for made in (results(), results(runs=empty)):
         FIGURES[name](made).draw_without_rendering()
 
 
@@ -455,8 +456,8 @@ def test_the_most_frequent_class_is_a_dashed_line_in_each_panel(results, uneven,
 
 
 def test_the_pictures_of_runs_say_how_many_test_samples_the_line_is_of(results, uneven):
-    (cell, *_) = uneven(results(ACCURACIES)).cells
-    for runs in ({"A": [cell.history]}, {"A": [cell.history], "B": [cell.history]}):
+    (run, *_) = uneven(results(ACCURACIES)).all_runs
+    for runs in ({"A": [run.history]}, {"A": [run.history], "B": [run.history]}):
         axis = plot_runs(runs).subfigs[0].axes[0]
         (key,) = [text.get_text() for text in axis.get_legend().get_texts()]
         assert key == "most frequent class, 40 test samples"

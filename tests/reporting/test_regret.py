@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fda_flower.reporting import REPORTS, CellResult, Results, markdown
+from fda_flower.reporting import REPORTS, RecordedRun, Results, markdown
 from fda_flower.reporting.regret import (
     Board,
     CellRegret,
@@ -39,15 +39,15 @@ def history(score, bits=None):
 
 def board_of(scores, **each):
     """A board from the scores of seeds 0, 1, ... by row and column; None where a seed has no run."""
-    cells = [
-        CellResult(("", row, column), seed, history(score))
+    runs = {
+        ("", row, column): [
+            RecordedRun(row, seed, history(score)) for seed, score in enumerate(values) if score is not None
+        ]
         for (row, column), values in scores.items()
-        for seed, score in enumerate(values)
-        if score is not None
-    ]
+    }
     rows, columns = (list(dict.fromkeys(labels)) for labels in zip(*scores, strict=True))
     shown = {"name": "board", "title": "A board", "source": "", "note": "", "axis": "Cell", "rounds": 1}
-    return Board(Results(**{**shown, "rows": rows, "columns": columns, "cells": cells, **each}))
+    return Board(Results(**{**shown, "rows": rows, "columns": columns, "runs": runs, **each}))
 
 
 def rows_of(board, task="Accuracy"):
@@ -126,8 +126,9 @@ def test_a_seed_counts_where_the_row_and_all_other_rivals_have_it():
 
 def test_a_run_whose_target_never_evaluated_does_not_count():
     board = board_of(HAND)
-    unknown = CellResult(("", "A", "easy"), 2, [{**history(50)[0], "accuracy": math.nan}])
-    assert regrets_of(board_of(HAND, cells=[*board.results.cells, unknown])) == regrets_of(board)
+    unknown = RecordedRun("A", 2, [{**history(50)[0], "accuracy": math.nan}])
+    place, runs = ("", "A", "easy"), board.results.runs
+    assert regrets_of(board_of(HAND, runs={**runs, place: [*runs[place], unknown]})) == regrets_of(board)
 
 
 def test_a_row_without_rivals_or_cells_has_no_regret():
@@ -149,23 +150,21 @@ def test_the_best_single_model_is_no_ensemble_and_has_most_cells():
     assert rows_of(board)["E"].mean > best.mean
 
 
-def test_paired_errors_combine_over_seeds_and_cells():
+def test_paired_errors_combine_over_seeds_and_cells(runs_of):
     bits = {"A": [[1, 1, 1, 0], [1, 1, 1, 1]], "B": [[1, 0, 1, 0], [0, 1, 0, 1]]}
-    cells = [
-        CellResult(("", row, column), seed, history(sum(outcome) * 25, outcome))
-        for column in ("easy", "hard")
-        for row, outcomes in bits.items()
-        for seed, outcome in enumerate(outcomes)
-    ]
     places = {(row, column): () for row in bits for column in ("easy", "hard")}
-    row = rows_of(board_of(places, cells=cells))["A"]
+    runs = {
+        ("", row, column): runs_of(row, *(history(sum(outcome) * 25, outcome) for outcome in bits[row]))
+        for row, column in places
+    }
+    row = rows_of(board_of(places, runs=runs))["A"]
     # The differences are 0, 1, 0, 0 and 1, 0, 1, 0: variances 1/4 and 1/3.
     first, second = 100 * math.sqrt(1 / 4 / 4), 100 * math.sqrt(1 / 3 / 4)
     one = math.sqrt((first**2 + second**2) / 2 / 2)
     assert [cell.paired_error for cell in row.cells] == pytest.approx([one, one])
     assert row.paired_error == pytest.approx(math.sqrt(2 * one**2) / 2)
-    without = [CellResult(c.place, c.seed, history(50)) if c.place[2] == "hard" else c for c in cells]
-    row = rows_of(board_of(places, cells=without))["A"]
+    without = {("", row, "hard"): runs_of(row, history(50), history(50)) for row in bits}
+    row = rows_of(board_of(places, runs=runs | without))["A"]
     assert [cell.paired_error is None for cell in row.cells] == [False, True]
     assert row.paired_error is None
 
@@ -229,12 +228,13 @@ def test_accuracy_and_r2_have_tables_of_their_own(board):
 
 
 def test_epochs_are_shown_from_the_fewest_to_the_most(board):
-    cells = [
-        replace(cell, epochs={"source": 30, "target": 0 if cell.place[2] == "0.2" else 50})
-        for cell in board().cells
-        if cell.place[1] != "FedGP"
-    ]
-    made = board(cells=cells, rivals=("FedAvg", "Mix"))
+    epochs = {"0.2": {"source": 30, "target": 0}, "0.4": {"source": 30, "target": 50}}
+    runs = {
+        place: [replace(run, summary={"epochs": epochs[place[2]]}) for run in each]
+        for place, each in board().runs.items()
+        if place[1] != "FedGP"
+    }
+    made = board(runs=runs, rivals=("FedAvg", "Mix"))
     summary = tables_of(report(made))[0]
     assert summary["FedAvg"][-2:] == ["30", "0 to 50"]
     assert summary["FedGP"][-2:] == ["-", "-"]

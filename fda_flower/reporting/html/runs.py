@@ -15,7 +15,7 @@ from fda_flower.reporting.figures import styles_of
 from fda_flower.reporting.html import charts
 from fda_flower.reporting.html.page import Chart, Code, Page, Section
 from fda_flower.reporting.plots import WEIGHT, baseline_line, member_weights, weights
-from fda_flower.reporting.results import Place, Results, RunView
+from fda_flower.reporting.results import Place, RecordedRun, Results
 from fda_flower.reporting.run_tables import (
     cost,
     faults,
@@ -36,38 +36,38 @@ NO_FIGURES = {"round", "bytes-received", "test-examples", "test-examples-average
 TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
 
 
-def run_page(view: RunView, title: str, card: Sequence[Part] = ()) -> Page:
+def run_page(run: RecordedRun, title: str, card: Sequence[Part] = ()) -> Page:
     """Return the page of a run; `card` is its model card."""
-    history = view.history
-    judged = map(escaped, judge(summarise(history, view.metric)))
+    history = run.history
+    judged = map(escaped, judge(summarise(history, run.metric)))
     sections = [
-        Section("Results", [_headlines(view), *judged, *_figures(history, view.metric)]),
+        Section("Results", [_headlines(run), *judged, *_figures(history, run.metric)]),
         Section("What the others bring to each site", _sites(history)),
         Section("Weights of the sources", _trust(history)),
         Section("Members of the mixture", _members(history)),
         Section("Who took part", _presence(history)),
         Section("Dropped, missing and other trouble", [faults(history)]),
         Section("Samples", [sizes_table(history)] if history else []),
-        Section("Rounds", [rounds_table(history, view.metric)] if history else []),
-        Section("Settings", settings_table(view.settings, view.notes)),
-        Section("Repeat it", [Code(view.commands)] if view.commands else []),
+        Section("Rounds", [rounds_table(history, run.metric)] if history else []),
+        Section("Settings", settings_table(run.settings, run.notes)),
+        Section("Repeat it", [Code(run.commands)] if run.commands else []),
         Section("Model card", card),
     ]
-    about = "; ".join(filter(None, [view.label, view.data, f"seed {view.seed}"]))
-    return Page(title, about, [each for each in sections if each.parts], view.state)
+    about = "; ".join(filter(None, [run.label, run.data, f"seed {run.seed}"]))
+    return Page(title, about, [each for each in sections if each.parts], run.state)
 
 
 def results_page(
     results: Results,
     parts: Sequence[Part],
     numbers: Mapping[str, Table],
-    views: Mapping[str, RunView],
+    runs: Mapping[str, RecordedRun],
     commands: Sequence[str],
     state: str = "",
 ) -> Page:
     """Return the page of a comparison or an experiment.
 
-    `parts` are its report without the title, `numbers` the tables of all numbers by title, `views` the runs
+    `parts` are its report without the title, `numbers` the tables of all numbers by title, `runs` the runs
     by name, unfinished ones included; `commands` repeat it, and `state` describes its progress.
     """
     all_numbers = [replace(table, title=title, folded=True) for title, table in numbers.items()]
@@ -77,13 +77,13 @@ def results_page(
         Section("By round", _charts(results, _curves)),
         Section("Weights of the sources", _weights_of(results)),
         Section("Members of the mixture", _members_of(results)),
-        Section("Runs", [_runs(views)]),
-        Section("Dropped, missing and other trouble", _faults_of(views)),
-        Section("Samples", _sizes_of(views)),
-        Section("Settings", _settings_of(views)),
+        Section("Runs", [_runs(runs)]),
+        Section("Dropped, missing and other trouble", _faults_of(runs)),
+        Section("Samples", _sizes_of(runs)),
+        Section("Settings", _settings_of(runs)),
         Section("Repeat it", [Code(commands)]),
     ]
-    about = results.about().splitlines()[-1] if results.cells else "Nothing measured yet"
+    about = results.about().splitlines()[-1] if results.runs else "Nothing measured yet"
     return Page(results.title, about, [each for each in sections if each.parts], state)
 
 
@@ -204,10 +204,10 @@ def _charts(results: Results, draw: Callable[[Results, str, str], Figure]) -> li
 
 
 def _curves(results: Results, group: str, column: str) -> Figure:
-    series = {row: [cell.curve for cell in results.at((group, row, column))] for row in results.rows}
-    run = {row: each for row, each in series.items() if each}
+    series = {row: [run.curve for run in results.at((group, row, column))] for row in results.rows}
+    known = {row: curves for row, curves in series.items() if curves}
     line = results.line(group, column)
-    return charts.curves(run, styles_of(results.rows), results.metric(group, column).axis, line)
+    return charts.curves(known, styles_of(results.rows), results.metric(group, column).axis, line)
 
 
 def _dots(results: Results, group: str, column: str) -> Figure:
@@ -219,7 +219,7 @@ def _dots(results: Results, group: str, column: str) -> Figure:
 
 def _weights_of(results: Results) -> list[Chart]:
     """Return each source's weight by round, for each place with weights."""
-    found = {place: weights([cell.history for cell in results.at(place)]) for place in results.places}
+    found = {place: weights([run.history for run in results.at(place)]) for place in results.places}
     figures = {_name(results, p): charts.shares(series, WEIGHT) for p, series in found.items() if series}
     return [Chart(figures)] if figures else []
 
@@ -229,7 +229,7 @@ def _members_of(results: Results) -> list[Table]:
     rows = [
         [_name(results, place), member, f"{sum(found) / len(found):.3f}", len(found)]
         for place in results.places
-        for member, found in member_weights([cell.history for cell in results.at(place)]).items()
+        for member, found in member_weights([run.history for run in results.at(place)]).items()
     ]
     return [Table(["run", "member", "mean weight", "seeds"], rows)] if rows else []
 
@@ -239,27 +239,27 @@ def _name(results: Results, place: Place) -> str:
     return results.titles([(group, column, row)])[0].replace("\n", ", ")
 
 
-def _runs(views: Mapping[str, RunView]) -> Table:
+def _runs(runs: Mapping[str, RecordedRun]) -> Table:
     """Return a folded table of all runs, with the progress and cost of each."""
     rows = [
         [
             name,
-            view.seed,
-            "done" if view.done else "not done",
-            len(view.history),
-            sum(len(record["dropped"]) for record in view.history),
-            sum(record["held"] is not None for record in view.history),
-            *cost(view.history),
+            run.seed,
+            "done" if run.done else "not done",
+            len(run.history),
+            sum(len(record["dropped"]) for record in run.history),
+            sum(record["held"] is not None for record in run.history),
+            *cost(run.history),
         ]
-        for name, view in views.items()
+        for name, run in runs.items()
     ]
     header = ["run", "seed", "state", "rounds", "dropped", "held", "MB received", "seconds"]
     return Table(header, rows, counted(len(rows), "run"), folded=True)
 
 
-def _faults_of(views: Mapping[str, RunView]) -> list[Table | str]:
+def _faults_of(runs: Mapping[str, RecordedRun]) -> list[Table | str]:
     """Return a table of everything dropped, by run and reason."""
-    found = [(name, faults(view.history)) for name, view in views.items()]
+    found = [(name, faults(run.history)) for name, run in runs.items()]
     rows = [[name, *row] for name, table in found if isinstance(table, Table) for row in table.rows]
     if not rows:
         return ["Nothing: every reply was used in every round."]
@@ -272,9 +272,9 @@ def _faults_of(views: Mapping[str, RunView]) -> list[Table | str]:
     ]
 
 
-def _sizes_of(views: Mapping[str, RunView]) -> list[Table]:
+def _sizes_of(runs: Mapping[str, RecordedRun]) -> list[Table]:
     """Return the number of samples of each domain; runs share a row where their numbers agree."""
-    records = [row for view in views.values() if view.history for row in sizes_table(view.history).records()]
+    records = [row for run in runs.values() if run.history for row in sizes_table(run.history).records()]
     columns = list(dict.fromkeys(key for record in records for key in record))
     known = [{key: value for key, value in record.items() if value != ""} for record in records]
     whole = [one for one in known if not any(one.items() < other.items() for other in known)]
@@ -283,9 +283,9 @@ def _sizes_of(views: Mapping[str, RunView]) -> list[Table]:
     return [Table(columns, ordered, folded=len(rows) > 12, title="Samples of each domain")] if rows else []
 
 
-def _settings_of(views: Mapping[str, RunView]) -> list[Table]:
+def _settings_of(runs: Mapping[str, RecordedRun]) -> list[Table]:
     """Return a table of the settings that all runs share, and one of the settings that differ."""
-    given = {name: view.settings for name, view in views.items() if view.settings}
+    given = {name: run.settings for name, run in runs.items() if run.settings}
     if not given:
         return []
     first: Mapping[str, Any] = next(iter(given.values()))
@@ -293,24 +293,24 @@ def _settings_of(views: Mapping[str, RunView]) -> list[Table]:
     shared = [n for n in names if all(n in s and s[n] == first.get(n) for s in given.values())]
     own = [name for name in names if name not in shared]
     rows = [[name, *(show(settings.get(key)) for key in own)] for name, settings in given.items()]
-    notes = next((view.notes for view in views.values() if view.notes), {})
+    notes = next((run.notes for run in runs.values() if run.notes), {})
     header = ["run", *(key.replace("_", "-") for key in own)]
     differ = Table(header, rows, "Settings that differ between runs", folded=True)
     return [*settings_table({name: first[name] for name in shared}, notes), *([differ] if own else [])]
 
 
-def _headlines(view: RunView) -> Table:
+def _headlines(run: RecordedRun) -> Table:
     """Return ``last5``, ``best`` and the other scores, and the cost of the run."""
-    metric = METRICS[view.metric]
-    received, seconds = cost(view.history)
+    metric = METRICS[run.metric]
+    received, seconds = cost(run.history)
     shown = {
         f"{key}, {metric.label}": "-" if value is None else f"{value:.{metric.decimals}f}"
-        for key, value in scores(view.history, view.metric).items()
+        for key, value in scores(run.history, run.metric).items()
     }
-    if line := baseline_line([view.history], view.metric):
-        shown[f"{name_of_baseline(view.metric)}, {metric.label}"] = f"{line[0]:.{metric.decimals}f}"
-    shown |= {"rounds": str(len(view.history)), "seconds": seconds, "MB received": received}
-    return Table(["method", "seed", *shown], [[view.label, view.seed, *shown.values()]])
+    if line := baseline_line([run.history], run.metric):
+        shown[f"{name_of_baseline(run.metric)}, {metric.label}"] = f"{line[0]:.{metric.decimals}f}"
+    shown |= {"rounds": str(len(run.history)), "seconds": seconds, "MB received": received}
+    return Table(["method", "seed", *shown], [[run.label, run.seed, *shown.values()]])
 
 
 def _entry(record: Record, domain: str) -> Record:
