@@ -18,7 +18,7 @@ from common import quick_asked, show, show_machine, verdict
 from fda_flower.datasets import load_federation
 from fda_flower.running.run import run_config
 from fda_flower.runs.config import RunConfig
-from fda_flower.runs.network import all_data, front_of
+from fda_flower.runs.network import all_data, backbone_of
 
 PARTS = ("head", "adapters:16", "last", "all")
 
@@ -51,7 +51,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as cache:
             os.environ["FDA_CACHE_DIR"] = cache
             begun = time.perf_counter()
-            front = front_of(config, data.shape, data.classes)
+            backbone = backbone_of(config, data.shape, data.classes)
             all_data(config)
             features = time.perf_counter() - begun
             result = run_config(config)
@@ -64,7 +64,7 @@ def main() -> None:
                 f"`{train}`",
                 f"{received / 1e6:,.2f}",
                 f"{seconds:.2f}",
-                "-" if front is None else f"{features:.0f}",
+                "-" if backbone is None else f"{features:.0f}",
                 *(ratios if train == "head" else (f"{received / whole[0]:.4f}", f"{seconds / whole[1]:.3f}")),
             ]
         )

@@ -220,7 +220,7 @@ def make_client(
     its samples in `site_folder`, by default in this account's cache.
     """
     from fda_flower.runs.model_folder import publisher
-    from fda_flower.runs.network import digest_of_frozen, front_of
+    from fda_flower.runs.network import backbone_of, digest_of_frozen
 
     sites = _sites(config, data)
     if name not in sites:
@@ -231,7 +231,7 @@ def make_client(
     if (name == site.target or config.every_site) and model_folder:
         publish = publisher(config, site, name, model_folder, network)
     client = make(network, state=state, own_folder=folder, publish=publish)
-    if front_of(config, site.shape, site.classes) is not None:
+    if backbone_of(config, site.shape, site.classes) is not None:
         client.about = {
             **(client.about or {}),
             FROZEN: digest_of_frozen(config, site.shape, site.classes, network),

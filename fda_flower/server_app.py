@@ -25,7 +25,7 @@ from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
 from fda_flower.runs.model_folder import DATA, write_global_model
 from fda_flower.runs.needs import NEEDS, Facts, check_needs
-from fda_flower.runs.network import all_data, digest_of_frozen, front_of, make_model
+from fda_flower.runs.network import all_data, backbone_of, digest_of_frozen, make_model
 from fda_flower.strategies import DomainAdaptationStrategy, RunFolder
 from fda_flower.strategies.nodes import Node
 from fda_flower.wire.internals import is_deployed
@@ -101,8 +101,8 @@ def run_server(
             output.note(KEYS, keys)
     target = strategy.roster.target
     unlabelled = target.info.get("unlabelled") if target else None
-    on_features = front_of(config, shape, classes) is not None
-    _check_needs(config, model, unlabelled if isinstance(unlabelled, int) else None, on_features)
+    has_backbone = backbone_of(config, shape, classes) is not None
+    _check_needs(config, model, unlabelled if isinstance(unlabelled, int) else None, has_backbone)
     exchange = Exchange.of(model)
     strategy.buffer_names = frozenset(exchange.shared) - exchange.parameters(model).keys()
     initial = [to_record(exchange.layers(model))]
@@ -167,15 +167,15 @@ def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
     model = make_model(config, federation.shape, federation.classes)
     target = federation.domains.get(federation.target)
     unlabelled = None if target is None else target.unlabelled
-    on_features = front_of(config, federation.shape, federation.classes) is not None
-    _check_needs(config, model, 0 if unlabelled is None else len(unlabelled), on_features)
+    has_backbone = backbone_of(config, federation.shape, federation.classes) is not None
+    _check_needs(config, model, 0 if unlabelled is None else len(unlabelled), has_backbone)
     return all_data(config), model
 
 
-def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None, on_features: bool) -> None:
+def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None, has_backbone: bool) -> None:
     data = config.data
     sources = len(data.source_names)
-    facts = Facts(model, config.model, sources, unlabelled, config.regression, on_features)
+    facts = Facts(model, config.model, sources, unlabelled, config.regression, has_backbone)
     check_needs(config.method, config.needs, facts)
     if config.privacy.of_patients and not NEEDS["frozen body"].is_met(facts):
         why = "but its noise is on the gradients of one linear layer, and the network trains something else"

@@ -1,4 +1,4 @@
-"""Networks of one's own: one whose front can be frozen, with a stem, three blocks and a head; a small one."""
+"""One's own networks: one with a stem, three blocks and a head, whose backbone can be frozen; a small one."""
 
 from math import prod
 

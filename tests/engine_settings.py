@@ -8,7 +8,7 @@ from fda_flower.runs.methods import find_method, method_names
 
 
 def with_frozen_body(method):
-    """The settings of a method whose network has a frozen front; other processes need `PATH` to import it."""
+    """The settings of a method with a frozen backbone; other processes need `PATH` to import the network."""
     needs_more = {"body", "trained body", "batch-norm"} & {*find_method(method).needs}
     return {
         **{"method": method, "model": "blocks_net:net", "train": "last" if needs_more else "head"},

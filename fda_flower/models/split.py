@@ -1,4 +1,4 @@
-"""The cut between the frozen front of a network, which runs once per sample, and its trained end."""
+"""The cut between the frozen backbone of a network, which runs once per sample, and its trainable rest."""
 
 import copy
 from collections import OrderedDict
@@ -24,30 +24,32 @@ TUNED = (nn.Linear, nn.Conv2d)
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitNetwork:
     """A network in two.
 
     Attributes
     ----------
-    front : Module or None
+    backbone : Module or None
         The frozen layers before the first trained one, in evaluation mode; None if there are none, or the
         network cannot be cut there.
-    end : Module
-        The rest, which takes the outputs of `front`. Its frozen parameters have no ``requires_grad``.
+    trainable : Module
+        The rest, which takes the outputs of `backbone`. Its frozen parameters have no ``requires_grad``.
     """
 
-    front: nn.Module | None
-    end: nn.Module
+    backbone: nn.Module | None
+    trainable: nn.Module
 
 
-def split(network: nn.Module, train: Train, shape: tuple[int, ...], name: str = "the network") -> Split:
+def split(
+    network: nn.Module, train: Train, shape: tuple[int, ...], name: str = "the network"
+) -> SplitNetwork:
     """Freeze the parts of a network that are not trained, and cut it there; adapters are random.
 
     The `network` is for samples of a `shape`; do not use it afterwards. A `ConfigError`, which calls it
     `name`, says that it has no head, no blocks, or no layers for adapters.
     """
     if train.what == "all":
-        return Split(None, network)
+        return SplitNetwork(None, network)
     network.eval().requires_grad_(False)
     head = head_of(network)
     if train.what == "linear":
@@ -56,14 +58,14 @@ def split(network: nn.Module, train: Train, shape: tuple[int, ...], name: str = 
         if not _path(network, head):
             what = f"train is head, but '{name}' is nothing but a head: leave train out"
             raise ConfigError(what, thing="train", value="head")
-        front = Features(_without(network, head), shape)
-        return Split(front.eval(), nn.Sequential(OrderedDict(head=head.requires_grad_(True))))
+        backbone = Features(_without(network, head), shape)
+        return SplitNetwork(backbone.eval(), nn.Sequential(OrderedDict(head=head.requires_grad_(True))))
     container, block = _last_block(network, head, name)
     parts = _cut(network, container, block, shape)
-    head = head_of(parts.end).requires_grad_(True)
-    tuned = _from(parts.end, f"{container}.{block}", head)
+    head = head_of(parts.trainable).requires_grad_(True)
+    tuned = _from(parts.trainable, f"{container}.{block}", head)
     if train.what == "adapters":
-        _adapt(parts.end, tuned, train.rank, name)
+        _adapt(parts.trainable, tuned, train.rank, name)
         head.requires_grad_(True)  # peft freezes it with the rest
     else:
         for module in tuned.values():
@@ -80,18 +82,18 @@ def _without(network: nn.Module, head: nn.Module) -> nn.Module:
     return network
 
 
-def _linear(network: nn.Module, head: nn.Module, shape: tuple[int, ...]) -> Split:
+def _linear(network: nn.Module, head: nn.Module, shape: tuple[int, ...]) -> SplitNetwork:
     """Replace a head by a linear layer on features or pixels of unit length, or on a table's columns."""
     with torch.no_grad():
         classes, bare = network(torch.zeros(1, *shape)).shape[1], not has_body(network)
         if bare and len(shape) == 1:  # a table's columns differ in their units: a row has no length
-            return Split(None, nn.Sequential(OrderedDict(head=nn.Linear(shape[0], classes))))
+            return SplitNetwork(None, nn.Sequential(OrderedDict(head=nn.Linear(shape[0], classes))))
         body = _without(network, head)
-        front = None if bare else Features(body, shape).eval()
-        found = (front or body)(_agreed(shape)).flatten(1)
-    roots = front is not None and bool((found >= 0).all())
+        backbone = None if bare else Features(body, shape).eval()
+        found = (backbone or body)(_agreed(shape)).flatten(1)
+    roots = backbone is not None and bool((found >= 0).all())
     layers = {"rows": Rows(0.5 if roots else 1.0), "head": nn.Linear(found.shape[1], classes)}
-    return Split(front, nn.Sequential(OrderedDict({"body": body, **layers} if bare else layers)))
+    return SplitNetwork(backbone, nn.Sequential(OrderedDict({"body": body, **layers} if bare else layers)))
 
 
 class Rows(nn.Module):
@@ -184,27 +186,27 @@ def _last_block(network: nn.Module, head: nn.Module, name: str) -> tuple[str, st
     return found[-1], str(block)
 
 
-def _cut(network: nn.Module, container: str, block: str, shape: tuple[int, ...]) -> Split:
-    """Cut a network before a block; in the end, identities replace the modules before it.
+def _cut(network: nn.Module, container: str, block: str, shape: tuple[int, ...]) -> SplitNetwork:
+    """Cut a network before a block; in the rest, identities replace the modules before it.
 
     This is correct if the network only passes on these modules' outputs, which is tried on random samples.
     """
     samples = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
     path = f"{container}.{block}"
     before, after = _around(network, path)
-    whole, end = copy.deepcopy(network), copy.deepcopy(network)
+    whole, trainable = copy.deepcopy(network), copy.deepcopy(network)
     for module in before:
-        end.set_submodule(module, nn.Identity())
+        trainable.set_submodule(module, nn.Identity())
     for module in after:
         network.set_submodule(module, nn.Identity())
     network.set_submodule(path, Stop())
-    front = Upto(network).eval()
+    backbone = Upto(network).eval()
     with torch.no_grad():
         try:
-            fits = torch.equal(end(front(samples)), whole(samples))
+            fits = torch.equal(trainable(backbone(samples)), whole(samples))
         except (RuntimeError, ValueError, TypeError):
             fits = False
-    return Split(front, end) if fits else Split(None, whole)
+    return SplitNetwork(backbone, trainable) if fits else SplitNetwork(None, whole)
 
 
 class Reached(Exception):  # noqa: N818 - it is no error
@@ -258,13 +260,17 @@ def _around(network: nn.Module, path: str) -> tuple[list[str], list[str]]:
     return before, after
 
 
-def _from(end: nn.Module, path: str, head: nn.Module) -> dict[str, nn.Module]:
+def _from(trainable: nn.Module, path: str, head: nn.Module) -> dict[str, nn.Module]:
     """Return a block and the modules after it, without the head, by path."""
-    _, after = _around(end, path)
-    return {name: end.get_submodule(name) for name in [path, *after] if end.get_submodule(name) is not head}
+    _, after = _around(trainable, path)
+    return {
+        name: trainable.get_submodule(name)
+        for name in [path, *after]
+        if trainable.get_submodule(name) is not head
+    }
 
 
-def _adapt(end: nn.Module, tuned: dict[str, nn.Module], rank: int, name: str) -> None:
+def _adapt(trainable: nn.Module, tuned: dict[str, nn.Module], rank: int, name: str) -> None:
     from peft import LoraConfig, inject_adapter_in_model
 
     layers = [
@@ -276,9 +282,9 @@ def _adapt(end: nn.Module, tuned: dict[str, nn.Module], rank: int, name: str) ->
     if not layers:
         what = f"train is adapters:{rank}, but the last block of '{name}' has no layer for adapters"
         raise ConfigError(what, thing="train", value=f"adapters:{rank}", remedy="choose last, or head")
-    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=layers), end)
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=layers), trainable)
     for path in layers:
-        lora: Any = end.get_submodule(path)
+        lora: Any = trainable.get_submodule(path)
         down, up = lora.lora_A["default"].weight, lora.lora_B["default"].weight
         with torch.no_grad():
             down.copy_(_orthonormal(rank, down[0].numel()).reshape(down.shape))

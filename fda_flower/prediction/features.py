@@ -1,4 +1,4 @@
-"""Features of samples: the outputs of a network's frozen front, computed once and stored."""
+"""Features of samples: the outputs of a network's frozen backbone, computed once and stored."""
 
 import hashlib
 import os
@@ -26,9 +26,9 @@ KEY = 16
 """Bytes of a sample's digest."""
 
 
-def digest_of(front: nn.Module) -> str:
-    """Return a digest of a front's arrays, independent of their device."""
-    return checksum({}, {name: tensor.cpu().numpy() for name, tensor in front.state_dict().items()})
+def digest_of(backbone: nn.Module) -> str:
+    """Return a digest of a backbone's arrays, independent of their device."""
+    return checksum({}, {name: tensor.cpu().numpy() for name, tensor in backbone.state_dict().items()})
 
 
 @dataclass
@@ -44,7 +44,7 @@ class FeatureStore:
 
     @classmethod
     def of(cls, digest: str, folder: Path | None) -> "FeatureStore":
-        """Return the store of the front with this digest, filled from a folder."""
+        """Return the store of the backbone with this digest, filled from a folder."""
         own = None if folder is None else folder / digest[:32]
         store = cls(own, {})
         for path in sorted(own.glob("*.safetensors")) if own is not None and own.is_dir() else ():
@@ -86,7 +86,7 @@ def _read(path: Path) -> tuple[list[bytes], Tensor]:
 
 
 def features(
-    front: nn.Module,
+    backbone: nn.Module,
     samples: Samples,
     store: FeatureStore,
     device: torch.device,
@@ -97,40 +97,40 @@ def features(
     Each sample passes alone, so its features have the same bits in any company. Noise is drawn once, from a
     seed that depends on the samples; features with noise are not stored.
 
-    The `front` is on the `device`, in evaluation mode; the samples are images or rows. The `store` holds
+    The `backbone` is on the `device`, in evaluation mode; the samples are images or rows. The `store` holds
     known features, and new ones are added; `keys` are the samples' digests (see `keys_of`), if known.
     """
     if not len(samples):
         return replace(samples, x=torch.zeros(0))
-    keys = keys_of(samples.x, columns_of(front)) if keys is None else keys
+    keys = keys_of(samples.x, columns_of(backbone)) if keys is None else keys
     if samples.noise:
         seed = int.from_bytes(hashlib.blake2b(b"".join(keys), digest_size=7).digest())
         x = torch.cat([x for x, _ in samples.batches(1, torch.Generator().manual_seed(seed))])
-        rows = _computed(front, x, range(len(x)), device)
+        rows = _computed(backbone, x, range(len(x)), device)
         return replace(samples, x=torch.stack(rows), noise=0.0)
     first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in store.known}
     if first:
-        new = torch.stack(_computed(front, samples.x, list(first.values()), device))
-        store.add(list(first), new[:, columns_of(front) :].contiguous())
+        new = torch.stack(_computed(backbone, samples.x, list(first.values()), device))
+        store.add(list(first), new[:, columns_of(backbone) :].contiguous())
     found = torch.stack([store.known[key] for key in keys])
-    if number := columns_of(front):
+    if number := columns_of(backbone):
         found = torch.cat([samples.x[:, :number].cpu(), found], dim=1)
     return replace(samples, x=found)
 
 
-def columns_of(front: nn.Module) -> int:
-    """Return how many numbers at the beginning of a sample a front passes on unchanged."""
-    return int(getattr(front, "columns", 0))
+def columns_of(backbone: nn.Module) -> int:
+    """Return how many numbers at the beginning of a sample a backbone passes on unchanged."""
+    return int(getattr(backbone, "columns", 0))
 
 
 def _computed(
-    front: nn.Module, x: Tensor | ImageFiles, places: Sequence[int], device: torch.device
+    backbone: nn.Module, x: Tensor | ImageFiles, places: Sequence[int], device: torch.device
 ) -> list[Tensor]:
     def one(place: int) -> Tensor:
         sample = x[place : place + 1].to(device)
         sample = sample.float() / 255 if sample.dtype == torch.uint8 else sample
         with torch.inference_mode():
-            row: Tensor = front(sample)[0].float().cpu()
+            row: Tensor = backbone(sample)[0].float().cpu()
         return row.clone()
 
     cores = 1 if device.type != "cpu" else len(os.sched_getaffinity(0))
@@ -173,7 +173,7 @@ def _content(path: Path) -> bytes:
 
 
 def federation_features(
-    front: nn.Module,
+    backbone: nn.Module,
     data: FederatedDataset,
     store: FeatureStore,
     device: torch.device,
@@ -183,12 +183,12 @@ def federation_features(
 
     `tell` is called with the number of new samples.
     """
-    front, domains = front.to(device).eval(), dict(data.domains)
+    backbone, domains = backbone.to(device).eval(), dict(data.domains)
     parts = [(name, *part) for name, domain in domains.items() for part in domain.parts.items()]
-    keys = [keys_of(samples.x, columns_of(front)) for _, _, samples in parts]
+    keys = [keys_of(samples.x, columns_of(backbone)) for _, _, samples in parts]
     if new := len(set().union(*keys) - store.known.keys()):
         tell("%d samples pass the frozen part of the network, once", new)
     for (name, part, samples), known in zip(parts, keys, strict=True):
-        made: Any = {part: features(front, samples, store, device, known)}
+        made: Any = {part: features(backbone, samples, store, device, known)}
         domains[name] = replace(domains[name], **made)
     return replace(data, domains=domains)

@@ -48,7 +48,7 @@ class About:
     train : str
         The trained part of the network; see `fda_flower.models.Train`.
     body : str
-        The digest of the frozen front; empty if there is none.
+        The digest of the frozen backbone; empty if there is none.
     prototypes : float, optional
         Temperature of the prototype head, if there is one.
     class_names, features : tuple of str
@@ -118,7 +118,7 @@ def write_model(
     """Write ``model.safetensors``, which holds the predictor and its description, and ``model.json``.
 
     `frozen` holds the arrays that the predictor's networks share, which are stored once. `body` holds the
-    frozen front, which is written once, to ``body.safetensors``. Each file is written whole or not at all;
+    frozen backbone, which is written once, to ``body.safetensors``. Each file is written whole or not at all;
     the same model has the same bytes. Files of a `private` model, which may hold a site's data, are readable
     by this account only. Raise a `RunError` if they cannot be written.
     """
@@ -200,7 +200,7 @@ def read_model(folder: Path) -> tuple[About, Predictor]:
 
 
 def read_body(folder: Path, digest: str) -> Layers:
-    """Return the arrays of the frozen front of the model in a folder.
+    """Return the arrays of the frozen backbone of the model in a folder.
 
     Raise a `RunError` if they are missing, damaged, or not the ones of the model's training.
     """

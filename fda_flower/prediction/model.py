@@ -21,7 +21,7 @@ from fda_flower.models import Train, build_architecture, build_model, reads_text
 from fda_flower.models.devices import find_device
 from fda_flower.models.own import is_reference
 from fda_flower.models.parts import replace_head
-from fda_flower.models.split import Split, split
+from fda_flower.models.split import SplitNetwork, split
 from fda_flower.models.text import SCALE
 from fda_flower.models.tokens import NUMBERS
 from fda_flower.prediction.columns import read_columns
@@ -98,7 +98,7 @@ class LoadedModel:
     preparation : Preparation or None
         The transform from raw samples to inputs; None if they are the same.
     body : Layers
-        Arrays of the frozen front; empty if there is none, or a package holds them.
+        Arrays of the frozen backbone; empty if there is none, or a package holds them.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class LoadedModel:
 
     def check(self) -> None:
         """Raise an exception unless the network can be built and has the predictor's arrays."""
-        network = _without_memory(self.about).end
+        network = _without_memory(self.about).trainable
         wanted = {name: tuple(array.shape) for name, array in network.state_dict().items()}
         for layers in self.predictor.parts.networks.values():
             found = {name: array.shape for name, array in layers.items()}
@@ -162,30 +162,30 @@ class LoadedModel:
     @cached_property
     def module(self) -> nn.Module:
         """The module from inputs to outputs, in evaluation mode."""
-        front = self._parts.front
-        module = self.end if front is None else nn.Sequential(front, self.end)
+        backbone = self._parts.backbone
+        module = self.after_backbone if backbone is None else nn.Sequential(backbone, self.after_backbone)
         return module.to(self._device).eval().requires_grad_(False)
 
     @cached_property
-    def end(self) -> nn.Module:
-        """The module from features to outputs, in evaluation mode; without a front, from inputs."""
+    def after_backbone(self) -> nn.Module:
+        """The module from features to outputs, in evaluation mode; without a backbone, from inputs."""
         return self.predictor.module(self._build).to(self._device).eval().requires_grad_(False)
 
     @property
-    def on_features(self) -> bool:
-        """Whether a frozen front computes features of the inputs."""
-        return self._parts.front is not None
+    def has_backbone(self) -> bool:
+        """Whether a frozen backbone computes features of the inputs."""
+        return self._parts.backbone is not None
 
     @cached_property
-    def _parts(self) -> Split:
-        """The frozen front, if any, and a network whose arrays are to be replaced."""
+    def _parts(self) -> SplitNetwork:
+        """The frozen backbone, if any, and a network whose arrays are to be replaced."""
         from_package = bool(self.about.body) and reads_text(self.about.network)
         parts = build(self.about, from_package)
-        if parts.front is None:
+        if parts.backbone is None:
             return parts
         if not from_package:
-            load_layers(parts.front, self.body)
-        elif digest_of(parts.front) != self.about.body:
+            load_layers(parts.backbone, self.body)
+        elif digest_of(parts.backbone) != self.about.body:
             message = (
                 f"the installed encoder '{self.about.network}' is not the one that the model was trained with"
             )
@@ -230,9 +230,9 @@ class LoadedModel:
 
         They equal the outputs in the target's evaluation.
         """
-        if (front := self._parts.front) is not None:
-            samples = features(front.to(self._device), samples, FeatureStore(None, {}), self._device)
-        network = copy.deepcopy(self._parts.end).to(self._device)
+        if (backbone := self._parts.backbone) is not None:
+            samples = features(backbone.to(self._device), samples, FeatureStore(None, {}), self._device)
+        network = copy.deepcopy(self._parts.trainable).to(self._device)
         passes = Passes(network, samples.to(self._device), drawing)
         return np.asarray(self.predictor.outputs(passes).cpu().numpy())
 
@@ -270,7 +270,7 @@ class LoadedModel:
         return self.preparation.apply(read_columns(raw, self.preparation))
 
     def _build(self, layers: Layers) -> nn.Module:
-        network = copy.deepcopy(self._parts.end)
+        network = copy.deepcopy(self._parts.trainable)
         load_layers(network, layers)
         return network.eval()
 
@@ -294,7 +294,7 @@ def probabilities(outputs: Array) -> Array:
     return np.asarray(torch.from_numpy(outputs).double().softmax(dim=1).numpy())
 
 
-def _without_memory(about: About) -> Split:
+def _without_memory(about: About) -> SplitNetwork:
     """Return a network whose arrays are only shapes: a forged size takes no memory."""
     if not is_reference(about.network):
         with suppress(Exception), torch.device("meta"):
@@ -302,7 +302,7 @@ def _without_memory(about: About) -> Split:
     return build(about)  # some networks of other packages cannot be built that way
 
 
-def build(about: About, with_weights: bool = False) -> Split:
+def build(about: About, with_weights: bool = False) -> SplitNetwork:
     """Return a network of a model's architecture, cut as in training, whose arrays are to be replaced.
 
     With `with_weights` the frozen part already has its weights.
@@ -317,8 +317,8 @@ def build(about: About, with_weights: bool = False) -> Split:
         if about.prototypes is not None:
             x = torch.zeros(1, *about.shape)
             with torch.no_grad():
-                x = x if parts.front is None else parts.front(x)
-            replace_head(parts.end, x, about.prototypes)
+                x = x if parts.backbone is None else parts.backbone(x)
+            replace_head(parts.trainable, x, about.prototypes)
     return parts
 
 
@@ -355,10 +355,10 @@ class Probabilities(nn.Module):
         fitted = model.preparation
         self.prepared = not isinstance(fitted, TablePreparation)
         with_text = isinstance(fitted, TablePreparation) and bool(fitted.text)
-        if with_text and not model.on_features:
+        if with_text and not model.has_backbone:
             what = "an ONNX file cannot read text, so it can only hold a trained head"
             raise ConfigError(what, thing="model", value=model.about.network, remedy="train only the head")
-        self.model = model.end if with_text else model.module
+        self.model = model.after_backbone if with_text else model.module
         if isinstance(fitted, TablePreparation):
             scale = [fitted.fill or fitted.mean, fitted.mean, fitted.deviation]
             if with_text:

@@ -13,8 +13,8 @@ from fda_flower.models.parts import batch_norm_names, has_body, head_of
 class Facts:
     """The facts about a run that are known before training.
 
-    `unlabelled` is None if the target does not report it. `on_features` is true if a frozen front, which is
-    not part of `model`, computes features first.
+    `unlabelled` is None if the target does not report it. `has_backbone` is true if a frozen backbone, which
+    is not part of `model`, computes features first.
     """
 
     model: nn.Module
@@ -22,7 +22,7 @@ class Facts:
     sources: int
     unlabelled: int | None
     regression: bool
-    on_features: bool = False
+    has_backbone: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def _has_linear_head(facts: Facts) -> bool:
 NEEDS: dict[str, Need] = {
     "body": Need(
         "a network with layers before its head",
-        lambda facts: facts.on_features or has_body(facts.model),
+        lambda facts: facts.has_backbone or has_body(facts.model),
         "'{model}' is its own head: choose another model, such as mlp or cnn",
     ),
     "trained body": Need(

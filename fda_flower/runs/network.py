@@ -1,4 +1,4 @@
-"""A run's initial network and its clients' data, which are features if the network's front is frozen."""
+"""A run's initial network and its clients' data, which are features if the network's backbone is frozen."""
 
 import copy
 from functools import lru_cache
@@ -16,43 +16,43 @@ from fda_flower.models import MODELS, Train, build_model, reads_text
 from fda_flower.models.devices import find_device
 from fda_flower.models.exchange import frozen_digest
 from fda_flower.models.own import check_training
-from fda_flower.models.split import Split, split
+from fda_flower.models.split import SplitNetwork, split
 from fda_flower.prediction.features import FeatureStore, digest_of, federation_features
 from fda_flower.records.record import COSTS
 from fda_flower.runs.config import RunConfig
 
 
 def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Return the initial global model, without its frozen front; it is the same at all sites.
+    """Return the initial global model, without its frozen backbone; it is the same at all sites.
 
     Raise a `ConfigError` if it is of a network from elsewhere that cannot be trained.
     """
     if config.trained.what == "all":
-        front, end = None, _build(config.model, _options(config), shape, classes, config.seed)
+        backbone, trainable = None, _build(config.model, _options(config), shape, classes, config.seed)
     else:
         parts = _parts(config, shape, classes)
-        front, end = parts.front, copy.deepcopy(parts.end)
+        backbone, trainable = parts.backbone, copy.deepcopy(parts.trainable)
     if config.model not in MODELS:
         x = torch.zeros(2, *shape)
         with torch.no_grad():
-            x = x if front is None else front(x)
-        check_training(config.model, end, x, classes)
-    return end
+            x = x if backbone is None else backbone(x)
+        check_training(config.model, trainable, x, classes)
+    return trainable
 
 
-def front_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module | None:
-    """Return the frozen front of a run's network, which computes features, or None."""
-    return None if config.trained.what == "all" else _parts(config, shape, classes).front
+def backbone_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module | None:
+    """Return the frozen backbone of a run's network, which computes features, or None."""
+    return None if config.trained.what == "all" else _parts(config, shape, classes).backbone
 
 
-def _parts(config: RunConfig, shape: tuple[int, ...], classes: int) -> Split:
+def _parts(config: RunConfig, shape: tuple[int, ...], classes: int) -> SplitNetwork:
     return _split(config.model, _options(config), shape, classes, config.seed, config.trained)
 
 
 @lru_cache(maxsize=2)
 def _split(
     name: str, options: Pairs, shape: tuple[int, ...], classes: int, seed: int, trained: Train
-) -> Split:
+) -> SplitNetwork:
     """Return a network cut in two; runs of many methods share it."""
     network = _build(name, options, shape, classes, seed)
     with torch.random.fork_rng([]):
@@ -75,20 +75,20 @@ def digest_of_frozen(config: RunConfig, shape: tuple[int, ...], classes: int, mo
 
 
 def body_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> tuple[str, Layers]:
-    """Return a digest of a run's frozen front, and its arrays for the model's folder, if any.
+    """Return a digest of a run's frozen backbone, and its arrays for the model's folder, if any.
 
     A network that reads text needs its package, which holds the arrays.
     """
-    front = front_of(config, shape, classes)
-    if front is None:
+    backbone = backbone_of(config, shape, classes)
+    if backbone is None:
         return "", {}
-    digest, layers = _body(front)
+    digest, layers = _body(backbone)
     return digest, {} if reads_text(config.model) else layers
 
 
 @lru_cache(maxsize=2)
-def _body(front: nn.Module) -> tuple[str, Layers]:
-    return digest_of(front), {name: tensor.cpu().numpy() for name, tensor in front.state_dict().items()}
+def _body(backbone: nn.Module) -> tuple[str, Layers]:
+    return digest_of(backbone), {name: tensor.cpu().numpy() for name, tensor in backbone.state_dict().items()}
 
 
 _stores = lru_cache(maxsize=2)(FeatureStore.of)
@@ -113,9 +113,9 @@ def all_data(config: RunConfig) -> FederatedDataset:
 
 
 def _as_features(config: RunConfig, data: FederatedDataset, folder: Path | None) -> FederatedDataset:
-    front = front_of(config, data.shape, data.classes)
-    if front is None:
+    backbone = backbone_of(config, data.shape, data.classes)
+    if backbone is None:
         return data.in_memory()
     device = find_device(config.device)
     kept = (cache_folder() if folder is None else folder) / "features"
-    return federation_features(front, data, _stores(_body(front)[0], kept), device, COSTS.info)
+    return federation_features(backbone, data, _stores(_body(backbone)[0], kept), device, COSTS.info)

@@ -30,7 +30,7 @@ CLASSES, REGRESSION = DataSpec("digits", "rotate", target_samples=30), DataSpec(
 
 def network(data):
     torch.manual_seed(0)
-    return split(build_model("logistic", data.shape, data.classes, 0), Train("linear"), data.shape).end
+    return split(build_model("logistic", data.shape, data.classes, 0), Train("linear"), data.shape).trainable
 
 
 def client(kind, spec, name):

