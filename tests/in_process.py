@@ -1,11 +1,11 @@
 """Takes the place of `fda_flower.running.processes.run_all`, whose processes take seconds to start."""
 
 from fda_flower.errors import FdaError
-from fda_flower.running.processes import State
+from fda_flower.running.processes import TaskProgress
 
 
 def run_all(function, tasks, jobs, on_poll=None, libraries=()):
-    state = State([], [], {})
+    state = TaskProgress([], [], {})
     for name, argument in tasks.items():
         try:
             function(argument)

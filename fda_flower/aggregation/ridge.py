@@ -505,7 +505,7 @@ def fit_ridge(
         if name == "sources":
             heads += [Head(name, strengths[0], np.ones(1), w, targets - x @ w) for w in solutions[0]]
             continue
-        path = Path(x, _back(x, name, gram), name)
+        path = RegularizationPath(x, _back(x, name, gram), name)
         used = {"shrunk": len(solutions), "pooled": 1, "target": 0}[name]
         for starts in zip(*solutions[:used], strict=True) if used else [()]:
             heads += path.heads(targets, starts, strengths)
@@ -528,7 +528,7 @@ def _likelihoods(heads: Sequence[Head]) -> Array:
     return np.asarray(weights / weights.sum())
 
 
-class Path:
+class RegularizationPath:
     """The ridge regressions with one kernel: ``W = Σ_k a_k B_k + back (K + λ)⁻¹ (Y − Σ_k a_k X B_k)``.
 
     `back` is ``Xᵀ`` for *shrunk*, ``(Σ G_i + I)⁻¹ Xᵀ`` for *pooled*; ``K = X back``, shape ``(n, n)``.

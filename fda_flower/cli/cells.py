@@ -11,7 +11,7 @@ from fda_flower.errors import invalid
 from fda_flower.names import as_written
 
 if TYPE_CHECKING:
-    from fda_flower.running.processes import Progress as CellProgress
+    from fda_flower.running.processes import CellProgress
 
 
 def read_seeds(text: str) -> Sequence[int]:

@@ -19,11 +19,11 @@ from fda_flower.runs.config import RunConfig
 if TYPE_CHECKING:
     from fda_flower.experiments.tuning import Make, Spaces, Tuning
 
-SHARE = "0.2"
+VALIDATION_SHARE = "0.2"
 """Default share of labels held out."""
 
 
-@with_settings(shown={"validation": f"the experiment's, or {SHARE}"})
+@with_settings(shown={"validation": f"the experiment's, or {VALIDATION_SHARE}"})
 def tune(
     settings: dict[str, Any],
     file: Annotated[
@@ -93,7 +93,7 @@ def _cells(
             raise invalid(
                 "only", ", ".join(only), "name its file, or leave it out", "but there is no experiment"
             )
-        whole = {"validation": SHARE, **settings}
+        whole = {"validation": VALIDATION_SHARE, **settings}
         return {"": (lambda seed, own: RunConfig(**{**merged(whole, own), "seed": seed}), output)}
     experiment = read_experiment(file)
     shared = {name: value for name, value in settings.items() if name != "seed"}
@@ -101,7 +101,7 @@ def _cells(
     for place in chosen_places(experiment, only):
 
         def make(seed: int, own: Mapping[str, Any], place: Any = place) -> RunConfig:
-            usual = {"validation": experiment.settings(place, {}).get("validation", SHARE)}
+            usual = {"validation": experiment.settings(place, {}).get("validation", VALIDATION_SHARE)}
             return experiment.config(place, seed, merged(usual | shared, own))
 
         cells[", ".join(filter(None, place))] = make, output / file_name(place)

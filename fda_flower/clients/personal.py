@@ -102,20 +102,21 @@ def _take_up(client: TargetClient, server_round: int) -> Personalised:
 def train_to_mix(client: TargetClient, request: TrainRequest, question: TrainToMix) -> TrainReply:
     """Train the model received, ``w``, and APFL's own model ``v``, for the mixture ``a v + (1 − a) w``.
 
-    ``w`` is trained as in FedAvg, bit for bit, and ``v`` on the same batches (`OwnModel`). The target keeps
-    ``v`` and ``a`` in its own state and never sends ``v``. In the first round ``v`` starts as ``w``.
+    ``w`` is trained as in FedAvg, bit for bit, and ``v`` on the same batches (`JointTraining`). The target
+    keeps ``v`` and ``a`` in its own state and never sends ``v``. In the first round ``v`` starts as ``w``.
     """
     config, model = request.config, client.received(request)
     server_round = int(config[protocol.SERVER_ROUND])
     state = client.own_state.load_before(OWN_APFL, server_round)
     layers, alpha = (model, question.mixing) if state is None else (state[0], state[1]["alpha"])
     client.load(layers)
-    loss = training_loss(client.domain.train.y, client.training_in(config))
-    own = OwnModel(copy.deepcopy(client.model), client.training_in(config), float(alpha), question, loss)
-    reply = client.train_from(model, config, own.objective, own.on_step)
-    client.model.load_state_dict(own.model.state_dict())
-    client.own_state.save_after(OWN_APFL, client.layers(), {"alpha": own.alpha}, server_round)
-    return replace(reply, answer=TrainedToMix(alpha=own.alpha, fresh_start=state is None))
+    training = client.training_in(config)
+    loss = training_loss(client.domain.train.y, training)
+    joint = JointTraining(copy.deepcopy(client.model), training, float(alpha), question, loss)
+    reply = client.train_from(model, config, joint.objective, joint.on_step)
+    client.model.load_state_dict(joint.model.state_dict())
+    client.own_state.save_after(OWN_APFL, client.layers(), {"alpha": joint.alpha}, server_round)
+    return replace(reply, answer=TrainedToMix(alpha=joint.alpha, fresh_start=state is None))
 
 
 def evaluate_mix(client: TargetClient, request: EvaluateRequest, question: EvaluateMix) -> EvaluateReply:
@@ -133,7 +134,7 @@ def evaluate_mix(client: TargetClient, request: EvaluateRequest, question: Evalu
     return client.score(mixture, config)
 
 
-class OwnModel:
+class JointTraining:
     """Training of the model ``v`` together with ``w`` in `training.train`; ``alpha`` is the current ``a``.
 
     After each step of ``w``, if ``mix`` is ``"outputs"``: ``v ← v − η ∇_v F(a z_v + (1 − a) z_w)``, where

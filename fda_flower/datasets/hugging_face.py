@@ -15,7 +15,7 @@ from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.folders import found_names, logger, read_size, unusable
 from fda_flower.datasets.hugging_face_source import (
     NO_DOMAIN,
-    Parts,
+    DomainRows,
     Source,
     check_column,
     check_kind,
@@ -89,7 +89,7 @@ def image_column(data: Any, ignore: Iterable[str]) -> str:
     return next((name for name in columns if held_by(data.features[name]) == "images"), "")
 
 
-def sizes_of(domains: Iterable[Parts], column: str) -> Counter[Size]:
+def sizes_of(domains: Iterable[DomainRows], column: str) -> Counter[Size]:
     """Count the sizes of up to `LOOKED_AT` images per domain, without missing and damaged ones."""
     sizes: Counter[Size] = Counter()
     for parts in domains:
@@ -173,11 +173,11 @@ class HuggingFace(Splits):
         self._size = read_size(str(image_size)) if image_size else None
 
     @cached_property
-    def _opened(self) -> tuple[Parts, list[str]]:
+    def _opened(self) -> tuple[DomainRows, list[str]]:
         return self._source.open(self._data_dir)
 
     @cached_property
-    def _there(self) -> dict[str, Parts]:
+    def _there(self) -> dict[str, DomainRows]:
         """The domains present on this machine."""
         found = self._source.domains(self._opened[0], self._seed)
         return {name: each for name, each in found.items() if name in self._names}

@@ -25,27 +25,27 @@ POSITION = "fda-flower position"
 
 
 @dataclass(frozen=True)
-class Part:
+class NumberedRows:
     """Samples as a data set of the library `datasets`, with the line of each: its row, counted from 1."""
 
     data: Any
     lines: Array
 
     @classmethod
-    def whole(cls, data: Any) -> "Part":
+    def whole(cls, data: Any) -> "NumberedRows":
         """Return all rows of a data set."""
         return cls(data, np.arange(1, len(data) + 1))
 
-    def take(self, positions: list[int]) -> "Part":
+    def take(self, positions: list[int]) -> "NumberedRows":
         """Return the rows at positions."""
-        return Part(self.data.select(positions), self.lines[positions])
+        return NumberedRows(self.data.select(positions), self.lines[positions])
 
     def column(self, name: str, path: Path) -> Cells:
         """Return a column as text."""
         return Cells([word.strip() for word in words(self.data, name)], name, path, self.lines)
 
 
-Parts = Mapping[str, Part]
+DomainRows = Mapping[str, NumberedRows]
 """The samples of a domain, ``train`` and ``test``."""
 
 
@@ -73,7 +73,7 @@ class Source:
             why = "but these are the samples to train on, by the option 'split'"
             raise invalid("option 'test_split'", self.test_split, "name another part, or leave it out", why)
 
-    def open(self, data_dir: Path | None) -> tuple["Parts", list[str]]:
+    def open(self, data_dir: Path | None) -> tuple["DomainRows", list[str]]:
         """Return the parts ``train`` and, if there is one, ``test``, and the names of parts not used.
 
         Raise a `ConfigError` on failure.
@@ -83,7 +83,7 @@ class Source:
             if name not in found and (name or option == "split"):
                 raise unknown(f"part of the option '{option}'", name, found)
         names = {"train": self.split, "test": self.test_split}
-        parts = {part: Part.whole(readable(found[name])) for part, name in names.items() if name}
+        parts = {part: NumberedRows.whole(readable(found[name])) for part, name in names.items() if name}
         return parts, [name for name in found if name not in names.values()]
 
     def _found(self, data_dir: Path | None) -> Mapping[str, Any]:
@@ -117,12 +117,12 @@ class Source:
         local = Path(self.path).expanduser()
         return local if local.is_dir() else self.path
 
-    def domains(self, parts: Parts, seed: int) -> dict[str, dict[str, Part]]:
+    def domains(self, parts: DomainRows, seed: int) -> dict[str, dict[str, NumberedRows]]:
         """Return the parts of each domain; raise a `ConfigError` if column or partitioner is unusable.
 
         Rows without a domain are in none.
         """
-        found: dict[str, dict[str, Part]] = {}
+        found: dict[str, dict[str, NumberedRows]] = {}
         for name, part in parts.items():
             divided = self._by_column(part.data) if self.domain else self._partitioned(part, seed)
             for domain, positions in divided.items():
@@ -141,7 +141,7 @@ class Source:
             positions.setdefault(name, []).append(position)
         return {name: where for name, where in positions.items() if name}
 
-    def _partitioned(self, part: Part, seed: int) -> dict[str, list[int]]:
+    def _partitioned(self, part: NumberedRows, seed: int) -> dict[str, list[int]]:
         from flwr_datasets import partitioner
 
         kinds = [

@@ -21,7 +21,7 @@ FIRST = (".csv", ".tsv", EXCEL)
 SUFFIXES = (*FIRST, ".txt")
 """The suffixes of tables, in either case. The last one counts only without others: a readme is no domain."""
 
-State = tuple[str, int, int]
+FileState = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _read_as(name: str) -> str:
     return normalize("NFC", name).casefold()
 
 
-_AHEAD: dict[Path, tuple[tuple[State, bool], tuple[RawTable, list[Problem]]]] = {}
+_AHEAD: dict[Path, tuple[tuple[FileState, bool], tuple[RawTable, list[Problem]]]] = {}
 """Tables read for their labels, until they are read for the rest."""
 
 
@@ -157,7 +157,7 @@ def read_table(
     return table
 
 
-def state_of(path: Path, encoding: str) -> State:
+def state_of(path: Path, encoding: str) -> FileState:
     """Return a stamp that changes with the file."""
     try:
         found = path.stat()

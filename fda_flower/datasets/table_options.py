@@ -13,7 +13,15 @@ from typing import Any
 from fda_flower.datasets.folders import found_names, is_here
 from fda_flower.datasets.numbers import to_numbers
 from fda_flower.datasets.registry import Sources
-from fda_flower.datasets.table_files import SUFFIXES, State, files_of, places, read_table, state_of, tables_in
+from fda_flower.datasets.table_files import (
+    SUFFIXES,
+    FileState,
+    files_of,
+    places,
+    read_table,
+    state_of,
+    tables_in,
+)
 from fda_flower.errors import invalid
 from fda_flower.names import check_alike, join_names, split_names, split_quoted, unquoted
 
@@ -134,7 +142,7 @@ def scale_of(labels: Iterable[float]) -> dict[str, float]:
 
 
 @lru_cache(maxsize=256)
-def _labels_in(path: Path, column: str, comma: bool, state: State) -> list[float]:
+def _labels_in(path: Path, column: str, comma: bool, state: FileState) -> list[float]:
     """Return a file's labels that are numbers; cached for the runs of a comparison."""
     table = read_table(path, state[0], comma, ahead=True)
     found = to_numbers(table.texts.get(column, []), comma)

@@ -28,7 +28,7 @@ from fda_flower.runs.methods import OF_FLOWER, check_federated, find_method, met
 from fda_flower.runs.settings import AUTO, SETTINGS, command_options
 
 if TYPE_CHECKING:
-    from fda_flower.running.processes import Cell, Progress
+    from fda_flower.running.processes import Cell, CellProgress
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
 RUNS = "runs"
@@ -385,7 +385,7 @@ def run_experiment(
     machine: Mapping[str, Any] | None = None,
     jobs: int = 1,
     track: Sequence[str] = (),
-    on_progress: "Callable[[Progress], None] | None" = None,
+    on_progress: "Callable[[CellProgress], None] | None" = None,
 ) -> dict[str, str]:
     """Run the remaining cells, each in its own process; return the failures' reasons by cell.
 
@@ -511,7 +511,7 @@ def compare(
     jobs: int = 1,
     resume: bool = False,
     track: Sequence[str] = (),
-    on_progress: "Callable[[Progress], None] | None" = None,
+    on_progress: "Callable[[CellProgress], None] | None" = None,
     **settings: Any,
 ) -> Comparison:
     """Run each method with each seed, each cell in its own process.

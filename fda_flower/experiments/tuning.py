@@ -436,7 +436,7 @@ def _result(study: Study, spaces: Spaces, metric: str, floor: float | None) -> T
     return Tuning(spaces, results, metric, floor)
 
 
-HELD_OUT = {"validation": None, "select_by": "target", "patience": None}
+NO_SELECTION = {"validation": None, "select_by": "target", "patience": None}
 """The selection settings in `BEST`, whose run trains on all labels."""
 
 
@@ -461,7 +461,7 @@ def best_json(tuning: Tuning, config: RunConfig) -> str:
     assert tuning.best is not None
     best = tuning.best
     found = {
-        "settings": config.settings() | HELD_OUT,
+        "settings": config.settings() | NO_SELECTION,
         "found": {"trial": best.number, "values": dict(best.values), "round": best.round},
         "validation": {"by": config.validation, "metric": tuning.metric, "figure": best.figure},
     }

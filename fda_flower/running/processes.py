@@ -59,7 +59,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Progress:
+class CellProgress:
     """The progress of a table's cells; its rounds exclude earlier and failed cells.
 
     `finished` lists the cells that this call has finished, in order; `done` also counts earlier ones.
@@ -75,19 +75,19 @@ class Progress:
 
 
 def run_cells(
-    cells: Sequence[Cell], jobs: int, on_progress: Callable[[Progress], None] | None, done: int = 0
+    cells: Sequence[Cell], jobs: int, on_progress: Callable[[CellProgress], None] | None, done: int = 0
 ) -> dict[str, str]:
     """Run cells, each in its own process, `jobs` at a time, and return the failures as `run_all` does.
 
     `done` cells of the table are done already.
     """
 
-    def on_poll(state: State) -> None:
+    def on_poll(state: TaskProgress) -> None:
         if on_progress is not None:
             left = [cell for cell in cells if cell.name not in state.failures]
             rounds = sum(cell.config.all_rounds for cell in left), sum(cell.rounds_done() for cell in left)
             counts = done + len(cells), done + len(state.done)
-            on_progress(Progress(*counts, state.running, state.done, state.failures, *rounds))
+            on_progress(CellProgress(*counts, state.running, state.done, state.failures, *rounds))
 
     models = {cell.config.model: dict(cell.config.model_options) for cell in cells}
     pretrained = [model for model, options in models.items() if is_pretrained(model, options)]
@@ -147,7 +147,7 @@ Argument = TypeVar("Argument")
 
 
 @dataclass
-class State:
+class TaskProgress:
     """The progress of the tasks: names of those that are running or done, reasons of failures by name."""
 
     running: list[str]
@@ -159,7 +159,7 @@ def run_all(
     function: Callable[[Argument], None],
     tasks: Mapping[str, Argument],
     jobs: int,
-    on_poll: Callable[[State], None] | None = None,
+    on_poll: Callable[[TaskProgress], None] | None = None,
     libraries: Sequence[str] = (),
 ) -> dict[str, str]:
     """Call a function for each task, `jobs` at a time; return the reason of each failure by the task's name.
@@ -170,7 +170,7 @@ def run_all(
     context = _context(libraries)
     waiting = list(tasks.items())
     running: dict[str, tuple[BaseProcess, Connection]] = {}
-    state = State([], [], {})
+    state = TaskProgress([], [], {})
     try:
         while waiting or running:
             while waiting and len(running) < jobs:

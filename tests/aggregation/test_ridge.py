@@ -10,7 +10,7 @@ from fda_flower.aggregation.ridge import (
     SOURCE_WEIGHTS,
     STRENGTHS,
     TEMPERATURES,
-    Path,
+    RegularizationPath,
     factorised,
     fit_shares,
     solved,
@@ -159,7 +159,7 @@ def test_labels_are_scaled_by_sums_as_by_themselves():
 def test_leaving_one_out_is_exact_on_the_shrunk_path(rows, strength):
     targets = np.resize(Y, (len(rows), 3))
     start = np.random.default_rng(2).normal(size=(rows.shape[1], 3))
-    path = Path(rows, rows.T, "shrunk")
+    path = RegularizationPath(rows, rows.T, "shrunk")
     (head,) = path.heads(targets, [start], [strength])
     begun = head.shares[0] * start
     precision = strength * np.eye(rows.shape[1])
@@ -171,7 +171,7 @@ def test_leaving_one_out_is_exact_on_the_shrunk_path(rows, strength):
 @pytest.mark.parametrize("c", [0.01, 1.0, 10.0])
 def test_leaving_one_out_is_exact_on_the_pooled_path(rows, c):
     targets = np.resize(Y, (len(rows), 3))
-    path = Path(rows, solved(factorised(GRAM), rows.T), "pooled")
+    path = RegularizationPath(rows, solved(factorised(GRAM), rows.T), "pooled")
     (head,) = path.heads(targets, [SOLUTION], [c])
     precision = c * (GRAM + np.eye(6))
     np.testing.assert_allclose(head.weights, ridge(rows, targets, precision, SOLUTION), atol=1e-8)

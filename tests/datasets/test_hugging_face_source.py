@@ -10,7 +10,7 @@ from datasets.features import ClassLabel
 from naming import names
 from PIL import Image
 
-from fda_flower.datasets.hugging_face_source import Part, Source, check_kind, read_arguments, words
+from fda_flower.datasets.hugging_face_source import NumberedRows, Source, check_kind, read_arguments, words
 from fda_flower.errors import ConfigError
 
 SITES = ClassLabel(names=["x", "y"])
@@ -18,7 +18,7 @@ SITES = ClassLabel(names=["x", "y"])
 
 def numbered(**columns):
     """A part of rows with these columns."""
-    return Part.whole(Dataset.from_dict(columns))
+    return NumberedRows.whole(Dataset.from_dict(columns))
 
 
 def members(options, seed, part=None):
@@ -98,7 +98,7 @@ def test_class_names_that_look_alike_are_named():
 
 def test_rows_without_a_domain_are_in_none_and_domains_that_look_alike_are_named():
     source = Source(domain="site")
-    part = Part.whole(Dataset.from_dict({"site": [0, -1, None, 1]}).cast_column("site", SITES))
+    part = NumberedRows.whole(Dataset.from_dict({"site": [0, -1, None, 1]}).cast_column("site", SITES))
     found = source.domains({"train": part}, 0)
     assert {name: each["train"].lines.tolist() for name, each in found.items()} == {"x": [1], "y": [4]}
     with pytest.raises(ConfigError, check=names("column", "site")):

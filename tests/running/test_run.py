@@ -110,7 +110,7 @@ def test_every_method_runs_and_its_summary_has_the_epochs_that_the_clients_train
         trained[role] += how.epochs * len(samples)
         return training.train(model, samples, how, *others, **more)
 
-    step = personal.OwnModel._step
+    step = personal.JointTraining._step
 
     def count_own(self, model, x, y):
         trained["target"] += len(y)
@@ -119,7 +119,7 @@ def test_every_method_runs_and_its_summary_has_the_epochs_that_the_clients_train
     monkeypatch.setattr(client, "train", count)
     monkeypatch.setattr(mixture, "train", count)
     monkeypatch.setattr(kd3a, "train", count)
-    monkeypatch.setattr(personal.OwnModel, "_step", count_own)
+    monkeypatch.setattr(personal.JointTraining, "_step", count_own)
     settings = {**small, "method": method, "warmup_rounds": 1, "epochs": 2}
     settings |= {"model": "logistic"} if "frozen body" in METHODS[method].needs else {}
     if METHODS[method].takes("gate_start"):  # else there may be no vote to train on
