@@ -54,8 +54,8 @@ def unknown(what: str, name: str, valid: Iterable[str]) -> ConfigError:
 
 def invalid(thing: str, value: object, remedy: str, why: str = "") -> ConfigError:
     """Return the error for an invalid value of a setting; `why` explains it if the remedy does not."""
-    shown = repr(str(value)) if isinstance(value, (str, PathLike)) else str(value)
-    message = f"{thing} is {shown}{', ' if why else ''}{why}"
+    text = repr(str(value)) if isinstance(value, (str, PathLike)) else str(value)
+    message = f"{thing} is {text}{', ' if why else ''}{why}"
     return ConfigError(message, thing=thing, value=value, remedy=remedy)
 
 
@@ -68,8 +68,8 @@ def near(name: str, valid: Iterable[str]) -> str:
     (" (did you mean 'hungary'?)", '')
     """
     read = {_folded(each): each for each in valid}
-    found = get_close_matches(_folded(name), read, n=1)
-    return f" (did you mean {read[found[0]]!r}?)" if found else ""
+    matches = get_close_matches(_folded(name), read, n=1)
+    return f" (did you mean {read[matches[0]]!r}?)" if matches else ""
 
 
 def _folded(name: str) -> str:
@@ -85,11 +85,11 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
 
 def printable(text: str, longest: int = LONGEST) -> str:
     """Return a text as one line of at most `longest` characters, with control characters escaped."""
-    shown = "".join(
+    escaped = "".join(
         char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode()
         for char in text[: longest + 1]
     )
-    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+    return escaped if len(escaped) <= longest else f"{escaped[: longest - 1]}…"
 
 
 def keep_to_one_line(record: logging.LogRecord) -> bool:

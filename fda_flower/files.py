@@ -61,13 +61,13 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
 def read_json(path: Path, remedy: str, **kinds: Any) -> dict[str, Any]:
     """Return the JSON object in a file; raise a `ConfigError` unless it has keys of these types."""
     try:
-        found: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
-        if wrong := [key for key, kind in kinds.items() if not isinstance(found.get(key), kind)]:
+        content: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
+        if wrong := [key for key, kind in kinds.items() if not isinstance(content.get(key), kind)]:
             raise ValueError(f"it has no valid '{wrong[0]}'")
     except (OSError, ValueError, TypeError, RecursionError) as error:
         message = f"'{path}' cannot be read ({error})"
         raise ConfigError(message, thing=str(path), remedy=remedy) from error
-    return found
+    return content
 
 
 @contextmanager

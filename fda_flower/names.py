@@ -299,15 +299,15 @@ def join_names(names: Iterable[str]) -> str:
 
 def split_quoted(text: str, separator: str) -> list[str]:
     """Split text at a regular expression, but not within quotation marks; a single mark is a character."""
-    found, start, at, marks = [], 0, 0, 0
+    parts, start, at, marks = [], 0, 0, 0
     paired = text.count('"') % 2 == 0
     for each in re.finditer(separator, text):
         marks += text.count('"', at, each.start())
         at = each.start()
         if not (paired and marks % 2):
-            found.append(text[start:at])
+            parts.append(text[start:at])
             start = each.end()
-    return [*found, text[start:]]
+    return [*parts, text[start:]]
 
 
 def quoted(name: str) -> str:

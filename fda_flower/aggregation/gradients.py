@@ -39,12 +39,12 @@ class MeanGradient:
         Raise a `ValueError` if something is missing, of another form, not finite or out of range, if there
         are fewer than two batches, or if the norm and the values disagree.
         """
-        asked = (sketch.size, sketch.seed)
+        expected = (sketch.size, sketch.seed)
         sent = tuple(_number(arrays, key) for key in ("sketch-size", "sketch-seed"))
-        if sent != asked:
+        if sent != expected:
             raise ValueError(
                 f"gradients are a sketch of size {sent[0]:g} with seed {sent[1]:g}, but the server asked "
-                f"for size {asked[0]} with seed {asked[1]}"
+                f"for size {expected[0]} with seed {expected[1]}"
             )
         values = _array(arrays, "sketch")
         if values.shape != (sketch.size,):

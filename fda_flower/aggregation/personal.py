@@ -156,10 +156,10 @@ def neighbour_probabilities(
     array([[0.6225, 0.3775]])
     """
     kernels = np.exp(-np.square(np.asarray(distances, np.float64)) / (features * scale))
-    found = np.zeros((len(kernels), classes))
-    np.add.at(found, (np.arange(len(kernels))[:, None], labels), kernels)
-    totals = found.sum(axis=1, keepdims=True)
-    return np.asarray(np.divide(found, totals, out=np.zeros_like(found), where=totals > 0))
+    sums = np.zeros((len(kernels), classes))
+    np.add.at(sums, (np.arange(len(kernels))[:, None], labels), kernels)
+    totals = sums.sum(axis=1, keepdims=True)
+    return np.asarray(np.divide(sums, totals, out=np.zeros_like(sums), where=totals > 0))
 
 
 def mixed_scores(
@@ -193,11 +193,11 @@ def choose_weight(
     `logits` and `neighbours` are as in `mixed_scores`, for labelled samples, with neighbours among the
     *other* samples. With logits the likelihood uses the softmax of the scores.
     """
-    found = [mixed_scores(logits, neighbours, weight, mix) for weight in GRID.tolist()]
+    by_weight = [mixed_scores(logits, neighbours, weight, mix) for weight in GRID.tolist()]
     rows = np.arange(len(labels))
     ranks = [
         (int((scores.argmax(axis=1) == labels).sum()), float(log_softmax(scores)[rows, labels].sum()))
-        for scores in found
+        for scores in by_weight
     ]
     return float(GRID[ranks.index(max(ranks))])
 
@@ -209,8 +209,8 @@ def best_weight(
 
     On the labels of the test set this is an oracle, not a valid result.
     """
-    found = (mixed_scores(logits, neighbours, weight, mix) for weight in GRID.tolist())
-    right = [int((scores.argmax(axis=1) == labels).sum()) for scores in found]
+    by_weight = (mixed_scores(logits, neighbours, weight, mix) for weight in GRID.tolist())
+    right = [int((scores.argmax(axis=1) == labels).sum()) for scores in by_weight]
     return float(GRID[int(np.argmax(right))]), max(right) / len(labels)
 
 

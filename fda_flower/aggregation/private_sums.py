@@ -109,9 +109,9 @@ def noisy_centre(features: Array, weights: Array, noise: Array) -> tuple[Array, 
     """
     patients = round(weights.sum())
     mean = (weights @ features + noise[:-1]) / patients
-    found = float(mean @ mean)
-    square = max(found - len(mean) * (noise[-1] / patients) ** 2, 0.0)
-    centre = mean * min(square / found, found**-0.5) if square else np.zeros_like(mean)
+    noisy_square = float(mean @ mean)
+    square = max(noisy_square - len(mean) * (noise[-1] / patients) ** 2, 0.0)
+    centre = mean * min(square / noisy_square, noisy_square**-0.5) if square else np.zeros_like(mean)
     return centre, RADIUS * sqrt(max(1 - square, SHORTEST))
 
 
@@ -190,8 +190,8 @@ class PrivateSums:
         A `ValueError` says why no patients can have them.
         """
         shapes = ((width * (width + 1) // 2,), (width, outputs), (width - 1,), (), ())
-        found = received(arrays, dict(zip(NAMES, shapes, strict=True)), "its sums")
-        gram, products, centre, radius, deviation = (np.asarray(array, np.float64) for array in found)
+        values = received(arrays, dict(zip(NAMES, shapes, strict=True)), "its sums")
+        gram, products, centre, radius, deviation = (np.asarray(array, np.float64) for array in values)
         sums = cls(gram, products, centre, float(radius), float(deviation))
         sums._check()
         return sums

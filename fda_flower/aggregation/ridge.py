@@ -189,8 +189,8 @@ class Sums:
 
     def rounded(self) -> "Sums":
         """Return the sums as received: rounded to float32."""
-        found = (self.gram, self.products, self.squares)
-        gram, products, squares = (array.astype(np.float32).astype(np.float64) for array in found)
+        arrays = (self.gram, self.products, self.squares)
+        gram, products, squares = (array.astype(np.float32).astype(np.float64) for array in arrays)
         return replace(self, gram=gram, products=products, squares=squares)
 
     @classmethod
@@ -200,8 +200,8 @@ class Sums:
         Raise a `ValueError` with the reason if no rows can have them.
         """
         shapes = {"gram": (width * (width + 1) // 2,), "products": (width, outputs), "squares": (outputs,)}
-        found = received(arrays, shapes, f"its sums over rows of {width} numbers, for {outputs} outputs,")
-        sums = cls(*(np.asarray(array, np.float64) for array in found))
+        values = received(arrays, shapes, f"its sums over rows of {width} numbers, for {outputs} outputs,")
+        sums = cls(*(np.asarray(array, np.float64) for array in values))
         sums._check(width)
         return sums
 
@@ -238,9 +238,9 @@ class Sums:
         and ``deviation`` that scale the labels.
         """
         mean, deviation = self.scale
-        found = {"gram": self.gram} if gram else {}
-        found |= {"mean": mean, "deviation": deviation} if scaled else {}
-        return {**found, "solution": (self.scaled(mean, deviation) if scaled else self).solution()}
+        message = {"gram": self.gram} if gram else {}
+        message |= {"mean": mean, "deviation": deviation} if scaled else {}
+        return {**message, "solution": (self.scaled(mean, deviation) if scaled else self).solution()}
 
     def head(self, scaled: bool) -> Array:
         """Return the solution as a model's head: in the labels' unit, or with the usual temperature."""
@@ -388,15 +388,15 @@ def factorised(gram: Array) -> Array:
 
 def solved(factor: Array, values: Array) -> Array:
     """Return ``(L Lᵀ)⁻¹ values``, by substitution in blocks, with the factor of `factorised`."""
-    found, starts = np.array(values, order="C"), range(0, len(factor), BLOCK)
+    solution, starts = np.array(values, order="C"), range(0, len(factor), BLOCK)
     ends = [start + BLOCK for start in starts]
     inverses = [np.linalg.inv(factor[i:j, i:j]) for i, j in zip(starts, ends, strict=True)]
     steps = list(zip(starts, ends, inverses, strict=True))
     for start, end, inverse in steps:
-        found[start:end] = inverse @ (found[start:end] - factor[start:end, :start] @ found[:start])
+        solution[start:end] = inverse @ (solution[start:end] - factor[start:end, :start] @ solution[:start])
     for start, end, inverse in reversed(steps):
-        found[start:end] = inverse.T @ (found[start:end] - factor[end:, start:end].T @ found[end:])
-    return found
+        solution[start:end] = inverse.T @ (solution[start:end] - factor[end:, start:end].T @ solution[end:])
+    return solution
 
 
 @dataclass(frozen=True)
@@ -434,25 +434,25 @@ class RidgeFit:
     @property
     def shares(self) -> Array:
         """``a`` of each head that *shrunk* starts from, a weighted mean; empty without such heads."""
-        found = self._of("shrunk")
-        return np.average([h.shares for _, h in found], 0, _weights(found)) if found else np.zeros(0)
+        heads = self._of("shrunk")
+        return np.average([h.shares for _, h in heads], 0, _weights(heads)) if heads else np.zeros(0)
 
     @property
     def source_weight(self) -> float | None:
         """``c``, the weighted geometric mean over the heads of *pooled*; None without such heads."""
-        found = self._of("pooled")
-        logarithms = [np.log(head.strength) for _, head in found]
-        return float(np.exp(np.average(logarithms, weights=_weights(found)))) if found else None
+        heads = self._of("pooled")
+        logarithms = [np.log(head.strength) for _, head in heads]
+        return float(np.exp(np.average(logarithms, weights=_weights(heads)))) if heads else None
 
     def _of(self, path: str) -> list[tuple[float, Head]]:
         pairs = zip(self.weights.tolist(), self.heads, strict=True)
         return [(weight, head) for weight, head in pairs if head.path == path]
 
 
-def _weights(found: Sequence[tuple[float, Head]]) -> Array:
+def _weights(heads: Sequence[tuple[float, Head]]) -> Array:
     """Return the weights of heads, equal ones if all have vanished."""
-    weights = np.array([weight for weight, _ in found])
-    return weights if weights.sum() > 0 else np.ones(len(found))
+    weights = np.array([weight for weight, _ in heads])
+    return weights if weights.sum() > 0 else np.ones(len(heads))
 
 
 def _mean(weights: Array, arrays: Sequence[Array]) -> Array:
@@ -542,13 +542,13 @@ class RegularizationPath:
 
     def left_out(self, strength: float, values: Array) -> Array:
         """Return ``E_λ(Z)``, the leave-one-out residuals of ``Z``; same shape as `values`."""
-        kept = strength / (self.values + strength)
-        whole = self.vectors @ (kept[:, None] * (self.vectors.T @ values))
-        return np.asarray(whole / (self.vectors**2 @ kept)[:, None])
+        factors = strength / (self.values + strength)
+        whole = self.vectors @ (factors[:, None] * (self.vectors.T @ values))
+        return np.asarray(whole / (self.vectors**2 @ factors)[:, None])
 
     def heads(self, targets: Array, starts: Sequence[Array], strengths: Sequence[float]) -> list[Head]:
         """Return the head of each strength, from the heads `starts`; *pooled* takes the first one whole."""
-        outputs, found = [self.rows @ start for start in starts], []
+        outputs, heads = [self.rows @ start for start in starts], []
         for strength in strengths:
             own = self.left_out(strength, targets)
             each = [self.left_out(strength, output) for output in outputs]
@@ -556,7 +556,7 @@ class RegularizationPath:
             rest = targets - _combined(shares, outputs, targets)
             coefficients = self.vectors.T @ rest / (self.values + strength)[:, None]
             weights = self.back @ (self.vectors @ coefficients)
-            found.append(
+            heads.append(
                 Head(
                     self.name,
                     strength,
@@ -565,7 +565,7 @@ class RegularizationPath:
                     own - _combined(shares, each, own),
                 )
             )
-        return found
+        return heads
 
 
 def _combined(shares: Array, arrays: Sequence[Array], like: Array) -> Array:
@@ -607,9 +607,9 @@ def fit_temperature(outputs: Array, labels: NDArray[np.integer]) -> float:
     It minimises ``−Σ_i log softmax(σ F_i)[y_i] + log²(σ/8)/2`` over `TEMPERATURES`; `outputs` are ``F``,
     shape ``(n, C)``, of rows that were left out.
     """
-    found = [
+    losses = [
         -log_softmax(sigma * outputs)[np.arange(len(labels)), labels].sum()
         + np.log(sigma / USUAL_TEMPERATURE) ** 2 / 2
         for sigma in TEMPERATURES
     ]
-    return float(TEMPERATURES[int(np.argmin(found))])
+    return float(TEMPERATURES[int(np.argmin(losses))])

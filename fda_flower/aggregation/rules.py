@@ -346,13 +346,13 @@ class MovingAverage:
         if not 0 < self.factor < 1:
             raise ValueError(f"factor is {self.factor}, it must be between 0 and 1, such as 0.9")
 
-    def add(self, kept: Kept, model: Layers) -> Kept:
+    def add(self, models: Kept, model: Layers) -> Kept:
         """Return the updated memory after a further model: the average."""
-        return (mean_of_models((*kept, model), (self.factor, 1 - self.factor)) if kept else model,)
+        return (mean_of_models((*models, model), (self.factor, 1 - self.factor)) if models else model,)
 
-    def average(self, kept: Kept) -> Layers:
+    def average(self, models: Kept) -> Layers:
         """Return the average of the models so far."""
-        return kept[-1]
+        return models[-1]
 
 
 @dataclass(frozen=True)
@@ -365,13 +365,13 @@ class TailAverage:
         if self.length < 1:
             raise ValueError(f"length is {self.length}, it must be at least 1")
 
-    def add(self, kept: Kept, model: Layers) -> Kept:
+    def add(self, models: Kept, model: Layers) -> Kept:
         """Return the updated memory after a further model: the last models."""
-        return (*kept, model)[-self.length :]
+        return (*models, model)[-self.length :]
 
-    def average(self, kept: Kept) -> Layers:
+    def average(self, models: Kept) -> Layers:
         """Return the average of the models so far."""
-        return mean_of_models(kept, [1 / len(kept)] * len(kept))
+        return mean_of_models(models, [1 / len(models)] * len(models))
 
 
 Average = MovingAverage | TailAverage

@@ -57,11 +57,11 @@ def received(arrays: Layers, shapes: Mapping[str, tuple[int, ...]], what: str) -
     for name, shape in shapes.items():
         if name not in arrays:
             raise ValueError(f"{what} have no '{name}'")
-        found = arrays[name]
-        if found.shape != shape or found.dtype.kind != "f":
-            told = f"{found.dtype} of shape {list(found.shape)}"
-            raise ValueError(f"'{name}' of {what} is {told}, expected floats of shape {list(shape)}")
-        if not is_finite(found):
+        array = arrays[name]
+        if array.shape != shape or array.dtype.kind != "f":
+            form = f"{array.dtype} of shape {list(array.shape)}"
+            raise ValueError(f"'{name}' of {what} is {form}, expected floats of shape {list(shape)}")
+        if not is_finite(array):
             raise ValueError(f"'{name}' of {what} holds NaN or infinity")
     return [arrays[name] for name in shapes]
 

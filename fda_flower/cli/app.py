@@ -81,8 +81,8 @@ app.add_typer(data.app, name="data", cls=Group)
 app.add_typer(deploy.app, name="deploy", cls=Group)
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(value: bool) -> None:
+    if value:
         from importlib.metadata import version
 
         typer.echo(f"fda-flower {version('fda-flower')}")

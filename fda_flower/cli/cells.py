@@ -56,10 +56,10 @@ class CellBar:
     def __call__(self, state: "CellProgress") -> None:
         """Show the current progress."""
         self._state = state
-        shown = f"{self.done}, {len(state.running)} running"
+        status = f"{self.done}, {len(state.running)} running"
         if state.failures:
-            shown += f", {len(state.failures)} failed"
-        self._bar.update(self._task, completed=state.rounds_done, total=state.rounds, shown=shown)
+            status += f", {len(state.failures)} failed"
+        self._bar.update(self._task, completed=state.rounds_done, total=state.rounds, shown=status)
         for name in [name for name in state.finished if name not in self._told]:
             self._told.add(name)
             number = state.done - len(state.finished) + state.finished.index(name) + 1

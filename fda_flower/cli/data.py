@@ -61,18 +61,18 @@ def check(
     warnings: dict[str, None] = {}
     lacks: list[str] = []
     with saying(logging.getLogger("fda_flower"), warnings.setdefault):
-        found = CHECKS[dataset](folder, dict(spec.dataset_options))
-        sizes = {} if found.problems else sizes_of(spec, found.problems, lacks)
-    names = {name: f"{name} (target)" if name == spec.target_name else name for name in found.domains}
-    show_domains(found.domains, sizes, names, f"{dataset} in {folder}")
-    out.text(f"Inputs: {found.inputs}")
+        report = CHECKS[dataset](folder, dict(spec.dataset_options))
+        sizes = {} if report.problems else sizes_of(spec, report.problems, lacks)
+    names = {name: f"{name} (target)" if name == spec.target_name else name for name in report.domains}
+    show_domains(report.domains, sizes, names, f"{dataset} in {folder}")
+    out.text(f"Inputs: {report.inputs}")
     for warning in [*warnings, *lacks]:
         out.warning(warning)
     result = {
         "dataset": dataset,
         "target": spec.target_name,
-        "domains": {name: vars(each) | sizes.get(name, {}) for name, each in found.domains.items()},
-        "inputs": found.inputs,
+        "domains": {name: vars(each) | sizes.get(name, {}) for name, each in report.domains.items()},
+        "inputs": report.inputs,
         "problems": [
             {
                 "message": str(each),
@@ -81,11 +81,11 @@ def check(
                 "column": each.column,
                 "count": each.count,
             }
-            for each in found.problems.found.values()
+            for each in report.problems.found.values()
         ],
     }
-    if found.problems:
-        kinds = found.problems.by_kind()
+    if report.problems:
+        kinds = report.problems.by_kind()
         show_problems(kinds)
         out.result(result, *(_refused(kind) for kind in kinds if out.quiet))
         raise typer.Exit(1)

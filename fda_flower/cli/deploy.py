@@ -160,9 +160,9 @@ def _table(config: RunConfig, history: list[Record]) -> "Table":
         value = figure_of(record, config.headline)
         betas = [source_weight(record["sources"].get(name, {})) for name in names]
         trouble = [record["held"], *(f"{drop['domain']}: {drop['reason']}" for drop in record["dropped"])]
-        shown = "-" if value is None else metric.show(value).removesuffix("%")
+        figure = "-" if value is None else metric.show(value).removesuffix("%")
         weights = ("-" if beta is None else f"{beta:.2f}" for beta in betas)
-        rows.append([record["round"], shown, *weights, "; ".join(filter(None, trouble))])
+        rows.append([record["round"], figure, *weights, "; ".join(filter(None, trouble))])
     label = metric.label[0].upper() + metric.label[1:]
     title = f"{config.entry.label} on {config.dataset}, over SuperLink and SuperNodes"
     return Table(["Round", label, *(f"β of {name}" for name in names), "Trouble"], rows, title)

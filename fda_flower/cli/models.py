@@ -166,11 +166,11 @@ def _samples(
     given = [name for name, value in (("csv", csv), ("images", images), ("data-dir", data_dir)) if value]
     if len(given) > 1:
         raise ConfigError(f"--{' and --'.join(given)} are given: give one of them")
-    kept = split_names("keep", keep) if keep else ()
-    if kept and csv is None:
+    columns = split_names("keep", keep) if keep else ()
+    if columns and csv is None:
         raise invalid("keep", keep, "leave it out or add --csv", "but only --csv has columns")
     if csv is not None:
-        new = from_csv(model, csv, kept, labelled)
+        new = from_csv(model, csv, columns, labelled)
     elif images is not None:
         new = from_images(model, images, labelled)
     else:
@@ -198,10 +198,10 @@ def verify(
     """
     from fda_flower.records.verification import verify as verify_run
 
-    found = verify_run(run, expect)
-    for note in found.notes:
+    verification = verify_run(run, expect)
+    for note in verification.notes:
         out.text(f"Note: {note}")
-    ok = [f"ok: {counted(found.rounds, 'round')}, last hash {found.last}"]
-    out.result(asdict(found), *[f"Not ok: {problem}" for problem in found.problems] or ok)
-    if found.problems:
+    ok = [f"ok: {counted(verification.rounds, 'round')}, last hash {verification.last}"]
+    out.result(asdict(verification), *[f"Not ok: {problem}" for problem in verification.problems] or ok)
+    if verification.problems:
         raise typer.Exit(1)

@@ -95,8 +95,8 @@ class ShortHelp(TyperCommand):
                 each.hidden = each.name not in (*SHORT, "help_all")
         super().format_help(ctx, formatter)
 
-    def _show_all(self, ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-        if asked:
+    def _show_all(self, ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
             super().format_help(ctx, ctx.make_formatter())
             ctx.exit()
 
@@ -151,11 +151,11 @@ def options_given() -> set[str]:
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the settings in a run's ``config.json``; raise a `ConfigError` if it holds none."""
     remedy = "give the config.json of a run's folder"
-    found: dict[str, Any] = read_json(path, remedy, settings=dict)["settings"]
-    if others := found.keys() - set(ALL):
+    settings: dict[str, Any] = read_json(path, remedy, settings=dict)["settings"]
+    if others := settings.keys() - set(ALL):
         message = f"'{path}' has the unknown setting '{min(others)}'{near(min(others), ALL)}"
         raise ConfigError(message, thing=str(path), remedy=remedy)
-    return found
+    return settings
 
 
 def _given(

@@ -56,8 +56,8 @@ def report(
             why = f"but the picture of '{of_runs[0]}' is written there"
             raise invalid("output", output, "leave it out, or add --html", why)
         written += [[str(draw(folder))] for folder in of_runs]
-        for found in map(load_results, of_runs):
-            rows += shares_of(found, comparison_numbers(found))
+        for results in map(load_results, of_runs):
+            rows += shares_of(results, comparison_numbers(results))
         if tables := [folder for folder in folders if folder not in of_runs]:
             files, of_tables = write_tables(tables, output or tables[0] / "report.md")
             written, rows = [*written, files], [*rows, *of_tables]

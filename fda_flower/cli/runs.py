@@ -159,10 +159,10 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str]:
     if history:
         lines += wanted.strategy.conclusion(history[-1])
     if spent := result.summary.get("privacy"):
-        domain, told = max(spent.items(), key=lambda item: item[1]["epsilon"])
+        domain, largest = max(spent.items(), key=lambda item: item[1]["epsilon"])
         lines.append(
-            f"Privacy: the largest ε is {told['epsilon']:.4g}, of {domain} "
-            f"(δ = {told['delta']:g}{', for each patient' if 'unit' in told else ''})"
+            f"Privacy: the largest ε is {largest['epsilon']:.4g}, of {domain} "
+            f"(δ = {largest['delta']:g}{', for each patient' if 'unit' in largest else ''})"
         )
     return lines
 
@@ -270,16 +270,20 @@ def _refuse_held(folder: Path, settings: Mapping[str, Any]) -> None:
         return
     with only_writer(folder.absolute()):
         try:
-            held = read_json(folder / "config.json", "", run=dict)["run"]
+            earlier = read_json(folder / "config.json", "", run=dict)["run"]
         except ConfigError:
             return
-    asked = {each.name: settings.get(each.name, each.default) for each in SETTINGS if each.name in COMPARABLE}
-    asked = dict(read_options("the run", RunConfig, asked, set()))
-    asked |= {name: known_name(str(asked[name]), names()) for name, names in NAMED.items() if name in asked}
+    request = {
+        each.name: settings.get(each.name, each.default) for each in SETTINGS if each.name in COMPARABLE
+    }
+    request = dict(read_options("the run", RunConfig, request, set()))
+    request |= {
+        name: known_name(str(request[name]), names()) for name, names in NAMED.items() if name in request
+    }
     differences = [
-        f"{name}: {held[name]!r} there, {value!r} requested"
-        for name, value in asked.items()
-        if name in held and held[name] != value
+        f"{name}: {earlier[name]!r} there, {value!r} requested"
+        for name, value in request.items()
+        if name in earlier and earlier[name] != value
     ]
     if differences:
         raise ConfigError(

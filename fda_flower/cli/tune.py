@@ -57,10 +57,10 @@ def tune(
     from fda_flower.experiments.tuning import read_spaces
 
     spaces = read_spaces(search)
-    told = options_given()
-    if seeds is not None and "seed" in told:
+    given_options = options_given()
+    if seeds is not None and "seed" in given_options:
         raise invalid("seed", settings["seed"], "leave one of them out", "but --seeds gives the seeds")
-    if both := [name for name in spaces if name.replace("-", "_") in told]:
+    if both := [name for name in spaces if name.replace("-", "_") in given_options]:
         why = "but --search gives its values"
         raise invalid(both[0], settings[both[0].replace("-", "_")], "leave one of them out", why)
     given = [settings.get("seed", RunConfig.seed)] if seeds is None else list(read_seeds(seeds))

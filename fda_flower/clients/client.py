@@ -200,8 +200,8 @@ class DomainClient(NumPyFace):
 
         A target whose site lets its model leave without noise trains without.
         """
-        found = PatientPrivacy.of(config)
-        return None if found is not None and found.open_model and self.role == "target" else found
+        privacy = PatientPrivacy.of(config)
+        return None if privacy is not None and privacy.open_model and self.role == "target" else privacy
 
     def _train_patients(
         self,

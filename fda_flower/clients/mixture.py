@@ -118,10 +118,10 @@ class Mixing:
 
     def _own_models(self, key: str, begun: int, now: int) -> tuple[list[Layers], int]:
         """Return the target's own models by view, as kept, and the last round that trained them."""
-        found = self.client.own_state.load(MIXTURE)
-        if found is None or found[1]["key"] != key or not begun <= found[1]["round"] <= now:
+        saved = self.client.own_state.load(MIXTURE)
+        if saved is None or saved[1]["key"] != key or not begun <= saved[1]["round"] <= now:
             return [], begun - 1
-        arrays, notes = found
+        arrays, notes = saved
         views: list[Layers] = [
             {name: arrays[f"target/{view}/{name}"] for name in self.client.exchange.shared}
             for view in range(notes["models"].get("target", 0))

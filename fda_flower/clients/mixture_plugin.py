@@ -194,11 +194,11 @@ def _only(values: Sequence[Any]) -> Any:
 
 def _unclear(batch: Any, what: str, names: Sequence[str], option: str) -> ConfigError:
     is_named = isinstance(batch, Mapping)
-    found = sorted(map(str, batch)) if is_named else type(batch).__name__
-    has = f"have the entries {', '.join(found)}" if is_named else f"are of the type {found}"
+    entries = sorted(map(str, batch)) if is_named else type(batch).__name__
+    has = f"have the entries {', '.join(entries)}" if is_named else f"are of the type {entries}"
     remedy = f"give {option}, or batches x, y of tensors, or dictionaries with one of {', '.join(names)}"
     message = f"the {what} in the loader's batches are not clear: they {has}"
-    return ConfigError(message, thing="batches", value=found, remedy=remedy)
+    return ConfigError(message, thing="batches", value=entries, remedy=remedy)
 
 
 def _part(loader: Loader, positions: Sequence[int], *, shuffle: bool = False) -> Loader:

@@ -71,8 +71,8 @@ class OwnState:
 
     def load_before(self, name: str, round: int) -> Kept | None:
         """Return the last arrays and notes from before a round, so that a repeated round starts equally."""
-        kept = [state for state in (self.load(name), self.load(_before(name))) if state is not None]
-        return next((state for state in kept if state[1]["round"] < round), None)
+        states = [state for state in (self.load(name), self.load(_before(name))) if state is not None]
+        return next((state for state in states if state[1]["round"] < round), None)
 
     def save_after(self, name: str, layers: Layers, notes: Mapping[str, Any], round: int) -> None:
         """Store arrays and notes of a round, and keep those from before it; see `load_before`."""

@@ -166,9 +166,9 @@ def _parts(gradient: Tensor, head: nn.Linear) -> list[Tensor]:
 
 
 def _features(model: nn.Module, samples: Samples, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    with torch.no_grad(), features_of(model) as found:
+    with torch.no_grad(), features_of(model) as features:
         labels = [y for x, y in samples.batches(PASS, generator) if model(x) is not None]
-    return torch.cat(found), torch.cat(labels)
+    return torch.cat(features), torch.cat(labels)
 
 
 def _patients(samples: Samples) -> tuple[NDArray[np.intp], Tensor]:

@@ -49,18 +49,18 @@ def find_dataset(folder: Path) -> str:
     tables = any(tables_in(place) for place in places(folder).values())
     pictures = ImageFolder.read(folder).images
     in_folders = any(len(path.parts) > len(("domain", "class")) for path in pictures)
-    found = ["images"] if in_folders or (pictures and not tables) else []  # a plot beside tables is none
-    found += ["table"] if tables else []
-    found = found or (["hf"] if is_saved(folder) else [])
-    if len(found) != 1:
+    kinds = ["images"] if in_folders or (pictures and not tables) else []  # a plot beside tables is none
+    kinds += ["table"] if tables else []
+    kinds = kinds or (["hf"] if is_saved(folder) else [])
+    if len(kinds) != 1:
         there = ", ".join(path.name for path in visible(folder)[:LISTED]) or "nothing"
-        what = "both tables and folders of images" if found else f"neither tables nor images, but {there}"
+        what = "both tables and folders of images" if kinds else f"neither tables nor images, but {there}"
         raise ConfigError(
             f"'{folder}' holds {what}: put a file DOMAIN.csv for each domain there (export other formats as "
             "CSV), or folders DOMAIN/CLASS/ with images, or say which by --dataset table, images or hf",
             thing=str(folder),
         )
-    return found[0]
+    return kinds[0]
 
 
 def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
@@ -75,33 +75,33 @@ def check_hugging_face(folder: Path, options: Mapping[str, Any]) -> Check:
     from fda_flower.datasets.hugging_face import HuggingFace
 
     data = HuggingFace(folder, 0, **options)
-    found = data.survey()
+    survey = data.survey()
     if not data.images:
-        return _check_rows("hf", found, options)
-    sizes = data.sizes(found.problems)
-    return Check(_domains_of("hf", found), _told_images(sizes, options), found.problems)
+        return _check_rows("hf", survey, options)
+    sizes = data.sizes(survey.problems)
+    return Check(_domains_of("hf", survey), _told_images(sizes, options), survey.problems)
 
 
-def _domains_of(dataset: str, found: "Survey") -> dict[str, DomainCheck]:
-    if found.problems:
-        found.tell(dataset)  # else loading the data does
+def _domains_of(dataset: str, survey: "Survey") -> dict[str, DomainCheck]:
+    if survey.problems:
+        survey.tell(dataset)  # else loading the data does
     domains = {}
-    for name, rows in found.rows.items():
-        classes = Counter(text for cells in rows.labels for text in cells.texts) if found.classes else {}
+    for name, rows in survey.rows.items():
+        classes = Counter(text for cells in rows.labels for text in cells.texts) if survey.classes else {}
         missing = {column: count for column, count in rows.missing.items() if count}
         domains[name] = DomainCheck(rows.samples, dict(sorted(classes.items())), missing)
     return domains
 
 
-def _check_rows(dataset: str, found: "Survey", options: Mapping[str, Any]) -> Check:
-    domains = _domains_of(dataset, found)
-    columns = sorted({column for rows in found.rows.values() for column in rows.columns})
-    beside = {name: f" ({_listed(words)})" for name, words in found.categories.items()}
+def _check_rows(dataset: str, survey: "Survey", options: Mapping[str, Any]) -> Check:
+    domains = _domains_of(dataset, survey)
+    columns = sorted({column for rows in survey.rows.values() for column in rows.columns})
+    beside = {name: f" ({_listed(words)})" for name, words in survey.categories.items()}
     if text := str(options.get("text", "")):
-        cut = {name: longer(rows.columns.get(text, ())) for name, rows in found.rows.items()}
+        cut = {name: longer(rows.columns.get(text, ())) for name, rows in survey.rows.items()}
         beside[text] = f" (a text: {told(cut)})"
     inputs = ", ".join(f"{name}{beside.get(name, '')}" for name in columns)
-    return Check(domains, f"{counted(len(columns), 'column')}{inputs and f': {inputs}'}", found.problems)
+    return Check(domains, f"{counted(len(columns), 'column')}{inputs and f': {inputs}'}", survey.problems)
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -113,27 +113,27 @@ def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
     """Check the image folders of a folder; decode every image."""
     from fda_flower.datasets.pixels import bits_in, depth_of, faults
 
-    found = images.load_own(folder, 0, **options).survey()
-    if found.problems:
-        found.tell("images")  # else loading the data does
-    files = {name: each.classes for name, each in found.folders.items()}
+    survey = images.load_own(folder, 0, **options).survey()
+    if survey.problems:
+        survey.tell("images")  # else loading the data does
+    files = {name: each.classes for name, each in survey.folders.items()}
     for classes in files.values():
         paths = [path for each in classes.values() for path in each]
         for problem in faults(paths, depth_of(bits_in(paths))):
-            found.problems.add(problem)
+            survey.problems.add(problem)
     domains = {}
     for name, classes in files.items():
         counts = {label: len(paths) for label, paths in classes.items()}
         domains[name] = DomainCheck(sum(counts.values()), counts)
-    return Check(domains, _told_images(images.sizes_of(files.values()), options), found.problems)
+    return Check(domains, _told_images(images.sizes_of(files.values()), options), survey.problems)
 
 
 def _told_images(sizes: Counter[images.Size], options: Mapping[str, Any]) -> str:
-    shown = ", ".join(f"{height}x{width}: {count}" for (height, width), count in sizes.most_common(5))
+    sizes_text = ", ".join(f"{height}x{width}: {count}" for (height, width), count in sizes.most_common(5))
     more = f", and {len(sizes) - 5} other sizes" if len(sizes) > 5 else ""
     size = options.get("image_size")
     fits = f", for the network {network_for_images(options)}" if size else ""
-    return f"images of {shown}{more}; brought to {size}{fits}"
+    return f"images of {sizes_text}{more}; brought to {size}{fits}"
 
 
 def sizes_of(spec: DataSpec, problems: Problems, warnings: list[str]) -> dict[str, dict[str, int]]:

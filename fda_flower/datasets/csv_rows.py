@@ -58,9 +58,9 @@ def _separator(text: str) -> str:
         line = LINE.match(text, at)[0]  # type: ignore[index]
         at += len(line)
         bare = QUOTED.sub("", line)
-        found = max(SEPARATORS, key=bare.count)
-        if found in bare:
-            return found
+        separator = max(SEPARATORS, key=bare.count)
+        if separator in bare:
+            return separator
     return SEPARATORS[0]
 
 

@@ -126,15 +126,15 @@ def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
     """Cut a domain to the spec's numbers of samples, and hold out its validation samples."""
     is_source = domain.name != spec.target_name
     if spec.every_site or not is_source:
-        kept, rest = _dealt(domain.train, "target-samples", spec.target_samples, generator)
+        labelled, rest = _dealt(domain.train, "target-samples", spec.target_samples, generator)
         unlabelled = domain.train.take(rest).without_labels() if len(rest) else None
         own = _generator(spec, "test-samples", domain.name)
         tested, _ = _dealt(domain.test, "test-samples", spec.test_samples, own)
-        domain = replace(domain, train=kept, unlabelled=unlabelled, test=tested)
+        domain = replace(domain, train=labelled, unlabelled=unlabelled, test=tested)
     if is_source:
         own = _generator(spec, "source-samples", domain.name)
-        kept, _ = _dealt(domain.train, "source-samples", spec.source_samples, own)
-        domain = replace(domain, train=kept)
+        labelled, _ = _dealt(domain.train, "source-samples", spec.source_samples, own)
+        domain = replace(domain, train=labelled)
     if spec.held_out is not None and is_source == (spec.select_by == "sources"):
         seed = derive_seed(spec.seed, "validation", domain.name)
         train, held = hold_out(domain.train, spec.held_out, seed, f"domain '{domain.name}'")

@@ -65,17 +65,17 @@ def found_names(dataset: str, folder: Path, names: Iterable[str], wanted: str) -
 
     Raise a `ConfigError` if there is none, or a name has a character that options cannot hold.
     """
-    found = tuple(sorted(names))
-    if not found:
+    domains = tuple(sorted(names))
+    if not domains:
         there = ", ".join(path.name for path in visible(folder)[:10]) or "nothing"
         what = f"data set '{dataset}' finds no domain in '{folder}', which holds {there}"
         remedy = f"put {wanted} there, or give another folder with --data-dir (FDA_DATA_DIR)"
         raise ConfigError(what, thing="data set", value=dataset, remedy=remedy)
-    for name in found:
+    for name in domains:
         if any(mark in name for mark in NOT_IN_NAMES) or name != name.strip():
             what = f"in '{folder}' has a comma, an equals sign or a space around it in its name"
             raise unusable("domain", name, what, "rename it")
-    return found
+    return domains
 
 
 def read_size(text: str) -> tuple[int, int]:

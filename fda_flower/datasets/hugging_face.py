@@ -61,17 +61,17 @@ def complete(
     source = Source(**{name: str(options[name]) for name in Source.__dataclass_fields__ if name in options})
     if "domains" in options and not isinstance(source.place(folder), Path):
         return {}
-    found: dict[str, Any] = {}
+    missing: dict[str, Any] = {}
     parts, _ = source.open(folder)
     domains = source.domains(parts, 0)
     if "domains" not in options:
-        found["domains"] = ",".join(found_names("hf", Path(source.place(folder)), domains, "a data set"))
+        missing["domains"] = ",".join(found_names("hf", Path(source.place(folder)), domains, "a data set"))
     column = image_column(parts["train"].data, read_names("ignore", str(options.get("ignore", ""))))
     if column and "image_size" not in options and (sizes := sizes_of(domains.values(), column)):
-        found["image_size"] = "x".join(map(str, common_size(sizes)))
+        missing["image_size"] = "x".join(map(str, common_size(sizes)))
     if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
         label, comma = str(options.get("label", Meaning.label)), options.get("decimal") == "comma"
-        names = split_names("option 'domains'", str({**options, **found}["domains"]))
+        names = split_names("option 'domains'", str({**options, **missing}["domains"]))
         for part in parts.values():
             check_column("label", label, part.data)
         texts = (
@@ -79,8 +79,8 @@ def complete(
             for name in sources_in(names, target, only_sources)
             for part in domains.get(name, {}).values()
         )
-        found |= scale_of(float(n) for each in texts for n in to_numbers(each, comma) if np.isfinite(n))
-    return found
+        missing |= scale_of(float(n) for each in texts for n in to_numbers(each, comma) if np.isfinite(n))
+    return missing
 
 
 def image_column(data: Any, ignore: Iterable[str]) -> str:
@@ -105,10 +105,10 @@ def file_at(images: Any, position: int) -> bytes:
     """Return the content of the file at a position of a column; raise `ImageError` if there is none."""
     from datasets.utils.file_utils import xopen
 
-    found = images[position] or {}
-    if (content := found.get("bytes")) is not None:
+    entry = images[position] or {}
+    if (content := entry.get("bytes")) is not None:
         return bytes(content)
-    if not (path := found.get("path")):
+    if not (path := entry.get("path")):
         raise ImageError("is missing", "add it, or remove the line")
     try:
         with xopen(path, "rb") as file:
@@ -179,8 +179,8 @@ class HuggingFace(Splits):
     @cached_property
     def _there(self) -> dict[str, DomainRows]:
         """The domains present on this machine."""
-        found = self._source.domains(self._opened[0], self._seed)
-        return {name: each for name, each in found.items() if name in self._names}
+        domains = self._source.domains(self._opened[0], self._seed)
+        return {name: each for name, each in domains.items() if name in self._names}
 
     @property
     def _data(self) -> Any:
@@ -213,19 +213,19 @@ class HuggingFace(Splits):
         problems = Problems()
         columns = self._check_columns(problems)
         self._tell_without_domain(problems)
-        found = (self._survey_images if self.images else self._survey_rows)(columns, problems)
-        found.notes += self._left_out()
-        return found
+        result = (self._survey_images if self.images else self._survey_rows)(columns, problems)
+        result.notes += self._left_out()
+        return result
 
     def _survey_images(self, columns: list[str], problems: Problems) -> Survey:
-        found = Survey(problems=problems)
+        survey = Survey(problems=problems)
         for name in self._there:
-            rows = found.rows[name] = Rows()
+            rows = survey.rows[name] = Rows()
             for part, table in self._tables(name, columns).items():
                 append(rows, part, table, {}, self._meaning, problems)
         if self._meaning.label in columns:
-            number_labels(found, len(self), self._meaning)
-        return found
+            number_labels(survey, len(self), self._meaning)
+        return survey
 
     def _survey_rows(self, columns: list[str], problems: Problems) -> Survey:
         """Read rows; where an option names no readable column, the others are checked all the same."""
@@ -341,10 +341,10 @@ class HuggingFace(Splits):
 
     @cached_property
     def _sound(self) -> Survey:
-        found = self.survey()
-        found.problems.raise_first()
-        found.tell("hf")
-        return found
+        survey = self.survey()
+        survey.problems.raise_first()
+        survey.tell("hf")
+        return survey
 
     @cached_property
     def _image_size(self) -> Size:
@@ -383,16 +383,16 @@ class HuggingFace(Splits):
             what = f"the data set has no sample of the domain '{domain}'"
             remedy = f"of the option 'domains' it has {', '.join(self._there) or 'none'}"
             raise ConfigError(what, thing="domain", value=domain, remedy=remedy)
-        found, meaning, seed = self._sound, self._meaning, derive_seed(self._seed, domain)
+        survey, meaning, seed = self._sound, self._meaning, derive_seed(self._seed, domain)
         if not (meaning.classes or meaning.regression) and len(self._there) == 1 < len(self):
-            warn_of_one("hf", domain, len(found.classes))
+            warn_of_one("hf", domain, len(survey.classes))
         if self.images:
-            return self._images(domain, found, seed)
-        return split_of(domain, found, meaning, seed)
+            return self._images(domain, survey, seed)
+        return split_of(domain, survey, meaning, seed)
 
-    def _images(self, domain: str, found: Survey, seed: int) -> Split:
+    def _images(self, domain: str, survey: Survey, seed: int) -> Split:
         height, width = self._image_size
-        rows, problems = found.rows[domain], Problems()
+        rows, problems = survey.rows[domain], Problems()
         if rows.samples * CHANNELS * height * width > MEMORY_LIMIT:
             what = f"has {rows.samples:,} images, which take more than {MEMORY_LIMIT / 2**30:.0f} GiB in "
             remedy = "give a smaller size by --dataset-option image_size"
@@ -403,10 +403,10 @@ class HuggingFace(Splits):
         depth = depth_of(bits)
         pixels = list(self._each(domain, lambda file: decode(file, height, width, depth), problems))
         problems.raise_first()
-        y = torch.as_tensor(found.numbers[domain], dtype=torch.int64)
+        y = torch.as_tensor(survey.numbers[domain], dtype=torch.int64)
         groups = numbered(rows.groups) if rows.groups else None
         samples = Samples(torch.from_numpy(np.stack(pixels)), y, groups=groups)
         train, test = divide(y, seed, f"domain '{domain}'", rows.parts, rows.groups)
         preparation = ImagePreparation(height if height == width else (height, width), depth)
-        classes = found.classes
+        classes = survey.classes
         return Split(samples.take(train), samples.take(test), len(classes), classes, preparation=preparation)

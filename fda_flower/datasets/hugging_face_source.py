@@ -78,13 +78,13 @@ class Source:
 
         Raise a `ConfigError` on failure.
         """
-        found = self._found(data_dir)
+        tables = self._found(data_dir)
         for option, name in (("split", self.split), ("test_split", self.test_split)):
-            if name not in found and (name or option == "split"):
-                raise unknown(f"part of the option '{option}'", name, found)
+            if name not in tables and (name or option == "split"):
+                raise unknown(f"part of the option '{option}'", name, tables)
         names = {"train": self.split, "test": self.test_split}
-        parts = {part: NumberedRows.whole(readable(found[name])) for part, name in names.items() if name}
-        return parts, [name for name in found if name not in names.values()]
+        parts = {part: NumberedRows.whole(readable(tables[name])) for part, name in names.items() if name}
+        return parts, [name for name in tables if name not in names.values()]
 
     def _found(self, data_dir: Path | None) -> Mapping[str, Any]:
         from datasets.load import load_dataset, load_from_disk
@@ -93,16 +93,16 @@ class Source:
         where = str(place.absolute() if isinstance(place, Path) else place)  # a folder, whatever its name is
         try:
             if isinstance(place, Path) and any((place / name).exists() for name in SAVED):
-                found = load_from_disk(where)
+                loaded = load_from_disk(where)
             else:
-                found = load_dataset(where, self.subset or None)
+                loaded = load_dataset(where, self.subset or None)
         except Exception as error:  # Many kinds: the hub's, pyarrow's, of files.
             what = f"cannot be read ({type(error).__name__}: {' '.join(str(error).split())[:300]})"
             remedy = "give a name on the hub or a folder by --dataset-option path=..., or the folder alone by"
             raise unusable("data set", place, what, f"{remedy} --data-dir") from error
-        if isinstance(found, Mapping):
-            return found
-        return {self.split if self.split == str(found.split) else "train": found}
+        if isinstance(loaded, Mapping):
+            return loaded
+        return {self.split if self.split == str(loaded.split) else "train": loaded}
 
     def place(self, data_dir: Path | None) -> Path | str:
         """Return the data set's folder, or its name on the hub; raise a `ConfigError` if none is given."""
@@ -122,16 +122,16 @@ class Source:
 
         Rows without a domain are in none.
         """
-        found: dict[str, dict[str, NumberedRows]] = {}
+        by_domain: dict[str, dict[str, NumberedRows]] = {}
         for name, part in parts.items():
             divided = self._by_column(part.data) if self.domain else self._partitioned(part, seed)
             for domain, positions in divided.items():
-                found.setdefault(domain, {})[name] = part.take(positions)
-        if not found:
+                by_domain.setdefault(domain, {})[name] = part.take(positions)
+        if not by_domain:
             what = "by which the data set is divided into domains, has no value in any row"
             raise unusable("column", self.domain, what, "name another one in the option 'domain'")
-        check_alike("domains", found)
-        return dict(sorted(found.items())) if self.domain else found
+        check_alike("domains", by_domain)
+        return dict(sorted(by_domain.items())) if self.domain else by_domain
 
     def _by_column(self, data: Any) -> dict[str, list[int]]:
         check_column("domain", self.domain, data)
@@ -179,11 +179,11 @@ def readable(data: Any) -> Any:
 
     It may have been saved in another format, such as tensors.
     """
-    found = data.with_format(None)
+    undecoded = data.with_format(None)
     for name, feature in data.features.items():
         if held_by(feature) == "images":
-            found = found.cast_column(name, replace(feature, decode=False))
-    return found
+            undecoded = undecoded.cast_column(name, replace(feature, decode=False))
+    return undecoded
 
 
 def is_saved(folder: Path) -> bool:
@@ -199,17 +199,17 @@ def read_arguments(text: str) -> dict[str, Any]:
     >>> read_arguments("partition_by:label,alpha:0.5,partition_sizes:[20, 30],self_balancing:false")
     {'partition_by': 'label', 'alpha': 0.5, 'partition_sizes': [20, 30], 'self_balancing': False}
     """
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for argument in re.split(r",(?![^\[(]*[\])])", text) if text else ():
         name, colon, value = (each.strip() for each in argument.partition(":"))
-        if not (name and colon and value) or name in found:
+        if not (name and colon and value) or name in arguments:
             remedy = "give arguments, each of them once, such as num_partitions:4,partition_by:label"
             raise invalid("option 'partitioner_options'", text, remedy)
         try:
-            found[name] = ast.literal_eval(value.title() if value in ("true", "false") else value)
+            arguments[name] = ast.literal_eval(value.title() if value in ("true", "false") else value)
         except (SyntaxError, ValueError):
-            found[name] = value
-    return found
+            arguments[name] = value
+    return arguments
 
 
 def check_column(option: str, name: str, data: Any) -> None:

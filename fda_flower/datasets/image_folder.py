@@ -37,21 +37,21 @@ class ImageFolder:
         empty = []
         for here, folders, names in os.walk(place, onerror=_refuse, followlinks=True):
             where = Path(here).relative_to(place)
-            folders[:], shown = (sorted(filter(is_shown, each)) for each in (folders, names))
+            folders[:], files_here = (sorted(filter(is_shown, each)) for each in (folders, names))
             _check_links(Path(here), folders)
-            for path in map(where.joinpath, shown):
+            for path in map(where.joinpath, files_here):
                 files[is_image(path)].append(path)
-            empty += [] if shown or folders else [where]
+            empty += [] if files_here or folders else [where]
         return cls(place, *(tuple(sorted(each)) for each in (files[True], files[False], empty)))
 
     @cached_property
     def classes(self) -> Files:
         """The images in the folders directly below, by class."""
-        found: Files = {}
+        by_class: Files = {}
         for path in self.images:
             if _depth(path) == 1:
-                found.setdefault(path.parts[0], []).append(self.place / path)
-        return dict(sorted(found.items()))
+                by_class.setdefault(path.parts[0], []).append(self.place / path)
+        return dict(sorted(by_class.items()))
 
     def check(self, thing: str, remedy: str, in_classes: bool = True) -> None:
         """Raise a `ConfigError` on this folder, a `thing`, if it has no image: then `remedy` says what to do.
@@ -108,16 +108,16 @@ def by_suffix(files: Iterable[Path]) -> str:
 def left_out(others: Iterable[Path], empty: Iterable[Path] = ()) -> list[str]:
     """Return sentences on files that are no images and on empty folders, if there are any."""
     files, folders = list(others), list(map(str, empty))
-    found = []
+    notes = []
     if files:
         remedy = "if some are pictures, save them as JPEG or PNG"
-        found.append(
+        notes.append(
             f"files that are no images are left out: {by_suffix(files)}, such as '{files[0]}'; {remedy}"
         )
     if folders:
         more = f" and {len(folders) - LISTED} more" if len(folders) > LISTED else ""
-        found.append(f"folders without files: {', '.join(folders[:LISTED])}{more}")
-    return found
+        notes.append(f"folders without files: {', '.join(folders[:LISTED])}{more}")
+    return notes
 
 
 def repeated(files: Sequence[Path]) -> list[str]:
@@ -148,12 +148,12 @@ def _same_name(files: Iterable[Path]) -> list[str]:
     by_name: dict[Path, list[Path]] = {}
     for path in files:
         by_name.setdefault(path.with_suffix(""), []).append(path)
-    found = [alike for alike in by_name.values() if len(alike) > 1]
-    if not found:
+    twins = [alike for alike in by_name.values() if len(alike) > 1]
+    if not twins:
         return []
-    first, second = found[0][:2]
+    first, second = twins[0][:2]
     return [
-        f"names of images that are there in several formats: {len(found)}, such as '{first}' and '{second}'; "
+        f"names of images that are there in several formats: {len(twins)}, such as '{first}' and '{second}'; "
         "if both show the same, keep one of them"
     ]
 

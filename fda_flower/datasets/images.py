@@ -42,22 +42,22 @@ def complete(
 
     Every folder in it is a domain: loading the data refuses one without images.
     """
-    found: dict[str, Any] = {}
+    missing: dict[str, Any] = {}
     if folder is None or not is_here(folder, options):
-        return found
+        return missing
     if "domains" not in options:
         names = [path.name for path in visible(folder) if path.is_dir()]
         wanted = "a folder for each domain, and in it one for each class"
-        found["domains"] = ",".join(found_names("images", folder, names, wanted))
+        missing["domains"] = ",".join(found_names("images", folder, names, wanted))
     if "image_size" not in options:
-        there = load_own(folder, 0, str({**options, **found}["domains"])).survey()
+        there = load_own(folder, 0, str({**options, **missing}["domains"])).survey()
         if sizes := sizes_of(each.classes for each in there.folders.values()):
-            found["image_size"] = "x".join(map(str, common_size(sizes)))
+            missing["image_size"] = "x".join(map(str, common_size(sizes)))
         else:
             there.problems.raise_first()
             paths = [each.place / path for each in there.folders.values() for path in each.images[:1]]
             _ = ImageFiles(tuple(paths), 1)[:]  # names the damage
-    return found
+    return missing
 
 
 def sizes_of(domains: Iterable[Files]) -> Counter[Size]:
@@ -175,41 +175,41 @@ class ImageFolders(Splits):
 
     def survey(self) -> Survey:
         """Read the folders of all domains on this machine, and collect their problems."""
-        found = Survey()
+        survey = Survey()
         loose = [path for path in visible(self._root) if not path.is_dir()] if self._root.is_dir() else []
-        with found.problems.caught():
+        with survey.problems.caught():
             check_loose(self._root, loose)
         others, empty = [path for path in loose if not is_image(path)], list[Path]()
         for name in self:
             if (self._root / name).is_dir():
-                with found.problems.caught():
-                    folder = found.folders[name] = ImageFolder.read(self._root / name)
+                with survey.problems.caught():
+                    folder = survey.folders[name] = ImageFolder.read(self._root / name)
                     others += map(folder.place.joinpath, folder.others)
                     empty += map(folder.place.joinpath, folder.empty)
                     folder.check("domain folder", self._remedy)
                     self._check_classes(folder)
         for what, names in (
-            ("domain folders", found.folders),
-            ("class folders", (label for folder in found.folders.values() for label in folder.classes)),
+            ("domain folders", survey.folders),
+            ("class folders", (label for folder in survey.folders.values() for label in folder.classes)),
         ):
-            with found.problems.caught():
+            with survey.problems.caught():
                 check_alike(what, names)
-        classes = {*self._classes, *(label for folder in found.folders.values() for label in folder.classes)}
-        if len(found.folders) == len(self) and len(classes) == 1:
+        classes = {*self._classes, *(label for folder in survey.folders.values() for label in folder.classes)}
+        if len(survey.folders) == len(self) and len(classes) == 1:
             what = f"holds images of a single class, {', '.join(classes)}"
-            with found.problems.caught():
+            with survey.problems.caught():
                 raise unusable("data folder", self._root, what, "add those of another class")
-        found.notes += left_out(
+        survey.notes += left_out(
             *([path.relative_to(self._root) for path in each] for each in (others, empty))
         )
-        return found
+        return survey
 
     @cached_property
     def _there(self) -> dict[str, Files]:
-        found = self.survey()
-        found.problems.raise_first()
-        found.tell(self._name)
-        return {name: folder.classes for name, folder in found.folders.items()}
+        survey = self.survey()
+        survey.problems.raise_first()
+        survey.tell(self._name)
+        return {name: folder.classes for name, folder in survey.folders.items()}
 
     @cached_property
     def _size(self) -> Size:
@@ -219,8 +219,10 @@ class ImageFolders(Splits):
     def _split(self, domain: str) -> Split:
         if domain not in self._there:
             siblings = visible(self._root) if self._root.is_dir() else []
-            found = ", ".join(path.name for path in siblings if path.is_dir()) or "nothing"
-            raise unusable("domain folder", self._root / domain, f"is missing (found: {found})", self._remedy)
+            folders = ", ".join(path.name for path in siblings if path.is_dir()) or "nothing"
+            raise unusable(
+                "domain folder", self._root / domain, f"is missing (found: {folders})", self._remedy
+            )
         files = self._there[domain]
         labels = self._classes or tuple(sorted({label for each in self._there.values() for label in each}))
         if missing := [label for label in labels if label not in files]:
@@ -255,10 +257,10 @@ class OwnImages(ImageFolders):
 
     def survey(self) -> Survey:
         """Read the folders of all domains on this machine, and collect their problems."""
-        found = super().survey()
-        folders = found.folders.values()
-        found.notes += repeated([each.place / path for each in folders for path in each.images])
-        return found
+        survey = super().survey()
+        folders = survey.folders.values()
+        survey.notes += repeated([each.place / path for each in folders for path in each.images])
+        return survey
 
 
 def _divide(files: Files, classes: Sequence[str], seed: int) -> tuple[Labelled, Labelled]:

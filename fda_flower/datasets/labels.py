@@ -29,26 +29,26 @@ def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool, wh
     named: there are too many, or the labels are `alone` here.
     """
     columns = list(labels)
-    found = {text: each for each in columns for text in each.texts if not is_missing(text, True)}
-    if named or not found:
+    words = {text: each for each in columns for text in each.texts if not is_missing(text, True)}
+    if named or not words:
         return named
     check_kinds([(each, are_words(each.texts)) for each in columns], "write the labels alike in all files")
     texts = [text for each in columns for text in each.texts]
     if any(are_different(each.texts) for each in columns) or form_of(texts) is DATES:
         why = "is a date" if form_of(texts) is DATES else "is another one in each row"
         raise _no_label(columns, why, f"{ANOTHER}; {OR_NUMBERS}")
-    digits = all(text.isascii() and text.isdecimal() for text in found)
-    padded = digits and any(PADDED.match(text) for text in found)
-    if np.isfinite(to_numbers(found)).any() and not padded:
-        numbers = {number for text in found if (number := _whole(text)) is not None}
+    digits = all(text.isascii() and text.isdecimal() for text in words)
+    padded = digits and any(PADDED.match(text) for text in words)
+    if np.isfinite(to_numbers(words)).any() and not padded:
+        numbers = {number for text in words if (number := _whole(text)) is not None}
         return tuple(map(str, sorted(numbers) if whole and numbers else range(max(numbers, default=0) + 1)))
     check_words(columns)
     if alone:
         why = "is a word, and other sites may have others"
         raise _no_label(columns, why, "list all in the option 'classes'")
-    if len(found) > MOST_CLASSES:
-        raise _no_label(columns, f"is one of {len(found)} different words", ANOTHER)
-    return tuple(sorted(found))
+    if len(words) > MOST_CLASSES:
+        raise _no_label(columns, f"is one of {len(words)} different words", ANOTHER)
+    return tuple(sorted(words))
 
 
 ANOTHER = "name another column in the option 'label'"
@@ -72,7 +72,7 @@ def class_numbers(labels: Cells, classes: tuple[str, ...], named: bool, problems
     known = {name: number for number, name in enumerate(classes)}
     words = named or not all(name.isdigit() for name in classes)
     numbers = {text: known.get(text if words else text.removesuffix(".0"), -1) for text in set(labels.texts)}
-    found = np.array([numbers[text] for text in labels.texts], dtype=np.int64)
+    indices = np.array([numbers[text] for text in labels.texts], dtype=np.int64)
     empty = np.array([is_missing(text, True) and text not in known for text in labels.texts], dtype=bool)
     labels.tell(problems, empty, "no label", "fill it in, or remove the line")
     if words:
@@ -81,16 +81,16 @@ def class_numbers(labels: Cells, classes: tuple[str, ...], named: bool, problems
     else:
         what = f"a label that is not a whole number from 0 to {MOST_CLASSES - 1}"
         remedy = "list them in the option 'classes', or predict them by --dataset-option task=regression"
-    labels.tell(problems, (found < 0) & ~empty, what, remedy)
-    return found.clip(min=0)
+    labels.tell(problems, (indices < 0) & ~empty, what, remedy)
+    return indices.clip(min=0)
 
 
 def numbers_to_predict(labels: Cells, decimal_comma: bool, problems: Problems) -> Array:
     """Return the labels as numbers, and add other labels to `problems`."""
-    found = to_numbers(labels.texts, decimal_comma)
+    values = to_numbers(labels.texts, decimal_comma)
     remedy = "a regression needs one: fix it, or remove the line"
-    labels.tell(problems, ~np.isfinite(found), "a label that is no number", remedy)
-    return found
+    labels.tell(problems, ~np.isfinite(values), "a label that is no number", remedy)
+    return values
 
 
 def _whole(text: str) -> int | None:
@@ -125,10 +125,10 @@ def label_problems(labels: Sequence[int], names: Sequence[str]) -> list[str]:
         for count, what in ((1, "a single label"), (0, "no label"))
     }
     problems = []
-    for what, found in rare.items():
-        more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
-        have = f"{len(found)} of {len(names)} classes {'has' if len(found) == 1 else 'have'}"
-        problems += [f"{have} {what}: {', '.join(found[:LISTED])}{more}"] if found else []
+    for what, classes in rare.items():
+        more = f" and {len(classes) - LISTED} more" if len(classes) > LISTED else ""
+        have = f"{len(classes)} of {len(names)} classes {'has' if len(classes) == 1 else 'have'}"
+        problems += [f"{have} {what}: {', '.join(classes[:LISTED])}{more}"] if classes else []
     return problems
 
 

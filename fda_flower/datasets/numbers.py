@@ -50,14 +50,14 @@ def to_numbers(texts: Collection[str], decimal_comma: bool = False) -> Array:
     if decimal_comma:
         meant = str.maketrans(",", ".", ".") if grouped(texts) else str.maketrans(",.", ".,")
         texts = [text.translate(meant) for text in texts]
-    found = np.array([_number(text) for text in texts], dtype=np.float64)
-    return np.where(np.abs(found) > LARGEST, math.inf, found)
+    values = np.array([_number(text) for text in texts], dtype=np.float64)
+    return np.where(np.abs(values) > LARGEST, math.inf, values)
 
 
 def grouped(texts: Iterable[str]) -> bool:
     """Return whether points can mark the thousands of all numbers, which have the same number of decimals."""
-    found = [GROUPED.fullmatch(text) for text in texts if not is_missing(text)]
-    return all(found) and len({len(number[1] or "") for number in found if number}) < 2
+    matches = [GROUPED.fullmatch(text) for text in texts if not is_missing(text)]
+    return all(matches) and len({len(number[1] or "") for number in matches if number}) < 2
 
 
 def with_marks(texts: Iterable[str]) -> Array:

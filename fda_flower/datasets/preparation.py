@@ -126,9 +126,9 @@ class Preparation(ABC):
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
     @staticmethod
-    def from_json(found: Mapping[str, Any]) -> "Preparation":
+    def from_json(content: Mapping[str, Any]) -> "Preparation":
         """Return the preparation of a JSON object; raise a `ConfigError` if its kind is unknown."""
-        fields = dict(found)
+        fields = dict(content)
         kind = str(fields.pop("kind", None))
         if kind not in PREPARATIONS:
             raise unknown("kind of preparation", kind, PREPARATIONS)
@@ -294,12 +294,12 @@ def _features(
 
 def _finite(scaled: Tensor, names: Sequence[str]) -> Tensor:
     """Return standardised columns as float32; raise a `ConfigError` on the first that overflows."""
-    found = scaled.float()
-    if wrong := found.isinf().any(dim=0).nonzero().flatten().tolist():
+    rounded = scaled.float()
+    if wrong := rounded.isinf().any(dim=0).nonzero().flatten().tolist():
         name = names[wrong[0]]
         what = f"'{name}' has a number that is too far from those in training to be standardised"
         raise ConfigError(what, thing="column", value=name, remedy="correct it, or leave its row out")
-    return found
+    return rounded
 
 
 def _hashable(value: Any) -> Any:

@@ -54,9 +54,9 @@ def read_validation(value: object) -> HeldOut | None:
     if value is None or value == "":
         return None
     text = str(value).strip()
-    if found := re.fullmatch("cv:([0-9]+)|fold:([0-9]+)/([0-9]+)", text):
-        folds, fold = int(found[1] or found[3]), int(found[2] or 0)
-        if folds >= 2 and (found[1] or 1 <= fold <= folds):
+    if match := re.fullmatch("cv:([0-9]+)|fold:([0-9]+)/([0-9]+)", text):
+        folds, fold = int(match[1] or match[3]), int(match[2] or 0)
+        if folds >= 2 and (match[1] or 1 <= fold <= folds):
             return HeldOut(folds=folds, fold=fold)
     else:
         try:
@@ -97,8 +97,8 @@ def hold_out(samples: "Samples", what: HeldOut, seed: int, whose: str) -> "tuple
     mask = np.zeros(len(labels), bool)
     mask[held] = True
     device = samples.y.device
-    kept, out = (torch.from_numpy(np.flatnonzero(part)).to(device) for part in (~mask, mask))
-    return samples.take(kept), samples.take(out)
+    inside, out = (torch.from_numpy(np.flatnonzero(part)).to(device) for part in (~mask, mask))
+    return samples.take(inside), samples.take(out)
 
 
 def held_out(labels: "Array", groups: "Array | None", what: HeldOut, random: int) -> "Array":
@@ -205,11 +205,11 @@ def stratified(labels: "Array", num_test: int, random: int) -> "tuple[Tensor, Te
 
     generator = np.random.RandomState(random)
     counts = np.bincount(labels)
-    kept = _shares(counts, len(labels) - num_test, generator)
-    tested = _shares(counts - kept, num_test, generator)
+    shares = _shares(counts, len(labels) - num_test, generator)
+    tested = _shares(counts - shares, num_test, generator)
     ends = np.cumsum(counts)
     train, test = [], []
-    for members, k, t in zip(np.split(labels.argsort(kind="stable"), ends[:-1]), kept, tested, strict=True):
+    for members, k, t in zip(np.split(labels.argsort(kind="stable"), ends[:-1]), shares, tested, strict=True):
         members = members[generator.permutation(len(members))]
         train.append(members[:k])
         test.append(members[k : k + t])

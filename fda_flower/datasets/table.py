@@ -139,32 +139,32 @@ class OwnTables(Splits):
                 for part, path in files_of(self._folder, name).items():
                     with problems.caught():
                         table = read_table(path, self._encoding, self._meaning.decimal_comma, problems)
-                        kept = tables.setdefault(name, {})[part] = table.filled
-                        if empty := len(table) - len(kept):
+                        filled = tables.setdefault(name, {})[part] = table.filled
+                        if empty := len(table) - len(filled):
                             notes.append(f"'{path}' has rows of empty cells, which are left out: {empty}")
         if beside := [path.name for path in left_out(self._folder)]:
             listed = f"{', '.join(beside[:LISTED])}{', ...' if len(beside) > LISTED else ''}"
             notes.append(f"'{self._folder}' also holds {listed}: export tables of other formats as CSV")
-        found = survey(tables, len(self), self._meaning, problems)
-        found.notes += notes
-        return found
+        result = survey(tables, len(self), self._meaning, problems)
+        result.notes += notes
+        return result
 
     @cached_property
     def _sound(self) -> Survey:
-        found = self.survey()
-        found.problems.raise_first()
-        found.tell("table")
-        return found
+        survey = self.survey()
+        survey.problems.raise_first()
+        survey.tell("table")
+        return survey
 
     def _split(self, domain: str) -> Split:
         if not files_of(self._folder, domain):
             path = self._folder / f"{domain}{SUFFIXES[0]}"
             others = near(domain, (each.stem for each in tables_in(self._folder)))
             raise unusable("data file", path, f"is missing{others}", "put the domain's table there")
-        found, meaning = self._sound, self._meaning
-        if not (meaning.classes or meaning.regression) and len(found.rows) == 1 < len(self):
-            warn_of_one("table", domain, len(found.classes))
-        return split_of(domain, found, meaning, derive_seed(self._seed, domain))
+        survey, meaning = self._sound, self._meaning
+        if not (meaning.classes or meaning.regression) and len(survey.rows) == 1 < len(self):
+            warn_of_one("table", domain, len(survey.classes))
+        return split_of(domain, survey, meaning, derive_seed(self._seed, domain))
 
 
 def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -> Survey:
@@ -185,34 +185,34 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
                 features[table.path] = names
                 _check_features(table.path, features)
     there = [table for parts in tables.values() for table in parts.values() if table.path in features]
-    found = Survey(problems=problems)
+    result = Survey(problems=problems)
     if alone and absent:
-        found.notes.append(f"the option 'ignore' names columns that are not here: {', '.join(absent)}")
-    found.notes += _repeated(there, meaning)
+        result.notes.append(f"the option 'ignore' names columns that are not here: {', '.join(absent)}")
+    result.notes += _repeated(there, meaning)
     every = sorted({name for names in features.values() for name in names})
     unsure = [name for name in every if name not in {meaning.text, *meaning.categories}]
     strange = check_forms(there, unsure, meaning, problems)
     sound = [name for name in every if name not in strange]
-    found.categories = categorical_columns(there, sound, meaning, alone, problems)
-    numeric = [name for name in (*sound, meaning.label) if name not in found.categories]
+    result.categories = categorical_columns(there, sound, meaning, alone, problems)
+    numeric = [name for name in (*sound, meaning.label) if name not in result.categories]
     check_points(there, numeric, meaning, problems)
     if counted := identifiers(there, (name for name in numeric if name != meaning.label)):
-        found.notes.append(
+        result.notes.append(
             f"columns that seem to number patients or rows are features: {', '.join(counted)}; if they do, "
             "name them in the option 'group' or 'ignore'"
         )
     for domain, parts in tables.items():
-        rows = found.rows[domain] = Rows()
+        rows = result.rows[domain] = Rows()
         for part, table in parts.items():
             if table.path in features:
                 names = [name for name in features[table.path] if name not in strange]
-                columns = dict(clean(table, names, found.categories, meaning, problems))
+                columns = dict(clean(table, names, result.categories, meaning, problems))
                 columns |= {name: np.zeros(len(table)) for name in strange}
                 append(rows, part, table, columns, meaning, problems)
             else:
                 rows.samples += len(table)
-    number_labels(found, domains, meaning)
-    return found
+    number_labels(result, domains, meaning)
+    return result
 
 
 def _repeated(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
@@ -238,26 +238,26 @@ def _repeated(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
     ]
 
 
-def number_labels(found: Survey, domains: int, meaning: Meaning) -> None:
+def number_labels(survey: Survey, domains: int, meaning: Meaning) -> None:
     """Add the classes of the labels in the rows of `found`, of so many `domains`, and the numbers of all."""
-    problems, here = found.problems, len(found.rows)
+    problems, here = survey.problems, len(survey.rows)
     with problems.caught():
-        labels = [each for rows in found.rows.values() for each in rows.labels]
+        labels = [each for rows in survey.rows.values() for each in rows.labels]
         if not meaning.regression:
-            found.classes = class_names(labels, meaning.classes, here == 1 < domains, here == domains)
-        for domain, rows in found.rows.items():
+            survey.classes = class_names(labels, meaning.classes, here == 1 < domains, here == domains)
+        for domain, rows in survey.rows.items():
             numbers = [
                 numbers_to_predict(each, meaning.decimal_comma, problems)
                 if meaning.regression
-                else class_numbers(each, found.classes, bool(meaning.classes), problems)
+                else class_numbers(each, survey.classes, bool(meaning.classes), problems)
                 for each in rows.labels
             ]
-            found.numbers[domain] = np.concatenate(numbers) if numbers else np.empty(0)
-        if here == domains and not problems and (meaning.regression or len(found.classes) == 1):
-            check_differ(labels, np.concatenate([*found.numbers.values()]))
-        if found.classes != meaning.classes and _with_gaps(found.classes):
-            listed = ", ".join(found.classes[:LISTED])
-            found.notes.append(
+            survey.numbers[domain] = np.concatenate(numbers) if numbers else np.empty(0)
+        if here == domains and not problems and (meaning.regression or len(survey.classes) == 1):
+            check_differ(labels, np.concatenate([*survey.numbers.values()]))
+        if survey.classes != meaning.classes and _with_gaps(survey.classes):
+            listed = ", ".join(survey.classes[:LISTED])
+            survey.notes.append(
                 f"the labels' numbers have gaps, and each is a class: {listed}; if there are others, list "
                 "all in the option 'classes'"
             )
@@ -306,22 +306,22 @@ def _check_features(path: Path, features: Mapping[Path, list[str]]) -> None:
             raise ConfigError(what, thing="columns", value=columns, remedy=remedy)
 
 
-def split_of(domain: str, found: Survey, meaning: Meaning, seed: int) -> Split:
+def split_of(domain: str, survey: Survey, meaning: Meaning, seed: int) -> Split:
     """Return the training and test samples of a domain."""
-    rows = found.rows[domain]
-    y = torch.as_tensor(found.numbers[domain], dtype=torch.float64 if meaning.regression else torch.int64)
+    rows = survey.rows[domain]
+    y = torch.as_tensor(survey.numbers[domain], dtype=torch.float64 if meaning.regression else torch.int64)
     train, test = divide(y, seed, f"the table of domain '{domain}'", rows.parts, rows.groups)
-    fitted = TablePreparation.fit(rows.columns, train, found.categories, meaning.missing, text=meaning.text)
+    fitted = TablePreparation.fit(rows.columns, train, survey.categories, meaning.missing, text=meaning.text)
     preparation = replace(fitted, label_mean=meaning.label_mean, label_deviation=meaning.label_deviation)
     labels = preparation.outputs(y) if meaning.regression else y
     groups = numbered(rows.groups) if rows.groups else None
     samples = Samples(preparation.apply(rows.columns), labels, groups=groups)
-    outputs = 1 if meaning.regression else len(found.classes)
+    outputs = 1 if meaning.regression else len(survey.classes)
     return Split(
         samples.take(train),
         samples.take(test),
         outputs,
-        found.classes,
+        survey.classes,
         preparation.features,
         preparation,
         longer(rows.columns[meaning.text]) if meaning.text else 0,

@@ -72,18 +72,18 @@ def categorical_columns(
     some table are words. Categories must be given, else it is a problem, if there are too many, or the tables
     are `alone` here and another site may have others.
     """
-    found = dict(meaning.categories)
+    categories = dict(meaning.categories)
     for name in features if meaning.categorical else ():
         cells = [table.texts[name] for table in tables if name in table.header]
         if (
-            name in found
+            name in categories
             or name == meaning.text
             or not any(are_words(each, meaning.decimal_comma) for each in cells)
         ):
             continue
         words = {text for each in cells for text in each}
-        found[name] = tuple(sorted(text for text in words if not is_missing(text, True)))
-        number = len(found[name])
+        categories[name] = tuple(sorted(text for text in words if not is_missing(text, True)))
+        number = len(categories[name])
         with problems.caught():
             check_words(table.column(name) for table in tables if name in table.header)
         if alone or number > MOST_CATEGORIES:
@@ -96,7 +96,7 @@ def categorical_columns(
             what = f"{where} {'holds words, and other sites may have others' if alone else many}"
             with problems.caught():
                 raise ConfigError(what, thing="column", value=name, remedy=remedy)
-    return found
+    return categories
 
 
 def check_points(
@@ -122,46 +122,46 @@ def clean(
     problems: Problems,
 ) -> Columns:
     """Return a table's features, and add the problems of its cells to `problems`."""
-    found = {}
+    columns = {}
     for name in features:
         cells = table.column(name)
         if name == meaning.text:
-            found[name] = _texts(cells, problems)
+            columns[name] = _texts(cells, problems)
         elif name in categories:
-            found[name] = _words(cells, categories[name], meaning, problems)
+            columns[name] = _words(cells, categories[name], meaning, problems)
         else:
-            found[name] = _numbers(cells, meaning, problems)
-    return found
+            columns[name] = _numbers(cells, meaning, problems)
+    return columns
 
 
 def _texts(cells: Cells, problems: Problems) -> Array:
-    found = np.array(["" if is_missing(text, True) else text for text in cells.texts], dtype=object)
-    cells.tell(problems, found == "", *NO_TEXT)
-    return found
+    texts = np.array(["" if is_missing(text, True) else text for text in cells.texts], dtype=object)
+    cells.tell(problems, texts == "", *NO_TEXT)
+    return texts
 
 
 def _words(cells: Cells, known: Collection[str], meaning: Meaning, problems: Problems) -> Array:
     meant = {text: text if text in known else text.removesuffix(".0") for text in set(cells.texts)}
     meant = {text: "" if is_missing(word, True) else word for text, word in meant.items()}
-    found = np.array([meant[text] for text in cells.texts], dtype=object)
+    words = np.array([meant[text] for text in cells.texts], dtype=object)
     if not meaning.missing:
-        cells.tell(problems, found == "", *NO_VALUE)
+        cells.tell(problems, words == "", *NO_VALUE)
     strange = [word for word in set(meant.values()) if word and word not in known]
     fix = "list all of them in the option 'categories', or leave the column out by ignore=COLUMN"
-    cells.tell(problems, np.isin(found, strange), UNKNOWN, fix)
-    return found
+    cells.tell(problems, np.isin(words, strange), UNKNOWN, fix)
+    return words
 
 
 def _numbers(cells: Cells, meaning: Meaning, problems: Problems) -> Array:
-    found = to_numbers(cells.texts, meaning.decimal_comma)
-    wrong = np.isinf(found)
+    numbers = to_numbers(cells.texts, meaning.decimal_comma)
+    wrong = np.isinf(numbers)
     marked = wrong & with_marks(cells.texts)
     cells.tell(problems, marked, MARKS, WITH_COMMA if meaning.decimal_comma else WITH_POINT)
     words = not meaning.categorical and are_words(cells.texts, meaning.decimal_comma)
     cells.tell(problems, wrong & ~marked, *(A_WORD if words else NO_NUMBER))
     if not meaning.missing:
-        cells.tell(problems, np.isnan(found), *NO_VALUE)
-    return found
+        cells.tell(problems, np.isnan(numbers), *NO_VALUE)
+    return numbers
 
 
 NO_VALUE = (

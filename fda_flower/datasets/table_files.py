@@ -86,15 +86,15 @@ def places(folder: Path) -> dict[str, Path]:
 
 def files_of(folder: Path, domain: str) -> dict[str, Path]:
     """Return a domain's existing files by part; raise a `ConfigError` if there are several in one folder."""
-    found = {}
+    files = {}
     for part, place in places(folder).items():
         alike = _tables(path for path in _files(place) if _read_as(path.stem) == _read_as(domain))
         if len(alike) > 1:
             what = f"has several files in '{place}', {', '.join(path.name for path in alike)}"
             raise unusable("domain", domain, what, "keep one of them, or rename the others")
         if alike and normalize("NFC", alike[0].stem) == normalize("NFC", domain):
-            found[part] = alike[0]
-    return found
+            files[part] = alike[0]
+    return files
 
 
 def tables_in(place: Path) -> list[Path]:
@@ -116,8 +116,8 @@ def _files(place: Path) -> list[Path]:
 
 
 def _tables(files: Iterable[Path]) -> list[Path]:
-    found = [path for path in files if path.suffix.lower() in SUFFIXES and not path.name.startswith("~$")]
-    return [path for path in found if path.suffix.lower() in FIRST] or found
+    tables = [path for path in files if path.suffix.lower() in SUFFIXES and not path.name.startswith("~$")]
+    return [path for path in tables if path.suffix.lower() in FIRST] or tables
 
 
 def _read_as(name: str) -> str:
@@ -143,12 +143,12 @@ def read_table(
     `decimal_comma` of the numbers of an Excel file. A table read `ahead` is cached for the next call.
     """
     state = state_of(path, encoding), decimal_comma
-    before, found = _AHEAD.pop(path, (None, None))
-    if found is None or before != state:
-        found = _read(path, encoding, decimal_comma)
+    before, content = _AHEAD.pop(path, (None, None))
+    if content is None or before != state:
+        content = _read(path, encoding, decimal_comma)
     if ahead:
-        _AHEAD[path] = state, found
-    table, wrong = found
+        _AHEAD[path] = state, content
+    table, wrong = content
     known = Problems() if problems is None else problems
     for problem in wrong:
         known.add(replace(problem))
@@ -160,10 +160,10 @@ def read_table(
 def state_of(path: Path, encoding: str) -> FileState:
     """Return a stamp that changes with the file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return encoding, 0, 0  # reading it says why
-    return encoding, found.st_mtime_ns, found.st_size
+    return encoding, status.st_mtime_ns, status.st_size
 
 
 Rows = Iterator[tuple[int, list[str]]]

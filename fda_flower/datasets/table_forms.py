@@ -75,7 +75,7 @@ def check_forms(
 
     They have no value in a table, words in some tables only, or a known form.
     """
-    found = set()
+    rejected = set()
     for name in names:
         columns = [table.column(name) for table in tables if name in table.header and len(table)]
         words = [are_words(cells.texts, meaning.decimal_comma) for cells in columns]
@@ -83,7 +83,7 @@ def check_forms(
         for cells, are_text in zip(columns, words, strict=True):
             if all(is_missing(text, any(words)) for text in cells.texts):
                 cells.tell(problems, np.ones(len(cells.texts), dtype=bool), *EMPTY)
-                found.add(name)
+                rejected.add(name)
             else:
                 filled.append((cells, are_text or all(map(is_missing, cells.texts))))
         with problems.caught():
@@ -93,8 +93,8 @@ def check_forms(
             )
             check_kinds(filled, remedy)
         if _differ(filled) or _tell_forms(filled, problems):
-            found.add(name)
-    return found
+            rejected.add(name)
+    return rejected
 
 
 def _differ(columns: Sequence[tuple[Cells, bool]]) -> bool:
@@ -116,13 +116,13 @@ def check_kinds(columns: Sequence[tuple[Cells, bool]], remedy: str) -> None:
 
 def _tell_forms(columns: Sequence[tuple[Cells, bool]], problems: Problems) -> bool:
     """Add the cells of a known form to problems; return whether there are any."""
-    found = False
+    any_form = False
     for cells, words in columns:
         form = form_of(cells.texts) if words else DATES if _are_digit_dates(cells.texts) else None
         if form is not None:
             cells.tell(problems, form.matches(cells.texts), form.what, form.remedy)
-            found = True
-    return found
+            any_form = True
+    return any_form
 
 
 def identifiers(tables: Sequence[RawTable], names: Iterable[str]) -> list[str]:
@@ -171,8 +171,8 @@ def _are_digit_dates(texts: Sequence[str]) -> bool:
 
 def _with_units(texts: Sequence[str]) -> Array:
     """Return which cells are a number with a unit: the same marks at different numbers."""
-    found = [UNIT.fullmatch(text) or SIGN.fullmatch(text) for text in texts]
-    pairs = [each.groups() if each else () for each in found]
+    matches = [UNIT.fullmatch(text) or SIGN.fullmatch(text) for text in texts]
+    pairs = [each.groups() if each else () for each in matches]
     units = Counter(part for pair in {*pairs} for part in pair if not re.fullmatch(NUMBER, part))
     return np.array([any(units[part] > 1 for part in pair) for pair in pairs], dtype=bool)
 

@@ -67,19 +67,19 @@ def read_categories(text: str) -> dict[str, tuple[str, ...]]:
     >>> read_categories('sex:f|m,"pain, if any":none|some|much')
     {'sex': ('f', 'm'), 'pain, if any': ('none', 'some', 'much')}
     """
-    found: dict[str, tuple[str, ...]] = {}
+    categories: dict[str, tuple[str, ...]] = {}
     for part in split_quoted(text, ",") if text else ():
         column, *values = split_quoted(part, ":")
         name, names = unquoted(column), tuple(map(unquoted, split_quoted(":".join(values), "[|]")))
-        if not (name and all(names)) or name in found or len(set(names)) < len(names):
+        if not (name and all(names)) or name in categories or len(set(names)) < len(names):
             remedy = (
                 "give columns with their categories, each of them once, such as sex:f|m,pain:none|some|much; "
                 "put names that have a comma, colon or bar in quotation marks"
             )
             raise invalid("option 'categories'", text, remedy)
         check_alike(f"categories of '{name}'", names)
-        found[name] = names
-    return found
+        categories[name] = names
+    return categories
 
 
 def as_option(name: str, names: Iterable[str]) -> str:
@@ -99,16 +99,16 @@ def complete(
 
     These are the domains and, in a regression, the mean and deviation of the sources' labels.
     """
-    found: dict[str, Any] = {}
+    missing: dict[str, Any] = {}
     if folder is None or not is_here(folder, options):
-        return found
+        return missing
     if "domains" not in options:
         names = {path.stem for place in places(folder).values() for path in tables_in(place)}
         wanted = f"a file for each domain, such as north{SUFFIXES[0]}, exported from other formats,"
-        found["domains"] = ",".join(found_names("table", folder, names, wanted))
+        missing["domains"] = ",".join(found_names("table", folder, names, wanted))
     if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
-        found |= label_scale(folder, {**options, **found}, target, only_sources)
-    return found
+        missing |= label_scale(folder, {**options, **missing}, target, only_sources)
+    return missing
 
 
 def label_scale(
@@ -145,5 +145,5 @@ def scale_of(labels: Iterable[float]) -> dict[str, float]:
 def _labels_in(path: Path, column: str, comma: bool, state: FileState) -> list[float]:
     """Return a file's labels that are numbers; cached for the runs of a comparison."""
     table = read_table(path, state[0], comma, ahead=True)
-    found = to_numbers(table.texts.get(column, []), comma)
-    return [float(number) for number in found if math.isfinite(number)]
+    numbers = to_numbers(table.texts.get(column, []), comma)
+    return [float(number) for number in numbers if math.isfinite(number)]

@@ -137,7 +137,7 @@ class Experiment:
         settings for one column or group override all of these, and `overrides` overrides everything. Cells
         that differ only in their attack share a configuration, which takes long to check.
         """
-        found: dict[Place, RunConfig] = {}
+        configs: dict[Place, RunConfig] = {}
         known: dict[str, RunConfig] = {}
         for place in places:
             settings = self.settings(place, overrides)
@@ -145,8 +145,8 @@ class Experiment:
             if repr(own) not in known:
                 with self._naming(place):
                     known[repr(own)] = RunConfig(**own, seed=seed)
-            found[place] = known[repr(own)]
-        return found
+            configs[place] = known[repr(own)]
+        return configs
 
     def attack(
         self, place: Place, config: RunConfig, overrides: Mapping[str, Any] | None = None

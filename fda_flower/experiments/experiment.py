@@ -46,21 +46,21 @@ def _check_free(folder: Path, mark: Mapping[str, Any]) -> list[Any]:
     path = folder / MARK
     if not path.exists():
         return []
-    found = read_mark(folder)
-    if any(found[key] != mark[key] for key in ("experiment", "settings")):
+    other = read_mark(folder)
+    if any(other[key] != mark[key] for key in ("experiment", "settings")):
         raise ConfigError(
-            f"'{folder}' holds the experiment '{found['experiment']}' with the settings {found['settings']}, "
+            f"'{folder}' holds the experiment '{other['experiment']}' with the settings {other['settings']}, "
             f"not '{mark['experiment']}' with {mark['settings']}: choose another --output",
             thing=str(folder),
         )
-    return list(found["calls"])
+    return list(other["calls"])
 
 
 def read_mark(folder: Path) -> dict[str, Any]:
     """Return a folder's experiment, settings and calls."""
     path, remedy = folder / MARK, "choose another --output"
-    found = read_json(path, remedy, experiment=str, settings=dict, calls=list | None)
-    return {**found, "calls": found.get("calls") or []}
+    mark = read_json(path, remedy, experiment=str, settings=dict, calls=list | None)
+    return {**mark, "calls": mark.get("calls") or []}
 
 
 def _claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None:
@@ -170,22 +170,22 @@ def comparison_of(config: RunConfig, others: Sequence[str]) -> tuple[list[str], 
 def read_run(folder: Path) -> RecordedRun:
     """Return the run in a folder; a `ConfigError` names a damaged file."""
     path = folder / CONFIG
-    found = read_json(path, "restore it from a copy", run=dict, settings=dict | None)
-    settings = found.get("settings") or found["run"]
+    description = read_json(path, "restore it from a copy", run=dict, settings=dict | None)
+    settings = description.get("settings") or description["run"]
     history = RunFolder(folder).read_rounds()
     summary = read_json(folder / SUMMARY, AGAIN) if (folder / SUMMARY).exists() else None
     config = config_of(settings)
-    rounds = config.all_rounds if config else int(found.get("rounds", 0))
+    rounds = config.all_rounds if config else int(description.get("rounds", 0))
     return RecordedRun(
         label=config.entry.title if config else str(settings.get("method", folder.name)),
         seed=int(settings.get("seed", 0)),
         history=history,
         settings=settings,
-        notes={key: value for key, value in found.items() if key not in ("settings", "run")},
+        notes={key: value for key, value in description.items() if key not in ("settings", "run")},
         rounds=rounds,
         done=has_ended(history, rounds, config.patience) if config else summary is not None,
-        commands=[] if ATTACK_KEYS[0] in found["run"] else list(_commands(folder, config)),
-        fingerprint=found["run"],
+        commands=[] if ATTACK_KEYS[0] in description["run"] else list(_commands(folder, config)),
+        fingerprint=description["run"],
         summary=summary or {},
         **({} if config is None else {"metric": config.headline}),
     )
@@ -308,11 +308,11 @@ def results_of(
 
 def _changed(experiment: Experiment, settings: Mapping[str, Any]) -> dict[Place, RunConfig]:
     """Return the cells' configurations with changed settings; a cell that refuses them has had no run."""
-    found = {}
+    configs = {}
     for place in experiment.places if settings else ():
         with suppress(ConfigError):
-            found[place] = experiment.config(place, 0, settings)
-    return found
+            configs[place] = experiment.config(place, 0, settings)
+    return configs
 
 
 def _cuts(
@@ -431,8 +431,8 @@ def run_experiment(
     mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed)), "calls": [call]}
     with only_writer(folder):
         _check_free(folder, mark)
-        found = read_runs(folder) if (folder / MARK).exists() else {}
-        todo = [cell for cell in cells if not _is_done(cell, found.get(cell.name))]
+        earlier = read_runs(folder) if (folder / MARK).exists() else {}
+        todo = [cell for cell in cells if not _is_done(cell, earlier.get(cell.name))]
         _claim(experiment, folder, mark)
         return run_cells(todo, jobs, on_progress, len(cells) - len(todo))
 
@@ -452,8 +452,8 @@ def _is_done(cell: "Cell", run: RecordedRun | None) -> bool:
         return False
     attack = {} if cell.attack is None else cell.attack.settings()
     ours, default = (
-        json.loads(json.dumps(found))
-        for found in (cell.config.fingerprint() | attack, RunConfig().fingerprint())
+        json.loads(json.dumps(fingerprint))
+        for fingerprint in (cell.config.fingerprint() | attack, RunConfig().fingerprint())
     )
     theirs = {**default, **run.fingerprint}
     theirs.pop("strategy", None)  # it follows from the settings
@@ -604,13 +604,13 @@ def compare(
 def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[str, Any]) -> RunConfig:
     """Return one cell's configuration: the shared settings without those of other methods."""
 
-    def kept(option: str) -> bool:
+    def applies(option: str) -> bool:
         takers = [name for name in methods if find_method(name).takes(option)]
         return method in takers or not takers
 
     options = dict(settings.get("method_options", ()))
-    own = {name: value for name, value in options.items() if kept(name)}
-    shared = {name: value for name, value in settings.items() if name != "beta" or kept("beta")}
+    own = {name: value for name, value in options.items() if applies(name)}
+    shared = {name: value for name, value in settings.items() if name != "beta" or applies("beta")}
     return RunConfig(**{**shared, "method": method, "seed": seed, "method_options": own})
 
 

@@ -211,16 +211,16 @@ class Tuning:
     @property
     def doubts(self) -> list[str]:
         """Sentences on what the best trial does not show."""
-        found, metric = [], METRICS[self.metric]
+        sentences, metric = [], METRICS[self.metric]
         if len(self.equals) > 1:
             numbers = ", ".join(str(trial.number) for trial in self.equals)
-            found.append(f"Trials {numbers} are equal: the held-out labels prefer none of them.")
+            sentences.append(f"Trials {numbers} are equal: the held-out labels prefer none of them.")
         if self.floor is not None and not self.is_better:
-            found.append(
+            sentences.append(
                 f"No trial is better than always predicting the {name_of_baseline(self.metric)}, "
                 f"{metric.title} {metric.show(self.floor)}: give more --rounds, or search other values."
             )
-        return found
+        return sentences
 
 
 def tune(
@@ -310,7 +310,7 @@ def _floors(data: FederatedDataset, metric: str) -> list[float]:
         figures = [of_most_frequent(np.diag(np.bincount(y.numpy()))) for y in held]
     else:
         figures = [of_mean({"r2": 0.0})] * len(held)
-    return [found[metric] for found in figures if metric in found]
+    return [baseline[metric] for baseline in figures if metric in baseline]
 
 
 def _parts(config: RunConfig) -> list[RunConfig]:
@@ -341,9 +341,9 @@ def _open(folder: Path, base: RunConfig, spaces: Spaces, how: Mapping[str, Any],
         "spaces": [f"{name}: {space}" for name, space in spaces.items()],
         **how,
     }
-    found, ours = study.user_attrs.get(MARK), json.loads(json.dumps(mark))
-    if found is not None and found != ours:
-        keys = [key for key in ours if found.get(key) != ours[key]]
+    earlier, ours = study.user_attrs.get(MARK), json.loads(json.dumps(mark))
+    if earlier is not None and earlier != ours:
+        keys = [key for key in ours if earlier.get(key) != ours[key]]
         raise ConfigError(
             f"'{folder}' holds another search ({', '.join(keys)} differ): repeat its command, or choose "
             "another --output",
@@ -460,12 +460,12 @@ def best_json(tuning: Tuning, config: RunConfig) -> str:
     """Return the best trial's settings in the form of ``fda run --config``, and their origin."""
     assert tuning.best is not None
     best = tuning.best
-    found = {
+    content = {
         "settings": config.settings() | NO_SELECTION,
         "found": {"trial": best.number, "values": dict(best.values), "round": best.round},
         "validation": {"by": config.validation, "metric": tuning.metric, "figure": best.figure},
     }
-    return json.dumps(json_safe(found), indent=2) + "\n"
+    return json.dumps(json_safe(content), indent=2) + "\n"
 
 
 def trials_markdown(tuning: Tuning) -> str:

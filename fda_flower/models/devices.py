@@ -53,10 +53,10 @@ def is_numbered(name: str) -> bool:
 def check_precision(name: str, device: str) -> None:
     """Raise a `ConfigError` if a device cannot train in the precision `name`."""
     check_choice("precision", name, PRECISIONS)
-    if name == "float32" or (found := find_device(device)).type == "cpu":
+    if name == "float32" or (chosen := find_device(device)).type == "cpu":
         return
     import torch
 
-    if torch.cuda.get_device_capability(found) < BF16_CAPABILITY:
-        why = f"but {torch.cuda.get_device_name(found)} does not calculate in bfloat16"
+    if torch.cuda.get_device_capability(chosen) < BF16_CAPABILITY:
+        why = f"but {torch.cuda.get_device_name(chosen)} does not calculate in bfloat16"
         raise invalid("precision", name, "choose float32, or another --device", why)

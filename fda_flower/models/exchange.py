@@ -63,11 +63,11 @@ class Exchange:
                 thing="network",
                 value=type(network).__name__,
             )
-        kept = PARTS[own](network) if own in PARTS else fnmatch.filter(moving, own)
-        if own and not kept and own not in PARTS:
+        private = PARTS[own](network) if own in PARTS else fnmatch.filter(moving, own)
+        if own and not private and own not in PARTS:
             raise unknown("part of the model", own, PARTS)
-        shared = tuple(name for name in moving if name not in kept)
-        return cls(shared, tuple(name for name in moving if name in kept), frozen)
+        shared = tuple(name for name in moving if name not in private)
+        return cls(shared, tuple(name for name in moving if name in private), frozen)
 
     def layers(self, network: nn.Module) -> dict[str, NDArray[Any]]:
         """Return copies of a network's unfrozen arrays, in the order of its dictionary."""

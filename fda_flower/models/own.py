@@ -74,9 +74,9 @@ def builder_of(reference: str) -> "Callable[..., nn.Module]":
     if here not in sys.path:
         sys.path.append(here)  # last, so that installed packages win
     try:
-        found: Any = import_module(module)
+        builder: Any = import_module(module)
         for part in attribute.split("."):
-            found = getattr(found, part)
+            builder = getattr(builder, part)
     except Exception as error:  # Foreign code may raise anything.
         raise unfit(
             reference,
@@ -85,7 +85,7 @@ def builder_of(reference: str) -> "Callable[..., nn.Module]":
             "deployment at every site: install its package, or start in its folder",
         ) from error
     try:
-        parameters = list(inspect.signature(found).parameters)
+        parameters = list(inspect.signature(builder).parameters)
     except (TypeError, ValueError):
         parameters = []
     if parameters[:2] != list(ARGUMENTS):
@@ -95,7 +95,7 @@ def builder_of(reference: str) -> "Callable[..., nn.Module]":
             "give a function whose first arguments are shape, of one sample, and classes, their number; "
             "further arguments are options",
         )
-    return found  # type: ignore[no-any-return]
+    return builder  # type: ignore[no-any-return]
 
 
 def check_network(
@@ -176,9 +176,9 @@ def _outputs(name: str, network: "nn.Module", x: "Tensor", classes: int, mode: s
         remedy = alone if is_reference(name) else "choose another network"
         raise unfit(name, f"returns a {type(outputs).__name__} for {samples}, not a tensor", remedy)
     if tuple(outputs.shape) != (len(x), classes) or not outputs.is_floating_point():
-        found = f"{tuple(outputs.shape)} of {_kind(outputs)}"
+        result = f"{tuple(outputs.shape)} of {_kind(outputs)}"
         wanted = f"not ({len(x)}, {classes}) of floats, one output per class"
-        raise unfit(name, f"returns {found} for {samples}, {wanted}", "fix it")
+        raise unfit(name, f"returns {result} for {samples}, {wanted}", "fix it")
     return outputs
 
 

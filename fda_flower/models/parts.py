@@ -51,8 +51,8 @@ def head_of(model: nn.Module) -> nn.Module:
     This is the result of timm's ``get_classifier``, else the network's attribute ``head``, if it is a module,
     else its last linear layer. Raise a `ConfigError` if there is none.
     """
-    told = getattr(model, "get_classifier", None)
-    own = told() if callable(told) else getattr(model, "head", None)
+    classifier = getattr(model, "get_classifier", None)
+    own = classifier() if callable(classifier) else getattr(model, "head", None)
     if isinstance(own, nn.Module):
         return own
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
@@ -102,12 +102,12 @@ def frozen_modules(model: nn.Module) -> list[nn.Module]:
     >>> [type(module).__name__ for module in frozen_modules(model)]
     ['Sequential', 'Linear', 'BatchNorm1d']
     """
-    found = dict[nn.Module, None]()
+    frozen = dict[nn.Module, None]()
     for module in model.modules():
         trained = [parameter.requires_grad for parameter in module.parameters()]
-        if module not in found and trained and not any(trained):
-            found |= dict.fromkeys(module.modules())
-    return list(found)
+        if module not in frozen and trained and not any(trained):
+            frozen |= dict.fromkeys(module.modules())
+    return list(frozen)
 
 
 _FROZEN: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
@@ -152,12 +152,12 @@ def features_of(model: nn.Module) -> Iterator[list[Tensor]]:
 
     Their gradients are kept.
     """
-    found: list[Tensor] = []
+    features: list[Tensor] = []
     handle = head_of(model).register_forward_pre_hook(
-        lambda _, inputs: found.append(inputs[0].flatten(1).float())
+        lambda _, inputs: features.append(inputs[0].flatten(1).float())
     )
     try:
-        yield found
+        yield features
     finally:
         handle.remove()
 

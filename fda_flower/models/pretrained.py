@@ -327,8 +327,8 @@ def efficientnet_lite0(shape: tuple[int, ...], classes: int) -> nn.Module:
 
         (file,) = (Path(package.__file__).parent / "models").glob("*.pth")
         # The same tensors in the same order, under other names.
-        found = dict(zip(network.state_dict(), _read(file).values(), strict=True))
+        tensors = dict(zip(network.state_dict(), _read(file).values(), strict=True))
         head = head_names(network)
-        network.load_state_dict({n: t for n, t in found.items() if n not in head}, strict=False)
+        network.load_state_dict({n: t for n, t in tensors.items() if n not in head}, strict=False)
     scale = (127 / 255,) * 3, (128 / 255,) * 3
     return _with_preparation(network, Prepare(shape, scale, (224, 224)))

@@ -90,9 +90,9 @@ def _linear(network: nn.Module, head: nn.Module, shape: tuple[int, ...]) -> Spli
             return SplitNetwork(None, nn.Sequential(OrderedDict(head=nn.Linear(shape[0], classes))))
         body = _without(network, head)
         backbone = None if bare else Features(body, shape).eval()
-        found = (backbone or body)(_agreed(shape)).flatten(1)
-    roots = backbone is not None and bool((found >= 0).all())
-    layers = {"rows": Rows(0.5 if roots else 1.0), "head": nn.Linear(found.shape[1], classes)}
+        features = (backbone or body)(_agreed(shape)).flatten(1)
+    roots = backbone is not None and bool((features >= 0).all())
+    layers = {"rows": Rows(0.5 if roots else 1.0), "head": nn.Linear(features.shape[1], classes)}
     return SplitNetwork(backbone, nn.Sequential(OrderedDict({"body": body, **layers} if bare else layers)))
 
 
@@ -144,8 +144,8 @@ class Features(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features, float32, shape ``(n, features)``."""
-        found: Tensor = self.network(x).flatten(1) * self.factor
-        return found
+        features: Tensor = self.network(x).flatten(1) * self.factor
+        return features
 
 
 def _agreed(shape: tuple[int, ...]) -> Tensor:
@@ -172,18 +172,18 @@ def _path(network: nn.Module, wanted: nn.Module) -> str:
 def _last_block(network: nn.Module, head: nn.Module, name: str) -> tuple[str, str]:
     """Return the path of the last sequence of blocks before the head, and the name of its last block."""
     around_head = [path for path, module in network.named_modules() if head in list(module.modules())]
-    found: list[str] = []
+    containers: list[str] = []
     for path, module in network.named_modules():
-        inside = any(path.startswith(f"{outer}.") for outer in [*found, _path(network, head)])
+        inside = any(path.startswith(f"{outer}.") for outer in [*containers, _path(network, head)])
         blocks = isinstance(module, nn.Sequential | nn.ModuleList) and len(module) > 1
         if blocks and not inside and path not in around_head and [*module.parameters()]:
-            found.append(path)
-    if not found:
+            containers.append(path)
+    if not containers:
         remedy = "train its head, or all of it"
         what = f"'{name}' has no sequence of blocks, and so no last one"
         raise ConfigError(what, thing="train", value=name, remedy=remedy)
-    *_, block = (name for name, _ in network.get_submodule(found[-1]).named_children())
-    return found[-1], str(block)
+    *_, block = (name for name, _ in network.get_submodule(containers[-1]).named_children())
+    return containers[-1], str(block)
 
 
 def _cut(network: nn.Module, container: str, block: str, shape: tuple[int, ...]) -> SplitNetwork:
@@ -212,9 +212,9 @@ def _cut(network: nn.Module, container: str, block: str, shape: tuple[int, ...])
 class Reached(Exception):  # noqa: N818 - it is no error
     """Carries the input of a network's `Stop`."""
 
-    def __init__(self, found: Tensor) -> None:
+    def __init__(self, tensor: Tensor) -> None:
         super().__init__()
-        self.found = found
+        self.tensor = tensor
 
 
 class Stop(nn.Module):
@@ -237,7 +237,7 @@ class Upto(nn.Module):
         try:
             outputs: Tensor = self.network(x)
         except Reached as reached:
-            return reached.found
+            return reached.tensor
         return outputs
 
 

@@ -38,8 +38,8 @@ class TextNetwork(nn.Module):
         longest = int((tokens != 0).sum(dim=1).max())
         tokens = tokens[:, : max(longest, 1)]
         there = tokens != 0
-        found = self.encoder(input_ids=tokens, attention_mask=there.long()).last_hidden_state
-        mean = (found * there[..., None]).sum(dim=1) / there.sum(dim=1, keepdim=True).clamp(min=1)
+        states = self.encoder(input_ids=tokens, attention_mask=there.long()).last_hidden_state
+        mean = (states * there[..., None]).sum(dim=1) / there.sum(dim=1, keepdim=True).clamp(min=1)
         outputs: Tensor = self.head(torch.cat([numbers, SCALE * normalize(mean)], dim=1))
         return outputs
 

@@ -26,10 +26,10 @@ NUMBERS = 384
 
 def folder() -> Path:
     """Return the folder of the encoder's files; raise a `ModuleNotFoundError` if it is not installed."""
-    found = find_spec(PACKAGE)
-    if found is None or found.origin is None:
+    package = find_spec(PACKAGE)
+    if package is None or package.origin is None:
         raise ModuleNotFoundError(f"No module named '{PACKAGE}'", name=PACKAGE)
-    return Path(found.origin).parent / "model"
+    return Path(package.origin).parent / "model"
 
 
 def tokens(texts: Iterable[str]) -> "NDArray[np.float32]":
@@ -67,12 +67,12 @@ def _encoded(texts: tuple[str, ...]) -> "tuple[NDArray[np.float32], int]":
     """Return tokens, and how many texts are cut; cached, because all seeds of an experiment share them."""
     import numpy as np
 
-    found = np.zeros((len(texts), LENGTH), dtype=np.float32)
+    rows = np.zeros((len(texts), LENGTH), dtype=np.float32)
     cut = 0
-    for row, encoded in zip(found, _tokenizer().encode_batch(list(texts)), strict=True):
+    for row, encoded in zip(rows, _tokenizer().encode_batch(list(texts)), strict=True):
         row[: len(encoded.ids)] = encoded.ids
         cut += bool(encoded.overflowing)
-    return found, cut
+    return rows, cut
 
 
 @cache

@@ -54,14 +54,14 @@ def read_columns(given: Mapping[str, Any], preparation: TablePreparation) -> dic
     value that the preparation does not fill in.
     """
     check_columns("the samples have", list(given.keys()), preparation)
-    found = {name: read_column(name, given[name], preparation) for name in preparation.raw}
-    if len(counts := {name: len(cells) for name, cells in found.items()}) and len({*counts.values()}) > 1:
+    columns = {name: read_column(name, given[name], preparation) for name in preparation.raw}
+    if len(counts := {name: len(cells) for name, cells in columns.items()}) and len({*counts.values()}) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         message = f"the columns have different numbers of samples: {listed}"
         raise ConfigError(message, thing="columns", value=listed, remedy="give each sample a value in each")
     if not any(counts.values()):
         raise ConfigError("there are no samples: give at least one", thing="samples", value=0)
-    return found
+    return columns
 
 
 def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
@@ -92,23 +92,23 @@ def _numbers(name: str, values: Any, may_lack: bool) -> Tensor:
     cells = values if isinstance(values, np.ndarray) else np.array([*values], dtype=object)
     try:
         numbers = cells if cells.dtype.kind in "biuf" else [_number(cell) for cell in cells]
-        found = torch.from_numpy(np.array(numbers, dtype=np.float64))
+        tensor = torch.from_numpy(np.array(numbers, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise _bad(name, f"holds {error}, but takes numbers: fix it") from error
-    if found.isinf().any():
+    if tensor.isinf().any():
         raise _bad(name, "holds an infinite number: fix it")
-    if found.isnan().any() and not may_lack:
+    if tensor.isnan().any() and not may_lack:
         raise _bad(name, LACKS)
-    return found
+    return tensor
 
 
 def _number(value: Any) -> float:
     """Return a number, NaN if it is missing; raise a `TypeError` or `ValueError` that says what it is."""
     if isinstance(value, str):
-        found = float(to_numbers([value.strip()])[0])
-        if math.isinf(found):
+        number = float(to_numbers([value.strip()])[0])
+        if math.isinf(number):
             raise ValueError(f"the text {value!r}")
-        return found
+        return number
     if _is_missing(value):
         return math.nan
     if isinstance(value, np.generic):

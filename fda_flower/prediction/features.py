@@ -112,10 +112,10 @@ def features(
     if first:
         new = torch.stack(_computed(backbone, samples.x, list(first.values()), device))
         store.add(list(first), new[:, columns_of(backbone) :].contiguous())
-    found = torch.stack([store.known[key] for key in keys])
+    outputs = torch.stack([store.known[key] for key in keys])
     if number := columns_of(backbone):
-        found = torch.cat([samples.x[:, :number].cpu(), found], dim=1)
-    return replace(samples, x=found)
+        outputs = torch.cat([samples.x[:, :number].cpu(), outputs], dim=1)
+    return replace(samples, x=outputs)
 
 
 def columns_of(backbone: nn.Module) -> int:

@@ -93,12 +93,12 @@ class About:
         return self.round >= self.rounds
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> "About":
+    def from_json(cls, content: Mapping[str, Any]) -> "About":
         """Read the description from a file's JSON."""
         fields: dict[str, Any] = {
-            name: found[key]
+            name: content[key]
             for name in cls.__dataclass_fields__
-            if (key := name.replace("_", "-")) in found or name not in OPTIONAL
+            if (key := name.replace("_", "-")) in content or name not in OPTIONAL
         }
         lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
         for name, kind in TYPES.items():

@@ -106,8 +106,8 @@ class LoadedModel:
     ) -> None:
         self.body = body or {}
         self.about, self.predictor = about, predictor
-        found = about.preparation
-        self.preparation = None if found is None else Preparation.from_json(found)
+        preparation = about.preparation
+        self.preparation = None if preparation is None else Preparation.from_json(preparation)
         self._device = find_device(device)
 
     def __repr__(self) -> str:
@@ -125,20 +125,20 @@ class LoadedModel:
     @property
     def label_scale(self) -> tuple[float, float]:
         """Mean and deviation by which a regression's labels are scaled for the network."""
-        found = self.about.preparation or self.about.dataset_options
-        return float(found.get("label_mean", 0.0)), float(found.get("label_deviation", 1.0))
+        scale = self.about.preparation or self.about.dataset_options
+        return float(scale.get("label_mean", 0.0)), float(scale.get("label_deviation", 1.0))
 
     def check(self) -> None:
         """Raise an exception unless the network can be built and has the predictor's arrays."""
         network = _without_memory(self.about).trainable
         wanted = {name: tuple(array.shape) for name, array in network.state_dict().items()}
         for layers in self.predictor.parts.networks.values():
-            found = {name: array.shape for name, array in layers.items()}
-            if wrong := {name for name in {*wanted, *found} if wanted.get(name) != found.get(name)}:
+            shapes = {name: array.shape for name, array in layers.items()}
+            if wrong := {name for name in {*wanted, *shapes} if wanted.get(name) != shapes.get(name)}:
                 name = min(wrong)
                 raise ValueError(
                     f"the network '{self.about.network}' has '{name}' of shape {wanted.get(name)}, the file "
-                    f"{found.get(name)}"
+                    f"{shapes.get(name)}"
                 )
         if len(self.about.class_names) not in (0, self.about.classes):
             named = len(self.about.class_names)

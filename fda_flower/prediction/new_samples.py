@@ -89,16 +89,16 @@ def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> New
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "is not there"
         raise unusable("folder", folder, what, "give a folder with images")
-    found = ImageFolder.read(folder)
-    found.check("folder", "give another", in_classes=labelled)
-    paths = [folder / path for path in found.images]
+    images = ImageFolder.read(folder)
+    images.check("folder", "give another", in_classes=labelled)
+    paths = [folder / path for path in images.images]
     samples = model.samples(paths)
     if labelled:
         classes = model.classes_.astype(str).tolist()
-        labels = [_class(classes, str(folder / path), path.parts[0]) for path in found.images]
+        labels = [_class(classes, str(folder / path), path.parts[0]) for path in images.images]
         samples = Samples(samples.x, torch.tensor(labels))
-    names = {"file": list(map(str, found.images))}
-    notes = (*left_out(found.others), *told_of_fewer(bits_in(paths), model.preparation.depth))
+    names = {"file": list(map(str, images.images))}
+    notes = (*left_out(images.others), *told_of_fewer(bits_in(paths), model.preparation.depth))
     return NewSamples(samples, names, labelled, notes)
 
 
@@ -129,7 +129,7 @@ def _labels_of(
     known = model.classes_.astype(str).tolist()
     names = [text if text in known else text.removesuffix(".0") for text in labels.texts]
     places = (f"'{table.path}', line {line}, column '{labels.column}'" for line in labels.lines)
-    return torch.tensor([_class(known, *found) for found in zip(places, names, strict=True)])
+    return torch.tensor([_class(known, *pair) for pair in zip(places, names, strict=True)])
 
 
 def _class(known: Sequence[str], where: str, name: str) -> int:
@@ -162,25 +162,25 @@ def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
     """
     outputs = model.outputs(new.samples, new.drawing)
     predicted = model.predictions(outputs)
-    found: dict[str, Any] = {}
+    predictions: dict[str, Any] = {}
     if model.about.regression:
         numbers = predicted.reshape(len(predicted), -1).T
         ends = [f"-{i}" for i in range(1, len(numbers) + 1)] if len(numbers) > 1 else [""]
-        found |= {
+        predictions |= {
             f"prediction{end}": [f"{n:.7g}" for n in column]
             for end, column in zip(ends, numbers, strict=True)
         }
     else:
-        found["prediction"] = predicted.tolist()
-        found |= {
+        predictions["prediction"] = predicted.tolist()
+        predictions |= {
             f"p({name})": [f"{p:.6g}" for p in column]
             for name, column in zip(model.classes_.tolist(), probabilities(outputs).T, strict=True)
         }
-    if twice := sorted(found.keys() & new.names.keys()):
+    if twice := sorted(predictions.keys() & new.names.keys()):
         raise ConfigError(
             f"the column {', '.join(twice)} to keep is also a column of the predictions: rename it"
         )
-    columns = {**new.names, **found}
+    columns = {**new.names, **predictions}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(as_cell, columns))

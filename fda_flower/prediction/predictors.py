@@ -88,9 +88,9 @@ class _NeighboursModule(nn.Module):
         # ONNX has no operator for torch.cdist.
         squares = queries.square().sum(dim=1, keepdim=True) + self.keys.square().sum(dim=1)
         distances = (squares - 2 * queries @ self.keys.T).clamp_min(0)
-        nearest, found = distances.topk(min(self.known.k, len(self.keys)), largest=False)
+        nearest, places = distances.topk(min(self.known.k, len(self.keys)), largest=False)
         kernels = torch.exp(-nearest / (self.keys.shape[1] * self.known.scale))
-        sums = (kernels[:, :, None] * one_hot(self.labels, classes).double()[found]).sum(dim=1)
+        sums = (kernels[:, :, None] * one_hot(self.labels, classes).double()[places]).sum(dim=1)
         totals = sums.sum(dim=1, keepdim=True)
         near = torch.where(totals > 0, sums / totals.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
         weights = self.known.weight * (totals > 0)
@@ -237,13 +237,13 @@ class Mixed(Predictor):
 
     def views(self, passes: Passes) -> dict[str, list[NDArray[Any]]]:
         """Return the outputs of each member's views."""
-        found = {
+        by_member = {
             member: [passes.outputs(layers).cpu().numpy() for layers in views]
             for member, views in self.models.items()
         }
         if PRIOR in self.mixture.weights:
-            found[PRIOR] = [np.repeat(outputs, len(passes), axis=0) for outputs in self.prior]
-        return found
+            by_member[PRIOR] = [np.repeat(outputs, len(passes), axis=0) for outputs in self.prior]
+        return by_member
 
     def outputs(self, passes: Passes) -> Tensor:
         """Return the logarithms of the mixture's probabilities, or its numbers."""
@@ -329,9 +329,9 @@ class Neighbours(Predictor):
 
         search = NearestNeighbors(algorithm="brute").fit(self.keys)
         count = min(self.k, len(self.keys) - (queries is None))
-        distances, found = search.kneighbors(queries, count)
+        distances, places = search.kneighbors(queries, count)
         features = self.keys.shape[1]
-        return neighbour_probabilities(distances, self.labels[found], classes, features, self.scale)
+        return neighbour_probabilities(distances, self.labels[places], classes, features, self.scale)
 
     @classmethod
     def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Neighbours":

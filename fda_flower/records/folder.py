@@ -80,9 +80,9 @@ def read_links(lines: Sequence[str], run: Mapping[str, Any]) -> tuple[list[Link]
             record = json.loads(line)
             as_written = json.dumps(record) == line
             link = record[CHAIN]
-            told = link.pop("hash")
-            links.append(Link(record["round"], link["before"], dict(link["files"]), str(told)))
-            whole = as_written and hash_of(record) == told
+            digest = link.pop("hash")
+            links.append(Link(record["round"], link["before"], dict(link["files"]), str(digest)))
+            whole = as_written and hash_of(record) == digest
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             problems.append(
                 f"line {number} of rounds.jsonl is not as the run wrote it ({error!r}), or the run was "
@@ -180,10 +180,10 @@ class RunFolder:
         if (self.path / LOCK).exists():
             with only_writer(self.path):
                 pass
-        found = self._read_config()
-        if found is not None:
-            known = {name: found[name] for name in ("strategy",) if name in found}
-            self._check_same(found, json.loads(json.dumps(self.config)) | known)
+        config = self._read_config()
+        if config is not None:
+            known = {name: config[name] for name in ("strategy",) if name in config}
+            self._check_same(config, json.loads(json.dumps(self.config)) | known)
 
     def open(self, strategy: Mapping[str, Any]) -> Checkpoint | None:
         """Lock the folder, and check that it is free or holds this run. Nothing is written yet.
@@ -211,9 +211,9 @@ class RunFolder:
         self._writing.close()
 
     def _checkpoint(self) -> Checkpoint | None:
-        found = self._read_config()
-        if found is not None:
-            self._check_same(found, self.config)
+        config = self._read_config()
+        if config is not None:
+            self._check_same(config, self.config)
         there = (self.path / CHECKPOINT).exists()
         if there and self._mirror:
             raise _not_here(self.path, "holds a run of this machine, not one on a server")
@@ -241,15 +241,15 @@ class RunFolder:
         lines = self.read_lines()[:done]
         links, _ = read_links(lines, self.config)
         self._last = links[-1].hash if links else hash_of(self.config)
-        kept = "".join(f"{line}\n" for line in lines).encode()
+        text = "".join(f"{line}\n" for line in lines).encode()
         rounds = self.path / ROUNDS
         try:
             if done == 0:
                 self._write_config()
                 if model is not None:
                     write_atomically(self.path / CHECKPOINT, self._pack(Checkpoint(0, model))[0])
-            if not rounds.exists() or rounds.read_bytes() != kept:
-                write_atomically(rounds, kept)
+            if not rounds.exists() or rounds.read_bytes() != text:
+                write_atomically(rounds, text)
         except OSError as error:
             raise output_error("cannot write", self.path, str(error)) from error
 
@@ -379,9 +379,9 @@ class RunFolder:
             return None
         return dict(read_json(path, "choose another --output", run=dict)["run"])
 
-    def _check_same(self, found: Record, wanted: Record) -> None:
-        if found != wanted:
-            raise _other_run(self.path, found, wanted)
+    def _check_same(self, config: Record, wanted: Record) -> None:
+        if config != wanted:
+            raise _other_run(self.path, config, wanted)
         if not self._resume:
             raise ConfigError(
                 f"the output folder '{self.path}' already holds this run: go on with --resume "
@@ -399,8 +399,8 @@ class RunFolder:
 
 def of_a_round_before(record: Record) -> Record:
     """Return a record without the fields that only a run's final round keeps."""
-    kept = {name: value for name, value in record.items() if name not in (CONFUSION, MEAN_OF_LABELS)}
-    return kept | ({"target": of_a_round_before(kept["target"])} if kept.get("target") else {})
+    rest = {name: value for name, value in record.items() if name not in (CONFUSION, MEAN_OF_LABELS)}
+    return rest | ({"target": of_a_round_before(rest["target"])} if rest.get("target") else {})
 
 
 def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
@@ -419,11 +419,11 @@ def _place(model: int, name: str) -> str:
     return f"{model}|{name}"
 
 
-def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:
-    keys = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
+def _other_run(path: Path, config: Record, wanted: Record) -> ConfigError:
+    keys = sorted(k for k in {*config, *wanted} if config.get(k) != wanted.get(k))
     # The strategy's description follows from the other settings.
     keys = [key for key in keys if key != "strategy"] or keys
-    differences = ", ".join(f"{k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys)
+    differences = ", ".join(f"{k}: {config.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys)
     return _not_here(path, f"is of another run ({differences})", differences)
 
 
@@ -489,8 +489,8 @@ class Progress:
         if self.on_round is not None:
             self.on_round(record)
         before = self.history[-2] if len(self.history) > 1 else None
-        told = (round_line(record, num_rounds, before=before), betas_line(record))
-        log(INFO, "%s", "; ".join(filter(None, told)))
+        lines = (round_line(record, num_rounds, before=before), betas_line(record))
+        log(INFO, "%s", "; ".join(filter(None, lines)))
         if self._held_rounds >= self.max_held_rounds:
             raise RunError(
                 f"the model could not be updated for {self._held_rounds} rounds in a row "

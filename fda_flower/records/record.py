@@ -54,8 +54,8 @@ def figure_of(record: Mapping[str, Any], metric: str, ending: str = "") -> float
 
 def recorded(history: Sequence[Mapping[str, Any]], metric: str, ending: str = "") -> list[float]:
     """Return a metric of the target by round, as recorded; NaN for rounds without evaluation."""
-    found = (figure_of(record, metric, ending) for record in history)
-    return [math.nan if value is None else value for value in found]
+    figures = (figure_of(record, metric, ending) for record in history)
+    return [math.nan if value is None else value for value in figures]
 
 
 def curve(history: Sequence[Mapping[str, Any]], metric: str = "accuracy", ending: str = "") -> list[float]:
@@ -97,16 +97,16 @@ def headline(record: Record, metric: str | None = None) -> str:
 
 def _of_target(record: Record, metric: str | None) -> str:
     metric = metric or ("r2" if "r2" in record else "accuracy")
-    shown, value = METRICS[metric], figure_of(record, metric)
+    unit, value = METRICS[metric], figure_of(record, metric)
     whose = "mean" if "sites" in record else "target"
     if value is not None:
         average = figure_of(record, metric, "-average")
-        beside = "" if average is None else f", average {shown.show(average)}"
-        return f"{whose} {shown.title} {shown.show(value)}{beside}"
+        beside = "" if average is None else f", average {unit.show(average)}"
+        return f"{whose} {unit.title} {unit.show(value)}{beside}"
     if others := _listed(record.get("metrics", {})):
         return f"target {others}"
-    asked = {"loss", "evaluation-failed", "mixture", "sites"} & record.keys()
-    return f"{whose} {shown.title} unknown" if asked else NOT_EVALUATED
+    expected = {"loss", "evaluation-failed", "mixture", "sites"} & record.keys()
+    return f"{whose} {unit.title} unknown" if expected else NOT_EVALUATED
 
 
 def _listed(metrics: Mapping[str, Any]) -> str:
@@ -132,8 +132,8 @@ def betas_line(record: Record) -> str:
     if len(weighed) > FEW_BETAS:
         betas, count = [entry["beta"] for entry in weighed.values()], sum(map(bool, fixed.values()))
         return f"β {min(betas):.2f} to {max(betas):.2f}{f', {count} fixed' if count else ''}"
-    shown = ", ".join(f"{name} {entry['beta']:.2f}{fixed[name]}" for name, entry in weighed.items())
-    return f"β {shown}" if weighed else ""
+    betas_text = ", ".join(f"{name} {entry['beta']:.2f}{fixed[name]}" for name, entry in weighed.items())
+    return f"β {betas_text}" if weighed else ""
 
 
 def round_line(record: Record, rounds: int, metric: str | None = None, before: Record | None = None) -> str:
@@ -146,10 +146,10 @@ def round_line(record: Record, rounds: int, metric: str | None = None, before: R
     >>> round_line({"round": 3, "accuracy": 0.412}, 30), round_line({"round": 2}, 30, before={"round": 1})
     ('round 3/30: target accuracy 41.2%', 'round 2/30')
     """
-    shown = headline(record, metric)
-    again = before is not None and shown == headline(before, metric) == NOT_EVALUATED
+    text = headline(record, metric)
+    again = before is not None and text == headline(before, metric) == NOT_EVALUATED
     number = f"{record['round']}/{rounds}" if rounds else record["round"]
-    return f"round {number}{'' if again else f': {shown}'}"
+    return f"round {number}{'' if again else f': {text}'}"
 
 
 VALIDATION, SELECTED, BY = "validation", "selected", "selected-by"

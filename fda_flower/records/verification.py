@@ -86,8 +86,8 @@ def _checkpoint_problems(folder: RunFolder, links: Sequence[Link], name: str) ->
 def _vouches(links: Sequence[Link], path: Path, number: int) -> bool:
     """Return whether the line of a round contains the hash of this intact checkpoint."""
     with safe_open(path, framework="numpy") as file:
-        told = json.loads(file.metadata()["fda-flower"])["sha256"]
-    return any(link.round == number and link.files.get(CHECKPOINT) == told for link in links)
+        digest = json.loads(file.metadata()["fda-flower"])["sha256"]
+    return any(link.round == number and link.files.get(CHECKPOINT) == digest for link in links)
 
 
 def _model_problems(folder: RunFolder, links: Sequence[Link], checkpoint: str) -> Iterator[str]:
@@ -102,11 +102,11 @@ def _model_problems(folder: RunFolder, links: Sequence[Link], checkpoint: str) -
             yield from _server_model_problems(folder, place, checkpoint)
         return
     for name in (name for name in (MODEL, BODY, DESCRIPTION) if name != BODY or BODY in links[-1].files):
-        shown = (place / name).relative_to(folder.path)
+        path = (place / name).relative_to(folder.path)
         if not (place / name).exists():
-            yield f"there is no {shown}"
+            yield f"there is no {path}"
         elif file_hash(place / name) != links[-1].files.get(name):
-            yield f"'{shown}' is not that of round {links[-1].round}, or the run was stopped in the next one"
+            yield f"'{path}' is not that of round {links[-1].round}, or the run was stopped in the next one"
 
 
 def _server_model_problems(folder: RunFolder, place: Path, checkpoint: str) -> Iterator[str]:

@@ -315,34 +315,34 @@ class Trainer:
     def _evaluate(self, record: Record, history: list[Record]) -> Record:
         """Select the reported model by the sources' held-out samples, then evaluate it on the target."""
         number = record["round"]
-        found: Record = {}
+        evaluation: Record = {}
         if self.reference.share is not None:
             for name, client in self.sources.items():
                 reply = client.score(Single(client.layers()), {SERVER_ROUND: number})
                 record["sources"][name]["validation"] = reply.metrics[self.judged_by]
             values = [entry["validation"] for entry in record["sources"].values()]
-            found["validation"] = float(np.mean(values))
+            evaluation["validation"] = float(np.mean(values))
             last = history[-1] if history else None
             if last is not None and not last["warmup"]:
                 best = history[last["selected"] - 1]["validation"]
-                if found["validation"] <= best:
+                if evaluation["validation"] <= best:
                     names = ("selected", *METRICS, *DETAILS, TEST_EXAMPLES, MEAN_OF_LABELS)
-                    return found | {name: last[name] for name in names if name in last}
-            found["selected"] = number
+                    return evaluation | {name: last[name] for name in names if name in last}
+            evaluation["selected"] = number
         self.reported = self.target.layers()
-        asked = {SERVER_ROUND: number, OUTCOMES: self.reference.outcomes, CONFUSION: True}
-        reply = self.target.score(Single(self.reported), asked)
+        question = {SERVER_ROUND: number, OUTCOMES: self.reference.outcomes, CONFUSION: True}
+        reply = self.target.score(Single(self.reported), question)
         metrics, held_out = split_held_out(reply.metrics)
         value, by = self.validation.get(number), "folds"
         if value is None and held_out and not record["warmup"]:
             value, by = held_out[self.config.headline], "target"
         if value is not None:
             higher = METRICS[self.config.headline].higher_is_better
-            found |= choose(history, number, value, by=by, higher_is_better=higher)
-        found |= {TEST_EXAMPLES: reply.examples, **metrics}
+            evaluation |= choose(history, number, value, by=by, higher_is_better=higher)
+        evaluation |= {TEST_EXAMPLES: reply.examples, **metrics}
         if self.config.regression:
-            found[MEAN_OF_LABELS] = of_mean(metrics)
-        return found | read_details(reply.records, self.data.class_names)
+            evaluation[MEAN_OF_LABELS] = of_mean(metrics)
+        return evaluation | read_details(reply.records, self.data.class_names)
 
     def _divide(self, domain: Domain) -> Domain:
         """Hold out the samples that select the model: as the test set of a source, whose own is unused."""

@@ -68,13 +68,13 @@ class FlowerFedAvg(DomainAdaptationStrategy):
         """Return the model that Flower's strategy makes from the clients' models."""
         clients = [client for client in (target, *sources.values()) if client is not None]
         models = [(_model(round.model, client), client.examples) for client in clients]
-        found = self._combine(round.number, models)
-        if found is None:
+        arrays = self._combine(round.number, models)
+        if arrays is None:
             raise BadReplyError(
                 f"Flower's {self.rule.__name__} aggregates nothing for {len(clients)} clients"
             )
         return Aggregated(
-            {name: np.asarray(found[name]).astype(layer.dtype) for name, layer in round.model.items()}
+            {name: np.asarray(arrays[name]).astype(layer.dtype) for name, layer in round.model.items()}
         )
 
     def _combine(self, number: int, models: Sequence[tuple[Layers, int]]) -> Layers | None:

@@ -144,18 +144,18 @@ def _quoted(text: str) -> str:
 
 
 def _model(run: RecordedRun, model: Model) -> list[Part]:
-    found, settings = model.description, run.settings
-    classes = found.get("class-names") or ()
+    description, settings = model.description, run.settings
+    classes = description.get("class-names") or ()
     rows = {
-        "predicts": "numbers" if found.get("regression") else ", ".join(map(str, classes)),
+        "predicts": "numbers" if description.get("regression") else ", ".join(map(str, classes)),
         "for": f"the domain {_target(run)}",
-        "network": found.get("network", settings.get("model")),
-        "trained of it": found.get("train", settings.get("train")),
+        "network": description.get("network", settings.get("model")),
+        "trained of it": description.get("train", settings.get("train")),
         "numbers that were trained": f"{run.summary.get('parameters', 0):,}" or None,
-        "predicts with": (found.get("predictor") or {}).get("kind"),
-        "input": "x".join(map(str, found.get("shape", ()))),
-        "classes": "" if found.get("regression") else found.get("classes"),
-        "kept by": found.get("holder"),
+        "predicts with": (description.get("predictor") or {}).get("kind"),
+        "input": "x".join(map(str, description.get("shape", ()))),
+        "classes": "" if description.get("regression") else description.get("classes"),
+        "kept by": description.get("holder"),
     }
     table = Table(["", "value"], [[name, value] for name, value in rows.items() if value])
     about = (
@@ -171,29 +171,29 @@ def _data(history: Sequence[Record]) -> list[Part]:
 
 
 def _results(run: RecordedRun, model: Model) -> list[Part]:
-    metric, told = METRICS[run.metric], last_evaluation(run.history, run.metric)
+    metric, evaluation = METRICS[run.metric], last_evaluation(run.history, run.metric)
     last5 = shares(run.history, run.metric)["last5"]
     parts: list[Part] = []
     if last5 is None:
         return ["The target reported no figure."]
-    ends = told.get("interval")
+    ends = evaluation.get("interval")
     between = f", {CONFIDENCE:.0%} interval {' to '.join(map(metric.show, ends))}" if ends else ""
-    tests = f" on {told['test-samples']:,} test samples" if "test-samples" in told else ""
+    tests = f" on {evaluation['test-samples']:,} test samples" if "test-samples" in evaluation else ""
     parts.append(
         f"**{metric.title} {metric.show(last5)}**{tests} of the target{between}: the mean of the "
         "last rounds, of one run and seed. The interval covers the choice of test samples, not of a seed."
     )
     parts += map(escaped, judge(summarise(run.history, run.metric)))
-    least = told.get("baseline", {})
-    shown = [[METRICS[n].title, METRICS[n].show(value)] for n, value in told["figures"].items()]
+    least = evaluation.get("baseline", {})
+    values = [[METRICS[n].title, METRICS[n].show(value)] for n, value in evaluation["figures"].items()]
     header = ["figure, last round", "value"]
     if least:
         header.append(name_of_baseline(run.metric))
-        floors = (METRICS[n].show(least[n]) if n in least else "" for n in told["figures"])
-        shown = [[*row, floor] for row, floor in zip(shown, floors, strict=True)]
-    parts.append(Table(header, shown))
+        floors = (METRICS[n].show(least[n]) if n in least else "" for n in evaluation["figures"])
+        values = [[*row, floor] for row, floor in zip(values, floors, strict=True)]
+    parts.append(Table(header, values))
     parts += map(escaped, model.conclusion)
-    if classes := told.get("classes"):
+    if classes := evaluation.get("classes"):
         header = ["class", "precision", "recall", "F1", "test samples"]
         rows = [
             [n, *(f"{c[k]:.3f}" for k in ("precision", "recall", "f1")), c["support"]]
@@ -228,13 +228,13 @@ def _left(run: RecordedRun, sent: Sequence[Mapping[str, Any]]) -> list[Part]:
         f"Samples and labels stay at their site. The server received {received:,.1f} MB of replies in all: "
         "arrays of the model or sums over samples, and the figures in this card."
     ]
-    found: dict[str, Counter[str]] = {}
+    kinds_by_site: dict[str, Counter[str]] = {}
     size = Counter[str]()
     for line in sent:
         records = {f"{name} ({each['kind']})" for name, each in line.get("records", {}).items()}
-        found.setdefault(line["domain"], Counter()).update(records or {"nothing"})
+        kinds_by_site.setdefault(line["domain"], Counter()).update(records or {"nothing"})
         size[line["domain"]] += line.get("bytes", 0)
-    if found:
+    if kinds_by_site:
         rows = [
             [
                 name,
@@ -242,7 +242,7 @@ def _left(run: RecordedRun, sent: Sequence[Mapping[str, Any]]) -> list[Part]:
                 f"{size[name] / 1e6:.2f}",
                 _counted(kinds),
             ]
-            for name, kinds in found.items()
+            for name, kinds in kinds_by_site.items()
         ]
         parts.append(Table(["site, by its own log", "replies", "MB", "records"], rows))
     return parts
@@ -253,27 +253,27 @@ def _counted(kinds: Counter[str]) -> str:
 
 
 def _privacy(history: Sequence[Record]) -> list[Part]:
-    found = largest_epsilons(history)
-    if not found:
+    spent_by_site = largest_epsilons(history)
+    if not spent_by_site:
         return ["No noise was added: what left the sites has no guarantee of differential privacy."]
     header = ["domain", "protects", "ε", "δ"]
     rows = [
-        [name, f"each {told.get('unit', 'site')}", f"{told['epsilon']:.4g}", f"{told['delta']:g}"]
-        for name, told in found.items()
+        [name, f"each {spent.get('unit', 'site')}", f"{spent['epsilon']:.4g}", f"{spent['delta']:g}"]
+        for name, spent in spent_by_site.items()
     ]
     return ["Differential privacy, the most that each site has spent:", Table(header, rows)]
 
 
 def _limits(run: RecordedRun, model: Model) -> list[Part]:
-    told = last_evaluation(run.history, run.metric)
+    evaluation = last_evaluation(run.history, run.metric)
     lines = [
         f"It is made for the domain {_target(run)}. Nothing is known of its accuracy elsewhere, or later."
     ]
-    if 0 < (tests := told.get("test-samples", 0)) < FEW_TESTS:
+    if 0 < (tests := evaluation.get("test-samples", 0)) < FEW_TESTS:
         lines.append(f"{tests} test samples are few: read the interval, not the figure.")
-    if weak := [name for name, each in told.get("classes", {}).items() if each["recall"] < 0.5]:
+    if weak := [name for name, each in evaluation.get("classes", {}).items() if each["recall"] < 0.5]:
         lines.append(f"It misses more than half of the test samples of the class {', '.join(weak)}.")
-    if missing := [n for n, each in told.get("classes", {}).items() if not each["support"]]:
+    if missing := [n for n, each in evaluation.get("classes", {}).items() if not each["support"]]:
         lines.append(f"The test set has no sample of the class {', '.join(missing)}.")
     if (model.description.get("predictor") or {}).get("kind") not in (None, "network"):
         lines.append("Several networks make a prediction.")
@@ -283,8 +283,8 @@ def _limits(run: RecordedRun, model: Model) -> list[Part]:
 
 
 def _made(run: RecordedRun) -> list[Part]:
-    told = {name: value for name, value in run.settings.items() if name not in OF_THE_MACHINE}
-    (first, *_) = settings_table(told, {}) or [Table(["setting"], [])]
+    settings = {name: value for name, value in run.settings.items() if name not in OF_THE_MACHINE}
+    (first, *_) = settings_table(settings, {}) or [Table(["setting"], [])]
     versions = run.notes.get("versions", {})
     used = ", ".join(f"{name} {version}" for name, version in versions.items())
     rows = [row[:2] for row in first.rows]

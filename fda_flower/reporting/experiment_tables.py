@@ -95,18 +95,18 @@ def numbers(results: Results) -> Table:
     Columns of the averaged model and of the chosen round exist if any run has them, and the column
     ``centralised`` if any row is a centralised reference.
     """
-    shown = _by_key(results)
-    more = [key for key in ("last5 average", "selected") if key in shown]
+    by_key = _by_key(results)
+    more = [key for key in ("last5 average", "selected") if key in by_key]
     lines = []
     for i, place in enumerate(results.places):
-        last5, best = shown["last5"][i], shown["best"][i]
+        last5, best = by_key["last5"][i], by_key["best"][i]
         rounds = max((len(run.history) for run in results.at(place)), default=None)
         paper = results.paper.get(place)
         difference = np.mean(last5) - paper if last5 and paper is not None else None
         interval = half_width(last5)
         inside = None if interval is None or difference is None else bool(abs(difference) <= interval)
         known = [*mean_and_std(last5), *mean_and_std(best), paper, difference, interval, inside]
-        known += [number for key in more for number in mean_and_std(shown[key][i])]
+        known += [number for key in more for number in mean_and_std(by_key[key][i])]
         known += [place[1] in results.centralised] if results.centralised else []
         lines.append([*place, len(last5), rounds, *known])
     return Table([*HEADER, *_named(more), *(["centralised"] if results.centralised else [])], lines)
@@ -146,14 +146,14 @@ def comparison_table(results: Results) -> Table:
 def _fair(results: Results) -> list[tuple[str, Metric, list[tuple[float, ...]], tuple[float, ...]]]:
     """Return the figures that are fair to rare classes: name, metric, values by place, the baseline's."""
     histories = {place: [run.history for run in results.at(place)] for place in results.places}
-    known = [each for found in histories.values() for each in found if baseline_of(each)]
+    known = [each for runs in histories.values() for each in runs if baseline_of(each)]
     if results.all_runs[0].metric != ACCURACY or not any(map(is_uneven, map(baseline_of, known))):
         return []
     return [
         (
             METRICS[name].title,
             METRICS[name],
-            [_known(scores(each, name)["last5"] for each in found) for found in histories.values()],
+            [_known(scores(each, name)["last5"] for each in runs) for runs in histories.values()],
             _known(baseline_in(each, name) for each in known[:1]),
         )
         for name in FAIR
@@ -197,12 +197,12 @@ def comparison(results: Results) -> list[Part]:
 
 def comparison_numbers(results: Results) -> Table:
     """Return the table of a comparison with unrounded numbers, each in its own column."""
-    shown = _by_key(results)
+    by_key = _by_key(results)
     lines = [
         [place[1], *(number for v in values for number in mean_and_std(v)), len(values[0]), most]
-        for (place, (_, most)), *values in zip(_rounds(results).items(), *shown.values(), strict=True)
+        for (place, (_, most)), *values in zip(_rounds(results).items(), *by_key.values(), strict=True)
     ]
-    return Table(["method", *_named(shown), "seeds", "rounds"], lines)
+    return Table(["method", *_named(by_key), "seeds", "rounds"], lines)
 
 
 def shares_of(results: Results, table: Table) -> list[dict[str, object]]:
@@ -217,9 +217,9 @@ def shares_of(results: Results, table: Table) -> list[dict[str, object]]:
 
 def _by_key(results: Results) -> dict[str, list[tuple[float, ...]]]:
     """Return each place's scores by kind, without kinds that no run has."""
-    shown = {key: [results.scores(p, key) for p in results.places] for key in ("last5", "best", "selected")}
-    shown["last5 average"] = [results.scores(place, "last5", AVERAGED) for place in results.places]
-    return {name: values for name, values in shown.items() if name in ("last5", "best") or any(values)}
+    by_key = {key: [results.scores(p, key) for p in results.places] for key in ("last5", "best", "selected")}
+    by_key["last5 average"] = [results.scores(place, "last5", AVERAGED) for place in results.places]
+    return {name: values for name, values in by_key.items() if name in ("last5", "best") or any(values)}
 
 
 def _named(keys: Iterable[str]) -> list[str]:
@@ -281,16 +281,16 @@ def _table(
 ) -> Table:
     scores, printed = _scores(results, group, key), paper or {}
     columns = [*results.columns, *([AVERAGE] if results.average else [])]
-    shown = {column: results.metric(group, column) for column in results.columns}
-    shown[AVERAGE] = shown[results.columns[0]]
-    tops = {column: top([scores[row, column] for row in results.rows], shown[column]) for column in columns}
+    metrics = {column: results.metric(group, column) for column in results.columns}
+    metrics[AVERAGE] = metrics[results.columns[0]]
+    tops = {column: top([scores[row, column] for row in results.rows], metrics[column]) for column in columns}
     rows = [
         [
             results.label(row),
             *(
                 REFUSED
                 if (group, row, c) in results.refused
-                else _cell(scores[row, c], tops[c], printed.get((row, c)), usual, shown[c].decimals)
+                else _cell(scores[row, c], tops[c], printed.get((row, c)), usual, metrics[c].decimals)
                 for c in columns
             ),
         ]
@@ -316,7 +316,7 @@ def _balanced(results: Results, group: str) -> Results:
         and not any(np.isnan(run.score("last5")) for place in fair if place[2] == c for run in fair[place])
     ]
     metrics = {(group, c): BALANCED for c in columns}
-    runs = {place: found for place, found in fair.items() if place[2] in columns}
+    runs = {place: replaced for place, replaced in fair.items() if place[2] in columns}
     return replace(results, runs=runs, columns=columns, metrics=metrics, average=False)
 
 
@@ -327,11 +327,11 @@ def _of_one_class(run: RecordedRun) -> bool:
 
 def _baseline(results: Results, group: str, columns: Sequence[str]) -> list[list[str | Cell]]:
     """Return a row of the baseline, if any column has one."""
-    found = {c: results.baseline(group, c) for c in columns}
-    if not any(found.values()):
+    by_column = {c: results.baseline(group, c) for c in columns}
+    if not any(by_column.values()):
         return []
     name = name_of_baseline(results.metrics.get((group, results.columns[0]), ACCURACY))
-    return [[name, *(Cell(mean_std(v, results.metric(group, c).decimals)) for c, v in found.items())]]
+    return [[name, *(Cell(mean_std(v, results.metric(group, c).decimals)) for c, v in by_column.items())]]
 
 
 def _cell(values: Sequence[float], best: float, paper: float | None, usual: int, decimals: int) -> Cell:

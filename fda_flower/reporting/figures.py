@@ -131,10 +131,8 @@ def add_legend(
     figure: Figure, axes: Sequence[Axes], order: Sequence[str] = (), more: Sequence[Artist] = ()
 ) -> None:
     """Add one legend below all panels, in columns: each label once, the ones in `order` first."""
-    found = [axis.get_legend_handles_labels() for axis in axes]
-    entries: dict[str, Artist] = {
-        label: handle for pair in found for handle, label in zip(*pair, strict=True)
-    }
+    keys = [axis.get_legend_handles_labels() for axis in axes]
+    entries: dict[str, Artist] = {label: handle for pair in keys for handle, label in zip(*pair, strict=True)}
     entries |= {str(handle.get_label()): handle for handle in more}
     if not entries:
         return

@@ -70,7 +70,7 @@ def plot_runs(runs: Runs, metric: str = ACCURACY, about: str = "") -> Figure:
 
 
 def _plot_figures(part: SubFigure, runs: Runs, metric: str) -> None:
-    styles, shown = styles_of([*runs]), METRICS[metric]
+    styles, unit = styles_of([*runs]), METRICS[metric]
     line = baseline_line([each for histories in runs.values() for each in histories], metric)
     values = {label: [curve(history, metric) for history in histories] for label, histories in runs.items()}
     last = {
@@ -83,12 +83,12 @@ def _plot_figures(part: SubFigure, runs: Runs, metric: str) -> None:
         axis.set_title(label)
         members = member_weights(histories)
         if members and max(np.isfinite(each).sum() for each in values[label]) < 2:
-            axis.set_title(f"{label}: {shown.axis} {mean_std(last[label], shown.decimals)}")
+            axis.set_title(f"{label}: {unit.axis} {mean_std(last[label], unit.decimals)}")
             _plot_members(axis, members)
             return
     else:
         axis, beside = part.subplots(1, 2, width_ratios=[2, 1])
-        sign = -1 if shown.higher_is_better else 1
+        sign = -1 if unit.higher_is_better else 1
         best = sorted(last, key=lambda label: sign * float(np.mean(last[label])) if last[label] else math.inf)
         draw_dots(beside, {label: last[label] for label in best}, styles)
         draw_baseline(beside, line, upright=True)
@@ -96,7 +96,7 @@ def _plot_figures(part: SubFigure, runs: Runs, metric: str) -> None:
         beside.set_xlabel(f"Mean ± std of the last {LAST} rounds")
     draw_curves(axis, values, styles)
     draw_baseline(axis, line, key=True)
-    axis.set(xlabel="Round", ylabel=shown.axis)
+    axis.set(xlabel="Round", ylabel=unit.axis)
 
 
 def baseline_line(histories: Sequence[Sequence[Record]], metric: str) -> Line | None:
@@ -122,13 +122,13 @@ def _plot_betas(part: SubFigure, runs: Runs) -> None:
     for spare in every[len(runs) :]:
         spare.remove()
     styles = styles_of(estimated_sources([history for each in runs.values() for history in each]))
-    shown: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     for i, (axis, (label, histories)) in enumerate(zip(every, runs.items(), strict=False)):
         draw_sources(axis, betas(histories), styles)
         axis.set(title=label, xlabel="Round", ylabel="" if i % columns else WEIGHT, ylim=(0, None))
-        shown |= {text: line for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
+        keys |= {text: line for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
     how: Any = {"loc": "outside lower center", "frameon": False, "fontsize": SIZE}
-    part.legend([*shown.values()], [*shown], ncols=min(len(shown), 6), **how)
+    part.legend([*keys.values()], [*keys], ncols=min(len(keys), 6), **how)
 
 
 def estimated_sources(histories: Sequence[Sequence[Record]]) -> list[str]:
@@ -141,8 +141,10 @@ def member_weights(histories: Sequence[Sequence[Record]]) -> dict[str, list[floa
     """Return each member's weight in the last record of a mixture, by seed."""
     weights: dict[str, list[float]] = {}
     for history in histories:
-        found = [record["mixture"]["members"] for record in history if "members" in record.get("mixture", {})]
-        for name, member in found[-1].items() if found else ():
+        mixtures = [
+            record["mixture"]["members"] for record in history if "members" in record.get("mixture", {})
+        ]
+        for name, member in mixtures[-1].items() if mixtures else ():
             if "weight" in member:
                 weights.setdefault(name, []).append(member["weight"])
     return weights
@@ -150,13 +152,13 @@ def member_weights(histories: Sequence[Sequence[Record]]) -> dict[str, list[floa
 
 def weights(histories: Sequence[Sequence[Record]]) -> dict[str, list[list[float]]]:
     """Return by source, for each history, its β or weight by round; sources without any are left out."""
-    found: dict[str, list[list[float]]] = {}
+    by_source: dict[str, list[list[float]]] = {}
     for source in sorted({name for history in histories for record in history for name in record["sources"]}):
         entries = [[record["sources"].get(source, {}) for record in history] for history in histories]
         values = [np.array([source_weight(entry) for entry in row], dtype=float) for row in entries]
         if not all(np.isnan(row).all() for row in values):
-            found[source] = [row.tolist() for row in values]
-    return found
+            by_source[source] = [row.tolist() for row in values]
+    return by_source
 
 
 def betas(histories: Sequence[Sequence[Record]]) -> dict[str, list[list[float]]]:

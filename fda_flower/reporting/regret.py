@@ -107,7 +107,7 @@ class Board:
         cells: dict[str, list[BoardCell]] = {_heading(metric): [] for metric in METRICS.values()}
         for cell in product(self.results.groups, self.results.columns):
             cells[_heading(self.results.metric(*cell))].append(cell)
-        return {task: found for task, found in cells.items() if found}
+        return {task: members for task, members in cells.items() if members}
 
     @cached_property
     def rows(self) -> dict[str, list[RowRegret]]:
@@ -154,8 +154,8 @@ class Board:
     def epochs(self, row: str, cells: Sequence[BoardCell]) -> dict[str, tuple[int, int]]:
         """Return the fewest and most epochs of a row's runs in cells, by role, of those that are known."""
         runs = [run for cell in cells for run in self.results.at(_place(cell, row))]
-        found = {role: [run.epochs[role] for run in runs if role in run.epochs] for role in ROLES}
-        return {role: (min(epochs), max(epochs)) for role, epochs in found.items() if epochs}
+        by_role = {role: [run.epochs[role] for run in runs if role in run.epochs] for role in ROLES}
+        return {role: (min(epochs), max(epochs)) for role, epochs in by_role.items() if epochs}
 
     @cached_property
     def _scores(self) -> dict[Place, dict[int, float]]:
@@ -257,21 +257,21 @@ def _summary(board: Board, rows: Sequence[RowRegret], cells: Sequence[BoardCell]
 
 
 def _by_cell(board: Board, rows: Sequence[RowRegret], cells: Sequence[BoardCell]) -> Table:
-    found = {(row.row, cell.cell): cell for row in rows for cell in row.cells}
-    tops = {cell: top([at.regret] for (_, where), at in found.items() if where == cell) for cell in cells}
+    regrets = {(row.row, cell.cell): cell for row in rows for cell in row.cells}
+    tops = {cell: top([at.regret] for (_, where), at in regrets.items() if where == cell) for cell in cells}
     lines = [
-        [board.results.label(row.row), *(_text(found.get((row.row, c)), tops[c]) for c in cells)]
+        [board.results.label(row.row), *(_text(regrets.get((row.row, c)), tops[c]) for c in cells)]
         for row in rows
     ]
     return Table(["Method", *map(cell_label, cells)], lines)
 
 
-def _text(found: CellRegret | None, best: float) -> Cell | str:
+def _text(regret: CellRegret | None, best: float) -> Cell | str:
     """Return ``+1.2 (0.4)``: a regret, and its standard error over seeds if it has one."""
-    if found is None:
+    if regret is None:
         return "-"
-    error = "" if found.standard_error is None else f" ({found.standard_error:.1f})"
-    return marked(f"{found.regret:+z.1f}{error}", [found.regret], best)
+    error = "" if regret.standard_error is None else f" ({regret.standard_error:.1f})"
+    return marked(f"{regret.regret:+z.1f}{error}", [regret.regret], best)
 
 
 def _error(error: float | None) -> str:
@@ -299,9 +299,9 @@ def plot_regret(results: Results) -> Figure:
     """Plot each method's regret by cell on a line, the best mean first; accuracy and R² have a panel each."""
     board = Board(results)
     tasks = {
-        task: sorted(shown, key=lambda row: row.mean or 0.0, reverse=True)
+        task: sorted(measured, key=lambda row: row.mean or 0.0, reverse=True)
         for task, rows in board.rows.items()
-        if (shown := [row for row in rows if row.cells])
+        if (measured := [row for row in rows if row.cells])
     }
     if not tasks:
         return blank("No cell has two rivals yet.")

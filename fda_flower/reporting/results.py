@@ -67,13 +67,13 @@ def about(
     >>> about(["pacs", None], [1, 4], spread=False, everywhere=False)
     'pacs; seeds 1, 4 (fewer in some cells); mean over seeds'
     """
-    shown = f"mean{' ± std' * spread} over seeds" if len(seeds) > 1 else ""
+    statistic = f"mean{' ± std' * spread} over seeds" if len(seeds) > 1 else ""
     named = ", ".join(map(str, seeds))
     if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
         named = f"{seeds[0]} to {seeds[-1]}"
     named = f"seed{'s' * (len(seeds) > 1)} {named}" if seeds else ""
     named += " (fewer in some cells)" * (not everywhere)
-    return "; ".join(filter(None, [", ".join(filter(None, data)), named, shown]))
+    return "; ".join(filter(None, [", ".join(filter(None, data)), named, statistic]))
 
 
 def named_baseline(name: str, sizes: Sequence[int]) -> str:

@@ -25,25 +25,25 @@ def left_out(record: Record) -> list[Record]:
 
 def faults(history: Sequence[Record]) -> Table | str:
     """Return a table of everything dropped, missing, held or replaced, with reasons and rounds."""
-    found = sorted((*fault, record["round"]) for record in history for fault in _faults(record))
-    if not found:
+    by_round = sorted((*fault, record["round"]) for record in history for fault in _faults(record))
+    if not by_round:
         return "Nothing: every reply was used in every round."
     rows = []
-    for fault, group in groupby(found, key=lambda fault: fault[:3]):
+    for fault, group in groupby(by_round, key=lambda fault: fault[:3]):
         rounds = [number for *_, number in group]
         rows.append([*fault, len(rounds), name_rounds(rounds)])
     return Table(["what", "domain", "reason", "times", "rounds"], rows)
 
 
 def _faults(record: Record) -> list[tuple[str, str, str]]:
-    found = [(each["kind"], each["domain"], each["reason"]) for each in left_out(record)]
+    faults = [(each["kind"], each["domain"], each["reason"]) for each in left_out(record)]
     for key in ("held", "evaluation-failed", "evaluation-failed-average"):
         if record.get(key):
-            found.append((key.replace("-", " "), "", record[key]))
+            faults.append((key.replace("-", " "), "", record[key]))
     for entry in [record.get("target") or {}, *record["sources"].values()]:
         if entry.get("fallback"):
-            found.append(("fallback", entry.get("domain", ""), entry["fallback"]))
-    return found
+            faults.append(("fallback", entry.get("domain", ""), entry["fallback"]))
+    return faults
 
 
 def name_rounds(rounds: Sequence[int]) -> str:

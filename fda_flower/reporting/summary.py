@@ -54,11 +54,11 @@ def _scores(
     tail = tail[~np.isnan(tail)]
     best = METRICS[metric].best(values.tolist())
     chosen = chosen_round(history)
-    (found,) = [np.nan] if chosen is None else figures([history[chosen - 1]])
+    (selected,) = [np.nan] if chosen is None else figures([history[chosen - 1]])
     return {
         "last5": float(tail.mean()) if tail.size else None,
         "best": None if np.isnan(best) else best,
-        **({} if np.isnan(found) else {"selected": float(found)}),
+        **({} if np.isnan(selected) else {"selected": float(selected)}),
     }
 
 
@@ -83,8 +83,8 @@ def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, An
         summary["average"] = average
     summary |= last_evaluation(history, metric)
     for name in ("sizes", "mixture", "sites"):
-        if found := [record[name] for record in history if name in record]:
-            summary[name] = found[-1]
+        if values := [record[name] for record in history if name in record]:
+            summary[name] = values[-1]
     if spent := largest_epsilons(history):
         summary["privacy"] = spent
     return summary | {
@@ -97,12 +97,12 @@ def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, An
 
 def largest_epsilons(history: Sequence[Record]) -> dict[str, Record]:
     """Return each noisy domain's privacy record with the largest ``ε``."""
-    found: dict[str, Record] = {}
+    largest: dict[str, Record] = {}
     for record in history:
-        for domain, told in record.get("privacy", {}).items():
-            if domain not in found or told["epsilon"] >= found[domain]["epsilon"]:
-                found[domain] = told
-    return dict(sorted(found.items()))
+        for domain, spent in record.get("privacy", {}).items():
+            if domain not in largest or spent["epsilon"] >= largest[domain]["epsilon"]:
+                largest[domain] = spent
+    return dict(sorted(largest.items()))
 
 
 def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, Any]:
@@ -116,17 +116,17 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
     samples = samples_of(history)
     value = shares(history, metric)["last5"]
     ends = None if value is None else interval(metric, value, samples)
-    found: dict[str, Any] = {"figures": {n: v for n in METRICS if (v := last.get(n)) is not None}}
+    evaluation: dict[str, Any] = {"figures": {n: v for n in METRICS if (v := last.get(n)) is not None}}
     if samples:
-        found["test-samples"] = samples
+        evaluation["test-samples"] = samples
     if ends is not None:
-        found["interval"] = list(ends)
+        evaluation["interval"] = list(ends)
     if confusion := last.get("confusion"):
         classes = by_class(np.array(confusion["counts"]), confusion["classes"])
-        found |= {"confusion": confusion, "classes": classes}
+        evaluation |= {"confusion": confusion, "classes": classes}
     if baseline := baseline_of(history):
-        found["baseline"] = baseline
-    return found
+        evaluation["baseline"] = baseline
+    return evaluation
 
 
 def _last_evaluated(history: Sequence[Record]) -> Record:
@@ -191,9 +191,9 @@ def sampling_interval(
     """Return the 95% interval of a figure for a number of test samples, in the unit of tables."""
     if value is None:
         return None
-    shown = METRICS[metric]
-    ends = interval(metric, value / shown.scaled(1), samples)
-    return None if ends is None else (shown.scaled(ends[0]), shown.scaled(ends[1]))
+    unit = METRICS[metric]
+    ends = interval(metric, value / unit.scaled(1), samples)
+    return None if ends is None else (unit.scaled(ends[0]), unit.scaled(ends[1]))
 
 
 def describe_interval(value: float | None, samples: int, metric: str = ACCURACY) -> str:

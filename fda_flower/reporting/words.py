@@ -96,8 +96,8 @@ def _labels(config: RunConfig, data: "FederatedDataset") -> str:
         (target if name == data.target else sources).update(domain.train.y.tolist())
     if config.every_site:
         return f"Labels{column}: {', '.join(f'{each}: {sources[i]:,}' for i, each in enumerate(names))}"
-    shown = (f"{name}: {sources[i]:,} + {target[i]}" for i, name in enumerate(names))
-    return f"Labels{column} (sources + target): {', '.join(shown)}"
+    counts = (f"{name}: {sources[i]:,} + {target[i]}" for i, name in enumerate(names))
+    return f"Labels{column} (sources + target): {', '.join(counts)}"
 
 
 def is_better(summary: Mapping[str, Any]) -> bool:
@@ -142,33 +142,33 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     lines = [f"{better} than {what}: {metric.title} {metric.show(floor)}{end}"]
     if is_uneven(baseline):
         fair = {METRICS[n]: (summary["figures"].get(n), baseline.get(n)) for n in FAIR}
-        told = [f"{m.title} {m.show(a)} ({m.show(b)})" for m, (a, b) in fair.items() if None not in (a, b)]
-        lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(told)}")
+        figures = [f"{m.title} {m.show(a)} ({m.show(b)})" for m, (a, b) in fair.items() if None not in (a, b)]
+        lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(figures)}")
     return lines
 
 
 def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, Any]) -> str:
     """Return a run's figures as text."""
     metric = METRICS[config.headline]
-    shown = f"{metric.title} {_shown(summary, metric)}"
+    text = f"{metric.title} {_shown(summary, metric)}"
     if "average" in summary:
-        shown += f"; the averaged model: {_shown(summary['average'], metric)}"
+        text += f"; the averaged model: {_shown(summary['average'], metric)}"
     if "selected-round" in summary:
-        shown += f" (round {summary['selected-round']}, chosen by held-out labels)"
+        text += f" (round {summary['selected-round']}, chosen by held-out labels)"
     if has_stopped(history, config.patience):
-        shown += f"; stopped after {counted(len(history), 'round')}"
+        text += f"; stopped after {counted(len(history), 'round')}"
     value, samples = scores(history, config.headline)["last5"], summary.get("test-samples", 0)
     if size := describe_interval(value, samples, config.headline):
-        shown += f" ({size})"
-    return shown
+        text += f" ({size})"
+    return text
 
 
 def missing_replies(config: RunConfig, history: Sequence[Record]) -> str:
     """Return the counts of held rounds and missing or dropped replies as text; empty if there are none."""
-    asked = [record for record in history if record["sources"]]
+    trained = [record for record in history if record["sources"]]
     counts = {
         "rounds without a new model": sum(record["held"] is not None for record in history),
-        "rounds without all sources": sum(len(r["sources"]) < len(config.data.source_names) for r in asked),
+        "rounds without all sources": sum(len(r["sources"]) < len(config.data.source_names) for r in trained),
         "dropped replies": sum(len(record["dropped"]) for record in history),
     }
     return ", ".join(f"{what}: {number}" for what, number in counts.items() if number)

@@ -252,8 +252,8 @@ class PoisonedSource(NumPyFace):
         """Train as a request asks, or answer its question, and poison the models of the reply."""
         client, before = self._client, self._client.received(request)
         number = int(str(request.config.get(SERVER_ROUND, 0)))
-        kept = (client.own_state.load_before(name, number) for name in ("attack-first", "attack-last"))
-        first, last = (before if state is None else state[0] for state in kept)
+        states = (client.own_state.load_before(name, number) for name in ("attack-first", "attack-last"))
+        first, last = (before if state is None else state[0] for state in states)
         rng = np.random.default_rng(derive_seed(self._attack.seed, "attack", number, self.domain.name))
         reply = client.train_reply(request)
 
@@ -302,8 +302,8 @@ class PoisonedSource(NumPyFace):
         """Evaluate as the client does."""
         return self._client.evaluate_reply(request)
 
-    def _lied(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: self._lies.get(name, value) for name, value in told.items()}
+    def _lied(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self._lies.get(name, value) for name, value in metrics.items()}
 
 
 def _guidance(reply: TrainReply) -> Layers:

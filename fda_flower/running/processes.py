@@ -120,13 +120,13 @@ BODIES = "bodies"
 """The folder, next to the runs of a table, with what makes their features: each file once."""
 
 
-def share(path: Path, kept: Path) -> None:
+def share(path: Path, folder: Path) -> None:
     """Replace an existing file by a hard link to the same file in a folder, if possible."""
     if not path.exists():
         return
-    first, link = kept / file_hash(path), path.with_suffix(".link")
+    first, link = folder / file_hash(path), path.with_suffix(".link")
     with suppress(OSError):  # no links on this file system: each run keeps its own copy
-        kept.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
         with suppress(FileExistsError):
             os.link(path, first)
         if not path.samefile(first) and file_hash(first) == first.name:

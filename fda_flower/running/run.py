@@ -222,8 +222,8 @@ class RunResult:
     def __repr__(self) -> str:
         known = {key: value for key in ("last5", "best") if (value := self.summary.get(key)) is not None}
         scores = {key: round(METRICS[self.config.headline].scaled(value), 2) for key, value in known.items()}
-        shown = {"method": self.config.method, "rounds": len(self.history), **scores, "path": self.path}
-        return f"RunResult({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+        fields = {"method": self.config.method, "rounds": len(self.history), **scores, "path": self.path}
+        return f"RunResult({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
     @property
     def accuracies(self) -> list[float]:

@@ -117,5 +117,5 @@ def _as_features(config: RunConfig, data: FederatedDataset, folder: Path | None)
     if backbone is None:
         return data.in_memory()
     device = find_device(config.device)
-    kept = (cache_folder() if folder is None else folder) / "features"
-    return federation_features(backbone, data, _stores(_body(backbone)[0], kept), device, COSTS.info)
+    place = (cache_folder() if folder is None else folder) / "features"
+    return federation_features(backbone, data, _stores(_body(backbone)[0], place), device, COSTS.info)

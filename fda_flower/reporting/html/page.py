@@ -94,6 +94,6 @@ def _paragraph(text: str) -> str:
     """Return text as HTML, with Markdown's bold words and code; a backslash keeps the next mark."""
     hidden = ESCAPED.sub(lambda mark: chr(HIDDEN + ord(mark[1])), text)
     bold = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(hidden))
-    shown = re.sub(r"`(.+?)`", r"<code>\1</code>", bold)
+    html = re.sub(r"`(.+?)`", r"<code>\1</code>", bold)
     marks = {HIDDEN + number: escape(chr(number)) for number in range(128)}
-    return shown.translate(marks)
+    return html.translate(marks)

@@ -99,11 +99,11 @@ def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
     charted = {METRICS[headline].axis: together} if together else {}
     charted |= {name: [name] for name in names if name not in together}
     figures = {}
-    for label, shown in charted.items():
-        series = {name: [_by_round(history, name)] for name in shown}
-        known = headline if shown == together else shown[0]
+    for label, group in charted.items():
+        series = {name: [_by_round(history, name)] for name in group}
+        known = headline if group == together else group[0]
         line = baseline_line([history], known) if known in METRICS else None
-        figures[label] = charts.curves(series, styles_of(shown), label, line)
+        figures[label] = charts.curves(series, styles_of(group), label, line)
     return [Chart(figures, "The target by round")] if figures else []
 
 
@@ -140,8 +140,8 @@ def _sites(history: Sequence[Record]) -> list[Table | str]:
 
 def _members(history: Sequence[Record]) -> list[Chart | Table]:
     """Return the members of the last record's mixture, and their weights by round if there are several."""
-    found = {record["round"]: record.get("mixture", {}).get("members") for record in history}
-    mixtures = {number: members for number, members in found.items() if members}
+    by_number = {record["round"]: record.get("mixture", {}).get("members") for record in history}
+    mixtures = {number: members for number, members in by_number.items() if members}
     if not mixtures:
         return []
     last = mixtures[max(mixtures)]
@@ -219,17 +219,17 @@ def _dots(results: Results, group: str, column: str) -> Figure:
 
 def _weights_of(results: Results) -> list[Chart]:
     """Return each source's weight by round, for each place with weights."""
-    found = {place: weights([run.history for run in results.at(place)]) for place in results.places}
-    figures = {_name(results, p): charts.shares(series, WEIGHT) for p, series in found.items() if series}
+    by_place = {place: weights([run.history for run in results.at(place)]) for place in results.places}
+    figures = {_name(results, p): charts.shares(series, WEIGHT) for p, series in by_place.items() if series}
     return [Chart(figures)] if figures else []
 
 
 def _members_of(results: Results) -> list[Table]:
     """Return each mixture member's mean weight over seeds, from the last record of a mixture."""
     rows = [
-        [_name(results, place), member, f"{sum(found) / len(found):.3f}", len(found)]
+        [_name(results, place), member, f"{sum(of_seeds) / len(of_seeds):.3f}", len(of_seeds)]
         for place in results.places
-        for member, found in member_weights([run.history for run in results.at(place)]).items()
+        for member, of_seeds in member_weights([run.history for run in results.at(place)]).items()
     ]
     return [Table(["run", "member", "mean weight", "seeds"], rows)] if rows else []
 
@@ -259,8 +259,8 @@ def _runs(runs: Mapping[str, RecordedRun]) -> Table:
 
 def _faults_of(runs: Mapping[str, RecordedRun]) -> list[Table | str]:
     """Return a table of everything dropped, by run and reason."""
-    found = [(name, faults(run.history)) for name, run in runs.items()]
-    rows = [[name, *row] for name, table in found if isinstance(table, Table) for row in table.rows]
+    by_run = [(name, faults(run.history)) for name, run in runs.items()]
+    rows = [[name, *row] for name, table in by_run if isinstance(table, Table) for row in table.rows]
     if not rows:
         return ["Nothing: every reply was used in every round."]
     counts = Counter((what, reason) for _, what, _, reason, *_ in rows)
@@ -303,14 +303,14 @@ def _headlines(run: RecordedRun) -> Table:
     """Return ``last5``, ``best`` and the other scores, and the cost of the run."""
     metric = METRICS[run.metric]
     received, seconds = cost(run.history)
-    shown = {
+    columns = {
         f"{key}, {metric.label}": "-" if value is None else f"{value:.{metric.decimals}f}"
         for key, value in scores(run.history, run.metric).items()
     }
     if line := baseline_line([run.history], run.metric):
-        shown[f"{name_of_baseline(run.metric)}, {metric.label}"] = f"{line[0]:.{metric.decimals}f}"
-    shown |= {"rounds": str(len(run.history)), "seconds": seconds, "MB received": received}
-    return Table(["method", "seed", *shown], [[run.label, run.seed, *shown.values()]])
+        columns[f"{name_of_baseline(run.metric)}, {metric.label}"] = f"{line[0]:.{metric.decimals}f}"
+    columns |= {"rounds": str(len(run.history)), "seconds": seconds, "MB received": received}
+    return Table(["method", "seed", *columns], [[run.label, run.seed, *columns.values()]])
 
 
 def _entry(record: Record, domain: str) -> Record:

@@ -48,8 +48,8 @@ class MLflow:
         from mlflow.entities import Param
 
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT
-        found = self._client.get_experiment_by_name(name)
-        experiment = self._client.create_experiment(name) if found is None else found.experiment_id
+        known = self._client.get_experiment_by_name(name)
+        experiment = self._client.create_experiment(name) if known is None else known.experiment_id
         tags = {"group": run.store.name, **{f"version.{key}": text for key, text in run.versions.items()}}
         created: str = self._client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
         for some in _parts(run.settings):

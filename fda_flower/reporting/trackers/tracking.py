@@ -31,10 +31,10 @@ def numbers(record: Record) -> dict[str, float]:
     {'accuracy': 0.5, 'seconds/train': 1.5, 'beta/usps': 0.25}
     """
     rest = {key: value for key, value in record.items() if key not in ("round", "sources")}
-    found = dict(_below("", rest))
+    values = dict(_below("", rest))
     for source, entry in record["sources"].items():
-        found |= {f"{key}/{source}": value for key, value in _below("", entry)}
-    return found
+        values |= {f"{key}/{source}": value for key, value in _below("", entry)}
+    return values
 
 
 def _below(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
