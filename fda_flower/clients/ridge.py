@@ -110,13 +110,13 @@ def _figures(
     passes = client.passes(request.config)
     outputs = whole.outputs(passes)
     metrics = {name: value for name, value in client.figures(outputs, test).items() if math.isfinite(value)}
-    found = {"share": share, "test": metrics, "test_examples": len(test)}
+    figures = {"share": share, "test": metrics, "test_examples": len(test)}
     if fitted.alone is None:
         figure = metrics.get("r2" if test.y.is_floating_point() else "accuracy")
-        return {**found, "with_others": figure}
+        return {**figures, "with_others": figure}
     alone = Single(placed(client.received(request), fitted.alone)).outputs(passes)
     without, together = (each.cpu().double().numpy() for each in (alone, outputs))
-    return {**found, **compare(without, together, test.y.cpu().numpy())}
+    return {**figures, **compare(without, together, test.y.cpu().numpy())}
 
 
 def rows_of(client: DomainClient, request: TrainRequest) -> tuple[Array, NDArray[Any]]:

@@ -91,8 +91,8 @@ def _fit(rows: NDArray[Any], labels: NDArray[Any], start: Layers, paths: Paths, 
     fit, alone = fitting(gram, list(others.values()), paths), fitting(paths="target")
     sources = rows @ fitting(paths="sources").head
     outputs = {"held_out": fit.held_out, "held_out_target": alone.held_out, "held_out_sources": sources}
-    outputs = {name: found * deviation + mean for name, found in outputs.items()}
-    judged = {name: _figure(found, labels) for name, found in outputs.items()}
+    outputs = {name: values * deviation + mean for name, values in outputs.items()}
+    judged = {name: _figure(values, labels) for name, values in outputs.items()}
     numbers: dict[str, Any] = {name: figure for name, figure in judged.items() if np.isfinite(figure)}
     numbers |= {"temperature": 1.0, **_numbers(fit, list(others))}
     if not regression:
@@ -143,7 +143,7 @@ def compare(alone: Array, together: Array, labels: NDArray[Any]) -> dict[str, fl
 
     These are accuracies or, for numbers, R²; with a single row or constant labels there is no interval.
     """
-    found = {"alone": _figure(alone, labels), "with_others": _figure(together, labels)}
+    figures = {"alone": _figure(alone, labels), "with_others": _figure(together, labels)}
     if labels.dtype.kind == "f":
         spread = np.square(labels - labels.mean(axis=0)).sum() / len(labels)
         errors = [np.square(each - labels).sum(axis=1) for each in (alone, together)]
@@ -151,8 +151,8 @@ def compare(alone: Array, together: Array, labels: NDArray[Any]) -> dict[str, fl
     else:
         right = [each.argmax(axis=1) == labels for each in (alone, together)]
         ends = paired_shares(right[0], right[1])
-    found |= {} if ends is None else {"gain_low": ends[0], "gain_high": ends[1]}
-    return {name: value for name, value in found.items() if np.isfinite(value)}
+    figures |= {} if ends is None else {"gain_low": ends[0], "gain_high": ends[1]}
+    return {name: value for name, value in figures.items() if np.isfinite(value)}
 
 
 def _numbers(fit: RidgeFit, domains: Sequence[str]) -> dict[str, Any]:
@@ -172,8 +172,8 @@ def _numbers(fit: RidgeFit, domains: Sequence[str]) -> dict[str, Any]:
 
 def _figure(outputs: Array, labels: NDArray[Any]) -> float:
     regression = labels.dtype.kind == "f"
-    found = measure(outputs, labels, regression=regression)
-    return found.get("r2" if regression else "accuracy", np.nan)
+    metrics = measure(outputs, labels, regression=regression)
+    return metrics.get("r2" if regression else "accuracy", np.nan)
 
 
 def open_sums(rows: NDArray[Any], labels: NDArray[Any], classes: int | None) -> Sums:
@@ -253,13 +253,13 @@ def ridge_reply(
         it requests masked sums, but there is no `state`.
     """
     kind = message.metadata.message_type
-    asked = QUESTIONS.get(kind)
-    if asked is None or not issubclass(asked, SumRows | MaskSums | FitHead):
+    question = QUESTIONS.get(kind)
+    if question is None or not issubclass(question, SumRows | MaskSums | FitHead):
         remedy = 'register it for the actions "sum_rows", "fit_head" and "mask_sums" alone'
         raise ConfigError(
             f"ridge_reply has no answer to '{kind}'", thing="message", value=kind, remedy=remedy
         )
-    request = read_request(message.content, asked)
+    request = read_request(message.content, question)
     if classes is None:
         labels = np.asarray(labels, np.float64).reshape(len(rows), -1)
     else:

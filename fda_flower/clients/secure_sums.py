@@ -40,114 +40,114 @@ class SecureSums:
         self, question: MaskSums, server_round: int, numbers: Callable[[], NDArray[np.floating]]
     ) -> Masked:
         """Return the answer in a round; `numbers` returns the numbers to sum when needed."""
-        stage, kept = question.stage, self._kept(question.stage, server_round)
+        stage, memory = question.stage, self._memory(question.stage, server_round)
         entries = wire.to_bytes(question.entries or {})
         if stage == wire.KEYS:
-            kept = {wire.SHARING: wire.new_secret(), wire.MASKING: wire.new_secret()}
-            reply: Layers = wire.from_bytes({name: wire.public_of(secret) for name, secret in kept.items()})
+            memory = {wire.SHARING: wire.new_secret(), wire.MASKING: wire.new_secret()}
+            reply: Layers = wire.from_bytes({name: wire.public_of(secret) for name, secret in memory.items()})
         elif stage == wire.SHARES:
-            reply = wire.from_bytes(self._shares(kept, entries))
+            reply = wire.from_bytes(self._shares(memory, entries))
         elif stage == wire.MASKED:
-            reply = {wire.SUMS: self._masked(kept, entries, numbers())}
+            reply = {wire.SUMS: self._masked(memory, entries, numbers())}
         elif stage == wire.CONFIRM:
-            reply = wire.from_bytes(self._confirm(kept, question.active))
+            reply = wire.from_bytes(self._confirm(memory, question.active))
         else:
-            reply = wire.from_bytes(self._unmask(kept, entries))
-            self.state.save(REVEALED, {}, {ACTIVE: kept[ACTIVE].decode()})
-            kept = {}
-        self.state.save(STATE, wire.from_bytes(kept), {"round": server_round, "stage": stage})
+            reply = wire.from_bytes(self._unmask(memory, entries))
+            self.state.save(REVEALED, {}, {ACTIVE: memory[ACTIVE].decode()})
+            memory = {}
+        self.state.save(STATE, wire.from_bytes(memory), {"round": server_round, "stage": stage})
         return Masked(entries=reply)
 
-    def _kept(self, stage: str, server_round: int) -> wire.Bytes:
+    def _memory(self, stage: str, server_round: int) -> wire.Bytes:
         """Return the state of the previous stage, empty in the first."""
         if stage == wire.KEYS:
             return {}
-        found = self.state.load(STATE)
+        saved = self.state.load(STATE)
         before = (server_round, dict(zip(wire.STAGES[1:], wire.STAGES, strict=False))[stage])
-        last = None if found is None else (found[1]["round"], found[1]["stage"])
-        if found is None or last != before:
+        last = None if saved is None else (saved[1]["round"], saved[1]["stage"])
+        if saved is None or last != before:
             raise _refusal(f"asked for '{stage}' after {before}, it has last answered {last}", stage)
-        return wire.to_bytes(found[0])
+        return wire.to_bytes(saved[0])
 
     @staticmethod
-    def _shares(kept: wire.Bytes, keys: wire.Bytes) -> wire.Bytes:
+    def _shares(memory: wire.Bytes, keys: wire.Bytes) -> wire.Bytes:
         """Take the public keys of all sources; return shares of the secrets, encrypted for each."""
-        mine = b"".join(wire.public_of(kept[name]) for name in (wire.SHARING, wire.MASKING))
+        mine = b"".join(wire.public_of(memory[name]) for name in (wire.SHARING, wire.MASKING))
         single = {key for pair in keys.values() for key in (pair[: wire.PUBLIC], pair[wire.PUBLIC :])}
         if len(keys) < wire.FEWEST or len(single) != 2 * len(keys) or mine not in keys.values():
             raise _refusal("keys are too few, not all different, or without its own", sorted(keys))
         own = next(name for name, pair in keys.items() if pair == mine)
         seed, least = secrets.token_bytes(wire.SECRET), wire.threshold(len(keys))
-        shares = (create_shares(secret, least, len(keys)) for secret in (seed, kept[wire.MASKING]))
+        shares = (create_shares(secret, least, len(keys)) for secret in (seed, memory[wire.MASKING]))
         reply = {wire.DIGEST: wire.digest_of(seed)}
-        kept |= {SEED: seed, OWN: own.encode(), **{f"{KEY}{name}": pair for name, pair in keys.items()}}
+        memory |= {SEED: seed, OWN: own.encode(), **{f"{KEY}{name}": pair for name, pair in keys.items()}}
         for name, of_seed, of_key in zip(sorted(keys), *shares, strict=True):
             if name == own:
-                kept |= {f"{SEED_SHARE}{name}": of_seed, f"{KEY_SHARE}{name}": of_key}
+                memory |= {f"{SEED_SHARE}{name}": of_seed, f"{KEY_SHARE}{name}": of_key}
                 continue
-            key = _shared(kept, keys[name])
+            key = _shared(memory, keys[name])
             reply[f"{wire.TO}{name}"] = encrypt(key, of_seed + of_key + own.encode())
         return reply
 
     @staticmethod
-    def _masked(kept: wire.Bytes, sent: wire.Bytes, numbers: NDArray[np.floating]) -> NDArray[np.uint64]:
+    def _masked(memory: wire.Bytes, sent: wire.Bytes, numbers: NDArray[np.floating]) -> NDArray[np.uint64]:
         """Take the shares of the others' secrets; return the masked numbers."""
-        keys = _named(kept, KEY)
+        keys = _named(memory, KEY)
         if len(sent) + 1 < wire.threshold(len(keys)):
             raise _refusal("the shares of the other sources are too few", sorted(sent))
         for name, token in sent.items():
             try:
-                found = decrypt(_shared(kept, keys[name]), token)
+                opened = decrypt(_shared(memory, keys[name]), token)
             except (KeyError, InvalidToken):
-                found = b""
-            if len(found) < 2 * wire.SHARE or found[2 * wire.SHARE :] != name.encode():
+                opened = b""
+            if len(opened) < 2 * wire.SHARE or opened[2 * wire.SHARE :] != name.encode():
                 raise _refusal(f"the shares of '{name}' cannot be read", name)
-            kept[f"{SEED_SHARE}{name}"] = found[: wire.SHARE]
-            kept[f"{KEY_SHARE}{name}"] = found[wire.SHARE : 2 * wire.SHARE]
+            memory[f"{SEED_SHARE}{name}"] = opened[: wire.SHARE]
+            memory[f"{KEY_SHARE}{name}"] = opened[wire.SHARE : 2 * wire.SHARE]
         others = {name: keys[name][wire.PUBLIC :] for name in sent}
-        masked = wire.encode(numbers) + wire.key_stream(kept[SEED], len(numbers))
-        masked += wire.masks_of_pairs(kept[OWN].decode(), kept[wire.MASKING], others, len(numbers))
+        masked = wire.encode(numbers) + wire.key_stream(memory[SEED], len(numbers))
+        masked += wire.masks_of_pairs(memory[OWN].decode(), memory[wire.MASKING], others, len(numbers))
         log(INFO, "%d sums leave masked, for a sum with %s", len(numbers), ", ".join(sorted(others)))
         return masked
 
-    def _confirm(self, kept: wire.Bytes, active: Sequence[str]) -> wire.Bytes:
+    def _confirm(self, memory: wire.Bytes, active: Sequence[str]) -> wire.Bytes:
         """Take the list of active sources; return a confirmation for each of the others."""
-        seeds, keys = _named(kept, SEED_SHARE), _named(kept, KEY)
-        named, least, own = set(active), wire.threshold(len(keys)), kept[OWN].decode()
+        seeds, keys = _named(memory, SEED_SHARE), _named(memory, KEY)
+        named, least, own = set(active), wire.threshold(len(keys)), memory[OWN].decode()
         if not named <= seeds.keys() or own not in named or len(named) < least:
             raise _refusal(f"a sum needs {least} known sources, with this one", sorted(named))
         before, listed = self.state.load(REVEALED), json.dumps(sorted(named))
         if before is not None and before[1][ACTIVE] != listed:
             why = f"in this run it has helped to sum {before[1][ACTIVE]}, and does so for no other sources"
             raise _refusal(why, sorted(named))
-        kept[ACTIVE] = listed.encode()
-        shared = {name: _shared(kept, keys[name]) for name in named - {own}}
+        memory[ACTIVE] = listed.encode()
+        shared = {name: _shared(memory, keys[name]) for name in named - {own}}
         return {name: wire.confirmation(key, own, named) for name, key in shared.items()}
 
     @staticmethod
-    def _unmask(kept: wire.Bytes, confirmed: wire.Bytes) -> wire.Bytes:
+    def _unmask(memory: wire.Bytes, confirmed: wire.Bytes) -> wire.Bytes:
         """Return a share of each source: of its seed if active, of its private key if lost."""
-        seeds, lost, keys = _named(kept, SEED_SHARE), _named(kept, KEY_SHARE), _named(kept, KEY)
-        named, least = set(json.loads(kept[ACTIVE])), wire.threshold(len(keys))
+        seeds, lost, keys = _named(memory, SEED_SHARE), _named(memory, KEY_SHARE), _named(memory, KEY)
+        named, least = set(json.loads(memory[ACTIVE])), wire.threshold(len(keys))
         agreeing = [
             name
             for name in named & confirmed.keys()
-            if confirmed[name] == wire.confirmation(_shared(kept, keys[name]), name, named)
+            if confirmed[name] == wire.confirmation(_shared(memory, keys[name]), name, named)
         ]
-        if len({*agreeing, kept[OWN].decode()}) < least:
+        if len({*agreeing, memory[OWN].decode()}) < least:
             why = f"{least} sources must confirm which ones are active, with this one"
             raise _refusal(why, sorted(agreeing))
         return {name: (seeds if name in named else lost)[name] for name in seeds}
 
 
-def _shared(kept: wire.Bytes, pair: bytes) -> bytes:
+def _shared(memory: wire.Bytes, pair: bytes) -> bytes:
     """Return the key that this source shares with the one that has this pair of public keys."""
-    return wire.shared_key(kept[wire.SHARING], pair[: wire.PUBLIC])
+    return wire.shared_key(memory[wire.SHARING], pair[: wire.PUBLIC])
 
 
 def _refusal(why: str, value: object) -> RunError:
     return RunError(f"masked sums: {why}", thing="masked sums", value=value)
 
 
-def _named(kept: wire.Bytes, prefix: str) -> wire.Bytes:
-    return {name.removeprefix(prefix): entry for name, entry in kept.items() if name.startswith(prefix)}
+def _named(memory: wire.Bytes, prefix: str) -> wire.Bytes:
+    return {name.removeprefix(prefix): entry for name, entry in memory.items() if name.startswith(prefix)}

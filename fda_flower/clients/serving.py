@@ -54,13 +54,13 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
     """
     if protocol.AGGREGATE not in message.content:
         return call_next(message, context)
-    asked: dict[str, Any] = dict(message.content.config_records[protocol.AGGREGATE])
+    request: dict[str, Any] = dict(message.content.config_records[protocol.AGGREGATE])
     config = protocol.settings_in(message.content, protocol.CONFIG)
     model = to_layers(message.content.array_records[protocol.ARRAYS])
-    records, sources, indices = message.content.array_records, list[Update](), range(len(asked["domains"]))
-    for i, factor in enumerate(asked["factors"]):
-        numbers = [asked[key][i] for key in ("examples", "steps", "learning-rates", "batch-sizes")]
-        update = _update(model, records.pop(f"source.{i}"), asked["buffers"], *numbers)
+    records, sources, indices = message.content.array_records, list[Update](), range(len(request["domains"]))
+    for i, factor in enumerate(request["factors"]):
+        numbers = [request[key][i] for key in ("examples", "steps", "learning-rates", "batch-sizes")]
+        update = _update(model, records.pop(f"source.{i}"), request["buffers"], *numbers)
         sources.append(update if factor == 1 else update.scaled(factor))
     gradients = [records.pop(f"{protocol.GRADIENTS}.{i}", None) for i in indices]
     reply = call_next(message, context)
@@ -69,11 +69,11 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
     own: Mapping[str, Any] = reply.content.metric_records[protocol.METRICS]
     keys = (protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE)
     numbers = [own.get(key, 0) for key in keys]
-    target = _update(model, reply.content.array_records[protocol.ARRAYS], asked["buffers"], *numbers)
+    target = _update(model, reply.content.array_records[protocol.ARRAYS], request["buffers"], *numbers)
     evidence = _evidence(reply.content, gradients, target, config)
-    rule = AdaptiveRule.from_text(str(asked["weighing"]))
-    result = rule(model, target, sources, np.array(asked["betas"], dtype=np.float64), evidence)
-    for domain, beta, fallback in zip(asked["domains"], result.betas, result.fallbacks, strict=True):
+    rule = AdaptiveRule.from_text(str(request["weighing"]))
+    result = rule(model, target, sources, np.array(request["betas"], dtype=np.float64), evidence)
+    for domain, beta, fallback in zip(request["domains"], result.betas, result.fallbacks, strict=True):
         log(INFO, "β of %s: %.4g%s", domain, beta, f" (fixed: {fallback})" if fallback else "")
     reply.content[protocol.ARRAYS] = to_record(result.model)
     for name in (protocol.BATCH_UPDATES, protocol.GRADIENTS):

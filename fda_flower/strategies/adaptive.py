@@ -174,11 +174,11 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             request = request.adding(expects={protocol.ARRAYS: "model"})
         if not self._at_start and not (self.auto and node.is_target):
             return request
-        asked: Record = {self._evidence: self._encoding}
+        fields: Record = {self._evidence: self._encoding}
         if self._encoding == "sketch":
-            asked |= {protocol.SKETCH_SIZE: self.sketch_size, protocol.SKETCH_SEED: round.number}
+            fields |= {protocol.SKETCH_SIZE: self.sketch_size, protocol.SKETCH_SEED: round.number}
         stays = self.asks_again and node.is_target
-        return request.adding(config=asked, expects={} if stays else {self._evidence: "any"})
+        return request.adding(config=fields, expects={} if stays else {self._evidence: "any"})
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Weigh the sources, and apply the rule."""
@@ -218,10 +218,10 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         for domain in dropped:
             del round.record["sources"][domain]
         round.drop_all(dropped.items())
-        kept = {domain: update for domain, update in sources.items() if domain not in dropped}
-        if len(kept) < self.min_sources:
-            raise BadReplyError(f"{len(kept)} usable replies of sources, at least {self.min_sources} needed")
-        return kept
+        rest = {domain: update for domain, update in sources.items() if domain not in dropped}
+        if len(rest) < self.min_sources:
+            raise BadReplyError(f"{len(rest)} usable replies of sources, at least {self.min_sources} needed")
+        return rest
 
     def _read_evidence(self, target: ClientUpdate, sources: Sources, round: Round) -> Evidence | str:
         """Return the inputs of the estimate of β, or the reason why they cannot be used."""
@@ -280,8 +280,8 @@ def out_of_line(sources: Sources) -> dict[str, str]:
     steps = _above(MOST_STEPS, {domain: update.steps for domain, update in items})
     by_example = _above(MOST_STEPS, {domain: update.steps / update.examples for domain, update in items})
     rates = _above(MOST_RATE, {domain: update.learning_rate for domain, update in items})
-    found = {domain: f"num-steps is {steps[domain]}" for domain in steps.keys() & by_example.keys()}
-    return found | {domain: f"learning-rate is {rates[domain]}" for domain in rates}
+    reasons = {domain: f"num-steps is {steps[domain]}" for domain in steps.keys() & by_example.keys()}
+    return reasons | {domain: f"learning-rate is {rates[domain]}" for domain in rates}
 
 
 def _above(most: float, numbers: Mapping[str, float]) -> dict[str, str]:

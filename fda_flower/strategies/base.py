@@ -109,20 +109,20 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
 
     def settings(self) -> Record:
         """Return the strategy's definition as JSON; a run resumes only with the same settings."""
-        found: Record = {
+        settings: Record = {
             "min-sources": self.min_sources,
             "warmup-rounds": self.warmup_rounds,
             "learning-rate-factor": self.learning_rate_factor,
         }
         if self.buffers != "mean":
-            found["buffers"] = self.buffers
+            settings["buffers"] = self.buffers
         if self.source_mean != "mean":
-            found["source-mean"] = self.source_mean
+            settings["source-mean"] = self.source_mean
         if self.max_update_norm is not None:
-            found["max-update-norm"] = self.max_update_norm
+            settings["max-update-norm"] = self.max_update_norm
         if self.average is not None:
-            found["average"] = self.average
-        return found | self.own_settings()
+            settings["average"] = self.average
+        return settings | self.own_settings()
 
     # The run
 
@@ -308,8 +308,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
                 remedy="a client's error is logged above; auto-weighting does not work within Flower's "
                 "wrappers for differential privacy",
             )
-        asked = {**config, **self._always, **self.evaluate_config(round)}
-        round.arrays, round.config, round.sent = arrays, {**asked, protocol.SERVER_ROUND: server_round}, {}
+        settings = {**config, **self._always, **self.evaluate_config(round)}
+        round.arrays, round.config, round.sent = arrays, {**settings, protocol.SERVER_ROUND: server_round}, {}
         if not self.evaluates_in(server_round):
             return []
         request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)
@@ -392,8 +392,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         if self.learning_rate_factor != 1 and not warmup:
             sent[protocol.LEARNING_RATE_FACTOR] = self.learning_rate_factor
         record: Record = {"round": server_round, "warmup": warmup}
-        told = (each["sizes"] for each in reversed(self.history) if "sizes" in each)
-        known: dict[str, dict[str, int]] = next(told, {})
+        sizes_before = (each["sizes"] for each in reversed(self.history) if "sizes" in each)
+        known: dict[str, dict[str, int]] = next(sizes_before, {})
         if (sizes := read_sizes(self.roster.nodes)) != known and sizes:
             record["sizes"] = sizes
         return Round(
@@ -416,8 +416,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
     def _requests(self, round: Round) -> dict[Node, TrainRequest]:
         if round.warmup:
             return {node: TrainRequest(round.arrays, round.config) for node in round.sources}
-        asked = (node for node in round.nodes if self.asks(node, round))
-        return {node: self.train_request(node, round) for node in asked}
+        nodes = (node for node in round.nodes if self.asks(node, round))
+        return {node: self.train_request(node, round) for node in nodes}
 
     def _record_answers(self, record: Record, updates: Updates) -> None:
         target, sources = updates

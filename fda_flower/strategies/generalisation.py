@@ -196,16 +196,16 @@ class GroupDRO(SourceOnly):
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Update ``q`` by the losses, and add the weighted updates to the model."""
-        kept = {name: float(array.numpy()) for name, array in self.state.get(Q, {}).items()}
-        before = [kept.get(domain, 1.0) for domain in sources]
+        masses = {name: float(array.numpy()) for name, array in self.state.get(Q, {}).items()}
+        before = [masses.get(domain, 1.0) for domain in sources]
         updates, entries = list(sources.values()), [round.record["sources"][domain] for domain in sources]
         step_size = self.step_size * float(np.mean([update.steps for update in updates]))
         losses = [float(str(entry["train-loss"])) for entry in entries]
         weights = groupdro_weights(before, losses, step_size)
         for domain, entry, weight in zip(sources, entries, weights.tolist(), strict=True):
             entry["weight"] = weight
-            kept[domain] = weight * sum(before)
-        q = {domain: np.array(kept[domain]) for domain in sorted(kept)}
+            masses[domain] = weight * sum(before)
+        q = {domain: np.array(masses[domain]) for domain in sorted(masses)}
         return Aggregated(mean_update(round.model, updates, weights), {Q: q})
 
 

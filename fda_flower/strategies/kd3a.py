@@ -93,7 +93,7 @@ class KD3A(DomainAdaptationStrategy):
         answer: Distilled = target.answer
         if unknown := [name for name in answer.head if name not in round.model]:
             raise BadReplyError(f"the target says that '{unknown[0]}' is in its head, but the model has none")
-        weights, kept = self._weights(node.domain, round, answer, list(sources))
+        weights, next_weights = self._weights(node.domain, round, answer, list(sources))
         body = mean_update(round.model, [target, *sources.values()], np.array(list(weights.values())))
         own = mean_update(round.model, [target], alone)
         heads = {
@@ -101,7 +101,7 @@ class KD3A(DomainAdaptationStrategy):
         }
         return Aggregated(
             {name: own[name] if name in answer.head else array for name, array in body.items()},
-            {**heads, WEIGHTS: {domain: np.array(weight) for domain, weight in kept.items()}},
+            {**heads, WEIGHTS: {domain: np.array(weight) for domain, weight in next_weights.items()}},
         )
 
     def _question(self, models: Mapping[str, Layers], round: Round) -> Distil:
@@ -120,11 +120,11 @@ class KD3A(DomainAdaptationStrategy):
         known = to_layers(self.state.get(WEIGHTS, ArrayRecord()))
         before = {domain: float(weight) for domain, weight in known.items()}
         now = dict(zip((target, *domains), new.tolist(), strict=True))
-        weights, kept = smoothed_weights(before, now, self.momentum)
+        weights, next_weights = smoothed_weights(before, now, self.momentum)
         round.record["target"] |= {"mask-share": answer.mask_share, "weight": weights[target]}
         for domain, contribution in zip(domains, contributions, strict=True):
             round.record["sources"][domain] |= {"contribution": contribution, "weight": weights[domain]}
-        return weights, kept
+        return weights, next_weights
 
     def _sent(self, domain: str, round: Round) -> ArrayRecord:
         """Return the model that a source trains from: the common body with its own head, if it has one."""

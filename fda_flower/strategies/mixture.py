@@ -147,17 +147,17 @@ class Mixture(SourceOnly):
 
     def conclusion(self, record: Record) -> list[str]:
         """Return a line with the accuracies of the student and its mixture, if both are known."""
-        found, figure = record.get("mixture", {}), "r2" if "r2" in record else "accuracy"
-        if not self.student or figure not in record or not {"teacher", "taught"} <= found.keys():
+        mixture, figure = record.get("mixture", {}), "r2" if "r2" in record else "accuracy"
+        if not self.student or figure not in record or not {"teacher", "taught"} <= mixture.keys():
             return []
-        shown = "{:.2f}" if figure == "r2" else "{:.1%}"
-        taught = found["taught"]
+        form = "{:.2f}" if figure == "r2" else "{:.1%}"
+        taught = mixture["taught"]
         how = (
             f"its mixture, on {taught:,.0f} unlabelled samples"
             if taught
             else "its mixture's fine-tuned models"
         )
-        own, mixed = shown.format(record[figure]), shown.format(found["teacher"])
+        own, mixed = form.format(record[figure]), form.format(mixture["teacher"])
         line = f"One network, made of {how}: {own}; the mixture itself {mixed}"
         return [line if taught else f"{line}. With unlabelled samples there is a student in its place"]
 

@@ -48,11 +48,11 @@ def read_confusion(arrays: Layers, names: Sequence[str]) -> Record:
     if len(counts) > MOST_CLASSES or (counts < 0).any():
         return {}
     classes = list(names) if len(names) == len(counts) else [str(i) for i in range(len(counts))]
-    found: Record = {"classes": classes, "counts": counts.tolist()}
+    confusion: Record = {"classes": classes, "counts": counts.tolist()}
     if counts.any():
         most = classes[counts.sum(axis=1, dtype=np.float64).argmax()]
-        found[MOST_FREQUENT] = {"class": most, **of_most_frequent(counts)}
-    return {protocol.CONFUSION: found}
+        confusion[MOST_FREQUENT] = {"class": most, **of_most_frequent(counts)}
+    return {protocol.CONFUSION: confusion}
 
 
 def read_details(records: Mapping[str, Layers], names: Sequence[str]) -> Record:
@@ -63,20 +63,20 @@ def read_details(records: Mapping[str, Layers], names: Sequence[str]) -> Record:
 
 def read_sizes(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
     """Return each domain's numbers of samples to train, labelled, to validate and to test, if reported."""
-    told = {
+    keys = {
         "labelled": protocol.LABELLED,
         "unlabelled": protocol.UNLABELLED,
         "validation": protocol.HELD_OUT,
         "test": protocol.TEST,
     }
     sizes = {
-        node.domain: {name: n for name, key in told.items() if isinstance(n := node.info.get(key), int)}
+        node.domain: {name: n for name, key in keys.items() if isinstance(n := node.info.get(key), int)}
         for node in nodes
     }
-    for found in sizes.values():
-        if "labelled" in found:
-            found["train"] = found["labelled"] + found.get("unlabelled", 0)
-    return {domain: found for domain, found in sizes.items() if found}
+    for numbers in sizes.values():
+        if "labelled" in numbers:
+            numbers["train"] = numbers["labelled"] + numbers.get("unlabelled", 0)
+    return {domain: numbers for domain, numbers in sizes.items() if numbers}
 
 
 MOST_EXAMPLES = 2**53
@@ -163,9 +163,9 @@ def read_update(
     examples = read_examples(content)
     if examples > (most := _told_examples(node)):
         raise BadReplyError(f"num-examples is {examples}, but the node reported {most}")
-    told = (protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE)
-    steps, rate, batch_size = (read_number(content, name, 0) for name in told)
-    for name, number in zip(told, (steps, rate, batch_size), strict=True):
+    names = (protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE)
+    steps, rate, batch_size = (read_number(content, name, 0) for name in names)
+    for name, number in zip(names, (steps, rate, batch_size), strict=True):
         if number < 0:
             raise BadReplyError(f"{name} is {number:g}, but must not be negative")
     if schedule is not None and not node.is_target:
@@ -205,11 +205,11 @@ def _train_loss(content: RecordDict, request: TrainRequest) -> float | None:
 
 def _own_metrics(content: RecordDict, request: TrainRequest) -> dict[str, float]:
     """Return a project's own finite numbers in a train reply, such as ``train_loss``."""
-    found, known = {}, {*KNOWN, *request.requires}
+    own, known = {}, {*KNOWN, *request.requires}
     for name, value in sorted(_metrics(content).items())[:MOST_METRICS]:
         if name not in known and (number := finite(value)) is not None:
-            found[printable(name, LONGEST_NAME)] = number
-    return found
+            own[printable(name, LONGEST_NAME)] = number
+    return own
 
 
 def left_out(reply: Message | None) -> str:
@@ -231,8 +231,8 @@ def read_metrics(reply: Message | None) -> MetricRecord:
     for name in names:
         if printable(name, LONGEST_NAME) != name:
             raise BadReplyError(f"the name of its metric '{name}' is too long, or has control characters")
-    found = {name: finite(value) for name, value in _metrics(content).items()}
-    metrics = {name: number for name, number in found.items() if number is not None}
+    finite_metrics = {name: finite(value) for name, value in _metrics(content).items()}
+    metrics = {name: number for name, number in finite_metrics.items() if number is not None}
     if protocol.NUM_EXAMPLES in names:
         metrics[protocol.NUM_EXAMPLES] = read_examples(content, least=0)
     if metrics.keys() <= {protocol.NUM_EXAMPLES, "loss"}:
@@ -282,10 +282,10 @@ def read_arrays(content: RecordDict, key: str, remedy: str = "") -> dict[str, ND
 def read_number(content: RecordDict, key: str, default: float | None = None) -> float:
     """Return a number of the record ``metrics``; raise a `BadReplyError` if it is missing or not finite."""
     number = optional_number(content, key)
-    found = default if number is None else number
-    if found is None:
+    value = default if number is None else number
+    if value is None:
         raise BadReplyError(f"its metrics have no '{key}'")
-    return found
+    return value
 
 
 def read_examples(content: RecordDict, least: int = 1) -> int:
@@ -316,8 +316,8 @@ def finite(value: object) -> float | None:
 
 def _metrics(content: RecordDict) -> MetricRecord:
     """Return the record ``metrics``, empty if absent; unlike Flower's own view, this copies no records."""
-    found = content.get(protocol.METRICS)
-    return found if isinstance(found, MetricRecord) else MetricRecord()
+    metrics = content.get(protocol.METRICS)
+    return metrics if isinstance(metrics, MetricRecord) else MetricRecord()
 
 
 def check_initial(model: Layers) -> None:
@@ -346,10 +346,10 @@ def check_finite(model: Layers) -> None:
 
 def _told_examples(node: Node) -> int:
     """Return the number of training samples that a node reported with its role."""
-    told = [node.info.get(name) for name in (protocol.LABELLED, protocol.UNLABELLED)]
-    if type(told[0]) is not int:
+    numbers = [node.info.get(name) for name in (protocol.LABELLED, protocol.UNLABELLED)]
+    if type(numbers[0]) is not int:
         return MOST_EXAMPLES
-    return told[0] + (told[1] if type(told[1]) is int else 0)
+    return numbers[0] + (numbers[1] if type(numbers[1]) is int else 0)
 
 
 def _check_schedule(schedule: Any, config: protocol.Config, examples: int, steps: float, rate: float) -> None:
@@ -400,10 +400,10 @@ def read_answer(
 
 def _like(like: Layers, arrays: Mapping[str, NDArray[Any]], key: str) -> dict[str, NDArray[Any]]:
     for name, array in like.items():
-        found = arrays.get(name)
-        if found is None or (found.shape, found.dtype) != (array.shape, array.dtype):
+        other = arrays.get(name)
+        if other is None or (other.shape, other.dtype) != (array.shape, array.dtype):
             raise BadReplyError(f"array '{name}' of its '{key}' is missing, or not like the model's")
-        if not is_finite(found):
+        if not is_finite(other):
             raise BadReplyError(f"array '{name}' of its '{key}' holds NaN or infinity")
     return {name: arrays[name] for name in like}
 

@@ -242,18 +242,18 @@ class Ridge(OnFeatures):
 
     def usable(self, round: Round, domains: list[str], check: Callable[[str], object]) -> list[str]:
         """Return the domains whose sums pass a check, and drop the others; raise if too few are left."""
-        kept = []
+        usable = []
         for domain in domains:
             try:
                 check(domain)
-                kept.append(domain)
+                usable.append(domain)
             except ValueError as error:
                 del round.record["sources"][domain]
                 round.drop(domain, BadReplyError(str(error)))
         least = self.min_sources + (not self.has_target)
-        if len(kept) < least:
-            raise BadReplyError(f"{len(kept)} usable replies of sources, at least {least} needed")
-        return kept
+        if len(usable) < least:
+            raise BadReplyError(f"{len(usable)} usable replies of sources, at least {least} needed")
+        return usable
 
     def _note(self, round: Round, paths: Paths, answer: HeadFitted) -> None:
         """Write the target's numbers into the record."""
@@ -268,18 +268,18 @@ class Ridge(OnFeatures):
 
     def conclusion(self, record: Record) -> list[str]:
         """Return a line on the sources' benefit, by leave-one-out on the target's labels."""
-        found = record.get(RIDGE, {})
-        figures = [found.get(name) for name in (HELD_OUT, TARGET_ALONE)]
+        entry = record.get(RIDGE, {})
+        figures = [entry.get(name) for name in (HELD_OUT, TARGET_ALONE)]
         if None in figures:
             return []
         whole, alone = figures
         if "r2" in record:
-            brought, shown = f"R² {whole - alone:+.2f}", f"{whole:.2f} with them, {alone:.2f} without"
+            brought, split = f"R² {whole - alone:+.2f}", f"{whole:.2f} with them, {alone:.2f} without"
         else:
             brought = f"{100 * (whole - alone):.0f} points"
-            shown = f"{100 * whole:.0f} with them, {100 * alone:.0f} without"
-        line = f"The sources bring {brought} here, by held-out labels: {shown}"
-        if found.get(FEWEST_LABELS, ENOUGH) < ENOUGH:
+            split = f"{100 * whole:.0f} with them, {100 * alone:.0f} without"
+        line = f"The sources bring {brought} here, by held-out labels: {split}"
+        if entry.get(FEWEST_LABELS, ENOUGH) < ENOUGH:
             line += f"; that is optimistic, since a class has fewer than {ENOUGH} labels and each is held out"
         return [line]
 
@@ -435,9 +435,9 @@ class RidgeEverySite(Ridge):
         entries, sites = round.record["sources"], dict[str, Record]()
         for domain, update in replied.items():
             try:
-                found = of_test(update.answer)
+                figures = of_test(update.answer)
                 sites[domain] = site_entry(entries[domain]["examples"], update.answer, METRICS[metric])
-                entries[domain] |= found
+                entries[domain] |= figures
             except BadReplyError as error:
                 del entries[domain]
                 round.drop(domain, error)
@@ -469,31 +469,31 @@ def of_test(answer: SiteFitted) -> Record:
 
 def site_entry(labels: int, answer: SiteFitted, metric: Metric) -> Record:
     """Return the record of a site with `labels`; raise a `BadReplyError` if its figures are impossible."""
-    found: Record = {"labels": labels}
+    entry: Record = {"labels": labels}
     if answer.test_examples is not None:
-        found[TEST_EXAMPLES] = answer.test_examples
+        entry[TEST_EXAMPLES] = answer.test_examples
     alone, together = answer.alone, answer.with_others
     for name, value in ((ALONE, alone), (TOGETHER, together)):
         if value is not None and not metric.allows(value):
             raise BadReplyError(f"its '{name}' is {value:g}, which no {metric.title} can be")
     if together is None:
-        return found
-    found[JUDGED_BY] = "held-out" if answer.test_examples is None else "test"
+        return entry
+    entry[JUDGED_BY] = "held-out" if answer.test_examples is None else "test"
     figures = {ALONE: alone, TOGETHER: together, SHARE: answer.share}
-    found |= {name: value for name, value in figures.items() if value is not None}
+    entry |= {name: value for name, value in figures.items() if value is not None}
     if alone is not None:
-        found[GAIN] = together - alone
+        entry[GAIN] = together - alone
         if answer.gain_low is not None and answer.gain_high is not None:
-            found[INTERVAL] = [answer.gain_low, answer.gain_high]
-    return found
+            entry[INTERVAL] = [answer.gain_low, answer.gain_high]
+    return entry
 
 
 def headline(sites: Mapping[str, Record], entries: Mapping[str, Record], metric: str) -> dict[str, float]:
     """Return the means over sites of the test metrics, and of `metric` over all sites."""
-    found = {
+    means = {
         name: mean(values)
         for name in METRICS
         if (values := [entry[name] for entry in entries.values() if name in entry])
     }
     together = [site[TOGETHER] for site in sites.values() if TOGETHER in site]
-    return found | ({metric: mean(together)} if together else {})
+    return means | ({metric: mean(together)} if together else {})

@@ -51,14 +51,14 @@ def record_privacy(record: Record, node: Node, reply: Message | None) -> None:
         return
     if not (0 <= epsilon < float("inf") and 0 <= delta <= 1):
         return
-    told: Record = {"epsilon": epsilon, "delta": delta}
+    privacy: Record = {"epsilon": epsilon, "delta": delta}
     if info.get(protocol.OF_PATIENTS) is True:
-        told["unit"] = "patient"
+        privacy["unit"] = "patient"
     known = record.setdefault("privacy", {}).get(node.domain, {})
     names = uncovered[:MOST_UNCOVERED] if isinstance(uncovered, list) else []
     if named := {*known.get("uncovered", ()), *(printable(str(name)) for name in names)}:
-        told["uncovered"] = sorted(named)
-    record["privacy"][node.domain] = told
+        privacy["uncovered"] = sorted(named)
+    record["privacy"][node.domain] = privacy
 
 
 Updates = tuple[ClientUpdate | None, dict[str, ClientUpdate]]
@@ -160,9 +160,9 @@ class Round:
         }
         return list(self.sent.values())
 
-    def _without_evaluation(self, asked: Iterable[Node]) -> Collection[Node]:
+    def _without_evaluation(self, nodes: Iterable[Node]) -> Collection[Node]:
         """Return the nodes not to ask for an evaluation, and log those whose apps say that they have none."""
-        known = [node for node in asked if node.info.get(protocol.EVALUATES) is False]
+        known = [node for node in nodes if node.info.get(protocol.EVALUATES) is False]
         self.warn(((node.domain, NO_EVALUATION) for node in known), "no evaluation by")
         return {*known, *self.without_evaluation}
 
@@ -228,14 +228,14 @@ class Round:
 
     def _evaluated(self, content: RecordDict, metrics: MetricRecord) -> Record:
         """Return the record's entries for the target's evaluation."""
-        found: Record = {key: metrics[key] for key in METRICS if key in metrics}
+        entry: Record = {key: metrics[key] for key in METRICS if key in metrics}
         if protocol.NUM_EXAMPLES in metrics:
-            found[TEST_EXAMPLES] = metrics[protocol.NUM_EXAMPLES]
-        asked = (name for name in DETAILS if name in content and self.config.get(name))
-        arrays = {name: read_arrays(content, name) for name in asked}
-        found |= read_details(arrays, self._class_names)
+            entry[TEST_EXAMPLES] = metrics[protocol.NUM_EXAMPLES]
+        details = (name for name in DETAILS if name in content and self.config.get(name))
+        arrays = {name: read_arrays(content, name) for name in details}
+        entry |= read_details(arrays, self._class_names)
         others = {key: metrics[key] for key in metrics if key not in (*METRICS, protocol.NUM_EXAMPLES)}
-        return found | ({"metrics": others} if others else {})
+        return entry | ({"metrics": others} if others else {})
 
     def drop(self, domain: str, error: BadReplyError) -> None:
         """Record an unused reply with its reason."""
@@ -263,12 +263,12 @@ class Round:
 
     def _check_common_failure(self, dropped: Collection[tuple[str, str]]) -> None:
         """Raise a `RunError` if all nodes asked have failed for one reason, and are there."""
-        reasons, asked = {reason for _, reason in dropped}, [node.domain for node in self.requests]
-        if self.away or self.spent or len(reasons) != 1 or not 1 < len(asked) == len(dropped):
+        reasons, domains = {reason for _, reason in dropped}, [node.domain for node in self.requests]
+        if self.away or self.spent or len(reasons) != 1 or not 1 < len(domains) == len(dropped):
             return
         (reason,) = reasons
         raise RunError(
-            f"all {len(asked)} nodes asked to train ({listed(asked)}) fail alike, so that no later round "
+            f"all {len(domains)} nodes asked to train ({listed(domains)}) fail alike, so that no later round "
             f"can work; each: {reason}",
             thing="client app",
             value=reason,

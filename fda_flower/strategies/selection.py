@@ -49,11 +49,11 @@ class Selection:
         record = round.record
         judges = [node for node in round.nodes if node.is_target == (self.by == "target")]
         figures = [round.held_out.pop(node, {}) for node in judges]
-        own = {node.domain: found for node, found in zip(judges, figures, strict=True) if not node.is_target}
+        own = {node.domain: entry for node, entry in zip(judges, figures, strict=True) if not node.is_target}
         if round.warmup:
             return
         name = self.metric or default_metric(figures)
-        values, by = [found[name] for found in figures if name in found], self.by
+        values, by = [entry[name] for entry in figures if name in entry], self.by
         if round.number in self.known:
             values, by = [self.known[round.number]], "folds"
         elif not values:
@@ -64,9 +64,9 @@ class Selection:
             return
         higher, value = METRICS[name].higher_is_better, mean(values)
         record |= choose(history, round.number, value, by=by, higher_is_better=higher)
-        for domain, found in own.items():
-            if name in found:
-                record["sources"].get(domain, {})[VALIDATION] = found[name]
+        for domain, entry in own.items():
+            if name in entry:
+                record["sources"].get(domain, {})[VALIDATION] = entry[name]
 
     def may_stop(self, history: Sequence[Record]) -> bool:
         """Return whether the run ends after the next round unless that improves."""
@@ -89,7 +89,7 @@ def default_metric(figures: Sequence[Mapping[str, float]]) -> str:
     >>> default_metric([{"loss": 0.7, "accuracy": 0.5}])
     'accuracy'
     """
-    return next((name for name in METRICS if any(name in found for found in figures)), next(iter(METRICS)))
+    return next((name for name in METRICS if any(name in each for each in figures)), next(iter(METRICS)))
 
 
 def check_selection(

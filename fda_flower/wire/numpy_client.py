@@ -133,13 +133,13 @@ def packed_in(metrics: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
 def numbers_in(metrics: Mapping[str, Any]) -> dict[str, MetricRecordValues]:
     """Return the metrics that Flower accepts, Python's integers and floats; log others, except arrays."""
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in metrics.items()}
-    found: dict[str, MetricRecordValues] = {
+    numbers: dict[str, MetricRecordValues] = {
         k: v for k, v in plain.items() if isinstance(v, int | float) and not isinstance(v, bool)
     }
     arrays = {f"{record}.{name}" for record, entries in packed_in(metrics).items() for name in entries}
-    for name in plain.keys() - found.keys() - arrays:
+    for name in plain.keys() - numbers.keys() - arrays:
         _log_left_out(name, type(metrics[name]).__name__)
-    return found
+    return numbers
 
 
 @lru_cache(maxsize=1000)
