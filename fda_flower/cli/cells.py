@@ -42,7 +42,7 @@ class CellBar:
     def __init__(self) -> None:
         self._bar = out.progress()
         self._task = self._bar.add_task("Rounds", total=None, shown="")
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
         self._reasons: set[str] = set()
         self._state: CellProgress | None = None
 
@@ -60,8 +60,8 @@ class CellBar:
         if state.failures:
             status += f", {len(state.failures)} failed"
         self._bar.update(self._task, completed=state.rounds_done, total=state.rounds, shown=status)
-        for name in [name for name in state.finished if name not in self._told]:
-            self._told.add(name)
+        for name in [name for name in state.finished if name not in self._announced]:
+            self._announced.add(name)
             number = state.done - len(state.finished) + state.finished.index(name) + 1
             out.log(f"cell {number}/{state.cells}: {name} is done")
         for name, reason in state.failures.items():

@@ -81,7 +81,7 @@ def check(
                 "column": each.column,
                 "count": each.count,
             }
-            for each in report.problems.found.values()
+            for each in report.problems.entries.values()
         ],
     }
     if report.problems:

@@ -92,7 +92,7 @@ class DomainClient(NumPyFace):
         return {
             protocol.LABELLED: len(self.domain.train),
             protocol.UNLABELLED: 0 if rest is None else len(rest),
-            **({} if held_out is None else {protocol.HELD_OUT: len(held_out)}),
+            **({} if held_out is None else {protocol.VALIDATION_EXAMPLES: len(held_out)}),
             **({} if groups is None else {protocol.GROUPS: len(torch.unique(groups))}),
             protocol.TEST: len(self.domain.test),
             protocol.REGRESSION: self.domain.train.y.is_floating_point(),

@@ -16,7 +16,7 @@ from fda_flower.datasets.registry import network_for_images
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.table_files import places, tables_in
 from fda_flower.errors import ConfigError
-from fda_flower.models.tokens import longer, told
+from fda_flower.models.tokens import describe_cut, longer
 from fda_flower.names import counted
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def check_hugging_face(folder: Path, options: Mapping[str, Any]) -> Check:
     if not data.images:
         return _check_rows("hf", survey, options)
     sizes = data.sizes(survey.problems)
-    return Check(_domains_of("hf", survey), _told_images(sizes, options), survey.problems)
+    return Check(_domains_of("hf", survey), _describe_images(sizes, options), survey.problems)
 
 
 def _domains_of(dataset: str, survey: "Survey") -> dict[str, DomainCheck]:
@@ -99,7 +99,7 @@ def _check_rows(dataset: str, survey: "Survey", options: Mapping[str, Any]) -> C
     beside = {name: f" ({_listed(words)})" for name, words in survey.categories.items()}
     if text := str(options.get("text", "")):
         cut = {name: longer(rows.columns.get(text, ())) for name, rows in survey.rows.items()}
-        beside[text] = f" (a text: {told(cut)})"
+        beside[text] = f" (a text: {describe_cut(cut)})"
     inputs = ", ".join(f"{name}{beside.get(name, '')}" for name in columns)
     return Check(domains, f"{counted(len(columns), 'column')}{inputs and f': {inputs}'}", survey.problems)
 
@@ -125,10 +125,10 @@ def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
     for name, classes in files.items():
         counts = {label: len(paths) for label, paths in classes.items()}
         domains[name] = DomainCheck(sum(counts.values()), counts)
-    return Check(domains, _told_images(images.sizes_of(files.values()), options), survey.problems)
+    return Check(domains, _describe_images(images.sizes_of(files.values()), options), survey.problems)
 
 
-def _told_images(sizes: Counter[images.Size], options: Mapping[str, Any]) -> str:
+def _describe_images(sizes: Counter[images.Size], options: Mapping[str, Any]) -> str:
     sizes_text = ", ".join(f"{height}x{width}: {count}" for (height, width), count in sizes.most_common(5))
     more = f", and {len(sizes) - 5} other sizes" if len(sizes) > 5 else ""
     size = options.get("image_size")

@@ -26,7 +26,7 @@ from fda_flower.datasets.hugging_face_source import (
 from fda_flower.datasets.images import LARGEST, LOOKED_AT, MEMORY_LIMIT, Size, common_size
 from fda_flower.datasets.labels import warn_of_one
 from fda_flower.datasets.numbers import to_numbers
-from fda_flower.datasets.pixels import ImageError, bits_in, decode, depth_of, opened, size_of, told
+from fda_flower.datasets.pixels import ImageError, bits_in, decode, depth_of, describe_bits, opened, size_of
 from fda_flower.datasets.preparation import CHANNELS, ImagePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
@@ -398,7 +398,7 @@ class HuggingFace(Splits):
             remedy = "give a smaller size by --dataset-option image_size"
             raise unusable("domain", domain, f"{what}{height}x{width}", remedy)
         bits = self._bits(domain)
-        if note := told(bits):
+        if note := describe_bits(bits):
             logger.warning("hf: domain %s: %s", domain, note)
         depth = depth_of(bits)
         pixels = list(self._each(domain, lambda file: decode(file, height, width, depth), problems))

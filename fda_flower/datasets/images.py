@@ -16,7 +16,7 @@ from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.folders import found_names, is_here, own_folder, read_size, unusable, visible
 from fda_flower.datasets.image_folder import Files, ImageFolder, check_loose, is_image, left_out, repeated
 from fda_flower.datasets.labels import warn_of_one
-from fda_flower.datasets.pixels import ImageError, bits_in, depth_of, opened, size_of, told
+from fda_flower.datasets.pixels import ImageError, bits_in, depth_of, describe_bits, opened, size_of
 from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation
 from fda_flower.datasets.problems import Findings
 from fda_flower.datasets.registry import FULL_SIZE, Sources
@@ -231,7 +231,7 @@ class ImageFolders(Splits):
             warn_of_one(self._name, domain, len(labels))
         height, width = self._size
         bits = bits_in(path for paths in files.values() for path in paths)
-        if note := told(bits):
+        if note := describe_bits(bits):
             logger.warning("%s: domain %s: %s", self._name, domain, note)
         preparation = ImagePreparation(height if height == width else (height, width), depth_of(bits))
         total = sum(len(paths) for each in self._there.values() for paths in each.values())

@@ -205,12 +205,12 @@ def depth_of(bits: Counter[int]) -> int:
     return max(bits, default=LEAST)
 
 
-def told(bits: Counter[int]) -> str:
+def describe_bits(bits: Counter[int]) -> str:
     """Return a sentence on images that use fewer than their 16 bits; empty if all use them.
 
     Examples
     --------
-    >>> told(Counter({12: 20, 10: 1}))
+    >>> describe_bits(Counter({12: 20, 10: 1}))
     'images of 16 bits use up to 12 (12 bits: 20, 10 bits: 1), so 4095 is white'
     """
     if min(bits, default=MOST) == MOST:
@@ -220,12 +220,12 @@ def told(bits: Counter[int]) -> str:
     return f"images of {MOST} bits use up to {depth} ({counts}), so {2**depth - 1} is white"
 
 
-def told_of_fewer(bits: Counter[int], depth: int) -> list[str]:
+def describe_fewer_bits(bits: Counter[int], depth: int) -> list[str]:
     """Return a sentence if all images of 16 bits use fewer than the `depth` of those in training.
 
     Examples
     --------
-    >>> told_of_fewer(Counter({12: 20}), 16)
+    >>> describe_fewer_bits(Counter({12: 20}), 16)
     ['images of 16 bits use up to 12, but those in training 16: if white is 4095 in them, they are too dark']
     """
     used = max(bits, default=depth)

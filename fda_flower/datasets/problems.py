@@ -50,15 +50,15 @@ class Problem:
 class Problems:
     """Problems; problems of one kind in one column of a file are counted as one."""
 
-    found: dict[tuple[object, ...], Problem] = field(default_factory=dict)
+    entries: dict[tuple[object, ...], Problem] = field(default_factory=dict)
 
     def add(self, problem: Problem) -> None:
         """Add a problem."""
         key = (problem.what, problem.path, problem.column)
-        if key in self.found:
-            self.found[key].count += problem.count
+        if key in self.entries:
+            self.entries[key].count += problem.count
         else:
-            self.found[key] = problem
+            self.entries[key] = problem
 
     @contextmanager
     def caught(self) -> Iterator[None]:
@@ -69,11 +69,11 @@ class Problems:
             self.add(Problem(str(error), error=error))
 
     def __bool__(self) -> bool:
-        return bool(self.found)
+        return bool(self.entries)
 
     def raise_first(self) -> None:
         """Raise a `ConfigError` with the first problem, if there is one."""
-        for problem in self.found.values():
+        for problem in self.entries.values():
             what = str(problem).removesuffix(f": {problem.remedy}")
             raise problem.error or ConfigError(
                 what, thing="data file", value=problem.path, remedy=problem.remedy
@@ -82,7 +82,7 @@ class Problems:
     def by_kind(self) -> dict[str, list[Problem]]:
         """Return the problems by kind and remedy."""
         kinds: dict[str, list[Problem]] = {}
-        for each in self.found.values():
+        for each in self.entries.values():
             kinds.setdefault(f"{each.what}: {each.remedy}" if each.path else each.what, []).append(each)
         return kinds
 

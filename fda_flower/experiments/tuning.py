@@ -476,9 +476,9 @@ def trials_markdown(tuning: Tuning) -> str:
     for trial in tuning.trials:
         cells = [
             str(trial.number),
-            *(shown(trial.values.get(name)) for name in names),
+            *(as_text(trial.values.get(name)) for name in names),
             "-" if trial.figure is None else f"{metric.scaled(trial.figure):.{metric.decimals}f}",
-            shown(trial.round),
+            as_text(trial.round),
             trial.state + (f": {trial.reason}" if trial.reason else ""),
         ]
         rows.append([Cell(cell, best=trial in best) for cell in cells])
@@ -539,7 +539,7 @@ def _direction(metric: str) -> Literal["maximize", "minimize"]:
     return "maximize" if METRICS[metric].higher_is_better else "minimize"
 
 
-def shown(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a value as text for a table, numbers with four significant digits."""
     if value is None:
         return "-"

@@ -45,14 +45,14 @@ def longer(texts: Iterable[str]) -> int:
     return _encoded(tuple(texts))[1]
 
 
-def told(cut: Mapping[str, int]) -> str:
+def describe_cut(cut: Mapping[str, int]) -> str:
     """Describe the encoding of texts; `cut` has the number of cut texts by domain.
 
     Examples
     --------
-    >>> told({"north": 0, "south": 2})
+    >>> describe_cut({"north": 0, "south": 2})
     '384 numbers of minilm; longer than the 256 tokens that it reads, and cut: south 2'
-    >>> told({"north": 0, "south": 0})
+    >>> describe_cut({"north": 0, "south": 0})
     '384 numbers of minilm; none is longer than the 256 tokens that it reads'
     """
     counts = ", ".join(f"{name} {number:,}" for name, number in cut.items() if number)

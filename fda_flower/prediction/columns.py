@@ -146,7 +146,7 @@ def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: b
         "", missing=may_lack, categorical=True, decimal_comma=decimal_comma, text=preparation.text
     )
     columns = clean(table, preparation.raw, preparation.known, meaning, problems)
-    for problem in problems.found.values():  # A run's options are no remedy for new rows.
+    for problem in problems.entries.values():  # A run's options are no remedy for new rows.
         known = ", ".join(preparation.known.get(problem.column, ()))
         problem.remedy = {
             NO_VALUE[0]: "the model has no value for it: fill it in, or train with missing=mean",

@@ -15,7 +15,7 @@ from fda_flower.datasets.folders import unusable
 from fda_flower.datasets.image_folder import ImageFolder, left_out
 from fda_flower.datasets.labels import numbers_to_predict
 from fda_flower.datasets.numbers import count_missing
-from fda_flower.datasets.pixels import bits_in, told_of_fewer
+from fda_flower.datasets.pixels import bits_in, describe_fewer_bits
 from fda_flower.datasets.preparation import ImagePreparation, TablePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_columns import SPLIT
@@ -98,7 +98,7 @@ def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> New
         labels = [_class(classes, str(folder / path), path.parts[0]) for path in images.images]
         samples = Samples(samples.x, torch.tensor(labels))
     names = {"file": list(map(str, images.images))}
-    notes = (*left_out(images.others), *told_of_fewer(bits_in(paths), model.preparation.depth))
+    notes = (*left_out(images.others), *describe_fewer_bits(bits_in(paths), model.preparation.depth))
     return NewSamples(samples, names, labelled, notes)
 
 

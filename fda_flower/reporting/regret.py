@@ -233,7 +233,7 @@ def _explain(board: Board) -> str:
         "Standard errors are over seeds and, paired, over test samples.",
         "Epochs are per run: the fewest to the most of all cells.",
     ]
-    if not all(metric.percent for metric in board.results.shown):
+    if not all(metric.percent for metric in board.results.distinct_metrics):
         sentences.append("A point is a hundredth of the figure, such as 0.01 of R².")
     return " ".join(filter(None, (*sentences, board.results.marks)))
 

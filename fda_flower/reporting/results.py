@@ -272,14 +272,14 @@ class Results:
         return METRICS[self.metrics.get((group, column), ACCURACY)]
 
     @property
-    def shown(self) -> list[Metric]:
+    def distinct_metrics(self) -> list[Metric]:
         """The distinct figures."""
         return list(dict.fromkeys(self.metric(g, c) for g, c in product(self.groups, self.columns)))
 
     @property
     def value_label(self) -> str:
         """The label of the axis of the figures."""
-        return " or ".join(dict.fromkeys(metric.axis for metric in self.shown))
+        return " or ".join(dict.fromkeys(metric.axis for metric in self.distinct_metrics))
 
     def label(self, row: str) -> str:
         """Return a row's label, marked if its method is an ensemble or a centralised reference."""

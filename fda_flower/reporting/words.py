@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.metrics import METRICS, ROUNDING, Metric
-from fda_flower.models.tokens import told
+from fda_flower.models.tokens import describe_cut
 from fda_flower.names import counted
 from fda_flower.records.record import Record, has_stopped
 from fda_flower.reporting.summary import FAIR, describe_interval, is_uneven, scores
@@ -48,7 +48,7 @@ def _inputs(config: RunConfig, data: "FederatedDataset") -> str:
 def _texts(config: RunConfig, data: "FederatedDataset") -> list[str]:
     column = dict(config.dataset_options).get("text")
     cut = {name: domain.cut for name, domain in data.domains.items()}
-    return [f"Text in column '{column}': {told(cut)}"] if column else []
+    return [f"Text in column '{column}': {describe_cut(cut)}"] if column else []
 
 
 def _domains(config: RunConfig, data: "FederatedDataset") -> list[str]:

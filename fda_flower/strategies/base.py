@@ -103,7 +103,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self.schedules: Mapping[str, Any] = {}
         self._timeout = 3600.0
         self._without_evaluation: set[Node] = set()
-        self._told: dict[tuple[str, str], str] = {}
+        self._warned: dict[tuple[str, str], str] = {}
         self._has_moved = self._is_connected = self._has_begun = self._is_driven = False
         self._clock: list[float] = []
 
@@ -409,7 +409,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
             buffer_names=self.buffer_names,
             schedules=self.schedules,
             without_evaluation=self._without_evaluation,
-            told=self._told,
+            warned=self._warned,
             is_first=not self._has_moved and all(each["held"] for each in self.history),
         )
 

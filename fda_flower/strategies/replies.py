@@ -66,7 +66,7 @@ def read_sizes(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
     keys = {
         "labelled": protocol.LABELLED,
         "unlabelled": protocol.UNLABELLED,
-        "validation": protocol.HELD_OUT,
+        "validation": protocol.VALIDATION_EXAMPLES,
         "test": protocol.TEST,
     }
     sizes = {
@@ -161,7 +161,7 @@ def read_update(
     after = read_arrays(content, protocol.ARRAYS)
     _check_model(after, model)
     examples = read_examples(content)
-    if examples > (most := _told_examples(node)):
+    if examples > (most := _reported_examples(node)):
         raise BadReplyError(f"num-examples is {examples}, but the node reported {most}")
     names = (protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE)
     steps, rate, batch_size = (read_number(content, name, 0) for name in names)
@@ -344,7 +344,7 @@ def check_finite(model: Layers) -> None:
             )
 
 
-def _told_examples(node: Node) -> int:
+def _reported_examples(node: Node) -> int:
     """Return the number of training samples that a node reported with its role."""
     numbers = [node.info.get(name) for name in (protocol.LABELLED, protocol.UNLABELLED)]
     if type(numbers[0]) is not int:

@@ -99,7 +99,7 @@ class Round:
         The nodes that were silent, or that Flower says are not there.
     without_evaluation : set of Node
         Nodes whose app has no evaluation function; they are not asked again.
-    told : dict
+    warned : dict
         By domain and kind of failure (`warn`), the reason logged last. A failure is logged again only if the
         reason changes; the records have each.
     evaluations : Mapping[Node, EvaluateRequest]
@@ -128,7 +128,7 @@ class Round:
     is_first: bool = False
     away: set[Node] = field(default_factory=set)
     without_evaluation: set[Node] = field(default_factory=set)
-    told: dict[tuple[str, str], str] = field(default_factory=dict)
+    warned: dict[tuple[str, str], str] = field(default_factory=dict)
     evaluations: Mapping[Node, EvaluateRequest] = field(default_factory=dict)
     answer: Any = None
 
@@ -252,8 +252,8 @@ class Round:
 
         `failed` holds domains and reasons.
         """
-        new = [(domain, reason) for domain, reason in failed if self.told.get((domain, what)) != reason]
-        self.told |= {(domain, what): reason for domain, reason in new}
+        new = [(domain, reason) for domain, reason in failed if self.warned.get((domain, what)) != reason]
+        self.warned |= {(domain, what): reason for domain, reason in new}
         for nodes, reason in by_reason(new):
             log(WARNING, "Round %d: %s %s: %s", self.number, what, nodes, reason)
 

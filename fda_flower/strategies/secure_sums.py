@@ -43,10 +43,10 @@ class SecureSum:
             If fewer than `fda_flower.wire.secure_sums.threshold` sources are left, or a secret cannot be
             recovered.
         """
-        told = Counter(
+        counts = Counter(
             key for update in sources.values() for key in wire.to_bytes(update.answer.entries).values()
         )
-        keys = self._checked(wire.KEYS, sources, partial(_check_keys, told))
+        keys = self._checked(wire.KEYS, sources, partial(_check_keys, counts))
         self.least = max(wire.threshold(len(keys)), self.least)
         pairs = wire.from_bytes(
             {name: pair[wire.SHARING] + pair[wire.MASKING] for name, pair in keys.items()}
@@ -104,10 +104,10 @@ def _passed_on(shared: Mapping[str, wire.Bytes], name: str) -> Layers:
     return wire.from_bytes({other: shared[other][f"{wire.TO}{name}"] for other in shared if other != name})
 
 
-def _check_keys(told: Mapping[bytes, int], _name: str, entries: wire.Bytes) -> None:
+def _check_keys(counts: Mapping[bytes, int], _name: str, entries: wire.Bytes) -> None:
     for name in (wire.SHARING, wire.MASKING):
         wire.check_public(entries.get(name, b""))
-        if told[entries[name]] > 1:
+        if counts[entries[name]] > 1:
             raise ValueError(f"its public key '{name}' equals another source's")
 
 

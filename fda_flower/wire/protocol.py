@@ -81,7 +81,7 @@ TRAIN_LOSS = "train-loss"
 """Metrics of a train reply."""
 
 LABELLED, UNLABELLED, TEST, GROUPS = "examples", "unlabelled", "test-examples", "groups"
-HELD_OUT, REGRESSION, CLASS_NAMES = "validation-examples", "regression", "class-names"
+VALIDATION_EXAMPLES, REGRESSION, CLASS_NAMES = "validation-examples", "regression", "class-names"
 FROZEN, EVALUATES = "frozen-weights", "evaluates"
 """Properties that a client reports with its role: numbers of samples of each kind, and of groups of labelled
 ones, whether the task is a

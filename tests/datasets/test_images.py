@@ -356,7 +356,7 @@ def test_a_check_decodes_as_a_run_does(tmp_path):
     path = tmp_path / "b/ant/1.tif"
     Image.fromarray(np.full((8, 8), -1, np.int32)).save(path)
     found = check_images(tmp_path, {"domains": "a,b", "image_size": "8"})
-    assert {problem.path for problem in found.problems.found.values()} == {tmp_path / "a/ant/1.tif", path}
+    assert {problem.path for problem in found.problems.entries.values()} == {tmp_path / "a/ant/1.tif", path}
     split = images.load_own(tmp_path, 0, "b")["b"]
     with pytest.raises(ConfigError, check=names("image", path, "PNG")):
         _ = split.train.joined(split.test).x[:]

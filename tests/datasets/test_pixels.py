@@ -76,7 +76,7 @@ def test_the_bits_are_counted_by_image_and_8_without_any():
     files = [saved(GREY), saved(GREY // 8), saved(Image.new("L", (2, 2))), b"none"]
     assert bits_in(files) == Counter({12: 1, 10: 1})
     assert depth_of(bits_in(files[2:])) == 8
-    assert pixels.told(Counter({16: 3})) == ""
+    assert pixels.describe_bits(Counter({16: 3})) == ""
 
 
 def test_an_image_with_more_bits_than_in_training_is_refused():

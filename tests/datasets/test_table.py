@@ -105,7 +105,7 @@ def test_rows_of_other_lengths_are_told_with_all_else(tmp_path):
     problems = Problems()
     table = read_table(tmp_path / "a.csv", problems=problems)
     assert (len(table), table.lines[0]) == (20, 3)
-    assert [(each.what, each.line, each.count) for each in problems.found.values()] == [
+    assert [(each.what, each.line, each.count) for each in problems.entries.values()] == [
         ("2 columns", 2, 1),
         ("1 column", 23, 2),
     ]
@@ -145,7 +145,7 @@ def test_domains_are_the_tables_of_a_folder_and_what_else_it_holds_is_said(tmp_p
 def test_domains_whose_files_look_alike_are_refused(tmp_path):
     for name, suffix in (("a", ".csv"), ("A", ".csv"), ("b", ".csv"), ("b", ".tsv")):
         write(tmp_path, name, rows=numbers(), suffix=suffix)
-    found = OwnTables(tmp_path, 0, "A,a,b").survey().problems.found
+    found = OwnTables(tmp_path, 0, "A,a,b").survey().problems.entries
     assert [each.error.value for each in found.values()] == ["A", "a", "b"]
     with pytest.raises(ConfigError, match="did you mean 'a'", check=names("data file")):
         _ = OwnTables(tmp_path, 0, "aa")["aa"]
@@ -574,7 +574,7 @@ def test_an_ignored_column_may_look_like_another(tmp_path):
 
 def test_rows_without_a_label_are_named(tmp_path):
     write(tmp_path, rows=numbers(r3c2="", r5c2="NA"))
-    (problem,) = OwnTables(tmp_path, 0, "a").survey().problems.found.values()
+    (problem,) = OwnTables(tmp_path, 0, "a").survey().problems.entries.values()
     assert (problem.what, problem.line, problem.count) == ("no label", 5, 2)
 
 

@@ -123,7 +123,7 @@ def test_a_row_of_several_lines_is_named_by_its_first(tmp_path):
     problems = Problems()
     path = put(tmp_path, "a.csv", 'note,label\n"a\nb",1\n"c\n\n",1,2\nd,0\n')
     assert read_table(path, problems=problems).lines.tolist() == [2, 7]
-    assert [each.line for each in problems.found.values()] == [4]
+    assert [each.line for each in problems.entries.values()] == [4]
 
 
 def test_a_header_in_the_midst_is_named(tmp_path):
