@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from fda_flower.aggregation.estimation import predicted_best_rule
 from fda_flower.reporting import RecordedRun, Results
 from fda_flower.reporting.figures import PRINT, SIZE, add_legend, panels, set_categories
+from fda_flower.reporting.summary import PARAMETERS
 from fda_flower.runs.methods import METHODS
 
 BETA = 0.5
@@ -67,12 +68,12 @@ def predict(results: Results, group: str, column: str) -> str | None:
     The row `INITIAL` provides the estimates or, if it is missing, all rows.
     """
     runs = results.at((group, INITIAL, column)) or results.column(group, column)
-    estimates = [(run, entry) for run in runs if run.parameters for entry in _first_estimates(run)]
+    estimates = [(run, entry) for run in runs for entry in _first_estimates(run)]
     if not estimates:
         return None
     values = np.array([[entry.get(key) for key in ESTIMATES] for _, entry in estimates], dtype=float)
     sigma2, d2, tau2_d2 = np.ma.masked_invalid(values).mean(axis=0).filled(np.nan).tolist()
-    rule = predicted_best_rule(BETA, sigma2, d2, tau2_d2, estimates[0][0].parameters)
+    rule = predicted_best_rule(BETA, sigma2, d2, tau2_d2, estimates[0][0].summary[PARAMETERS])
     return METHODS[rule].label
 
 

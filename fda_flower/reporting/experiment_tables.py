@@ -75,7 +75,7 @@ def report(results: Results) -> list[Part]:
                 "it.",
                 _table(results, group, "best", usual),
             ]
-        if (balanced := _balanced(results, group)).runs:
+        if (balanced := _balanced(results, group)).columns:
             parts += [
                 "Where one class has most of the test samples, the balanced accuracy (%) over the last 5 "
                 "rounds: the mean recall of the classes.",
@@ -304,20 +304,19 @@ def _balanced(results: Results, group: str) -> Results:
 
     A column is left out if a run in it has no balanced accuracy.
     """
-    fair = {
+    runs = {
         place: [replace(run, metric=BALANCED) for run in runs]
         for place, runs in results.runs.items()
         if place[0] == group
     }
+    fair = replace(results, runs=runs, average=False)
     columns = [
         c
         for c in results.columns
-        if any(_of_one_class(run) for run in results.column(group, c))
-        and not any(np.isnan(run.score("last5")) for place in fair if place[2] == c for run in fair[place])
+        if any(map(_of_one_class, results.column(group, c)))
+        and not any(np.isnan(run.score("last5")) for run in fair.column(group, c))
     ]
-    metrics = {(group, c): BALANCED for c in columns}
-    runs = {place: replaced for place, replaced in fair.items() if place[2] in columns}
-    return replace(results, runs=runs, columns=columns, metrics=metrics, average=False)
+    return replace(fair, columns=columns, metrics={(group, c): BALANCED for c in columns})
 
 
 def _of_one_class(run: RecordedRun) -> bool:

@@ -131,11 +131,6 @@ class RecordedRun:
         return ended or REFUSED in self.summary
 
     @property
-    def parameters(self) -> int:
-        """The model's number of parameters, by the summary; 0 if unknown."""
-        return int(self.summary.get(PARAMETERS, 0))
-
-    @property
     def epochs(self) -> Mapping[str, int]:
         """The trained epochs by role, by the summary, if known."""
         epochs: Mapping[str, int] = self.summary.get("epochs", {})

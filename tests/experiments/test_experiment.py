@@ -182,7 +182,7 @@ def test_a_cells_result_is_that_of_the_run_alone_and_results_know_what_the_exper
     assert (results.values, results.groups) == ({"little": 0.1, "much": 0.5}, [""])
     assert results.paper == {("", "FedAvg", "little"): 60.5, ("", "FedAvg", "much"): 30.0}
     ((place, (one,)),) = results.runs.items()
-    assert (place, one.seed, one.parameters) == (("", "FedAvg", "little"), 0, 4810)
+    assert (place, one.seed, one.summary["parameters"]) == (("", "FedAvg", "little"), 0, 4810)
     assert one.history == found["history"]
 
 
