@@ -341,14 +341,19 @@ def _send_whole(message: Message, duration: float, send: Any, push_object: Any) 
 
 
 def app_digest(folder: Path) -> str:
-    """Return the SHA-256 of the bundle that ``flwr run`` makes of an app's folder, as hexadecimal digits.
+    """Return the SHA-256 of an app's bundle as hexadecimal digits; see `bundle_of`."""
+    return hashlib.sha256(bundle_of(folder)).hexdigest()
+
+
+def bundle_of(folder: Path) -> bytes:
+    """Return the bundle that ``flwr run`` makes of an app's folder.
 
     Raises a `ConfigError` if the folder has no Flower app.
     """
     from flwr.cli.build import build_fab_from_disk
 
     try:
-        return hashlib.sha256(build_fab_from_disk(folder)).hexdigest()
+        return build_fab_from_disk(folder)
     except (OSError, ValueError) as error:
         raise ConfigError(f"'{folder}' is no Flower app: {error}", thing=str(folder)) from error
 

@@ -14,7 +14,7 @@ from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
 from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-PARSERS = {"flower-superlink": _parse_args_run_superlink, "flower-supernode": _parse_args_run_supernode}
+PARSERS = {"flower-superlink": _parse_args_run_superlink, "fda-supernode": _parse_args_run_supernode}
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 
 

@@ -171,7 +171,7 @@ def test_a_site_sends_open_sums_only_if_it_says_so(node, run, refused):
 def test_a_site_sends_no_open_sums_of_a_rare_class(labels, refused):
     rows = to_rows(np.random.default_rng(0).normal(size=(len(labels), 3)))
     sums = Sums.of(rows, to_targets(np.array(labels), 3)).to_arrays()
-    node = {"min-per-class": 2}
+    node: dict[str, Any] = {"min-per-class": 2}
     of = Asked(asked(kind="train.sum_rows").message, Context(1, 2, node, RecordDict(), {}))
     reason = Rules.read(node).refuses_reply(of, reply(sums, "answer/sums"))
     assert (reason is not None) == refused
