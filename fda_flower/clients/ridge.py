@@ -15,6 +15,7 @@ from fda_flower.clients.features import features_of, groups_of
 from fda_flower.clients.ridge_numpy import (
     Array,
     TargetHead,
+    as_masked,
     compare,
     fit_site,
     fit_target,
@@ -86,7 +87,8 @@ def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSite
     """
     model = client.received(request)
     rows, labels = rows_of(client, request)
-    own = open_sums(rows, labels, classes_of(client, request)).rounded()
+    sums = open_sums(rows, labels, classes_of(client, request))
+    own = as_masked(sums) if question.masked else sums.rounded()
     outputs, features = shape_of_head(model)
     total = Sums.from_arrays(question.total, features + 1, outputs)
     columns = _both_columns(client, rows, question.columns)

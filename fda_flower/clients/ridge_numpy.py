@@ -32,6 +32,7 @@ from fda_flower.metrics import measure, paired_interval, paired_shares
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import TrainReply, TrainRequest, read_request, to_layers
 from fda_flower.wire.questions import QUESTIONS, FitHead, HeadFitted, Masked, MaskSums, Summed, SumRows
+from fda_flower.wire.secure_sums import decode, encode
 
 SMALLEST = 1e-6
 """Smallest sum of squared labels that fixed point represents well enough."""
@@ -210,6 +211,12 @@ def _to_mask(sums: Sums) -> Array:
         why = f"the squares of its labels sum to {smallest:g}, but masked sums need at least {SMALLEST:g}"
         raise ConfigError(why, thing="labels", value=smallest, remedy="give labels in a smaller unit")
     return sums.vector
+
+
+def as_masked(sums: Sums) -> Sums:
+    """Return the sums that a site adds to a masked total, which are in fixed point."""
+    words = encode(_to_mask(sums))
+    return Sums.from_vector(decode(words), *sums.products.shape)
 
 
 def ridge_reply(

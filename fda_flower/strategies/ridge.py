@@ -232,13 +232,17 @@ class Ridge(OnFeatures):
             return _ready(Sums.total(map(read, domains), *form), form)
 
     def _secure_total(self, round: Round, sources: Sources, form: Form) -> Sums:
-        """Request masked sums; return their total without seeing any of them."""
+        """Return the total of masked sums."""
+        return _ready(self.unmasked(round, sources, form)[0], form)
+
+    def unmasked(self, round: Round, sources: Sources, form: Form) -> tuple[Sums, list[str]]:
+        """Request masked sums; return their total, without seeing any of them, and the domains in it."""
         size = len(Sums.zero(*form).vector)
         words, updates = SecureSum(round, size, self.min_sources).total(sources)
         total, rows = Sums.from_vector(decode(words), *form), sum(each.examples for each in updates.values())
         if total.rows != rows:
             raise ValueError(f"the sums are of {total.rows:g} rows, but the sources report {rows} examples")
-        return _ready(total, form)
+        return total, list(updates)
 
     def usable(self, round: Round, domains: list[str], check: Callable[[str], object]) -> list[str]:
         """Return the domains whose sums pass a check, and drop the others; raise if too few are left."""
@@ -357,10 +361,11 @@ class RidgeEverySite(Ridge):
     """Ridge in which every site is a target and learns its benefit from the others.
 
     Each node, whatever role it reports, sends sums over its rows, receives the total, and subtracts its own.
-    It then has exactly the sums of the others: the total travels in float64, and a site subtracts its float32
-    sums as sent. It fits its head as `Ridge`'s target does, and keeps it. The server sees sums and, if a site
-    reports them, figures. The server's model is the head of all sites together, for a site that joins without
-    labels; no site evaluates it.
+    It then has exactly the sums of the others: the total travels in float64, and a site subtracts its sums as
+    sent, in float32 or, with ``secure``, in fixed point. It fits its head as `Ridge`'s target does, and keeps
+    it. The server sees sums, with ``secure`` only the total, and, if a site reports them, figures. The
+    server's model is the head of all sites together, for a site that joins without labels; no site evaluates
+    it.
 
     The record has ``sites``: for each its ``labels``, ``test-examples``, the accuracy (for a regression R²)
     ``alone`` and ``with-others``, their difference ``gain`` with its 95% ``interval``, ``judged-by`` (the
@@ -383,9 +388,6 @@ class RidgeEverySite(Ridge):
         if self.per_source:
             why = "but if every site is a target, none sees another's head"
             raise invalid("per_source", True, "leave it out", why)
-        if self.secure:
-            why = "but if every site is a target, sites do not mask their sums"
-            raise invalid("secure", True, "leave it out, or name one target", why)
 
     @property
     def without_patients(self) -> str | None:
@@ -403,11 +405,7 @@ class RidgeEverySite(Ridge):
         """Add the sums up, and let each included site fit its head."""
         outputs, features = shape_of_head(round.model)
         sources, columns = in_common_columns(sources, form := (features + 1, outputs))
-        read = partial(read_open, sources, form)
-        most = len(sources)
-        # Check each alone, so that the others' sums are valid whichever site subtracts its own.
-        domains = self.usable(round, list(sources), lambda domain: read(domain).check_definite(most))
-        total = Sums.total(map(read, domains), *form)
+        total, domains = (self.unmasked if self.secure else self._open_total)(round, sources, form)
         if len(domains) == 2:
             log(
                 WARNING,
@@ -419,6 +417,7 @@ class RidgeEverySite(Ridge):
             report=self.report,
             total=total.to_arrays(np.float64),
             columns=columns.to_arrays() if columns else None,
+            masked=self.secure,
         )
         request = TrainRequest(round.arrays, round.config, question=question)
         nodes = {node: request for node in round.sources if node.domain in domains}
@@ -429,6 +428,13 @@ class RidgeEverySite(Ridge):
         if columns:  # for a site whose columns have the mean and deviation of all
             head[:-1] /= np.sqrt(features)
         return Aggregated(with_head(round.model, head[:-1].T, head[-1]))
+
+    def _open_total(self, round: Round, sources: Sources, form: Form) -> tuple[Sums, list[str]]:
+        """Return the total of open sums, and the domains in it."""
+        read, most = partial(read_open, sources, form), len(sources)
+        # Check each alone, so that the others' sums are valid whichever site subtracts its own.
+        domains = self.usable(round, list(sources), lambda domain: read(domain).check_definite(most))
+        return Sums.total(map(read, domains), *form), domains
 
     def _note_sites(self, round: Round, replied: Sources, metric: str) -> None:
         """Write the sites' figures into the record."""

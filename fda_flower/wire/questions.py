@@ -725,7 +725,8 @@ class SiteFitted(Answer):
 class FitSiteHead(Question):
     """Ridge where every site is a target: subtract your own sums from the `total`, fit a layer, and keep it.
 
-    `columns` standardise the rows of all sites. Without a `report` the answer has no figures.
+    `columns` standardise the rows of all sites. If the sums were `masked`, yours are the ones in fixed point.
+    Without a `report` the answer has no figures.
     """
 
     action = "fit_site_head"
@@ -736,6 +737,7 @@ class FitSiteHead(Question):
     report: Literal["full", "none"]
     total: Layers
     columns: OfColumns = None
+    masked: bool = False
 
 
 class MixtureReport(Answer):

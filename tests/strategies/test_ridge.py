@@ -1,6 +1,7 @@
 """Ridge on the server: sums that are added, what a target or every site gets, and what is made of replies."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from handmade import HandMade, bits, failing, reply_of
 from naming import names
 
+from fda_flower import run
 from fda_flower.aggregation import CentredSums, PrivateSums, Sums, to_rows, to_targets
 from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
@@ -440,6 +442,20 @@ def test_figures_that_cannot_be_are_dropped(told, why):
     assert record["accuracy"] == 0.75
 
 
+def test_masked_sums_bring_every_site_the_same_as_open_ones():
+    settings: dict[str, Any] = {"shift": "rotate", "sources": 3, "target": "all", "target_samples": 30}
+    settings |= {"method": "ridge", "model": "logistic", "device": "cpu", "engine": "local"}
+    plain, masked = (run(**settings, method_options={"secure": on}) for on in (False, True))
+    for name, array in plain.model.items():
+        np.testing.assert_allclose(masked.model[name], array, atol=1e-4)
+    (record,), (same,) = plain.history, masked.history
+    assert list(record["sites"]) == list(same["sites"])
+    assert len(same["sites"]) == 4
+    for domain, site in record["sites"].items():
+        assert same["sites"][domain]["alone"] == site["alone"]
+        assert same["sites"][domain]["with-others"] == pytest.approx(site["with-others"], abs=0.01)
+
+
 def test_sites_that_tell_nothing_have_no_figures():
     sites = {domain: EverySite(domain, told=SiteFitted(kept=True)) for domain in "abc"}
     _, _, record = start_all("abc", sites, report="none")
@@ -457,8 +473,8 @@ def test_one_site_alone_and_heads_of_single_sources_are_refused():
         start_all("a", wait_seconds=0.1)
     with pytest.raises(ConfigError, check=names("per_source", True)):
         RidgeEverySite(per_source=True)
-    with pytest.raises(ConfigError, check=names("secure", True)):
-        RidgeEverySite(secure=True)
+    with pytest.raises(ConfigError, check=names("secure", 2, "wait_for")):
+        start_all("ab", secure=True)
     RidgeEverySite().check_samples("source", "a", 1, 4)
 
 
