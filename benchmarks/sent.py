@@ -106,7 +106,10 @@ def main() -> None:
         folder = Path(name)
         write_images(folder / "images")
         nodes: dict[str, NodeConfig] = {
-            domain: {"domain": domain, "state-dir": str(folder / "sites" / domain), "resident": True}
+            domain: {
+                **{"domain": domain, "state-dir": str(folder / "sites" / domain), "resident": True},
+                "require-secure": False,
+            }
             for domain in DOMAINS
         }
         with Relayed(folder / "federation", nodes) as federation:

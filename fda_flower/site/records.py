@@ -40,6 +40,7 @@ class RecordRule:
 
     Examples
     --------
+    >>> from flwr.app import MetricRecord
     >>> rule = RecordRule.read("arrays, metrics.loss, info:100")
     >>> rule.refuses(RecordDict(), RecordDict({"metrics": MetricRecord({"loss": 0.5})}))
     >>> rule.refuses(RecordDict(), RecordDict({"metrics": MetricRecord({"patient 7": 0.5})}))

@@ -51,6 +51,7 @@ CALLS = {
     "data check": ("data", {"dataset", "target", "domains", "inputs", "problems", "command", "warnings"}),
     "deploy certificates": ("--host localhost --output keys", {"files"}),
     "deploy key": ("north --output keys", {"files"}),
+    "deploy app-hash": ("", {"app"}),
     "deploy log": ("state", {"sent", "refused", "failed"}),
     "deploy rehearse": ("--output o", {"folder", "rounds", "history"}),
 }
@@ -72,6 +73,7 @@ WRONG = {
     "report": "first --sent state",
     "deploy certificates": "--host é --output keys",
     "deploy key": "",
+    "deploy app-hash": "nowhere",
     "deploy log": "data",
     **dict.fromkeys(("run", "deploy rehearse --output o"), "--method nope"),
     **dict.fromkeys(("predict", "evaluate", "export", "verify", "data check"), "nowhere"),

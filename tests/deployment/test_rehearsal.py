@@ -24,7 +24,10 @@ from fda_flower.strategies import RunFolder
 def test_there_is_a_node_for_each_domain_with_its_role(tmp_path, resident):
     roles = {"source-1": "source", "source-2": "source", "target": "target"}
     assert node_configs(RunConfig(sources=2), tmp_path, resident) == {
-        domain: {"domain": domain, "role": role, "state-dir": f"{tmp_path}/{domain}", "resident": resident}
+        domain: {
+            **{"domain": domain, "role": role, "state-dir": f"{tmp_path}/{domain}", "resident": resident},
+            "require-secure": False,
+        }
         for domain, role in roles.items()
     }
 

@@ -94,7 +94,13 @@ def three_sites(tmp_path_factory):
     """A federation whose processes can import the network of `FROZEN`, and the folder with its sites' own."""
     folder = tmp_path_factory.mktemp("three")
     nodes: dict[str, dict[str, Any]] = {
-        domain: {"domain": domain, "state-dir": str(folder / domain), "resident": True} for domain in DOMAINS
+        domain: {
+            "domain": domain,
+            "state-dir": str(folder / domain),
+            "resident": True,
+            "require-secure": False,
+        }
+        for domain in DOMAINS
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([PATH, os.environ.get("PYTHONPATH", "")]))

@@ -68,9 +68,10 @@ def rule(name, value):
     return Rules.read({name: value}, METHODS)
 
 
-def test_a_node_without_rules_allows_all():
+def test_a_node_without_rules_allows_all_but_open_sums():
     rules = Rules.read({"domain": "north", "role": "source", "state-dir": "/s", "partition-id": 3}, METHODS)
-    assert rules == Rules()
+    assert rules == Rules(require_secure=True)
+    assert Rules.read({"partition-id": 3}, METHODS) == Rules()
     assert rules.refuses_message(asked(config={"batch-updates": "full"})) is None
     told = RecordDict({"arrays": MODEL, "x": ConfigRecord({"rows": b"1" * 9000})})
     assert rules.refuses_reply(asked(), told) is None
@@ -206,7 +207,7 @@ def test_of_an_error_only_its_beginning_leaves(how, tmp_path, in_a_run):
 
 def test_a_server_that_asks_for_open_sums_in_a_secure_run_gets_none():
     config = RunConfig(method="ridge", method_options={"secure": True}, model="logistic", sources=3)
-    node = {"domain": "source-1"}
+    node = {"domain": "source-1", "require-secure": False}
     reply = ask(make_client_app(config), node, "train.sum_rows")
     assert "only masked" in reply.error.reason
 
