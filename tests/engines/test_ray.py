@@ -25,6 +25,7 @@ from whole_runs import check_same, untimed
 
 from fda_flower import RunConfig, run
 from fda_flower.client_app import make_client_app
+from fda_flower.deployment.guard import is_alive
 from fda_flower.engines import Folders, Resources, run_ray
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.runs.methods import METHODS
@@ -340,33 +341,33 @@ def test_an_app_that_no_process_can_load_ends_the_run(cluster):
         run_ray(lambda grid: asked(grid, [2]), Lost, 3, Resources())
 
 
+def children():
+    """The living processes that this one has started."""
+    return {child.pid for child in psutil.Process().children(recursive=True) if is_alive(child)}
+
+
 @pytest.mark.slow
 def test_ray_that_a_run_starts_ends_with_it_and_leaves_no_folder(monkeypatch):
     place = Path(mkdtemp())  # pytest's own has too long a name for Ray's sockets
     monkeypatch.setenv("RAY_TMPDIR", str(place))
-    before = signal.getsignal(signal.SIGTERM)
+    handler, processes = signal.getsignal(signal.SIGTERM), children()
 
     def server(grid):
-        assert running_in_ray()
+        assert len(children() - processes) > 2
         assert list(place.glob("ray/session_2*"))
-        assert signal.getsignal(signal.SIGTERM) is before
+        assert signal.getsignal(signal.SIGTERM) is handler
         os.kill(os.getpid(), signal.SIGALRM)
         threading.Event().wait(5)
 
-    handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
             run_ray(server, counting, 3, Resources(workers=1))
     finally:
-        signal.signal(signal.SIGALRM, handler)
-    assert not running_in_ray()
+        signal.signal(signal.SIGALRM, before)
+    assert children() == processes
     assert not list(place.glob("ray/session_2*"))
     shutil.rmtree(place)
-
-
-def running_in_ray():
-    """The processes that Ray has started here."""
-    return [each for each in psutil.Process().children(recursive=True) if "ray" in " ".join(each.cmdline())]
 
 
 # What a cluster has
