@@ -14,7 +14,8 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from logging import WARNING
 from typing import Any
 
@@ -161,8 +162,8 @@ def room_for(resources: Resources) -> int:
     cores, gpus = ([machine.get(kind, 0.0) for machine in machines] for kind in ("CPU", "GPU"))
     threads, share = resources.threads, resources.gpus_per_client
     has = f"{counted(len(machines), 'machine')} of Ray with {sum(cores):g} cores and {sum(gpus):g} GPUs"
-    if threads > max(cores, default=0):
-        remedy = f"give {max(cores, default=0):g} at most"
+    if threads > (most := max(cores, default=0)):
+        remedy = f"give {most:g} at most" if most else "start Ray on a machine with cores for clients"
         raise invalid("threads", threads, remedy, f"which is too many for {has}")
     if share > 1 and not float(share).is_integer():
         raise invalid("gpus-per-client", share, "give a share below 1, or a whole number")
@@ -234,6 +235,7 @@ class Processes:
         options = {"num_cpus": resources.threads, "num_gpus": resources.gpus_per_client}
         level = logging.getLogger("flwr").level
         self._remote = ray.remote(**options)(ClientProcess)
+        self._resources = resources
         self._arguments = resources.threads, [*sys.path], level, inside
         self._all, self._starting = set[Any](), dict[Any, Any]()
         self._failures = 0
@@ -244,7 +246,8 @@ class Processes:
 
     def __exit__(self, *exception: object) -> None:
         for process in self._all:
-            ray.kill(process)
+            with suppress(RayError):
+                ray.kill(process)
 
     def start(self, count: int, app: Any) -> None:
         """Start processes that load a packed client app of Ray's store."""
@@ -264,12 +267,19 @@ class Processes:
         self._add()
 
     def wait(self, busy: Collection[Any]) -> list[Any]:
-        """Return the references of `busy` that are there, once a message is answered or a process starts."""
+        """Return the references of `busy` that are there, once a message is answered or a process starts.
+
+        Raise a `RunError` if there is neither, and the cluster has lost the machines for it.
+        """
         while True:
             done, _ = ray.wait([*busy, *self._starting], timeout=PATIENCE)
             if done:
                 break
             if not busy:
+                try:
+                    room_for(replace(self._resources, workers=None))
+                except ConfigError as error:
+                    raise RunError(str(error), thing=error.thing, value=error.value) from error
                 free = ray.available_resources().get("CPU", 0)
                 told = "No process for clients has started for %d seconds: Ray has %g free cores"
                 log(WARNING, told, PATIENCE, free)

@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, cast
@@ -28,6 +29,7 @@ from fda_flower.client_app import make_client_app
 from fda_flower.deployment.guard import is_alive
 from fda_flower.engines import Folders, Resources, run_ray
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.files import versions
 from fda_flower.runs.methods import METHODS
 from fda_flower.server_app import run_server
 from fda_flower.strategies import FedAvg
@@ -236,24 +238,35 @@ def test_a_process_that_is_killed_costs_one_reply(cluster):
 
 
 @pytest.mark.slow
-def test_a_node_that_is_lost_costs_the_replies_of_its_processes(monkeypatch):
+@pytest.mark.parametrize("left", [1, 0])
+def test_a_node_that_is_lost_costs_the_replies_of_its_processes_or_the_run(left, monkeypatch):
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    monkeypatch.setattr("fda_flower.engines.ray.PATIENCE", 2.0)
+    cluster = Cluster(True, head_node_args={"num_cpus": left, "include_dashboard": False})
     other = cluster.add_node(num_cpus=1)
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
 
     def server(grid):
         nodes = list(grid.get_node_ids())
-        until(lambda: len(processes_of(asked(grid, nodes * 2))) == 2)
+        until(lambda: len(processes_of(asked(grid, nodes * 2))) == 1 + left)
         cluster.remove_node(other, allow_graceful=False)
-        replies = asked(grid, nodes * 4)
-        lost = [reply for reply in replies if reply.has_error()]
-        assert len(lost) <= 1
-        assert all("its process has died" in reply.error.reason for reply in lost)
+        replies: list[Message] = []
 
+        def are_fewer():
+            found = asked(grid, nodes)
+            replies.extend(found)
+            return len(processes_of(found)) == left
+
+        until(are_fewer)
+        lost = [reply.error.reason for reply in replies if reply.has_error()]
+        assert len(lost) <= 1
+        assert all("its process has died" in reason for reason in lost)
+
+    ends = nullcontext() if left else pytest.raises(RunError, check=names("threads", 1))
     try:
-        run_ray(server, counting, 3, Resources())
+        with ends:
+            run_ray(server, counting, 3, Resources())
     finally:
         cluster.shutdown()
 
@@ -313,6 +326,14 @@ def test_what_a_grid_sends_arrives_and_what_fails_is_an_error_reply(cluster):
         assert reply.content["seen"]["n"] == 3
 
     run_ray(server, counting, 5, Resources())
+
+
+@pytest.mark.slow
+def test_a_machine_with_other_versions_ends_the_run(cluster, monkeypatch):
+    theirs = versions()
+    monkeypatch.setattr("fda_flower.engines.ray.versions", lambda: theirs | {"torch": "0.1"})
+    with pytest.raises(RunError, check=names("torch", theirs["torch"])):
+        run_ray(lambda grid: asked(grid, [2]), counting, 3, Resources())
 
 
 @pytest.mark.slow
