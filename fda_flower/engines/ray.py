@@ -108,7 +108,7 @@ def find_cluster() -> str | None:
     """
     given = os.environ.get(ADDRESS)
     if given and "://" in given:
-        remedy = "start this command on a machine of the cluster, or by `ray job submit`, with HOST:PORT"
+        remedy = "give HOST:PORT, on a machine of the cluster"
         raise invalid(ADDRESS, given, remedy, "but only a machine of a cluster can join it")
     try:
         address: str | None = canonicalize_bootstrap_address(None)

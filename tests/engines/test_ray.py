@@ -259,7 +259,7 @@ def test_a_node_that_is_lost_costs_the_replies_of_its_processes_or_the_run(left,
             return len(processes_of(found)) == left
 
         until(are_fewer)
-        lost = [reply.error.reason for reply in replies if reply.has_error()]
+        lost = [reply.error.reason or "" for reply in replies if reply.has_error()]
         assert len(lost) <= 1
         assert all("its process has died" in reason for reason in lost)
 
