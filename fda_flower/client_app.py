@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 def make_client_app(
     config: RunConfig | None = None,
     mods: list[Mod] | None = None,
-    folder: Path | None = None,
-    data: Path | None = None,
+    data: "FederatedDataset | None" = None,
     changed: "Callable[[DomainClient], NumPyClient] | None" = None,
     simulated: bool = False,
 ) -> ClientApp:
@@ -55,17 +54,18 @@ def make_client_app(
         Default: read from each message's context, as ``flwr run`` provides it.
     mods : list, optional
         Flower's mods around training; see `fda_flower.clients.serve`.
-    folder : Path, optional
-        The folder of a simulated run, where clients keep private files. Default: the ``output`` of a
-        simulation by ``flwr run``; at a site, the node configuration's ``state-dir``; otherwise the context's
-        state, until the run ends.
-    data : Path, optional
-        The file with the data of a simulation. Default: each process loads the data.
+    data : FederatedDataset, optional
+        The data of a simulation, in the form that clients train on. Default: each process loads the data.
     changed : callable, optional
         Maps each client to the one to serve in its place, such as an attacker in an experiment.
     simulated : bool
         Whether the engine simulates the nodes. The noise of a private run then follows from the seed and
         protects nobody. Default: detected for Flower's own simulation.
+
+    Notes
+    -----
+    Clients keep private files in the folder ``output`` of a simulated run, which their context names; at a
+    site, in the node configuration's ``state-dir``; otherwise in the context's state, until the run ends.
     """
 
     def is_simulated(context: Context) -> bool:
@@ -82,14 +82,14 @@ def make_client_app(
         run, name = at_node(run, site)
         simulation: tuple[Any, ...] = ()
         if is_simulated(context):
-            simulation = run.seed, simulation_folder(context, folder)
+            simulation = run.seed, simulation_folder(context)
         found = PrivateSite.of(context, name, run.privacy, *simulation)
         return None if found is None else replace(found, rounds=run.all_rounds)
 
     def client_fn(context: Context) -> NumPyClient:
         run, name = at_node(run_of(context), SiteConfig.of(context))
         site_of(context)  # raises an error if the settings cannot work
-        of_run = simulation_folder(context, folder) if is_simulated(context) else None
+        of_run = simulation_folder(context) if is_simulated(context) else None
         own = own_folder(run, name, context, of_run)
         if run.every_site and own is None and not is_simulated(context):
             remedy = 'give the node configuration state-dir="..."'
@@ -185,11 +185,10 @@ def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
     return config if site.data_dir is None else _with_data(config, site.data_dir), name
 
 
-def simulation_folder(context: Context, given: Path | None) -> Path | None:
+def simulation_folder(context: Context) -> Path | None:
     """Return the folder of a simulated run, if any."""
-    if given is None and context.run_config.get("output"):
-        return Path(str(context.run_config["output"])).absolute()
-    return given
+    folder = context.run_config.get("output")
+    return Path(str(folder)).absolute() if folder else None
 
 
 def own_folder(config: RunConfig, name: str, context: Context, run: Path | None) -> Path | None:
@@ -210,13 +209,13 @@ def make_client(
     state: RecordDict | None = None,
     folder: Path | None = None,
     model_folder: Path | None = None,
-    data: Path | None = None,
+    data: "FederatedDataset | None" = None,
     site_folder: Path | None = None,
 ) -> "DomainClient":
     """Return the client of one domain; data and model are cached per process.
 
     The client keeps `state` between rounds and private files in `folder`; a target writes its model to
-    `model_folder`. `data` is the file with the data that all clients share, if any. A site caches features of
+    `model_folder`. `data` are those of all clients, if they share them. A site caches features of
     its samples in `site_folder`, by default in this account's cache.
     """
     from fda_flower.runs.model_folder import publisher
@@ -243,7 +242,7 @@ _Site = tuple["FederatedDataset", "torch.device", "Callable[..., DomainClient]"]
 """The data of a domain, the device of its network, and the function that makes its client."""
 
 
-def _load_site(config: RunConfig, name: str, shared: Path | None, folder: Path | None) -> _Site:
+def _load_site(config: RunConfig, name: str, shared: "FederatedDataset | None", folder: Path | None) -> _Site:
     from fda_flower.clients import SourceClient, TargetClient
     from fda_flower.models.devices import find_device
     from fda_flower.runs.network import site_data
@@ -262,7 +261,7 @@ def _load_site(config: RunConfig, name: str, shared: Path | None, folder: Path |
 
 
 @lru_cache(maxsize=2)
-def _sites(config: RunConfig, shared: Path | None) -> dict[str, _Site]:
+def _sites(config: RunConfig, shared: "FederatedDataset | None") -> dict[str, _Site]:
     """Return the data loaded in this process for a run, by domain."""
     return {}
 

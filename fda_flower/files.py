@@ -1,5 +1,6 @@
 """Atomic writes, locks and checksums of files; the seeds and versions that runs record."""
 
+import ctypes
 import fcntl
 import hashlib
 import json
@@ -131,6 +132,12 @@ def check_writable(folder: Path) -> None:
         for path in missing:
             with suppress(OSError):
                 path.rmdir()
+
+
+def release_memory() -> None:
+    """Give memory that Python has freed back to the system; glibc may keep hundreds of megabytes."""
+    if os.name == "posix" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
+        trim(0)
 
 
 def as_file_name(name: str) -> str:

@@ -8,7 +8,7 @@ import sys
 import types
 import typing
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from importlib import import_module
@@ -424,6 +424,30 @@ def counted(count: int, what: str) -> str:
     ('1 sample', '1,200 samples')
     """
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+MOST_NAMED = 5
+"""Largest number of domains in a line of the log; the record has all."""
+
+
+def by_reason(failed: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield each reason once, after its domains in words, of pairs of a domain and a reason.
+
+    Examples
+    --------
+    >>> list(by_reason([("a", "no reply"), ("b", "no data"), ("c", "no reply")]))
+    [('each of 2 nodes (a, c)', 'no reply'), ('b', 'no data')]
+    """
+    alike: dict[str, list[str]] = {}
+    for domain, reason in failed:
+        alike.setdefault(reason, []).append(domain)
+    for reason, domains in alike.items():
+        yield domains[0] if len(domains) == 1 else f"each of {len(domains)} nodes ({listed(domains)})", reason
+
+
+def listed(domains: Sequence[str]) -> str:
+    """Return the first domains in words."""
+    return ", ".join(domains[:MOST_NAMED]) + (", ..." if len(domains) > MOST_NAMED else "")
 
 
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

@@ -59,11 +59,9 @@ def test_a_configuration_that_does_not_fit_the_run_is_refused(
 SIMULATED: dict[str, Any] = {"partition-id": 3, "num-partitions": 4}
 
 
-def folder_of(
-    node: dict[str, Any], settings: dict[str, Any], run: Path | None = None, config: RunConfig = CONFIG
-) -> Path | None:
+def folder_of(node: dict[str, Any], settings: dict[str, Any], config: RunConfig = CONFIG) -> Path | None:
     context = Context(1, 2, node, RecordDict(), settings)
-    return own_folder(config, "va", context, simulation_folder(context, run))
+    return own_folder(config, "va", context, simulation_folder(context))
 
 
 @pytest.mark.usefixtures("in_a_run")
@@ -92,7 +90,7 @@ def test_a_server_names_no_folder_at_a_site(
 def test_a_simulated_client_keeps_its_own_in_the_runs_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """By `flwr run` the folder is in the run's configuration; one that is relative is of this process."""
     monkeypatch.chdir("/tmp")
-    assert folder_of(SIMULATED, {}, Path("/run")) == Path("/run/clients/va")
+    assert folder_of(SIMULATED, {"output": "/run"}) == Path("/run/clients/va")
     assert folder_of(SIMULATED, {"output": "/run"}) == Path("/run/clients/va")
     assert folder_of(SIMULATED, {"output": "run"}) == Path("/tmp/run/clients/va")
     for of_no_folder in ({}, {"output": ""}):

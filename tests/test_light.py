@@ -134,19 +134,19 @@ def test_a_report_needs_no_pytorch(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_client_of_ray_trains_and_evaluates_without_what_only_reads_data(tmp_path: Path) -> None:
-    """The data come from the file that the server's process has written, and no optimizer is compiled."""
+    """The data come from the server's process, and no optimizer is compiled."""
     code = """
 import json, sys
-from pathlib import Path
 from fda_flower import RunConfig
-from fda_flower.datasets.federation import load_federation, write_shared
+from fda_flower.datasets.federation import load_federation
+from fda_flower.engines.packing import pack_app, unpack
 config = RunConfig(model="cnn", device="cpu")
-write_shared(load_federation(config.data), Path("data.pt"))
+packed = pack_app(load_federation(config.data))
 for name in [name for name in sys.modules if name.partition(".")[0] in ("sklearn", "scipy", "torchvision")]:
     sys.modules[name] = None
 sys.modules |= dict.fromkeys(("sklearn", "scipy", "torchvision", "torch._dynamo"))
 from fda_flower.client_app import make_client
-client = make_client(config, "target", data=Path("data.pt"))
+client = make_client(config, "target", data=unpack(packed))
 arrays = [array for array in client.layers().values()]
 _, _, trained = client.fit(arrays, {"server-round": 1})
 _, _, figures = client.evaluate(arrays, {"server-round": 1})

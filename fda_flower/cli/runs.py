@@ -43,7 +43,7 @@ Only = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(help="Processes that train clients in parallel.", show_default="1; on Ray all cores"),
+    typer.Option(help="Processes that train clients in parallel.", show_default="1; on Ray all that fit"),
 ]
 
 
@@ -59,7 +59,7 @@ def run(
     engine: Annotated[
         str,
         typer.Option(
-            help="local: on this machine; ray: Flower's Ray simulation; deploy: over a SuperLink.",
+            help="local: on this machine; ray: on Ray, here or on a cluster; deploy: over a SuperLink.",
             autocompletion=among((*ENGINES, "deploy")),
         ),
     ] = "local",
@@ -115,8 +115,9 @@ def run(
                 progress.update(task, completed=record["round"], shown=fold)
                 out.log(f"{fold}: {round_line(record, wanted.all_rounds, wanted.headline)}")
                 return
-            out.log(round_line(record, wanted.all_rounds, wanted.headline, before))
+            line = round_line(record, wanted.all_rounds, wanted.headline, before)
             done, before = record["round"], record
+            out.log(line)
             progress.update(task, completed=done, shown=headline(record, wanted.headline))
             if done == min(2, wanted.all_rounds - 1):  # the first round also loads and warms up
                 out.text(cost_of_round(record, wanted.all_rounds))
@@ -203,7 +204,7 @@ def compare(
     engine: Annotated[
         str,
         typer.Option(
-            help="local: on this machine; ray: Flower's Ray simulation.", autocompletion=among(ENGINES)
+            help="local: on this machine; ray: on Ray, here or on a cluster.", autocompletion=among(ENGINES)
         ),
     ] = "local",
     jobs: Annotated[

@@ -1,7 +1,5 @@
 """Loading of data: all domains of a federation, or the one domain of a site."""
 
-import ctypes
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,11 +14,11 @@ from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.shifts import PARTITIONS
 from fda_flower.datasets.spec import DataSpec, Pairs
 from fda_flower.datasets.splitting import hold_out
-from fda_flower.errors import ConfigError, RunError, unknown
+from fda_flower.errors import ConfigError, unknown
 from fda_flower.files import derive_seed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FederatedDataset:
     """The data of all clients, or of one.
 
@@ -155,34 +153,3 @@ def _dealt(
     wanted = count(name, amount, len(samples))
     order = samples.order(generator)
     return samples.take(order[:wanted]), order[wanted:]
-
-
-def write_shared(data: FederatedDataset, path: Path) -> None:
-    """Write a federation's data to a file, and free its memory in this process."""
-    try:
-        torch.save(data, path)
-    except (OSError, RuntimeError) as error:
-        raise RunError(
-            f"the data cannot be written to '{path}' for the clients' processes ({error}): make room there, "
-            "or set TMPDIR to a folder that has it",
-            thing="data",
-            value=path,
-        ) from error
-    del data
-    forget()
-    if os.name == "posix" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
-        trim(0)  # else glibc keeps hundreds of megabytes after large data
-
-
-def shared_domain(path: Path, name: str) -> FederatedDataset:
-    """Return one client's domain from a file of `write_shared`, with the bits of `load_domain`.
-
-    Its tensors map the file, so pages are read on first use and shared between processes.
-    """
-    return of_domain(_shared(path), name)
-
-
-@lru_cache(maxsize=1)
-def _shared(path: Path) -> FederatedDataset:
-    data: FederatedDataset = torch.load(path, mmap=True, weights_only=False)
-    return data

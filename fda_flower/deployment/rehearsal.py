@@ -11,7 +11,7 @@ from fda_flower.deployment.submission import run_deployed
 from fda_flower.errors import ConfigError
 from fda_flower.files import LOCK, as_file_name
 from fda_flower.names import counted
-from fda_flower.records.record import Record
+from fda_flower.records.record import Record, without_model
 from fda_flower.reporting import summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
@@ -53,7 +53,7 @@ def rehearse(
     ConfigError
         If the folder is not empty.
     RunError
-        If a process does not start, or the run fails.
+        If a process does not start, the run fails, or no round has a new model.
     """
     check_federated(config.method)
     output = output.absolute()
@@ -82,6 +82,8 @@ def rehearse(
             if (logs := Path(folder) / "logs").is_dir():
                 shutil.copytree(logs, output / "logs", dirs_exist_ok=True)
     write_summary(output, config, summarise_run(config, history))
+    if (failure := without_model(history)) is not None:
+        raise failure
     return history
 
 

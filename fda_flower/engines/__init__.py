@@ -1,6 +1,5 @@
 """Engines run a federation. They know neither strategies nor data."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pkgutil import resolve_name
@@ -12,14 +11,13 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid
 
+    from fda_flower.engines.folders import Folders
     from fda_flower.engines.local import LocalGrid
     from fda_flower.engines.ray import run_ray
     from fda_flower.engines.superlink import PollingGrid
     from fda_flower.engines.workers import run_local
 else:
     __getattr__, __dir__ = lazy_exports(__name__)
-
-LOG = logging.getLogger("flwr.engines")
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,8 @@ class Resources:
     gpus_per_client : float
         Share of a GPU per client (Ray only): 0.25 lets four clients share one.
     workers : int, optional
-        Processes that run clients. Default: none but this one for the local engine; as many as the cores
-        allow for Ray.
+        Processes that run clients. Default: none but this one for the local engine; as many as there is
+        room for on Ray.
     """
 
     threads: Count = 1
@@ -43,18 +41,6 @@ class Resources:
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-    def cores(self, available: int) -> int | None:
-        """Return the cores for all workers, at most those available; None if `workers` is None."""
-        if self.workers is None:
-            return None
-        fitting = max(available // self.threads, 1)
-        if self.workers > fitting:
-            LOG.warning(
-                "workers is %d, but %d of them already use the machine's %d cores: running %d",
-                *(self.workers, fitting, available, fitting),
-            )
-        return min(self.workers, fitting) * self.threads
 
 
 @dataclass(frozen=True)
@@ -66,7 +52,7 @@ class Engine:
     summary : str
         One line for ``fda list``.
     function : str
-        ``"module:function"``, which runs a server function over a grid of clients until it returns.
+        ``"module:function"``, which does what a call does.
     parallel : bool
         Whether clients always run in their own processes, which can share a GPU.
     """
@@ -78,12 +64,17 @@ class Engine:
     def __call__(
         self,
         server: "Callable[[Grid], None]",
-        client_app: "ClientApp",
+        make_app: "Callable[[], ClientApp]",
         num_clients: int,
         resources: Resources,
+        folders: "Folders | None" = None,
     ) -> None:
-        """Run the server function and the clients until the server function returns."""
-        resolve_name(self.function)(server, client_app, num_clients, resources)
+        """Run the server function and the clients until the server function returns.
+
+        `make_app` is called once, so that the engine alone holds the client app and its data. The context of
+        each client names the folder of `folders` in which it keeps files.
+        """
+        resolve_name(self.function)(server, make_app, num_clients, resources, folders)
 
 
 ENGINES: dict[str, Engine] = {
@@ -92,11 +83,11 @@ ENGINES: dict[str, Engine] = {
         "fda_flower.engines.workers:run_local",
     ),
     "ray": Engine(
-        "through Flower's Ray simulation, clients in parallel processes",
+        "on a Ray cluster, or with Ray on this machine; clients in parallel processes",
         "fda_flower.engines.ray:run_ray",
         parallel=True,
     ),
 }
 """The engines by name. To add one, write a file and add a line here."""
 
-__all__ = ["ENGINES", "Engine", "LocalGrid", "PollingGrid", "Resources", "run_local", "run_ray"]
+__all__ = ["ENGINES", "Engine", "Folders", "LocalGrid", "PollingGrid", "Resources", "run_local", "run_ray"]

@@ -1,9 +1,11 @@
-"""A grid whose clients run in this process, one after the other."""
+"""Grids of simulated clients, and the one whose clients run in this process, one after the other."""
 
 import gc
 import traceback
-from collections.abc import Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -14,18 +16,17 @@ from fda_flower.wire.arrays import copied
 from fda_flower.wire.internals import Run, empty_run, error_reply, filled, numbered
 
 
-class LocalGrid(Grid):
-    """A Flower `Grid` whose nodes run a client app in this process, one after the other.
+class SimulatedGrid(Grid):
+    """A Flower `Grid` of simulated nodes, which answer all messages before it returns.
 
     Each node has a ``partition-id`` and ``num-partitions``, as in Flower's simulation, and a state that lasts
-    as long as the grid.
+    as long as the grid. The nodes keep files in `folder`, if there is one.
     """
 
     FIRST_NODE = 2
     """Id of the first node; Flower reserves 1 for the server."""
 
-    def __init__(self, client_app: ClientApp, num_clients: int) -> None:
-        self._client_app = client_app
+    def __init__(self, num_clients: int, folder: Path | None = None) -> None:
         self._run = empty_run()
         self._replies: dict[str, Message] = {}
         self._contexts = {
@@ -34,7 +35,7 @@ class LocalGrid(Grid):
                 node_id=node_id,
                 node_config={"partition-id": i, "num-partitions": num_clients},
                 state=RecordDict(),
-                run_config={},
+                run_config={} if folder is None else {"output": str(folder)},
             )
             for i, node_id in enumerate(range(self.FIRST_NODE, self.FIRST_NODE + num_clients))
         }
@@ -63,11 +64,15 @@ class LocalGrid(Grid):
         """Return the ids of all nodes."""
         return list(self._contexts)
 
+    @abstractmethod
+    def answers(self, messages: Sequence[Message]) -> dict[str, Message]:
+        """Return the nodes' replies by the ids of the messages; a failure is an error reply."""
+
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Run the nodes on the messages; an exception in a client becomes an error reply."""
-        answers = {message.metadata.message_id: self.answer(message) for message in numbered(messages)}
-        self._replies |= answers
-        return list(answers)
+        sent = numbered(messages)
+        self._replies |= self.answers(sent)
+        return [message.metadata.message_id for message in sent]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies to these messages."""
@@ -79,14 +84,25 @@ class LocalGrid(Grid):
         """Send messages and return the replies; the timeout is ignored."""
         return self.pull_messages(self.push_messages(messages))
 
+    def context(self, message: Message) -> Context:
+        """Return the context of the node that a message is for; raise a `KeyError` if there is none."""
+        return self._contexts[message.metadata.dst_node_id]
+
+
+class LocalGrid(SimulatedGrid):
+    """A grid whose nodes run a client app in this process, one after the other."""
+
+    def __init__(self, client_app: ClientApp, num_clients: int, folder: Path | None = None) -> None:
+        super().__init__(num_clients, folder)
+        self._client_app = client_app
+
+    def answers(self, messages: Sequence[Message]) -> dict[str, Message]:
+        """Return the nodes' replies by the ids of the messages."""
+        return {message.metadata.message_id: self.answer(message) for message in messages}
+
     def answer(self, message: Message) -> Message:
         """Return a node's reply to a message with an id; an exception becomes an error reply."""
-        try:
-            context = self._contexts[message.metadata.dst_node_id]
-            reply = self._client_app(message, context)
-        except Exception as error:
-            reason = str(error) if isinstance(error, FdaError) else f"{error!r}\n{traceback.format_exc()}"
-            return error_reply(message, reason)
+        reply = reply_of(lambda: self._client_app(message, self.context(message)), message)
         if reply.has_content():
             # The client may keep a record it sends in its state; over a network they would be two objects.
             records = {
@@ -95,6 +111,15 @@ class LocalGrid(Grid):
             }
             reply.content = filled(RecordDict(), records)
         return reply
+
+
+def reply_of(client: Callable[[], Message], message: Message) -> Message:
+    """Return a client's reply to a message, or an error reply with the exception that it raises."""
+    try:
+        return client()
+    except Exception as error:
+        reason = str(error) if isinstance(error, FdaError) else f"{error!r}\n{traceback.format_exc()}"
+        return error_reply(message, reason)
 
 
 @contextmanager

@@ -3,10 +3,8 @@
 Arrays pass through anonymous shared memory, which cannot be left behind.
 """
 
-import io
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import tempfile
@@ -14,27 +12,26 @@ import threading
 import traceback
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copyreg import dispatch_table
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import recv_handle, send_handle
-from pickle import PickleBuffer
 from queue import SimpleQueue
-from typing import IO, TYPE_CHECKING, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Any
 
-from flwr.app import Array, Message
+from flwr.app import Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fda_flower.engines import Resources
-from fda_flower.engines.local import LocalGrid, set_up_process
+from fda_flower.engines.folders import Folders
+from fda_flower.engines.local import LocalGrid, SimulatedGrid, set_up_process
+from fda_flower.engines.packing import pack, unpack
 from fda_flower.errors import RunError
-from fda_flower.wire.arrays import LazyArray, as_array
-from fda_flower.wire.internals import console_handler, error_reply, numbered, task_identity
+from fda_flower.wire.internals import console_handler, error_reply, task_identity
 from fda_flower.wire.protocol import INFO
 
 if TYPE_CHECKING:
@@ -43,20 +40,16 @@ if TYPE_CHECKING:
 
     Connected = Connection[Any, Any]
 
-PROTOCOL = 5
-"""The first pickle protocol with out-of-band buffers."""
-
 
 def send(connection: "Connection[Any, Any]", thing: Any) -> None:
     """Send an object over a Unix socket; if it cannot be pickled, send nothing."""
-    body, buffers = io.BytesIO(), list[PickleBuffer]()
-    _Pickler(body, PROTOCOL, buffer_callback=buffers.append).dump(thing)
+    body, buffers = pack(thing)
     parts = [buffer.raw() for buffer in buffers]
     with _shared_memory() as file:
         for part in parts:
             file.write(part)
         file.flush()
-        connection.send(([part.nbytes for part in parts], body.getvalue()))
+        connection.send(([part.nbytes for part in parts], body))
         send_handle(connection, file.fileno(), 0)
 
 
@@ -65,25 +58,7 @@ def receive(connection: "Connection[Any, Any]") -> Any:
     sizes, body = connection.recv()
     with os.fdopen(recv_handle(connection), "rb") as file:
         file.seek(0)
-        return pickle.loads(body, buffers=[file.read(size) for size in sizes])
-
-
-Reduced = tuple[Callable[..., Array], tuple[Any, ...]]
-
-
-def _flowers(array: Array) -> Reduced:
-    return Array, (array.dtype, array.shape, array.stype, PickleBuffer(array.data))
-
-
-def _lazy(array: LazyArray) -> Reduced:
-    # NumPy pickles the values out of band, and once for all arrays that share them.
-    return as_array, (array.to_read(),)
-
-
-class _Pickler(pickle.Pickler):
-    """A pickler that sends the values of arrays out of band."""
-
-    dispatch_table: ClassVar = {**dispatch_table, Array: _flowers, LazyArray: _lazy}  # type: ignore[misc]
+        return unpack((body, [file.read(size) for size in sizes]))
 
 
 def _shared_memory() -> IO[bytes]:
@@ -104,25 +79,28 @@ class Worker:
     connection: "Connected"
 
 
-class WorkersGrid(LocalGrid):
-    """A grid whose nodes run a client app in worker processes; a node always uses the same worker."""
+class WorkersGrid(SimulatedGrid):
+    """A grid whose nodes run a client app in worker processes; a node always uses the same worker.
 
-    def __init__(self, client_app: ClientApp, num_clients: int, workers: Sequence[Worker]) -> None:
-        super().__init__(client_app, num_clients)
+    Its state is there.
+    """
+
+    def __init__(self, num_clients: int, workers: Sequence[Worker]) -> None:
+        super().__init__(num_clients)
         self._workers = workers
         self._names = {node_id: f"client {i}" for i, node_id in enumerate(self.get_node_ids())}
 
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Run the nodes in their workers; each worker answers its messages in order.
+    def answers(self, messages: Sequence[Message]) -> dict[str, Message]:
+        """Return the nodes' replies by the ids of the messages; each worker answers its own in order.
 
         Raises
         ------
         RunError
             If a worker has exited.
         """
-        sent = numbered(messages)
+        replies: dict[str, Message] = {}
         batches: dict[int, list[Message]] = defaultdict(list)
-        for message in sent:
+        for message in messages:
             batches[self._place(message.metadata.dst_node_id)].append(message)
         for place, batch in batches.items():
             with self._connected(place) as connection:
@@ -133,11 +111,11 @@ class WorkersGrid(LocalGrid):
             for place in [place for place in left if self._workers[place].connection in ready]:
                 with self._connected(place) as connection:
                     message_id, reply = receive(connection)
-                self._replies[message_id] = reply
+                replies[message_id] = reply
                 self._learn_name(reply)
                 left[place] -= 1
             left = {place: count for place, count in left.items() if count}
-        return [message.metadata.message_id for message in sent]
+        return replies
 
     def _place(self, node_id: int) -> int:
         return (node_id - self.FIRST_NODE) % len(self._workers)
@@ -167,20 +145,26 @@ class WorkersGrid(LocalGrid):
 
 
 def run_local(
-    server: Callable[[Grid], None], client_app: ClientApp, num_clients: int, resources: Resources
+    server: Callable[[Grid], None],
+    make_app: Callable[[], ClientApp],
+    num_clients: int,
+    resources: Resources,
+    folders: Folders | None = None,
 ) -> None:
     """Run the server in this process, and the clients one after the other or in parallel workers."""
     workers, threads = min(resources.workers or 1, num_clients), resources.threads
+    folder = None if folders is None else folders.run
     with task_identity(), set_up_process(threads):
+        grid = LocalGrid(make_app(), num_clients, folder)
         if workers == 1:
-            server(LocalGrid(client_app, num_clients))
-            return
-        with workers_grid(client_app, num_clients, workers, threads) as grid:
             server(grid)
+            return
+        with workers_grid(grid, num_clients, workers, threads) as divided:
+            server(divided)
 
 
 @contextmanager
-def workers_grid(client_app: ClientApp, num_clients: int, count: int, threads: int) -> Iterator[WorkersGrid]:
+def workers_grid(grid: LocalGrid, num_clients: int, count: int, threads: int) -> Iterator[WorkersGrid]:
     """Yield a grid whose nodes run in worker processes, which end with the block or with this process.
 
     On Linux a worker is a fork of this process, which starts instantly. Elsewhere, and if torch sees a GPU,
@@ -190,8 +174,8 @@ def workers_grid(client_app: ClientApp, num_clients: int, count: int, threads: i
     workers: list[Worker] = []
     try:
         for _ in range(count):
-            workers.append(_started(client_app, num_clients, threads, workers))
-        yield WorkersGrid(client_app, num_clients, workers)
+            workers.append(_started(grid, threads, workers))
+        yield WorkersGrid(num_clients, workers)
     finally:
         for worker in workers:
             worker.connection.close()
@@ -201,7 +185,7 @@ def workers_grid(client_app: ClientApp, num_clients: int, count: int, threads: i
             worker.process.join()
 
 
-def _started(client_app: ClientApp, num_clients: int, threads: int, others: Sequence[Worker]) -> Worker:
+def _started(grid: LocalGrid, threads: int, others: Sequence[Worker]) -> Worker:
     copied = _can_be_copied()
     context: ForkContext | SpawnContext = (
         multiprocessing.get_context("fork") if copied else multiprocessing.get_context("spawn")
@@ -209,11 +193,11 @@ def _started(client_app: ClientApp, num_clients: int, threads: int, others: Sequ
     ours, theirs = context.Pipe()
     # A fork inherits this process's ends of the connections and would keep them open.
     inherited = [ours, *(worker.connection for worker in others)] if copied else []
-    app = client_app if copied else _picklable(client_app)
+    given = grid if copied else _picklable(grid)
     if not copied:
         # If it starts below instead, it lets signals through.
         resource_tracker.ensure_running()
-    process = context.Process(target=_work, args=(theirs, inherited, app, num_clients, threads), daemon=True)
+    process = context.Process(target=_work, args=(theirs, inherited, given, threads), daemon=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         with warnings.catch_warnings():
@@ -232,20 +216,14 @@ def _can_be_copied() -> bool:
     return sys.platform == "linux" and not torch.cuda.is_available()
 
 
-def _picklable(client_app: ClientApp) -> ClientApp:
+def _picklable(grid: LocalGrid) -> LocalGrid:
     from joblib import wrap_non_picklable_objects
 
-    wrapped: ClientApp = wrap_non_picklable_objects(client_app, keep_wrapper=False)
+    wrapped: LocalGrid = wrap_non_picklable_objects(grid, keep_wrapper=False)
     return wrapped
 
 
-def _work(
-    connection: "Connected",
-    inherited: "Sequence[Connected]",
-    client_app: ClientApp,
-    num_clients: int,
-    threads: int,
-) -> None:
+def _work(connection: "Connected", inherited: "Sequence[Connected]", grid: LocalGrid, threads: int) -> None:
     """Answer messages in a worker until the connection closes."""
     for other in inherited:
         other.close()
@@ -258,7 +236,6 @@ def _work(
     console_handler.setStream(sys.stderr)
     messages: SimpleQueue[Message | None] = SimpleQueue()
     # OpenMP's threads do not survive a fork, so a thread that used them before would wait forever.
-    grid = LocalGrid(client_app, num_clients)
     answering = threading.Thread(target=_answer, args=(connection, messages, grid, threads), daemon=True)
     answering.start()
     try:

@@ -32,7 +32,7 @@ from fda_flower.files import (
     read_json,
     write_atomically,
 )
-from fda_flower.records.record import MEAN_OF_LABELS, Record, betas_line, round_line
+from fda_flower.records.record import MEAN_OF_LABELS, Record, betas_line, round_line, why_held
 from fda_flower.wire.protocol import CONFUSION
 
 CHAIN = "chain"
@@ -494,7 +494,7 @@ class Progress:
         if self._held_rounds >= self.max_held_rounds:
             raise RunError(
                 f"the model could not be updated for {self._held_rounds} rounds in a row "
-                f"({record['held']}): repair the clients, then resume",
+                f"({why_held(self.history[-self._held_rounds :])}): repair the clients, then resume",
                 thing="held rounds",
                 value=self._held_rounds,
             )

@@ -5,7 +5,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fda_flower.errors import RunError
 from fda_flower.metrics import METRICS
+from fda_flower.names import by_reason
 
 COSTS = logging.getLogger("flwr.costs")
 """Log for a method's costs, which `fda run` prints even when it hides the rest of Flower's log."""
@@ -50,6 +52,28 @@ def figure_of(record: Mapping[str, Any], metric: str, ending: str = "") -> float
     """
     value: float | None = record.get(f"{metric}{ending}")
     return value
+
+
+def why_held(held: Sequence[Record]) -> str:
+    """Return why rounds have no new model: the reason of the last, and each of dropped replies once.
+
+    Examples
+    --------
+    >>> dropped = [{"domain": "west", "reason": "no memory"}]
+    >>> why_held([{"held": "no usable reply of the target", "dropped": dropped}] * 2)
+    'no usable reply of the target; west: no memory'
+    """
+    dropped = {(drop["domain"], drop["reason"]): None for each in held for drop in each["dropped"]}
+    return "; ".join([held[-1]["held"], *(f"{who}: {why}" for who, why in by_reason(dropped))])
+
+
+def without_model(history: Sequence[Record]) -> RunError | None:
+    """Return the error of a run in which no round has a new model; None for other runs."""
+    if not history or not all(record.get("held") for record in history):
+        return None
+    reason = why_held(history)
+    remedy = "remove the cause, then continue with more rounds, or start again"
+    return RunError(f"no round has a new model ({reason})", thing="new model", value=reason, remedy=remedy)
 
 
 def recorded(history: Sequence[Mapping[str, Any]], metric: str, ending: str = "") -> list[float]:

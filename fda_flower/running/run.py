@@ -1,30 +1,28 @@
 """Running one configuration: its overview, its runner, its cross-validation and its result."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
 from fda_flower.client_app import forget, make_client, make_client_app
 from fda_flower.datasets import DATASETS
-from fda_flower.datasets.federation import write_shared
 from fda_flower.datasets.splitting import HeldOut
-from fda_flower.engines import ENGINES, Engine, Resources
+from fda_flower.engines import ENGINES, Engine, Folders, Resources
 from fda_flower.errors import ConfigError, RunError, invalid, unknown
-from fda_flower.files import versions
+from fda_flower.files import as_file_name, versions
 from fda_flower.metrics import METRICS
 from fda_flower.models.devices import find_device, is_numbered
 from fda_flower.models.parts import count_trained
 from fda_flower.records.folder import RunFolder
-from fda_flower.records.record import VALIDATION, Record, curve
+from fda_flower.records.record import VALIDATION, Record, curve, without_model
 from fda_flower.references.central import run_central
 from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
 from fda_flower.reporting.trackers import TrackedRun, Tracking, check_trackers
@@ -32,12 +30,9 @@ from fda_flower.reporting.words import overview
 from fda_flower.running.attacks import Attack
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
+from fda_flower.runs.model_folder import CLIENTS
 from fda_flower.runs.network import all_data
 from fda_flower.server_app import check_data, make_folder, run_server
-
-if TYPE_CHECKING:
-    pass
-
 
 RunOutput = tuple[list[Record], dict[str, Any]]
 """The record of each round, and the last model's arrays."""
@@ -93,17 +88,19 @@ def _on_this_machine(name: str, engine: Engine, request: RunRequest) -> RunOutpu
         given = request.on_round, request.validation, request.outcomes
         results.append(run_server(grid, config, folder, *given))
 
-    with TemporaryDirectory(prefix="fda-data-") if engine.parallel else nullcontext() as private:
+    def make_app() -> ClientApp:
         data, changed = None, None
-        if private is not None:
-            data = Path(private) / "data.pt"
-            write_shared(all_data(config), data)
+        if engine.parallel:
+            data = all_data(config)
+            forget()  # so that the app alone holds them
         if request.attack is not None:
             changed = partial(request.attack.client, other=partial(make_client, config, data=data))
-        client_app = make_client_app(
-            config, folder=request.output, data=data, changed=changed, simulated=True
-        )
-        engine(server, client_app, len(config.data.domain_names), resources)
+        return make_client_app(config, data=data, changed=changed, simulated=True)
+
+    names, folders = config.data.domain_names, None
+    if request.output is not None:
+        folders = Folders(request.output, [Path(CLIENTS, as_file_name(name)) for name in names])
+    engine(server, make_app, len(names), resources, folders)
     ((result, history),) = results
     return history, {name: array.numpy() for name, array in result.arrays.items()}
 
@@ -255,7 +252,7 @@ def run(
     Parameters
     ----------
     engine : {"local", "ray", "deploy"}
-        On this machine, through Flower's Ray simulation, or over a SuperLink: the results have the same bits.
+        On this machine, on Ray, or over a SuperLink: the results have the same bits.
     output : str or Path, optional
         The folder to write to; "deploy" needs one. Default: nothing is written.
     resume : bool
@@ -357,13 +354,23 @@ def run_config(
             write_summary(path, config, summarise_run(config, RunFolder(path).read_rounds()))
         raise
     summary = summarise_run(config, history, model)
-    failed = history[-1].get("evaluation-failed") if history and not summary["figures"] else None
-    if failed:
+    failure = _failure(config, history, summary)
+    if failure is not None:
         summary.pop(PARAMETERS, None)  # without it, no run is complete
     if path is not None:
         write_summary(path, config, summary)
-    if failed:
-        message = f"the target was evaluated in no round, since its evaluation failed ({failed})"
-        remedy = f"repair it, and run one more round (--rounds {config.rounds + 1} --resume)"
-        raise RunError(message, thing="evaluation", value=failed, remedy=remedy)
+    if failure is not None:
+        raise failure
     return RunResult(config, history, summary, model, path)
+
+
+def _failure(config: RunConfig, history: Sequence[Record], summary: Mapping[str, Any]) -> RunError | None:
+    """Return the error of a run without any new model, or without any evaluation; None for other runs."""
+    if (failure := without_model(history)) is not None:
+        return failure
+    failed = history[-1].get("evaluation-failed") if history and not summary["figures"] else None
+    if not failed:
+        return None
+    message = f"the target was evaluated in no round, since its evaluation failed ({failed})"
+    remedy = f"repair it, and run one more round (--rounds {config.rounds + 1} --resume)"
+    return RunError(message, thing="evaluation", value=failed, remedy=remedy)

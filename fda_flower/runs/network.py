@@ -9,7 +9,7 @@ from torch import nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import FederatedDataset, load_domain, load_federation
-from fda_flower.datasets.federation import shared_domain
+from fda_flower.datasets.federation import of_domain
 from fda_flower.datasets.spec import Pairs
 from fda_flower.files import cache_folder, checksum, derive_seed
 from fda_flower.models import MODELS, Train, build_model, reads_text
@@ -95,15 +95,15 @@ _stores = lru_cache(maxsize=2)(FeatureStore.of)
 
 
 def site_data(
-    config: RunConfig, name: str, shared: Path | None = None, folder: Path | None = None
+    config: RunConfig, name: str, shared: FederatedDataset | None = None, folder: Path | None = None
 ) -> FederatedDataset:
     """Return a site's data in the form that its client trains on.
 
-    `shared` is a file with the data of all clients; `folder` holds the site's features, by default in this
+    `shared` are the data of all clients in this form; `folder` holds the site's features, by default in this
     account's cache.
     """
     if shared is not None:
-        return shared_domain(shared, name)
+        return of_domain(shared, name)
     return _as_features(config, load_domain(config.data, name), folder)
 
 

@@ -1,7 +1,7 @@
 """The participants of a run: each node's role, domain and data, as reported by the nodes."""
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from logging import WARNING
 from typing import Any, TypeGuard
@@ -11,6 +11,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fda_flower.errors import RunError, printable
+from fda_flower.names import by_reason
 from fda_flower.wire.internals import cause_of, keys_of, names_of
 from fda_flower.wire.protocol import (
     ASKS,
@@ -43,30 +44,6 @@ UNGUARDED = "hold only as far as the app keeps them: start the node by fda-super
 
 SHARED = ("class-names", "classes", "features", "shape", FROZEN)
 """Properties of data and network that must agree between all nodes that report them."""
-
-
-MOST_NAMED = 5
-"""Largest number of domains in a line of the log; the record has all."""
-
-
-def by_reason(failed: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield each reason once, after its domains in words, of pairs of a domain and a reason.
-
-    Examples
-    --------
-    >>> list(by_reason([("a", "no reply"), ("b", "no data"), ("c", "no reply")]))
-    [('each of 2 nodes (a, c)', 'no reply'), ('b', 'no data')]
-    """
-    alike: dict[str, list[str]] = {}
-    for domain, reason in failed:
-        alike.setdefault(reason, []).append(domain)
-    for reason, domains in alike.items():
-        yield domains[0] if len(domains) == 1 else f"each of {len(domains)} nodes ({listed(domains)})", reason
-
-
-def listed(domains: Sequence[str]) -> str:
-    """Return the first domains in words."""
-    return ", ".join(domains[:MOST_NAMED]) + (", ..." if len(domains) > MOST_NAMED else "")
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.errors import ConfigError, printable
 from fda_flower.metrics import METRICS, of_most_frequent
+from fda_flower.names import listed
 from fda_flower.records.record import MOST_FREQUENT, TEST_EXAMPLES, Record
-from fda_flower.strategies.nodes import Node, listed
+from fda_flower.strategies.nodes import Node
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import to_read
 from fda_flower.wire.internals import WITHOUT_EVALUATION, cause_of, filled

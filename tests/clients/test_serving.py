@@ -354,7 +354,8 @@ def test_sources_can_clip_with_every_method_and_the_target_with_a_fixed_beta(met
         role = "target" if context.node_config["partition-id"] == target else "source"
         return (modded if role in roles else plain)(message, context)
 
-    run_local(lambda grid: histories.append(run_server(grid, config)[1]), app, 3, Resources())  # type: ignore[arg-type]
+    make_app: Any = lambda: app  # noqa: E731
+    run_local(lambda grid: histories.append(run_server(grid, config)[1]), make_app, 3, Resources())
     for record in histories[0]:
         assert (record["held"], record["dropped"]) == (None, [])
         for source in record["sources"].values():

@@ -266,7 +266,7 @@ def test_a_site_alone_has_the_same_bits(dataset, shift):
         forget()
         site = load_domain(spec, name)
         assert list(site.domains) == [name]
-        assert replace(site, domains={}) == replace(whole, domains={})
+        assert vars(site) | {"domains": {}} == vars(whole) | {"domains": {}}
         assert not differing(site, replace(whole, domains={name: whole.domains[name]}))
 
 

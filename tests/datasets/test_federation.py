@@ -1,4 +1,4 @@
-"""The data of all clients, or of one: shares of samples, chosen sources, a file for other processes."""
+"""The data of all clients, or of one: shares of samples, chosen sources."""
 
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,7 @@ from naming import names
 from sites import write_images, write_table
 
 from fda_flower.datasets import DATASETS, Dataset, DataSpec, Samples, Split, load_domain, load_federation
-from fda_flower.datasets.federation import shared_domain, write_shared
-from fda_flower.errors import ConfigError, RunError
+from fda_flower.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("loads")
 
@@ -164,39 +163,3 @@ def test_data_that_have_been_corrected_are_read_again(tmp_path, dataset, thing, 
         load_domain(spec, "b")
     write(tmp_path / name, 0)
     assert sizes(load_domain(spec, "b")) == {"b": size}
-
-
-# A file for other processes
-
-
-def test_domains_of_a_shift_are_mapped_with_the_same_bits_and_share_their_test_samples(tmp_path):
-    spec, path = DataSpec("digits", num_sources=2, target_samples=20, seed=3), tmp_path / "data.pt"
-    write_shared(load_federation(spec), path)
-    assert load_federation.cache_info().currsize == 0, "none of it is left in the process that wrote it"
-    for name in spec.domain_names:
-        ours, loaded = shared_domain(path, name), load_domain(spec, name)
-        assert (ours.target, ours.classes, ours.shape) == (loaded.target, loaded.classes, loaded.shape)
-        assert list(ours.domains) == [name]
-        mine, theirs = ours.domains[name], loaded.domains[name]
-        assert same_domain(mine, theirs)
-        assert (mine.unlabelled is None) == (theirs.unlabelled is None)
-    first, second = (shared_domain(path, f"source-{i}").domains[f"source-{i}"] for i in (1, 2))
-    assert first.test.x.data_ptr() == second.test.x.data_ptr()
-
-
-def test_images_stay_in_their_files(tmp_path):
-    for seed, name in enumerate("ab"):
-        write_images(tmp_path / name, seed)
-    options = (("domains", "a,b"), ("image_size", 16))
-    spec = DataSpec("images", dataset_options=options, data_dir=str(tmp_path), target="b")
-    path = tmp_path / "data.pt"
-    write_shared(load_federation(spec), path)
-    mine, theirs = (found.domains["b"] for found in (shared_domain(path, "b"), load_domain(spec, "b")))
-    everything = torch.arange(len(mine.test))
-    assert torch.equal(mine.test.x[everything], theirs.test.x[everything])
-
-
-def test_a_file_that_cannot_be_written_is_named(tmp_path):
-    path = tmp_path / "missing/data.pt"
-    with pytest.raises(RunError, check=names("data", path, "or set TMPDIR")):
-        write_shared(load_federation(DataSpec("digits", num_sources=2)), path)

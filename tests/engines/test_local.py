@@ -1,5 +1,4 @@
 import gc
-import logging
 
 import numpy as np
 import pytest
@@ -46,19 +45,6 @@ def test_client_state_lasts_between_messages_and_is_not_what_is_sent(in_a_run):
         reply = ask(grid)
         assert len(reply.content["seen"]) == expected
         reply.content["seen"].clear()
-
-
-@pytest.mark.parametrize(
-    ("workers", "threads", "cores"), [(99, 1, 4), (3, 2, 4), (1, 8, 8), (2, 1, 2), (None, 2, None)]
-)
-def test_workers_take_no_more_cores_than_there_are_and_fewer_are_said(
-    workers, threads, cores, caplog, monkeypatch
-):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    caplog.set_level(logging.WARNING, logger="flwr.engines")
-    assert Resources(threads=threads, workers=workers).cores(4) == cores
-    said = [record.getMessage() for record in caplog.records]
-    assert [f"workers is {workers}" in text for text in said] == ([True] if workers in (99, 3) else [])
 
 
 @pytest.mark.parametrize(

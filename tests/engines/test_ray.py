@@ -1,28 +1,44 @@
-"""Flower's Ray simulation, really run: the same bits as in this process."""
+"""Ray, really run: on a cluster of two nodes or started here, with the same bits as in this process."""
 
 import os
-import pickle
+import shutil
+import signal
+import socket
+import threading
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, cast
 
+import numpy as np
+import psutil
 import pytest
-from engine_settings import FROZEN, PATH, with_batch_norm
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from asking import ARRAYS, asked, counting, echoing
+from engine_settings import FROZEN, with_batch_norm
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
+from handmade import HandMade, initial, moves
+from naming import names
+from waiting import until
 from whole_runs import check_same, untimed
 
 from fda_flower import RunConfig, run
 from fda_flower.client_app import make_client_app
-from fda_flower.datasets.federation import load_federation, write_shared
-from fda_flower.engines import Resources, run_ray
-from fda_flower.errors import RunError
+from fda_flower.deployment.guard import is_alive
+from fda_flower.engines import Folders, Resources, run_ray
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.files import versions
 from fda_flower.runs.methods import METHODS
 from fda_flower.server_app import run_server
-from fda_flower.wire.internals import numbered, task_identity
+from fda_flower.strategies import FedAvg
 
 pytest.importorskip("ray")
 
-from fda_flower.engines.ray import PickledOnce
+import ray
+
+from fda_flower.engines.ray import find_cluster, room_for
 
 SETTINGS: dict[str, Any] = {"rounds": 3, "seed": 3, "device": "cpu"}
 
@@ -73,7 +89,7 @@ def check_same_on_ray(chosen):
             result, history = run_server(cast(Grid, Labelled(grid, name)), config)
             found[name] = {key: array.numpy().tobytes() for key, array in result.arrays.items()}, history
 
-    run_ray(server, clients_of(configs), 3, Resources(workers=2))
+    run_ray(server, lambda: clients_of(configs), 3, Resources(workers=2))
     for name, each in chosen.items():
         local = run(**each)
         model, history = found[name]
@@ -81,16 +97,21 @@ def check_same_on_ray(chosen):
         assert untimed(history) == untimed(local.history), name
 
 
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    """Start Ray here, unless a test joins a cluster."""
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+
+
 @pytest.fixture
-def blocks_net(tmp_path, monkeypatch):
-    """Have Ray's processes find the network of `FROZEN`."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([PATH, os.environ.get("PYTHONPATH", "")]))
+def cache(tmp_path, monkeypatch):
+    """A cache of its own."""
     monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.mark.slow
 @pytest.mark.smoke
-def test_every_method_has_the_same_bits_as_in_this_process(tmp_path, blocks_net):
+def test_every_method_has_the_same_bits_as_in_this_process(tmp_path, cache):
     settings = {**SETTINGS, "rounds": 2, "target_samples": 16}
     small = {**settings, "model": "mlp", "sources": 2, "source_samples": 40, "test_samples": 40}
     images = {**settings, **with_batch_norm(tmp_path / "data")}
@@ -110,54 +131,316 @@ def test_every_method_has_the_same_bits_as_in_this_process(tmp_path, blocks_net)
 
 
 @pytest.mark.slow
-def test_every_method_has_the_same_bits_with_a_frozen_body(blocks_net):
+def test_every_method_has_the_same_bits_with_a_frozen_body(cache):
     check_same_on_ray({name: {**SETTINGS, "rounds": 2, **each} for name, each in FROZEN.items()})
+
+
+# A cluster of two nodes
+
+
+@pytest.fixture(scope="module")
+def away(tmp_path_factory):
+    """The folder in which the clients' node works, with its temporary files."""
+    return tmp_path_factory.mktemp("away")
+
+
+@pytest.fixture(scope="module")
+def nodes(away):
+    """The address of two nodes: the server's, without a core for clients, and theirs."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(away))
+        patch.chdir(away)
+        cluster.add_node(num_cpus=2)
+    yield cluster.address
+    cluster.shutdown()
+
+
+@pytest.fixture
+def cluster(nodes, monkeypatch):
+    """Have a run join the cluster."""
+    monkeypatch.setenv("RAY_ADDRESS", nodes)
+
+
+def files_in(folder):
+    """The models and the clients' files in a run's folder, and their bytes."""
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    kept = {path.relative_to(folder): path.read_bytes() for path in paths}
+    return {path: data for path, data in kept.items() if path.parts[0] == "clients" or "model" in path.name}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
-        {"model": "mlp", "method": "fedavg"},
+        {"method": "fedavg", "model": "mlp"},
+        {"method": "ditto", "model": "mlp"},
         {"method": "ridge", "target": "all", "target_samples": 30},
         {"method": "ridge", "method_options": {"secure": True}},
+        {"method": "fedda", "model": "logistic", "dp_clip": 1.0, "dp_noise": 0.5},
     ],
     ids=str,
 )
-def test_a_run_of_ray_has_the_same_bits_and_a_folder(settings, tmp_path):
+def test_a_run_on_two_nodes_has_the_same_bits_and_files(cluster, settings, tmp_path):
     settings = {**SETTINGS, "shift": "rotate", **settings}
+    there = run(engine="ray", workers=2, output=tmp_path / "there", **settings)
+    check_same(there, run(**settings, output=tmp_path / "here"))
+    found = files_in(tmp_path / "there")
+    assert found == files_in(tmp_path / "here")
+    assert len(found) >= 2
+    resumed = {**settings, "rounds": 4, "resume": True}
     check_same(
-        run(engine="ray", workers=2, output=tmp_path / "run", **settings),
-        run(**settings, output=tmp_path / "local"),
+        run(engine="ray", output=tmp_path / "there", **resumed), run(output=tmp_path / "here", **resumed)
     )
-    assert (tmp_path / "run" / "summary.json").exists()
-    heads = [sorted((tmp_path / name).glob("clients/*/model.safetensors")) for name in ("run", "local")]
-    assert [path.read_bytes() for path in heads[0]] == [path.read_bytes() for path in heads[1]]
-    assert len(heads[0]) == (4 if settings.get("target") == "all" else 0)
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_on_ray_raises(tmp_path, monkeypatch):
-    from fda_flower.strategies import base
+@pytest.mark.parametrize(
+    ("asked_for", "thing", "value"),
+    [
+        ({"workers": 3}, "workers", 3),
+        ({"threads": 3}, "threads", 3),
+        ({"gpus_per_client": 0.5}, "gpus-per-client", 0.5),
+    ],
+)
+def test_more_than_a_cluster_has_is_refused_at_once(cluster, asked_for, thing, value, tmp_path):
+    begun = time.monotonic()
+    with pytest.raises(ConfigError, check=names(thing, value)):
+        run(engine="ray", output=tmp_path / "run", **SETTINGS, **asked_for)
+    assert time.monotonic() - begun < 10
+    assert not (tmp_path / "run").exists()
 
-    def fails(self, *args, **kwargs):
-        raise RunError("no node wants to")
 
-    monkeypatch.setattr(base.DomainAdaptationStrategy, "configure_train", fails)
-    with pytest.raises(RunError, match="no node wants to"):
-        run(engine="ray", workers=1, **SETTINGS)
+@pytest.mark.slow
+def test_a_process_that_is_killed_costs_one_reply(cluster):
+    def dies(model, message):
+        if message.content["config"]["server-round"] == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return moves(1.0, domain="b")(model, message)
+
+    clients = [
+        ("target", "t", moves(1.0, "target", "t")),
+        ("source", "a", moves(1.0)),
+        ("source", "b", dies),
+    ]
+    strategy = FedAvg()
+
+    def server(grid):
+        strategy.start(grid, initial(), 4)
+
+    run_ray(server, lambda: HandMade(clients).app, 3, Resources())
+    dropped = [[each["domain"] for each in record["dropped"]] for record in strategy.history]
+    assert dropped == [[], ["b"], [], []]
+    assert "its process has died" in strategy.history[1]["dropped"][0]["reason"]
+    assert [record["held"] for record in strategy.history] == [None] * 4
 
 
-def test_a_process_builds_the_app_once_and_the_app_holds_no_data(tmp_path):
-    config = RunConfig(model="mlp", target_samples=12, device="cpu", seed=7)
-    write_shared(load_federation(config.data), tmp_path / "data.pt")
-    pickled = pickle.dumps(PickledOnce(make_client_app(config, data=tmp_path / "data.pt")))
-    assert len(pickled) < (tmp_path / "data.pt").stat().st_size / 10
-    app = pickle.loads(pickled)
-    assert pickle.loads(pickled) is app
-    node: dict[str, Any] = {"partition-id": 3, "num-partitions": 4}
-    context = Context(run_id=1, node_id=2, node_config=node, state=RecordDict(), run_config={})
-    with task_identity():
-        (message,) = numbered([Message(RecordDict(), 2, "query.role")])
-        info = app(message, context).content["info"]
-    assert (info["role"], info["examples"]) == ("target", 12)
+@pytest.mark.slow
+@pytest.mark.parametrize("left", [1, 0])
+def test_a_node_that_is_lost_costs_the_replies_of_its_processes_or_the_run(left, monkeypatch):
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setattr("fda_flower.engines.ray.PATIENCE", 2.0)
+    cluster = Cluster(True, head_node_args={"num_cpus": left, "include_dashboard": False})
+    other = cluster.add_node(num_cpus=1)
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+
+    def server(grid):
+        nodes = list(grid.get_node_ids())
+        until(lambda: len(processes_of(asked(grid, nodes * 2))) == 1 + left)
+        cluster.remove_node(other, allow_graceful=False)
+        replies: list[Message] = []
+
+        def are_fewer():
+            found = asked(grid, nodes)
+            replies.extend(found)
+            return len(processes_of(found)) == left
+
+        until(are_fewer)
+        lost = [reply.error.reason or "" for reply in replies if reply.has_error()]
+        assert len(lost) <= 1
+        assert all("its process has died" in reason for reason in lost)
+
+    ends = nullcontext() if left else pytest.raises(RunError, check=names("threads", 1))
+    try:
+        with ends:
+            run_ray(server, counting, 3, Resources())
+    finally:
+        cluster.shutdown()
+
+
+# The grid
+
+
+def processes_of(replies):
+    """The processes in which clients have answered."""
+    return {reply.content["seen"]["process"] for reply in replies if reply.has_content()}
+
+
+@pytest.mark.slow
+def test_clients_files_are_here_and_at_work_elsewhere(cluster, away, tmp_path):
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        folder = Path(context.run_config["output"])
+        own = folder / f"client-{context.node_config['partition-id']}" / "own"
+        count = 1 + (int(own.read_text()) if own.exists() else 0)
+        own.parent.mkdir(exist_ok=True)
+        own.write_text(str(count))
+        (folder / "model").write_text("a model")
+        seen: dict[str, Any] = {"folder": str(folder), "names": sorted(os.listdir(folder))}
+        return Message(RecordDict({"seen": ConfigRecord(seen)}), reply_to=message)
+
+    def server(grid):
+        for _ in range(2):
+            replies = asked(grid, list(grid.get_node_ids()))
+        for i, reply in enumerate(replies):
+            assert Path(reply.content["seen"]["folder"]).parent == away
+            assert reply.content["seen"]["names"] == [f"client-{i}", "model"]
+
+    folders = Folders(tmp_path, [Path(f"client-{i}") for i in range(3)])
+    run_ray(server, lambda: app, 3, Resources(), folders)
+    assert [(tmp_path / folder / "own").read_text() for folder in folders.clients] == ["2"] * 3
+    assert (tmp_path / "model").read_text() == "a model"
+    assert not list(away.glob("fda-*"))
+
+
+@pytest.mark.slow
+def test_what_a_grid_sends_arrives_and_what_fails_is_an_error_reply(cluster):
+    def server(grid):
+        nodes = list(grid.get_node_ids())
+        order = [*reversed(nodes), *nodes]
+        replies = asked(grid, order)
+        assert [reply.metadata.src_node_id for reply in replies] == order
+        assert [reply.content["seen"]["n"] for reply in replies] == [1] * 5 + [2] * 5, "state is kept"
+        assert os.getpid() not in processes_of(replies)
+        for node, what, says in ((2, {"fail": True}, "my data are gone"), (99, {}, "no such node")):
+            (reply,) = asked(grid, [node], **what)
+            assert says in reply.error.reason
+        (reply,) = asked(grid, [3], strange=True)
+        assert "its reply cannot be sent" in reply.error.reason
+        (reply,) = asked(grid, [4])
+        assert reply.content["seen"]["n"] == 3
+
+    run_ray(server, counting, 5, Resources())
+
+
+@pytest.mark.slow
+def test_a_machine_with_other_versions_ends_the_run(cluster, monkeypatch):
+    theirs = versions()
+    monkeypatch.setattr("fda_flower.engines.ray.versions", lambda: theirs | {"torch": "0.1"})
+    with pytest.raises(RunError, check=names("torch", theirs["torch"])):
+        run_ray(lambda grid: asked(grid, [2]), counting, 3, Resources())
+
+
+@pytest.mark.slow
+def test_arrays_of_any_kind_arrive_as_they_are(cluster):
+    def server(grid):
+        arrays = {str(i): Array(array) for i, array in enumerate(ARRAYS)}
+        sent = ArrayRecord(arrays)
+        contents = [RecordDict({"arrays": sent, "again": sent}) for _ in range(3)]
+        messages = [Message(content, 2 + i % 2, "train") for i, content in enumerate(contents)]
+        for reply in grid.send_and_receive(messages):
+            for name in ("arrays", "again"):
+                for found, array in zip(reply.content[name].values(), ARRAYS, strict=True):
+                    np.testing.assert_array_equal(found.numpy(), array, strict=True)
+                assert reply.content[name].count_bytes() == sent.count_bytes()
+
+    run_ray(server, echoing, 2, Resources())
+
+
+@pytest.mark.slow
+def test_an_app_that_no_process_can_load_ends_the_run(cluster):
+    class Lost(ClientApp):
+        def __reduce__(self):
+            return __import__, ("a_module_that_is_not_there",)
+
+    with pytest.raises(RunError, match="a_module_that_is_not_there", check=names("ray")):
+        run_ray(lambda grid: asked(grid, [2]), Lost, 3, Resources())
+
+
+def children():
+    """The living processes that this one has started."""
+    return {child.pid for child in psutil.Process().children(recursive=True) if is_alive(child)}
+
+
+@pytest.mark.slow
+def test_ray_that_a_run_starts_ends_with_it_and_leaves_no_folder(monkeypatch):
+    place = Path(mkdtemp())  # pytest's own has too long a name for Ray's sockets
+    monkeypatch.setenv("RAY_TMPDIR", str(place))
+    handler, processes = signal.getsignal(signal.SIGTERM), children()
+
+    def server(grid):
+        assert len(children() - processes) > 2
+        assert list(place.glob("ray/session_2*"))
+        assert signal.getsignal(signal.SIGTERM) is handler
+        os.kill(os.getpid(), signal.SIGALRM)
+        threading.Event().wait(5)
+
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_ray(server, counting, 3, Resources(workers=1))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert children() == processes
+    assert not list(place.glob("ray/session_2*"))
+    shutil.rmtree(place)
+
+
+# What a cluster has
+
+
+@pytest.mark.parametrize(
+    ("resources", "room"),
+    [
+        (Resources(), 6),
+        (Resources(workers=4), 4),
+        (Resources(threads=2), 3),
+        (Resources(gpus_per_client=0.5), 2),
+        (Resources(gpus_per_client=0.25, threads=2), 2),
+        (Resources(threads=4), 1),
+    ],
+)
+def test_there_is_room_for_as_many_processes_as_fit_each_machine(machines, resources, room):
+    assert room_for(resources) == room
+
+
+@pytest.fixture
+def machines(monkeypatch):
+    """A cluster of three machines, of which one is gone."""
+    has = [{"CPU": 4.0, "GPU": 1.0}, {"CPU": 2.0}, {"CPU": 64.0, "GPU": 8.0}]
+    known = [{"Alive": i < 2, "Resources": each} for i, each in enumerate(has)]
+    monkeypatch.setattr(ray, "nodes", lambda: known)
+
+
+@pytest.mark.parametrize(
+    ("resources", "thing", "value"),
+    [
+        (Resources(threads=5), "threads", 5),
+        (Resources(workers=7), "workers", 7),
+        (Resources(workers=3, gpus_per_client=0.5), "workers", 3),
+        (Resources(gpus_per_client=2), "gpus-per-client", 2),
+        (Resources(gpus_per_client=1.5), "gpus-per-client", 1.5),
+    ],
+)
+def test_more_than_a_machine_has_is_refused(machines, resources, thing, value):
+    with pytest.raises(ConfigError, check=names(thing, value)):
+        room_for(resources)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "ray://127.0.0.1:10001", "nowhere"])
+def test_a_cluster_that_does_not_answer_is_named(address, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there
+        address = address.format(port=taken.getsockname()[1])
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(ConfigError, check=names("RAY_ADDRESS", address)):
+            find_cluster()
+
+
+def test_ray_starts_here_if_it_is_told_to():
+    assert find_cluster() is None

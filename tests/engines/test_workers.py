@@ -13,12 +13,12 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from asking import ARRAYS, asked, counting, echoing
 from engine_settings import FROZEN, with_batch_norm
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from handmade import HandMade, initial, moves
 from naming import names
-from numpy.typing import NDArray
 from whole_runs import check_same
 
 from fda_flower import run
@@ -103,39 +103,14 @@ def test_threads_of_a_worker_live_though_those_of_this_process_were_not_copied()
         replies = asked(grid, list(grid.get_node_ids()))
         assert [dict(reply.content["seen"]) for reply in replies] == [{"sum": 4e6, "threads": 2}] * 2
 
-    run_local(server, app, 2, Resources(threads=2, workers=2))
+    run_local(server, lambda: app, 2, Resources(threads=2, workers=2))
 
 
 # The grid
 
 
-def counting():
-    """An app that tells its process, and how often the node was asked, unless it is told to fail."""
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
-        what = message.content["what"]
-        if "fail" in what:
-            raise ValueError("my data are gone")
-        before = context.state.config_records.get("seen", {"n": 0})["n"]
-        context.state["seen"] = ConfigRecord({"n": before + 1, "process": os.getpid()})
-        reply = Message(RecordDict({"seen": context.state["seen"]}), reply_to=message)
-        if "strange" in what:
-            reply.metadata.__dict__["strange"] = lambda: None
-        return reply
-
-    return app
-
-
-def asked(grid, nodes, **what):
-    contents = [RecordDict({"what": ConfigRecord(what)}) for _ in nodes]
-    messages = [Message(content, node, "train") for content, node in zip(contents, nodes, strict=True)]
-    return list(grid.send_and_receive(messages))
-
-
 def in_grid(server, clients=5, count=2, app=None):
-    run_local(server, app or counting(), clients, Resources(workers=count))
+    run_local(server, lambda: app or counting(), clients, Resources(workers=count))
 
 
 @pytest.mark.parametrize(("clients", "count", "processes"), [(3, 7, 3), (5, 1, 1), (1, 2, 1)])
@@ -183,29 +158,16 @@ def test_what_fails_is_an_error_reply_and_the_worker_goes_on(node, what, says):
 
 
 def test_arrays_of_any_kind_arrive_as_they_are():
-    arrays: list[NDArray[Any]] = [
-        np.arange(600_000, dtype=np.float32).reshape(2, -1),
-        np.zeros((0, 3)),
-        np.array(7),
-        np.array([True, False]),
-        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
-    ]
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
-        return Message(message.content, reply_to=message)
-
     def server(grid):
-        sent = ArrayRecord({str(i): Array(array) for i, array in enumerate(arrays)})
+        sent = ArrayRecord({str(i): Array(array) for i, array in enumerate(ARRAYS)})
         message = Message(RecordDict({"arrays": sent, "again": sent}), 2, "train")
         (reply,) = grid.send_and_receive([message])
         for name in ("arrays", "again"):
-            for found, array in zip(reply.content[name].values(), arrays, strict=True):
+            for found, array in zip(reply.content[name].values(), ARRAYS, strict=True):
                 np.testing.assert_array_equal(found.numpy(), array, strict=True)
         assert reply.content["arrays"].count_bytes() == sent.count_bytes()
 
-    in_grid(server, app=app)
+    in_grid(server, app=echoing())
 
 
 # How it ends
@@ -300,7 +262,7 @@ def server(grid):
     print(*(child.pid for child in multiprocessing.active_children()), flush=True)
     grid.send_and_receive([Message(RecordDict(), node, "train") for node in grid.get_node_ids()])
 
-run_local(server, app, 3, Resources(workers=3))
+run_local(server, lambda: app, 3, Resources(workers=3))
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -305,6 +305,27 @@ def test_a_run_whose_only_evaluation_fails_is_an_error_and_one_more_round_repair
     assert repaired.accuracies[1] > 0
 
 
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_run_without_any_new_model_is_an_error_that_says_what_the_replies_failed_by(
+    small, tmp_path, monkeypatch, workers
+):
+    fit = client.DomainClient.train_from
+
+    def fails(self, *args):
+        if self.role == "target":
+            raise OSError("no room on the device")
+        return fit(self, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client.DomainClient, "train_from", fails)
+        with pytest.raises(RunError, match=r"target: .*OSError: no room", check=names("new model")):
+            run(**small, rounds=2, output=tmp_path / "run", workers=workers)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["held-rounds"], "parameters" in summary) == (2, False)
+    repaired = run(**small, rounds=3, output=tmp_path / "run", resume=True)
+    assert [bool(record["held"]) for record in repaired.history] == [True, True, False]
+
+
 # Folders that are refused
 
 
