@@ -20,7 +20,7 @@ from fda_flower.reporting import sites_table
 from fda_flower.runs.methods import METHODS
 
 ALL: dict[str, Any] = {"method": "ridge", "target": "all", "device": "cpu"}
-OPEN = {"require-secure": False}
+OPEN: dict[str, Any] = {"require-secure": False}
 TABLE: dict[str, Any] = {"dataset": "table", "dataset_options": {"domains": "a,b,c"}}
 
 
@@ -69,7 +69,7 @@ def test_every_site_has_what_a_run_with_it_as_the_target_gives(paths, whole, tab
 def test_workers_and_sites_of_their_own_give_the_same(whole, tables, tmp_path):
     again = run(**ALL, **TABLE, data_dir=str(tables), workers=2, output=tmp_path / "run")
     check_same(whole, again)
-    nodes = [
+    nodes: list[dict[str, Any]] = [
         {"domain": name, "data-dir": str(tables), "state-dir": str(tmp_path / name), "role": role, **OPEN}
         for name, role in zip("abc", ("source", "source", "target"), strict=True)
     ]
