@@ -11,6 +11,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fda_flower.errors import RunError, printable
+from fda_flower.files import as_file_name
 from fda_flower.names import by_reason
 from fda_flower.wire.internals import cause_of, keys_of, names_of
 from fda_flower.wire.protocol import (
@@ -318,8 +319,11 @@ def is_unguarded(node: Node) -> bool:
 
 
 def another_name(node: Node, name: str | None) -> RunError | None:
-    """Return why a node that is registered by a name cannot serve its domain; None if it can."""
-    if name in (None, "", node.domain):
+    """Return why a node that is registered by a name cannot serve its domain; None if it can.
+
+    The name is the domain, or the one that a file of the domain has (`fda_flower.files.as_file_name`).
+    """
+    if not name or name in (node.domain, as_file_name(node.domain)):
         return None
     why = f"the node registered as '{name}' claims the domain '{node.domain}'"
     remedy = "correct its node configuration, or register its key by the domain's name"

@@ -5,6 +5,7 @@ import re
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.proto.node_pb2 import NodeInfo
 from handmade import HandMade, Watched, initial, moves
 from naming import names
 
@@ -371,3 +372,54 @@ def test_a_source_that_does_not_reply_is_left_out_after_two_rounds_for_a_while(c
     clock[0] += 11 * hour
     strategy.start(grid, initial(), 2, timeout=hour)
     assert silent(strategy.history[-2:]) == [["b"], []]
+
+
+class Registered(Changing):
+    """A grid whose nodes are registered by names."""
+
+    def __init__(self, app, present, registered):
+        super().__init__(app, present)
+        self.registered = registered
+
+    def get_nodes(self):
+        return [
+            NodeInfo(node_id=i, name=self.registered[i - self.FIRST_NODE])
+            for i in self.get_node_ids()
+            if i - self.FIRST_NODE < len(self.registered)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("registered", "by_name", "impostor"),
+    [
+        (["a", "b/1", "c"], True, None),
+        (["a", "b%2F1", ""], True, None),
+        (["a", "b/1", "a"], True, "a"),
+        (["a", "b/1", "a"], False, None),
+    ],
+)
+def test_a_node_registered_by_a_name_may_only_serve_its_domain(registered, by_name, impostor):
+    data = federation(A, ("target", "b/1"), C)
+    early, roster = Registered(data, [0, 1, 2], registered), Roster()
+    roster.by_name = by_name
+    if impostor is None:
+        roster.refresh(early)
+        assert [node.domain for node in roster.nodes] == ["a", "b/1", "c"]
+        return
+    with pytest.raises(RunError, check=names("node registered as", impostor)):
+        roster.refresh(early)
+    late = Registered(data, [0, 1], registered)
+    roster = Roster()
+    roster.by_name = True
+    roster.refresh(late)
+    late.present = [0, 1, 2]
+    roster.refresh(late)
+    (missing,) = roster.missing
+    assert missing["domain"] == "c"
+    assert "registered as 'a'" in missing["reason"]
+
+
+def test_a_node_whose_rules_only_its_app_holds_is_named(flower_log):
+    roster_of(federation(A, ("target", "b"), C, a={"gated": False}, c={"gated": False}).grid())
+    assert "each of 2 nodes (a, c) has rules" in flower_log.text
+    assert "fda-supernode" in flower_log.text
