@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -128,10 +129,14 @@ def tell(what: dict[str, float]) -> None:
 
 
 def memory() -> float:
+    """Return the memory of this process and its children in MiB; one that ends meanwhile has none."""
     import psutil
 
-    me = psutil.Process()
-    return sum(process.memory_full_info().pss for process in (me, *me.children(recursive=True))) / MIB
+    me, total = psutil.Process(), 0
+    for process in (me, *me.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            total += process.memory_full_info().pss
+    return total / MIB
 
 
 def main() -> None:
