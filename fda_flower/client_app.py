@@ -215,7 +215,7 @@ def make_client(
     """Return the client of one domain; data and model are cached per process.
 
     The client keeps `state` between rounds and private files in `folder`; a target writes its model to
-    `model_folder`. `data` are those of all clients, if they share them. A site caches features of
+    `model_folder`. `data` is the data of all clients, if they share it. A site caches features of
     its samples in `site_folder`, by default in this account's cache.
     """
     from fda_flower.runs.model_folder import publisher

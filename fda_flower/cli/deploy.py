@@ -63,7 +63,7 @@ def print_app_hash(
         Path | None, typer.Argument(help="Folder of another Flower app; by default what `fda run` submits.")
     ] = None,
 ) -> None:
-    """Print the name of an app by which a site approves it: the SHA-256 of its bundle, for `apps = "..."`."""
+    """Print an app's name for the rule `apps` of a site: the SHA-256 of its bundle."""
     from fda_flower.deployment import app_hash
 
     name = app_hash(folder)

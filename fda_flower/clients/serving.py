@@ -23,7 +23,7 @@ from fda_flower.aggregation import (
 )
 from fda_flower.errors import ConfigError, FdaError
 from fda_flower.site.config import SiteConfig
-from fda_flower.site.rules import SiteGate, has_rules_of_the_app
+from fda_flower.site.rules import SiteGate, has_ungated_rules
 from fda_flower.wire import protocol
 from fda_flower.wire.bundles import bundled
 from fda_flower.wire.internals import filled, lacks_evaluation
@@ -201,7 +201,7 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
             log(ERROR, "This node cannot take part", exc_info=error)
             info = _info(None, context)
             info[protocol.PROBLEM] = str(error) if isinstance(error, FdaError) else repr(error)
-        if has_rules_of_the_app(SiteConfig.of(context)):
+        if has_ungated_rules(SiteConfig.of(context)):
             info[protocol.GATED] = False
         return Message(RecordDict({protocol.INFO: info}), reply_to=message)
 

@@ -6,7 +6,7 @@ from typing import Literal
 from fda_flower.names import Count, NotNegative, Positive, check_fields
 
 CALLED = {"learning_rate": "the learning rate", "batch_size": "batch size", "epochs": "number of epochs"}
-"""What errors call the numbers, of whichever role."""
+"""What errors call the numbers, for either role."""
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,8 @@ def connected() -> Iterator[str | None]:
     address, session = find_cluster(), None
     try:
         with _own_signals():
-            found = _init(address)
-        session = None if address else str(found["session_dir"])
+            info = _init(address)
+        session = None if address else str(info["session_dir"])
         yield session
     finally:
         ray.shutdown()
@@ -139,8 +139,8 @@ def _init(address: str | None) -> Mapping[str, Any]:
                 f"Ray cannot be started on this machine ({_reason_in(error)})", thing="ray"
             ) from error
         raise _no_cluster(address, error) from error
-    found: Mapping[str, Any] = context.address_info
-    return found
+    info: Mapping[str, Any] = context.address_info
+    return info
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def room_for(resources: Resources) -> int:
 class ClientProcess:
     """Runs clients in a process of Ray.
 
-    `paths` is where the server's process finds modules, `level` that of its log, and `inside` the folder for
+    `paths` is where the server's process finds modules, `level` its log's level, and `inside` the folder for
     temporary files, if it is not the system's.
     """
 
@@ -281,8 +281,8 @@ class Processes:
                 except ConfigError as error:
                     raise RunError(str(error), thing=error.thing, value=error.value) from error
                 free = ray.available_resources().get("CPU", 0)
-                told = "No process for clients has started for %d seconds: Ray has %g free cores"
-                log(WARNING, told, PATIENCE, free)
+                waiting = "No process for clients has started for %d seconds: Ray has %g free cores"
+                log(WARNING, waiting, PATIENCE, free)
         for reference in done:
             if reference in self._starting:
                 self._check_start(reference, self._starting.pop(reference))

@@ -52,13 +52,13 @@ class RecordRule:
     @classmethod
     def read(cls, text: str) -> "RecordRule":
         """Return a rule from its text; raise a `ConfigError` if a pattern is empty or a size no number."""
-        found = []
+        patterns = []
         for part in text.split(","):
             pattern, colon, size = (word.strip() for word in part.partition(":"))
             if not pattern or (colon and not size.isdecimal()):
                 raise invalid(ALLOW_RECORDS, part.strip(), "give names, with a size in bytes after a colon")
-            found.append(Allowed(pattern, int(size) if colon else None))
-        return cls(tuple(found))
+            patterns.append(Allowed(pattern, int(size) if colon else None))
+        return cls(tuple(patterns))
 
     def refuses(self, message: RecordDict, reply: RecordDict) -> str | None:
         """Return the first entry of a reply that may not leave, in words; None if all may."""

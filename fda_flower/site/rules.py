@@ -237,9 +237,9 @@ class Rules:
 
         Raises a `WithheldError` if the rule ``allow-records`` does not know something in it.
         """
-        found = self.allow_records and self.allow_records.refuses(asked.message.content, reply)
-        if found:
-            raise WithheldError(f"{found} may not leave this site (the site's {ALLOW_RECORDS})")
+        unnamed = self.allow_records and self.allow_records.refuses(asked.message.content, reply)
+        if unnamed:
+            raise WithheldError(f"{unnamed} may not leave this site (the site's {ALLOW_RECORDS})")
         if reason := self._tells_too_much(asked, reply):
             return f"{reason} (the site's allow-batch-updates)"
         if reason := self._too_few_samples(asked, reply):
@@ -321,13 +321,13 @@ class Rules:
 
 def _digests(node: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the SHA-256 digests in the rule ``apps``; none without the rule."""
-    found = []
+    digests = []
     for text in str(node["apps"]).split(",") if "apps" in node else ():
         kind, _, digest = text.strip().lower().partition(":")
         if kind != "sha256" or not re.fullmatch("[0-9a-f]{64}", digest):
             raise invalid("apps", text.strip(), "give sha256:DIGEST, as `fda deploy app-hash` prints it")
-        found.append(digest)
-    return tuple(found)
+        digests.append(digest)
+    return tuple(digests)
 
 
 def _count(node: Mapping[str, Any], rule: str) -> int:
@@ -505,7 +505,7 @@ def size_of(record: object) -> int:
     return 8
 
 
-def has_rules_of_the_app(site: SiteConfig) -> bool:
+def has_ungated_rules(site: SiteConfig) -> bool:
     """Return whether a node has rules or noise that only its app holds, since its SuperNode has no gate."""
     return not site.gated and any(name in RULES or name.startswith("dp-") for name in site.node)
 
@@ -546,16 +546,20 @@ class SiteGate:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer a message with the app below if the site's rules allow it."""
         asked = Asked(message, context)
-        return _logged(asked, lambda: self._answer(asked, call_next))
+        try:
+            rules = Rules.read(context.node_config, self.methods)
+        except ConfigError as error:
+            why = str(error)
+            return _logged(asked, lambda: refusal(asked, why))
+        return _logged(asked, lambda: self._answer(asked, rules, call_next), rules.allow_records is not None)
 
     def refuse(self, message: Message, context: Context, reason: str) -> Message:
         """Answer a message that the site refuses, whatever the app would answer."""
         asked = Asked(message, context)
         return _logged(asked, lambda: refusal(asked, reason, by_rule=True))
 
-    def _answer(self, asked: Asked, call_next: ClientAppCallable) -> Message:
+    def _answer(self, asked: Asked, rules: Rules, call_next: ClientAppCallable) -> Message:
         try:
-            rules = Rules.read(asked.context.node_config, self.methods)
             asked = self.about(asked)
         except ConfigError as error:
             return refusal(asked, str(error))
@@ -570,14 +574,14 @@ class SiteGate:
         return reply if reason is None else refusal(asked, reason, by_rule=True)
 
 
-def _logged(asked: Asked, answer: Callable[[], Message]) -> Message:
-    """Return an answer once it is logged; with the rule ``allow-records`` the words of errors stay here.
+def _logged(asked: Asked, answer: Callable[[], Message], withholds: bool = False) -> Message:
+    """Return an answer once it is logged; if the site `withholds` the words of errors, they stay here.
 
-    Behind the gate of the SuperNode, that does both.
+    Behind the gate of a SuperNode nothing is logged or withheld here: the gate does both.
     """
     site = SiteConfig.of(asked.context)
     sent = None if site.gated or site.state_dir is None else SentLog(site.state_dir / SENT)
-    withholds = ALLOW_RECORDS in site.node and not site.gated
+    withholds = withholds and not site.gated
     try:
         reply = _shortened(answer(), asked.message)
     except Exception as error:  # Flower sends it to the server

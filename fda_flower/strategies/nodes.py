@@ -90,7 +90,7 @@ class Roster:
         By role, the per-batch data that the run will request: ``norms``, ``sketch`` or ``full``. The role
         query includes it, so that a site that forbids it refuses the run before any training.
     by_name : bool
-        Whether a node that is registered with the SuperLink by a name may only serve the domain of that name.
+        Whether a node that is registered with the SuperLink under a name may only serve its domain.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Roster:
         ------
         RunError
             If two of the first nodes claim to be the target, have the same domain, or have incompatible data;
-            if one claims another domain than the name that it is registered by; or if a site refuses the run.
+            if one claims another domain than its registered name; or if a site refuses the run.
             A later node of this kind is left out instead.
         """
         connected = _wait_for(grid, expected, patience)
@@ -201,8 +201,8 @@ class Roster:
 
     def keys(self, grid: Grid) -> dict[str, str]:
         """Return the fingerprints of the nodes' registered keys, by domain."""
-        found = keys_of(grid)
-        return {node.domain: found[node.id] for node in self.nodes if node.id in found}
+        fingerprints = keys_of(grid)
+        return {node.domain: fingerprints[node.id] for node in self.nodes if node.id in fingerprints}
 
     def require(self, min_sources: int) -> None:
         """Raise a `RunError` with the reasons unless the target and enough sources take part."""
@@ -319,14 +319,14 @@ def is_unguarded(node: Node) -> bool:
 
 
 def another_name(node: Node, name: str | None) -> RunError | None:
-    """Return why a node that is registered by a name cannot serve its domain; None if it can.
+    """Return why a node that is registered under a name cannot serve its domain; None if it can.
 
     The name is the domain, or the one that a file of the domain has (`fda_flower.files.as_file_name`).
     """
     if not name or name in (node.domain, as_file_name(node.domain)):
         return None
     why = f"the node registered as '{name}' claims the domain '{node.domain}'"
-    remedy = "correct its node configuration, or register its key by the domain's name"
+    remedy = "correct its node configuration, or register its key under the domain's name"
     return RunError(printable(why), thing="node registered as", value=name, remedy=remedy)
 
 

@@ -1,6 +1,6 @@
 """A site's gate in its SuperNode: it holds the site's rules, whatever the app of a run is.
 
-An app is the code of whoever submits the run, and may leave out `fda_flower.site.SiteGate`. The SuperNode is
+An app is code from outside, and may leave out `fda_flower.site.SiteGate`. The SuperNode is
 the site's own process, and all messages pass through it.
 """
 

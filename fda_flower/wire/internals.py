@@ -172,7 +172,7 @@ class Border(Protocol):
 
 
 PULL, PUSH, INSERT = "_pull_and_store_message", "_push_messages", "_insert_message"
-"""Flower's functions by which a SuperNode takes a message, gives its replies, and replies itself."""
+"""Flower's functions with which a SuperNode takes a message, gives its replies, and replies itself."""
 
 
 def run_supernode(least: float, share: float, border: Border | None = None) -> None:
@@ -209,9 +209,9 @@ class Crossing:
         runs: dict[int, Any] = {}
 
         def receive() -> Any:
-            if (found := given["receive"]()) is not None:
-                arrived.append(found)
-            return found
+            if (message := given["receive"]()) is not None:
+                arrived.append(message)
+            return message
 
         def get_run(run_id: int) -> Any:
             runs[run_id] = given["get_run"](run_id)
@@ -240,9 +240,9 @@ class Crossing:
             return int(message.metadata.run_id)
         if run_id is not None:
             ((message, tree),) = arrived
-            found = _assembled(message, tree, store.held)
+            question = _assembled(message, tree, store.held)
             context = self._context(message, given["state"], node)
-            self._border.take(found if found.has_content() else _emptied(message), context)
+            self._border.take(question if question.has_content() else _emptied(message), context)
         return run_id
 
     def push(self, **given: Any) -> None:
@@ -270,7 +270,7 @@ class _RefusedError(Exception):
 
 
 class _Objects:
-    """A SuperNode's store of objects, which also keeps those of a message that arrives."""
+    """A SuperNode's store of objects, which also keeps the objects of an arriving message."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -310,11 +310,11 @@ def _assembled(message: Message, tree: Any, contents: dict[str, bytes]) -> Messa
 
     try:
         _check_copies(contents)
-        found = inflate_object_from_contents(tree.object_id, dict(contents))
-        if isinstance(found, Message) and (found.has_error() or isinstance(found.content, RecordDict)):
-            found.metadata.__dict__["_message_id"] = message.metadata.message_id
-            return found
-        reason = f"its content is {type(found).__name__}, expected records"
+        whole = inflate_object_from_contents(tree.object_id, dict(contents))
+        if isinstance(whole, Message) and (whole.has_error() or isinstance(whole.content, RecordDict)):
+            whole.metadata.__dict__["_message_id"] = message.metadata.message_id
+            return whole
+        reason = f"its content is {type(whole).__name__}, expected records"
     except Exception as error:  # bytes from another program may raise anything
         reason = repr(error)
     return failed(message.metadata, f"it cannot be assembled: {reason}")
@@ -448,7 +448,7 @@ def _metadata_in(head: bytes) -> Any:
 
 
 def names_of(grid: "Grid") -> dict[int, str]:
-    """Return the names by which a SuperLink has registered nodes, by id; a simulation has none."""
+    """Return the names of a SuperLink's registered nodes, by id; a simulation has none."""
     return {node.node_id: node.name for node in grid.get_nodes() if node.name}
 
 
@@ -456,13 +456,13 @@ def keys_of(grid: "Grid") -> dict[int, str]:
     """Return the fingerprints of the keys of registered nodes by id, as ``ssh-keygen -l`` prints them."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
-    found = {}
+    fingerprints = {}
     for node in grid.get_nodes():
         if node.name and node.public_key:
             key = load_pem_public_key(node.public_key).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
             digest = hashlib.sha256(base64.b64decode(key.split()[1])).digest()
-            found[node.node_id] = f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
-    return found
+            fingerprints[node.node_id] = f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+    return fingerprints
 
 
 def is_deployed(grid: "Grid") -> bool:

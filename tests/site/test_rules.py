@@ -661,3 +661,20 @@ def test_a_simulation_keeps_no_log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert ask(serve(lambda context: Own()), {"partition-id": 0}, "train").has_content()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("allowed", "withheld"),
+    [("arrays,metrics,info:4000,confusion:4000", []), ("arrays,metrics,info:4000", ["evaluate"])],
+)
+def test_a_run_whose_records_are_named_passes_whole(allowed, withheld, tmp_path):
+    settings: dict[str, Any] = {"sources": 1, "rounds": 2, "model": "logistic", "method": "fedavg"}
+    config = RunConfig(**settings, target_samples=20, source_samples=40, test_samples=40, device="cpu")
+    nodes: list[dict[str, Any]] = [
+        {"domain": name, "state-dir": str(tmp_path / name), "allow-records": allowed}
+        for name in ("source-1", "target")
+    ]
+    _, history = run_sites(config, nodes)
+    assert [record["held"] for record in history] == [None, None]
+    lines = [line for node in nodes for line in read_log(tmp_path / node["domain"])]
+    assert [line["message"] for line in lines if "refused" in line or "failed" in line] == withheld
