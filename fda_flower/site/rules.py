@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fda_flower.errors import ConfigError, RunError, check_choice, invalid, unknown
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 from fda_flower.names import split_options
-from fda_flower.site.config import PATIENT, SiteConfig
+from fda_flower.site.config import SiteConfig
 from fda_flower.site.log import REFUSED_CODE, SENT, SentLog, WithheldError
 from fda_flower.site.records import ALLOW_RECORDS, RecordRule
 from fda_flower.wire import protocol
@@ -74,12 +74,12 @@ class Asked:
 
     @property
     def of_patients(self) -> bool:
-        """Whether sums have noise for each patient: by the site's settings, or if it has none the run's."""
+        """Whether sums have noise for each patient by the site's own settings, not the run's."""
         try:
             own = SiteConfig.of(self.context).privacy
         except ConfigError:
             return False
-        return (self.context.run_config.get("dp-unit") if own is None else own.dp_unit) == PATIENT
+        return own is not None and own.of_patients
 
     @cached_property
     def model(self) -> ArrayRecord:
@@ -124,9 +124,9 @@ class Rules:
         Several sketches of one vector with different maps together reveal the vector. Therefore a sketch
         leaves only with the round's number as seed, and in as many sizes as `may_leave` permits.
     require_secure : bool
-        ``require-secure``: Ridge's sums leave the site only masked, or with noise for each patient. Default:
-        at each node with a ``domain`` or a ``state-dir``. It is also so if the run's configuration has the
-        method option ``secure``, whatever a message asks for.
+        ``require-secure``: Ridge's sums leave the site only masked, or with its own noise for each patient.
+        Default: at each node with a ``domain`` or a ``state-dir``. It is also so if the run's configuration
+        has the method option ``secure``, whatever a message asks for.
     min_samples : int
         ``min-samples``: the least number of labelled samples that the site's client must train on.
     min_per_class : int
@@ -193,7 +193,7 @@ class Rules:
     def refuses_message(self, asked: Asked) -> str | None:
         """Return why the site refuses a message, before any data are read; None if it accepts."""
         if self.apps and not SiteConfig.of(asked.context).gated:
-            return "the site approves apps, which only fda-supernode can: start its node by that (its apps)"
+            return "only fda-supernode can approve apps: start the node with it (the site's apps)"
         if reason := self._another_method(asked):
             return f"{reason} (the site's allow-methods)"
         if reason := self._another_question(asked):
@@ -210,8 +210,8 @@ class Rules:
             return "sums leave this site only masked, not open (the run's option secure)"
         return (
             "open sums reveal samples exactly and leave this site only if its node configuration has "
-            "require-secure = false: mask them by the method option secure=true, or add noise by dp-unit "
-            "patient (the site's require-secure)"
+            "require-secure = false: mask them by the method option secure=true, or let the site add noise "
+            "by dp-unit = patient (the site's require-secure)"
         )
 
     def _rare_class(self, asked: Asked, record: ArrayRecord) -> str | None:
