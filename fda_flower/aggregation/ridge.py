@@ -25,8 +25,8 @@ learning", CVPR 2025, and Fanì et al., "Accelerating heterogeneous federated le
 classifiers", ICML 2024 (Fed3R), for the sums of sources, which is the head ``c = 1``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -415,11 +415,15 @@ class Head:
 
 @dataclass(frozen=True)
 class RidgeFit:
-    """A target's fitted heads, the weight of each, of sum 1, and `targets`, ``Y``, shape ``(n, C)``."""
+    """A target's fitted heads, the weight of each, of sum 1, and `targets`, ``Y``, shape ``(n, C)``.
+
+    `paths` are the ones of the heads, by name; *sources* needs none.
+    """
 
     heads: tuple[Head, ...]
     weights: Array
     targets: Array
+    paths: Mapping[str, "RegularizationPath"] = field(default_factory=dict)
 
     @property
     def head(self) -> Array:
@@ -443,6 +447,25 @@ class RidgeFit:
         heads = self._of("pooled")
         logarithms = [np.log(head.strength) for _, head in heads]
         return float(np.exp(np.average(logarithms, weights=_weights(heads)))) if heads else None
+
+    def lost(self, rows: Array) -> Callable[[int], Array]:
+        """Return a function of ``i``: what outputs for `rows`, ``(m, d)``, lose without labelled row ``i``.
+
+        Its result, shape ``(m, C)``, is ``U (W − W_{−i})`` with the heads' weights and shares kept, since
+        ``W − W_{−i} = back (K + λ)⁻¹[:, i] E[i]`` of each head.
+        """
+        outputs = {name: rows @ path.back @ path.vectors for name, path in self.paths.items()}
+
+        def without(i: int) -> Array:
+            lost = np.zeros((len(rows), self.targets.shape[1]))
+            for name, path in self.paths.items():
+                heads = self._of(name)
+                shrunk = np.stack([w / (path.values + head.strength) for w, head in heads], axis=1)
+                left_out = np.stack([head.residuals[i] for _, head in heads])
+                lost += outputs[name] @ (path.vectors[i][:, None] * (shrunk @ left_out))
+            return lost
+
+        return without
 
     def _of(self, path: str) -> list[tuple[float, Head]]:
         pairs = zip(self.weights.tolist(), self.heads, strict=True)
@@ -500,16 +523,17 @@ def fit_ridge(
         raise ValueError(f"{len(x)} labelled rows, leaving one out needs {LEAST_LABELS}")
     solutions = [each.reshape(-1, *each.shape[-2:]) for each in (solution, *others)]
     heads: list[Head] = []
+    used_paths = dict[str, RegularizationPath]()
     for name in dict.fromkeys(path for path, _ in HEADS[paths]):
         strengths = [strength for path, strength in HEADS[paths] if path == name]
         if name == "sources":
             heads += [Head(name, strengths[0], np.ones(1), w, targets - x @ w) for w in solutions[0]]
             continue
-        path = RegularizationPath(x, _back(x, name, gram), name)
+        path = used_paths[name] = RegularizationPath(x, _back(x, name, gram), name)
         used = {"shrunk": len(solutions), "pooled": 1, "target": 0}[name]
         for starts in zip(*solutions[:used], strict=True) if used else [()]:
             heads += path.heads(targets, starts, strengths)
-    return RidgeFit(tuple(heads), _likelihoods(heads), targets)
+    return RidgeFit(tuple(heads), likelihoods([head.residuals for head in heads]), targets, used_paths)
 
 
 def _back(rows: Array, path: str, gram: Array | None) -> Array:
@@ -520,10 +544,14 @@ def _back(rows: Array, path: str, gram: Array | None) -> Array:
     return solved(factorised(gram), rows.T)
 
 
-def _likelihoods(heads: Sequence[Head]) -> Array:
-    """Return weights proportional to ``ε^(−n/2)``, where ``ε`` is the mean square of a head's residuals."""
-    errors = np.array([np.square(head.residuals).mean() for head in heads])
-    logarithms = -len(heads[0].residuals) / 2 * np.log(np.maximum(errors, np.finfo(np.float64).tiny))
+def likelihoods(residuals: Sequence[Array], power: float | None = None) -> Array:
+    """Return weights proportional to ``ε^−p``, where ``ε`` is the mean square of each head's `residuals`.
+
+    The `power` ``p`` is ``n/2`` by default.
+    """
+    errors = np.array([np.square(each).mean() for each in residuals])
+    power = len(residuals[0]) / 2 if power is None else power
+    logarithms = -power * np.log(np.maximum(errors, np.finfo(np.float64).tiny))
     weights = np.exp(logarithms - logarithms.max())
     return np.asarray(weights / weights.sum())
 

@@ -14,13 +14,19 @@ from fda_flower.aggregation import (
     with_head,
 )
 from fda_flower.clients.client import DomainClient, Settings
+from fda_flower.datasets import Samples
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 from fda_flower.wire.questions import EvaluateGaussians, GaussiansMixed, MixGaussians, WithGaussians
 
 
-def features_of(client: DomainClient, model: Layers, config: Settings) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return features, float64 of shape ``(n, d)``, and labels, ``(n,)``, of the training samples."""
-    train = client.domain.train
+def features_of(
+    client: DomainClient, model: Layers, config: Settings, samples: Samples | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return features, float64 of shape ``(n, d)``, and labels, ``(n,)``, of samples.
+
+    By default these are the training samples.
+    """
+    train = client.domain.train if samples is None else samples
     _, features = client.passes(config, "features", train).outputs_and_features(model)
     return features.double().cpu().numpy(), train.y.cpu().numpy()
 

@@ -7,25 +7,28 @@ import math
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import Columns, Layers, Sums, shape_of_head
+from fda_flower.aggregation import Columns, Layers, Sums, by_kind, shape_of_head, widths_of
 from fda_flower.clients.client import DomainClient, TargetClient
 from fda_flower.clients.features import features_of, groups_of
 from fda_flower.clients.ridge_numpy import (
     Array,
+    Labelled,
     TargetHead,
     as_masked,
     compare,
     fit_site,
     fit_target,
     masked_sums,
-    open_sums,
     placed,
     source_sums,
 )
+from fda_flower.datasets import Samples
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import invalid
+from fda_flower.files import derive_seed
 from fda_flower.prediction.predictors import Single
 from fda_flower.wire.protocol import CHANGE, OF_PATIENTS, TrainReply, TrainRequest
 from fda_flower.wire.questions import (
@@ -38,6 +41,9 @@ from fda_flower.wire.questions import (
     SumRows,
 )
 
+MOST_UNLABELLED = 4000
+"""Largest number of samples without labels that a head is fitted to; of more, these are chosen at random."""
+
 
 def sum_rows(client: DomainClient, request: TrainRequest, question: SumRows) -> TrainReply:
     """Return sums over the rows, and how this site standardised a table's columns.
@@ -49,11 +55,11 @@ def sum_rows(client: DomainClient, request: TrainRequest, question: SumRows) -> 
     if of_patients and not question.noise:
         why = "but the run takes sums without noise alone"
         raise invalid("dp-unit", "patient", "name one target, classes, and paths but 'pooled'", why)
-    rows, labels = rows_of(client, request)
-    sums = dict(source_sums(request, (rows, labels, groups_of(client)), classes_of(client, request)))
+    own = rows_of(client, request)
+    sums = source_sums(request, own)
     if client.domain.standardised:  # one more patient changes all rows
         sums.pop(CHANGE, None)
-    columns = None if of_patients else columns_of(client, rows)
+    columns = None if of_patients else columns_of(client, own.rows)
     return unchanged(
         client, request, Summed(sums=sums, columns=None if columns is None else columns.to_arrays())
     )
@@ -62,21 +68,21 @@ def sum_rows(client: DomainClient, request: TrainRequest, question: SumRows) -> 
 def mask_sums(client: DomainClient, request: TrainRequest, question: MaskSums) -> TrainReply:
     """Answer a stage of masked sums over the rows; see `fda_flower.wire.secure_sums`."""
 
-    def sums() -> Sums:
-        return open_sums(*rows_of(client, request), classes_of(client, request))
+    def sums() -> list[Sums]:
+        return rows_of(client, request).sums()
 
     return unchanged(client, request, masked_sums(request, question, client.own_state, sums))
 
 
 def fit_head(client: TargetClient, request: TrainRequest, question: FitHead) -> TrainReply:
     """Return the received model with the fitted linear layer."""
-    rows, labels = rows_of(client, request)
-    if (columns := _both_columns(client, rows, question.columns)) is None:
-        fitted = fit_target(rows, labels, question)
+    own = rows_of(client, request, question.unlabelled)
+    if (columns := _both_columns(client, own.rows, question.columns)) is None:
+        fitted = fit_target(own, question)
     else:
         matrix = columns[0].into(columns[1])
-        fitted = fit_target(rows @ matrix, labels, question).moved(matrix)
-    return TrainReply(fitted.in_model(client.received(request)), len(rows), answer=fitted.answer())
+        fitted = fit_target(own.moved(matrix), question).moved(matrix)
+    return TrainReply(fitted.in_model(client.received(request)), len(own.rows), answer=fitted.answer())
 
 
 def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSiteHead) -> TrainReply:
@@ -86,18 +92,18 @@ def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSite
     one, by leave-one-out on its labels.
     """
     model = client.received(request)
-    rows, labels = rows_of(client, request)
-    sums = open_sums(rows, labels, classes_of(client, request))
-    own = as_masked(sums) if question.masked else sums.rounded()
-    outputs, features = shape_of_head(model)
-    total = Sums.from_arrays(question.total, features + 1, outputs)
-    columns = _both_columns(client, rows, question.columns)
-    fitted = fit_site(rows, labels, total, own, question.paths, columns)
+    own = rows_of(client, request, question.unlabelled)
+    sent = [as_masked(sums) if question.masked else sums.rounded() for sums in own.sums()]
+    totals = [
+        Sums.from_arrays(total, width + 1, shape_of_head(model)[0])
+        for total, width in zip(by_kind(question.total), own.widths, strict=True)
+    ]
+    fitted = fit_site(own, totals, sent, question.paths, _both_columns(client, own.rows, question.columns))
     whole = Single(fitted.in_model(model))
     client.announce(whole, request.config)
     figures: dict[str, Any] = {}
     if question.report == "full":
-        figures = _figures(client, request, whole, fitted, labels)
+        figures = _figures(client, request, whole, fitted, own.labels)
     return unchanged(client, request, SiteFitted(kept=client.publish is not None, **figures))
 
 
@@ -121,10 +127,28 @@ def _figures(
     return {**figures, **compare(without, together, test.y.cpu().numpy())}
 
 
-def rows_of(client: DomainClient, request: TrainRequest) -> tuple[Array, NDArray[Any]]:
-    """Return rows, float64 of shape ``(n, d)``, and labels of the training samples."""
-    features, labels = features_of(client, client.received(request), request.config)
-    return np.hstack([features, np.ones((len(features), 1))]), labels
+def rows_of(client: DomainClient, request: TrainRequest, rest: bool = False) -> Labelled:
+    """Return the training samples as rows; with `rest` also those of the samples without labels."""
+    model = client.received(request)
+    features, labels = features_of(client, model, request.config)
+    unlabelled, rows = client.domain.unlabelled if rest else None, None
+    if unlabelled is not None and len(unlabelled):
+        chosen = chosen_at_random(unlabelled, derive_seed(client.seed, "ridge", client.domain.name))
+        rows = _with_one(features_of(client, model, request.config, chosen)[0])
+    classes, groups = classes_of(client, request), groups_of(client)
+    return Labelled(_with_one(features), labels, classes, widths_of(model), groups, rows)
+
+
+def _with_one(features: NDArray[Any]) -> Array:
+    return np.hstack([features, np.ones((len(features), 1))])
+
+
+def chosen_at_random(samples: Samples, seed: int) -> Samples:
+    """Return at most `MOST_UNLABELLED` samples, in their order."""
+    if len(samples) <= MOST_UNLABELLED:
+        return samples
+    order = samples.order(torch.Generator().manual_seed(seed))
+    return samples.take(order[:MOST_UNLABELLED].sort().values)
 
 
 def classes_of(client: DomainClient, request: TrainRequest) -> int | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,23 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import (
     LEAST_LABELS,
     Columns,
+    Kind,
+    KindsFit,
     Layers,
     Paths,
     PrivateSums,
-    RidgeFit,
     Sums,
+    by_kind,
     change_of_patient,
-    fit_ridge,
+    fit_kinds,
     fit_temperature,
+    joined_head,
     move,
+    split_rows,
     to_targets,
+    widths_of,
     with_head,
+    with_kinds,
 )
 from fda_flower.aggregation.ridge import paths_of, unpack
 from fda_flower.clients.own_state import OwnState
@@ -38,8 +43,56 @@ SMALLEST = 1e-6
 """Smallest sum of squared labels that fixed point represents well enough."""
 
 Array = NDArray[np.float64]
-Samples = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
-"""Rows, labels, and the patient of each row; None if each row is another patient."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A node's samples as Ridge reads them.
+
+    Attributes
+    ----------
+    rows : array
+        Shape ``(n, d)``; see `fda_flower.aggregation.to_rows`. With several kinds of rows they are one after
+        the other, and the 1 is at the end.
+    labels : array
+        Classes, integers of shape ``(n,)``, or numbers of shape ``(n, C)``.
+    classes : int or None
+        The number of classes; None for numbers.
+    widths : sequence of int
+        The number of features of each kind.
+    groups : array, optional
+        The patient of each row, shape ``(n,)``; by default, every row is a different patient.
+    unlabelled : array, optional
+        Rows of the samples without labels, shape ``(m, d)``.
+    """
+
+    rows: Array
+    labels: NDArray[Any]
+    classes: int | None
+    widths: Sequence[int]
+    groups: NDArray[Any] | None = None
+    unlabelled: Array | None = None
+
+    @property
+    def kinds(self) -> list[Array]:
+        """The rows of each kind."""
+        return split_rows(self.rows, self.widths)
+
+    @property
+    def targets(self) -> Array:
+        """``Y``, shape ``(n, C)``: of classes see `fda_flower.aggregation.to_targets`; else the numbers."""
+        if self.classes is None:
+            return np.asarray(self.labels, np.float64)
+        return to_targets(self.labels, self.classes)
+
+    def sums(self) -> list[Sums]:
+        """Return the sums over the rows of each kind."""
+        return [Sums.of(rows, self.targets) for rows in self.kinds]
+
+    def moved(self, matrix: Array) -> "Labelled":
+        """Return the samples with rows ``x T``; they have one kind of rows."""
+        rest = None if self.unlabelled is None else self.unlabelled @ matrix
+        return replace(self, rows=self.rows @ matrix, unlabelled=rest)
 
 
 @dataclass(frozen=True)
@@ -74,24 +127,31 @@ def placed(model: Layers, head: Array) -> dict[str, NDArray[Any]]:
     return with_head(model, head[:-1].T, head[-1])
 
 
-def fit_target(rows: NDArray[Any], labels: NDArray[Any], question: FitHead) -> TargetHead:
-    """Fit a target's head to its rows, shape ``(n, d)``, starting from what the sources have.
+def fit_target(own: Labelled, question: FitHead) -> TargetHead:
+    """Fit a target's head to its rows, starting from what the sources have.
 
-    `labels` are classes, integers of shape ``(n,)``, or numbers of shape ``(n, C)``. Outputs are in the unit
-    of the labels; for classes they are scaled so that their softmax is calibrated.
+    Outputs are in the unit of the labels; for classes they are scaled so that their softmax is calibrated.
     """
-    return _fit(rows, labels, question.start, question.paths, question.solutions or {})
+    if not question.unlabelled:
+        own = replace(own, unlabelled=None)
+    return _fit(own, by_kind(question.start), question.paths, question.solutions or {})
 
 
-def _fit(rows: NDArray[Any], labels: NDArray[Any], start: Layers, paths: Paths, others: Layers) -> TargetHead:
-    solution, regression = start["solution"], labels.dtype.kind == "f"
-    targets = np.asarray(labels, np.float64) if regression else to_targets(labels, solution.shape[-1])
-    mean, deviation = start.get("mean", np.zeros(1)), start.get("deviation", np.ones(1))
-    fitting = partial(fit_ridge, rows, (targets - mean) / deviation, solution)
-    gram = unpack(start["gram"]) if "gram" in start else None
-    fit, alone = fitting(gram, list(others.values()), paths), fitting(paths="target")
-    sources = rows @ fitting(paths="sources").head
-    outputs = {"held_out": fit.held_out, "held_out_target": alone.held_out, "held_out_sources": sources}
+def _fit(own: Labelled, starts: Sequence[Layers], paths: Paths, others: Layers) -> TargetHead:
+    labels, regression = own.labels, own.classes is None
+    mean, deviation = starts[0].get("mean", np.zeros(1)), starts[0].get("deviation", np.ones(1))
+    targets, classes = (own.targets - mean) / deviation, None if regression else labels
+    kinds = _kinds_of(own, starts, list(others.values()))
+    fit = fit_kinds(kinds, targets, classes, paths)
+    alone, sources = (
+        fit_kinds([replace(kind, others=()) for kind in kinds], targets, classes, side)
+        for side in ("target", "sources")
+    )
+    outputs = {
+        "held_out": fit.held_out,
+        "held_out_target": alone.held_out,
+        "held_out_sources": sources.held_out,
+    }
     outputs = {name: values * deviation + mean for name, values in outputs.items()}
     judged = {name: _figure(values, labels) for name, values in outputs.items()}
     numbers: dict[str, Any] = {name: figure for name, figure in judged.items() if np.isfinite(figure)}
@@ -99,44 +159,68 @@ def _fit(rows: NDArray[Any], labels: NDArray[Any], start: Layers, paths: Paths, 
     if not regression:
         numbers["temperature"] = fit_temperature(fit.held_out, labels)
         numbers["fewest_labels"] = int(np.unique(labels, return_counts=True)[1].min())
-    heads = [numbers["temperature"] * deviation * each.head for each in (fit, alone)]
+    if fit.unlabelled is not None:
+        numbers |= {"unlabelled": len(kinds[0].unlabelled), "unlabelled_share": fit.unlabelled}
+    heads = [
+        numbers["temperature"] * deviation * joined_head(each.heads, own.widths) for each in (fit, alone)
+    ]
     for head in heads:
         head[-1] += mean
     held_out = {"alone": outputs["held_out_target"], "together": outputs["held_out"]}
     return TargetHead(heads[0], numbers, heads[1], held_out)
 
 
+def _kinds_of(own: Labelled, starts: Sequence[Layers], others: Sequence[Array]) -> list[Kind]:
+    """Return the kinds of rows that the sources have sums of."""
+    rest = np.zeros((0, own.rows.shape[1])) if own.unlabelled is None else own.unlabelled
+    rows = zip(own.kinds, split_rows(rest, own.widths), strict=True)
+    return [
+        Kind(
+            labelled,
+            start["solution"],
+            unpack(start["gram"]) if "gram" in start else None,
+            unlabelled,
+            others,
+        )
+        for (labelled, unlabelled), start in zip(rows, starts, strict=False)
+    ]
+
+
 def fit_site(
-    rows: NDArray[Any],
-    labels: NDArray[Any],
-    total: Sums,
-    own: Sums,
+    own: Labelled,
+    totals: Sequence[Sums],
+    sent: Sequence[Sums],
     paths: Paths,
     columns: tuple[Columns, Columns] | None = None,
 ) -> TargetHead:
     """Fit a site's head, if every site is a target, from the total of all sites minus its own sums.
 
-    With too few labels for leave-one-out, it is the others' head. `own` are the sums that this site has sent.
-    `columns` are this site's own, which `rows` and `own` have, and the ones that `total` has; the head is
-    fitted in the columns of the other sites.
+    With too few labels for leave-one-out, it is the others' head. `totals` and `sent`, the sums that this
+    site has sent, are those of each kind of rows. `columns` are this site's own, which `own` and `sent` have,
+    and the ones that `totals` have; the head is fitted in the columns of the other sites.
 
-    Raises a `ValueError` if `total` includes no other site, or the difference cannot come from rows.
+    Raises a `ValueError` if `totals` include no other site, or the difference cannot come from rows.
     """
-    others = total - (move(own, columns[0].into(columns[1])) if columns else own)
-    if others.rows < 1:
+    if columns:
+        sent = [move(each, columns[0].into(columns[1])) for each in sent]
+    others = [total - each for total, each in zip(totals, sent, strict=True)]
+    if others[0].rows < 1:
         raise ValueError("the sums of all sites have no row of another site")
     if columns:
-        rest = Columns.pooled([(columns[1], others)])
+        rest = Columns.pooled([(columns[1], others[0])])
         matrix = columns[0].into(rest)
-        return _fit_to(rows @ matrix, labels, move(others, columns[1].into(rest)), paths).moved(matrix)
-    return _fit_to(rows, labels, others, paths)
+        moved = [move(others[0], columns[1].into(rest))]
+        return _fit_to(own.moved(matrix), moved, paths).moved(matrix)
+    return _fit_to(own, others, paths)
 
 
-def _fit_to(rows: NDArray[Any], labels: NDArray[Any], others: Sums, paths: Paths) -> TargetHead:
-    scaled = labels.dtype.kind == "f"
-    if len(rows) < LEAST_LABELS:
-        return TargetHead(others.head(scaled), {"share": 1.0})
-    return _fit(rows, labels, others.start("pooled" in paths_of(paths), scaled), paths, {})
+def _fit_to(own: Labelled, others: Sequence[Sums], paths: Paths) -> TargetHead:
+    scaled = own.classes is None
+    if len(own.rows) < LEAST_LABELS:
+        heads = [each.head(scaled) / len(others) for each in others]
+        return TargetHead(joined_head(heads, own.widths), {"share": 1.0})
+    starts = [each.start("pooled" in paths_of(paths), scaled) for each in others]
+    return _fit(own, starts, paths, {})
 
 
 def compare(alone: Array, together: Array, labels: NDArray[Any]) -> dict[str, float]:
@@ -156,18 +240,24 @@ def compare(alone: Array, together: Array, labels: NDArray[Any]) -> dict[str, fl
     return {name: value for name, value in figures.items() if np.isfinite(value)}
 
 
-def _numbers(fit: RidgeFit, domains: Sequence[str]) -> dict[str, Any]:
-    """Return the weights of the heads, and the share of the sources in them."""
+def _numbers(fit: KindsFit, domains: Sequence[str]) -> dict[str, Any]:
+    """Return the weights of the heads, and the share of the sources in them: means over kinds of rows."""
     weights, numbers = dict[str, float](), dict[str, Any]()
-    for head, weight in zip(fit.heads, fit.weights.tolist(), strict=True):
-        name = f"{head.path}-{head.strength:g}"
-        weights[name] = weights.get(name, 0.0) + weight
-    if fit.shares.size:
-        numbers["share"] = float(fit.shares[0])
-        shares = dict(zip(domains, fit.shares[1:].tolist(), strict=True))
+    pairs = list(zip(fit.shares.tolist(), fit.fits, strict=True))
+    for kind, each in pairs:
+        for head, weight in zip(each.heads, each.weights.tolist(), strict=True):
+            name = f"{head.path}-{head.strength:g}"
+            weights[name] = weights.get(name, 0.0) + kind * weight
+    if fit.fits[0].shares.size:
+        numbers["share"] = float(sum(kind * each.shares[0] for kind, each in pairs))
+        shares = dict(zip(domains, fit.fits[0].shares[1:].tolist(), strict=True))
         numbers |= {"shares": shares} if shares else {}
-    if fit.source_weight is not None:
-        numbers["source_weight"] = fit.source_weight
+    weighed = [(kind, each.source_weight) for kind, each in pairs if each.source_weight is not None]
+    if weighed:
+        logarithms = [kind * np.log(weight) for kind, weight in weighed]
+        numbers["source_weight"] = float(np.exp(sum(logarithms)))
+    if len(pairs) > 1:
+        numbers["kinds"] = tuple(fit.shares.tolist())
     return {**numbers, "weights": weights}
 
 
@@ -177,31 +267,32 @@ def _figure(outputs: Array, labels: NDArray[Any]) -> float:
     return metrics.get("r2" if regression else "accuracy", np.nan)
 
 
-def open_sums(rows: NDArray[Any], labels: NDArray[Any], classes: int | None) -> Sums:
-    """Return the sums over rows; labels without `classes` are numbers."""
-    return Sums.of(rows, np.asarray(labels, np.float64) if classes is None else to_targets(labels, classes))
+def source_sums(request: TrainRequest, own: Labelled) -> dict[str, NDArray[Any]]:
+    """Return a source's sums to send; if its site protects patients, with one patient's largest change.
 
-
-def source_sums(request: TrainRequest, samples: Samples, classes: int | None) -> dict[str, NDArray[Any]]:
-    """Return a source's sums to send; if its site protects patients, with one patient's largest change."""
-    rows, labels, groups = samples
+    Such a site sends the sums over the first kind of rows alone: two releases would need more noise.
+    """
     given = request.records.get(protocol.MEAN_NOISE)
-    if classes is None or not isinstance(given, ArrayRecord):
-        return open_sums(rows, labels, classes).to_arrays()
+    if own.classes is None or not isinstance(given, ArrayRecord):
+        return with_kinds([sums.to_arrays() for sums in own.sums()])
     noise = to_layers(given)["noise"]
-    sums = PrivateSums.of(rows, to_targets(labels, classes), groups, noise)
-    return {**sums.to_arrays(np.float64), protocol.CHANGE: np.array(change_of_patient(classes))}
+    sums = PrivateSums.of(own.kinds[0], own.targets, own.groups, noise)
+    return {**sums.to_arrays(np.float64), protocol.CHANGE: np.array(change_of_patient(own.classes))}
 
 
 def masked_sums(
-    request: TrainRequest, question: MaskSums, own_state: OwnState | None, sums: Callable[[], Sums]
+    request: TrainRequest, question: MaskSums, own_state: OwnState | None, sums: Callable[[], Sequence[Sums]]
 ) -> Masked:
-    """Answer a stage of masked sums; `sums` are computed when needed."""
+    """Answer a stage of masked sums; `sums`, of each kind of rows, are computed when needed."""
     if own_state is None:
         remedy = "give ridge_reply the context's state"
         raise ConfigError("the server asks for masked sums", thing="state", value=None, remedy=remedy)
     server_round = int(request.config[protocol.SERVER_ROUND])
-    return SecureSums(own_state).answer(question, server_round, lambda: _to_mask(sums()))
+
+    def to_mask() -> Array:
+        return np.concatenate([_to_mask(each) for each in sums()])
+
+    return SecureSums(own_state).answer(question, server_round, to_mask)
 
 
 def _to_mask(sums: Sums) -> Array:
@@ -226,6 +317,7 @@ def ridge_reply(
     classes: int | None = None,
     state: RecordDict | None = None,
     groups: NDArray[Any] | None = None,
+    unlabelled: NDArray[Any] | None = None,
 ) -> Message:
     """Answer a question of `fda_flower.strategies.Ridge` in your own project.
 
@@ -247,6 +339,8 @@ def ridge_reply(
     groups : array, optional
         The patient of each row, shape ``(n,)``, for a site whose ``dp-unit`` is ``patient``. Default: every
         row is a different patient.
+    unlabelled : array, optional
+        Rows of the target's samples without labels, shape ``(m, features + 1)``.
 
     Returns
     -------
@@ -271,22 +365,21 @@ def ridge_reply(
         labels = np.asarray(labels, np.float64).reshape(len(rows), -1)
     else:
         labels = np.asarray(labels, np.int64)
-    own_state = None if state is None else OwnState(state)
-    reply = _reply(request, (rows, labels, groups), classes, own_state)
+    own_state, widths = None if state is None else OwnState(state), widths_of(to_layers(request.arrays))
+    own = Labelled(np.asarray(rows, np.float64), labels, classes, widths, groups, unlabelled)
+    reply = _reply(request, own, own_state)
     return Message(reply.content(request.arrays), reply_to=message)
 
 
-def _reply(
-    request: TrainRequest, samples: Samples, classes: int | None, own_state: OwnState | None
-) -> TrainReply:
-    model, (rows, labels, _), question = to_layers(request.arrays), samples, request.question
+def _reply(request: TrainRequest, own: Labelled, own_state: OwnState | None) -> TrainReply:
+    model, question = to_layers(request.arrays), request.question
     if isinstance(question, FitHead):
         if question.columns is not None:
             why = "the sources' rows are columns of tables, which a project of its own does not standardise"
             raise ConfigError(why, thing="columns", remedy="let all sites run fda-flower, or none")
-        fitted = fit_target(rows, labels, question)
-        return TrainReply(fitted.in_model(model), len(rows), answer=fitted.answer())
+        fitted = fit_target(own, question)
+        return TrainReply(fitted.in_model(model), len(own.rows), answer=fitted.answer())
     if isinstance(question, MaskSums):
-        masked = masked_sums(request, question, own_state, lambda: open_sums(rows, labels, classes))
-        return TrainReply(model, len(rows), answer=masked)
-    return TrainReply(model, len(rows), answer=Summed(sums=source_sums(request, samples, classes)))
+        masked = masked_sums(request, question, own_state, own.sums)
+        return TrainReply(model, len(own.rows), answer=masked)
+    return TrainReply(model, len(own.rows), answer=Summed(sums=source_sums(request, own)))

@@ -27,7 +27,8 @@ class Model:
         A function, or ``"module:function"``, from a sample's shape and the number of classes to the network;
         further keyword arguments are its options.
     pretrained : bool
-        Whether it always has pretrained weights; others have with the option ``weights``.
+        Whether its body always has the same weights, pretrained ones or public random ones; others have with
+        the option ``weights``.
     package : str
         The import name of an optional package that it needs.
     reads_text : bool
@@ -99,6 +100,11 @@ MODELS: Registry[Model] = Registry(
         "resnet9": _ours("residual network of 9 layers, for 16x16 or more", "small:resnet9"),
         "resnet18": _ours(TORCHVISIONS, "pretrained:resnet18"),
         "resnet50": _ours(TORCHVISIONS, "pretrained:resnet50"),
+        "conv3x64": _ours(
+            "64 random filters, the same at every site, on a 3x3 grid, and a linear layer",
+            "random_filters:conv3x64",
+            pretrained=True,
+        ),
         "efficientnet-lite0": _ours(
             "3.4 million weights of ImageNet from a package; images of any size, resized to 224x224",
             "pretrained:efficientnet_lite0",
@@ -125,14 +131,23 @@ FORMS = {
     "timm:NAME": "a network of timm (extra images), with random weights, weights=imagenet or weights=FILE",
     "torchvision:NAME": "a network of torchvision, with the same options",
     "package.module:function": "a network of your own",
+    "NAME+NAME": "networks of the list on the same images, for ridge, such as logistic+conv3x64",
 }
 """Patterns of the names of other networks."""
 
 
+AND = "+"
+"""Between the names of networks that read the same samples."""
+
+LINEAR = "logistic"
+"""The network that is only a linear layer."""
+
+
 def check_name(name: str) -> None:
     """Raise a `ConfigError` unless a name is in `MODELS` or has one of the `FORMS`."""
-    if name not in MODELS and ":" not in name:
-        raise unknown("model", name, [*MODELS, *FORMS])
+    for part in name.split(AND):
+        if part not in MODELS and (":" not in part or part != name):
+            raise unknown("model", part, [*MODELS, *FORMS])
 
 
 def find_model(name: str) -> Model:
@@ -140,6 +155,12 @@ def find_model(name: str) -> Model:
     check_name(name)
     if name in MODELS:
         return MODELS[name]
+    if AND in name:
+        parts = {part: MODELS[part] for part in name.split(AND)}
+        builders = {part: model.build for part, model in parts.items()}
+        summary = ", ".join(model.summary for model in parts.values())
+        build = partial(resolve("fda_flower.models.kinds:together"), builders)
+        return Model(summary, build)
     library, _, own = name.partition(":")
     if library in LIBRARIES:
         return Model(f"{library}'s {own}", partial(resolve(LIBRARIES[library]), own))
@@ -148,7 +169,9 @@ def find_model(name: str) -> Model:
 
 def is_pretrained(name: str, options: Mapping[str, Any]) -> bool:
     """Return whether a network starts from pretrained weights, by its name and options."""
-    return bool(options.get("weights")) or (name in MODELS and MODELS[name].pretrained)
+    parts = [part for part in name.split(AND) if part != LINEAR]
+    known = all(part in MODELS and MODELS[part].pretrained for part in parts)
+    return bool(options.get("weights")) or (bool(parts) and known)
 
 
 def reads_text(name: str) -> bool:
@@ -200,7 +223,9 @@ def build_architecture(
 
 
 __all__ = [
+    "AND",
     "FORMS",
+    "LINEAR",
     "MODELS",
     "Model",
     "Train",

@@ -2,6 +2,7 @@
 
 import copy
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch.nn.functional import normalize
 
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.models import Train
+from fda_flower.models.kinds import Together
 from fda_flower.models.parts import has_body, head_of
 
 PREPARE = "prepare"
@@ -48,9 +50,11 @@ def split(
     The `network` is for samples of a `shape`; do not use it afterwards. A `ConfigError`, which calls it
     `name`, says that it has no head, no blocks, or no layers for adapters.
     """
-    if train.what == "all":
+    if train.what == "all" and not isinstance(network, Together):
         return SplitNetwork(None, network)
     network.eval().requires_grad_(False)
+    if isinstance(network, Together):
+        return _kinds(network, train, shape, name)
     head = head_of(network)
     if train.what == "linear":
         return _linear(network, head, shape)
@@ -96,6 +100,37 @@ def _linear(network: nn.Module, head: nn.Module, shape: tuple[int, ...]) -> Spli
     return SplitNetwork(backbone, nn.Sequential(OrderedDict({"body": body, **layers} if bare else layers)))
 
 
+def _kinds(network: Together, train: Train, shape: tuple[int, ...], name: str) -> SplitNetwork:
+    """Replace the heads of several networks by one linear layer on the rows of all."""
+    if train.what != "linear":
+        why = f"but '{name}' is several networks, which have a linear layer on the features of all"
+        raise invalid("train", train.what, "choose --train linear, a single network, or --method ridge", why)
+    with torch.no_grad():
+        classes = network(torch.zeros(1, *shape)).shape[1]
+        bodies = [Features(_without(part, head_of(part)), shape) for part in network.networks]
+        outputs = [body(_agreed(shape)) for body in bodies]
+        bare = [next(body.parameters(), None) is None for body in bodies]
+    powers = [
+        0.5 if bool((each >= 0).all()) and not itself else 1.0
+        for each, itself in zip(outputs, bare, strict=True)
+    ]
+    widths = [each.shape[1] for each in outputs]
+    layers = {"rows": KindsOfRows(powers, widths), "head": nn.Linear(sum(widths), classes)}
+    return SplitNetwork(SideBySide(bodies).eval(), nn.Sequential(OrderedDict(layers)))
+
+
+class SideBySide(nn.Module):
+    """Networks without their heads, whose features are in one row after each other."""
+
+    def __init__(self, bodies: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.bodies = nn.ModuleList(bodies)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features, float32, shape ``(n, features of all)``."""
+        return torch.cat([body(x) for body in self.bodies], dim=1)
+
+
 class Rows(nn.Module):
     """Scales features to unit length: ``sign(φ) |φ|^power`` divided by its norm; zeros stay zeros.
 
@@ -123,6 +158,33 @@ class Rows(nn.Module):
             raise ConfigError(
                 f"rows.power is {power:g}", thing="rows.power", value=power, remedy="send 0.5 or 1"
             )
+
+
+class KindsOfRows(nn.Module):
+    """Scales the features of each of several networks to unit length; see `Rows`.
+
+    `widths`, the number of features of each, travel with the model: the server reads there which features
+    belong together.
+    """
+
+    widths: Tensor
+
+    def __init__(self, powers: Sequence[float], widths: Sequence[int]) -> None:
+        super().__init__()
+        self.kinds = nn.ModuleList([Rows(power) for power in powers])
+        self.register_buffer("widths", torch.tensor(list(widths)))
+        self._own = list(widths)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return rows, shape ``(n, features of all)``."""
+        parts = torch.split(x, self._own, dim=1)
+        return torch.cat([kind(part) for kind, part in zip(self.kinds, parts, strict=True)], dim=1)
+
+    def check(self) -> None:
+        """Raise a `ConfigError` if a message has brought other widths than this network's."""
+        if (widths := self.widths.tolist()) != self._own:
+            remedy = f"send {self._own}"
+            raise ConfigError(f"rows.widths is {widths}", thing="rows.widths", value=widths, remedy=remedy)
 
 
 class Features(nn.Module):

@@ -12,7 +12,7 @@ from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
 from fda_flower.models.parts import features_of, frozen_names, tensors
-from fda_flower.models.split import Rows
+from fda_flower.models.split import KindsOfRows, Rows
 
 BATCH = 256
 """Samples in a batch of a pass without training."""
@@ -35,7 +35,7 @@ def load_layers(network: nn.Module, layers: Layers) -> None:
         for name, tensor in own.items():
             tensor.copy_(_tensor(layers[name]))
     for module in network.modules():
-        if isinstance(module, Rows):
+        if isinstance(module, Rows | KindsOfRows):
             module.check()
 
 

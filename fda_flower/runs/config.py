@@ -16,6 +16,7 @@ from fda_flower.engines import Resources
 from fda_flower.errors import ConfigError, check_choice, invalid
 from fda_flower.metrics import headline_metric
 from fda_flower.models import (
+    LINEAR,
     MODELS,
     Train,
     check_installed,
@@ -49,9 +50,6 @@ VARIANTS = {"paper": "paper", CODE: CODE, "reference-rules": CODE}
 
 AMOUNTS = ("target_samples", "source_samples", "test_samples")
 """Settings that are numbers of samples."""
-
-LINEAR = "logistic"
-"""The network that is only a linear layer."""
 
 NAMED: Mapping[str, Callable[[], Iterable[str]]] = {
     "method": method_names,
@@ -151,7 +149,7 @@ class RunConfig(RunSettings):
         if self.train == AUTO and self.model != LINEAR and not self._is_pretrained:
             raise ConfigError(
                 f"{what}, so that what model '{self.model}' has before its head would keep random weights: "
-                f"leave the model out, choose a pretrained one or {LINEAR}, which takes the samples as they "
+                f"leave the model out, choose a pretrained one, or {LINEAR}, which takes the samples as they "
                 "are, or freeze the random weights with --train head",
                 thing="model",
                 value=self.model,

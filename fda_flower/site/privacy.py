@@ -13,7 +13,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import CountSketch, Layers, PrivateSums, find_buffers, multipliers, shape_of_head
+from fda_flower.aggregation import CountSketch, Layers, PrivateSums, find_buffers, multipliers, widths_of
 from fda_flower.errors import ConfigError
 from fda_flower.files import as_file_name, checksum, derive_seed
 from fda_flower.metrics import METRICS
@@ -204,9 +204,10 @@ def sums(exchange: Exchange, arrays: Arrays) -> Arrays:
 def noise_of_mean(model: Layers, mechanism: Mechanism) -> Arrays:
     """Return the noise of the mean around which a site's sums are, and its deviation as the last number.
 
-    One patient more changes the sum over all by 1 at most. This release and the sums count as one.
+    One patient more changes the sum over all by 1 at most. This release and the sums count as one. Of several
+    kinds of rows, the first alone is released.
     """
-    deviation, (_, features) = multipliers(mechanism.noise)[0], shape_of_head(model)
+    deviation, features = multipliers(mechanism.noise)[0], widths_of(model)[0]
     return {"noise": np.append(deviation * gaussian(features, mechanism.draw), deviation)}
 
 

@@ -3,7 +3,7 @@
 Where every site is a target, each subtracts its own sums from the total, and keeps its head.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from logging import WARNING
@@ -24,11 +24,15 @@ from fda_flower.aggregation import (
     Paths,
     PrivateSums,
     Sums,
+    by_kind,
     head_in,
+    joined_head,
     move,
     paths_of,
     shape_of_head,
+    widths_of,
     with_head,
+    with_kinds,
 )
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.metrics import METRICS, Metric
@@ -69,9 +73,6 @@ Array = NDArray[np.float64]
 Form = tuple[int, int]
 """``d``, the length of a row, and ``C``, the number of outputs."""
 
-Total = Sums | CentredSums
-"""The sum over all sources; around a centre if a source has added noise."""
-
 
 class Ridge(OnFeatures):
     """One linear head: an average of ridge regressions between the sources' solution and the target's own.
@@ -83,14 +84,20 @@ class Ridge(OnFeatures):
     The head is scaled so that the softmax of its outputs is calibrated. One round suffices: another gives the
     same result.
 
+    With ``unlabelled`` the target fits its head a second time, to its samples without labels, as if the first
+    fit's probabilities were their labels, and averages both fits by their likelihood. A model may have
+    several kinds of rows, such as the features of two networks: sources send sums over each, and the target
+    averages the kinds' outputs; see `fda_flower.aggregation.fit_kinds`.
+
     A row of a table is its columns, which each site standardises. Sources also send their columns' means and
     deviations, and the server moves all sums to the common ones; see `fda_flower.aggregation.Columns`.
 
     A round's record has ``ridge``: ``share``, the share of ``W_S`` in the heads that shrink it;
     ``source-weight``, the weight of the sources' rows in the heads that pool; the ``weights`` of all heads;
-    the ``temperature``, a factor on the outputs; and the leave-one-out accuracy (for a regression R²) on the
-    target's labels: ``held-out``, and without the sources or the target ``held-out-target`` and
-    ``held-out-sources``.
+    the ``temperature``, a factor on the outputs; ``unlabelled``, the number of samples without labels, and
+    ``unlabelled-share``, the weight of the fit to them; the weights of several ``kinds``; and the
+    leave-one-out accuracy (for a regression R²) on the target's labels: ``held-out``, and without the sources
+    or the target ``held-out-target`` and ``held-out-sources``.
 
     Parameters
     ----------
@@ -99,7 +106,10 @@ class Ridge(OnFeatures):
         small. The others are alternatives: the target's own ridge regressions; ``W_S``; and the ridge
         regression of all rows together (AFL, Fed3R).
     per_source : bool
-        Whether the first path also has a share of each source's own head. The target sees these heads.
+        Whether the first path also has a share of each source's own head. The target sees these heads. It
+        takes one kind of rows.
+    unlabelled : bool
+        Whether the target fits its head to its samples without labels, too.
     secure : bool
         Whether sources mask their sums, so that the server sees only totals over at least two sources; see
         `fda_flower.wire.secure_sums`. It needs three sources, and of ``n`` at least ``⌈2n/3⌉ + 1`` to stay.
@@ -112,6 +122,7 @@ class Ridge(OnFeatures):
 
     paths: Paths = "both"
     per_source: bool = False
+    unlabelled: bool = False
     secure: bool = False
 
     def __post_init__(self) -> None:
@@ -147,10 +158,16 @@ class Ridge(OnFeatures):
             raise ConfigError(why, thing=who, value=samples, remedy=f"give at least {LEAST_LABELS}")
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
-        """Begin the run; raise a `ConfigError` if the model is not linear or has too many inputs."""
+        """Begin the run; raise a `ConfigError` if the model is not linear or has too many inputs.
+
+        `per_source` takes one kind of rows.
+        """
         super().begin(arrays, done)
-        _, features = shape_of_head(to_layers(arrays))
-        if features > WIDEST:
+        widths = widths_of(to_layers(arrays))
+        if self.per_source and len(widths) > 1:
+            why = f"but the model has {len(widths)} kinds of rows"
+            raise invalid("per_source", True, "choose a model of one network", why)
+        if (features := max(widths)) > WIDEST:
             megabytes = 2 * (features + 1) * (features + 2) / 1e6
             what = f"a sample has {features:,} numbers, so that a source would send {megabytes:,.0f} MB"
             remedy = "choose a pretrained model, which has fewer features"
@@ -194,55 +211,65 @@ class Ridge(OnFeatures):
         With `scaled` labels it has their mean and deviation. The path *pooled* uses the sums directly, so
         with noise only the path *shrunk* remains.
         """
-        outputs, features = shape_of_head(round.model)
-        form = (features + 1, outputs)
-        noise = self.takes_noise(round)
-        sources, columns = in_common_columns(sources, form)
-        add_up = self._secure_total if self.secure else partial(self._total, noise=noise)
-        total, solutions = add_up(round, sources, form), dict[str, Array]()
-        if isinstance(total, CentredSums):
+        forms, noise = forms_of(round.model), self.takes_noise(round)
+        sources, columns = in_common_columns(sources, forms[0])
+        add_up = self._secure_totals if self.secure else partial(self._totals, noise=noise)
+        totals, solutions = add_up(round, sources, forms), dict[str, Array]()
+        if isinstance(totals[0], CentredSums):
             paths: Paths = "shrunk" if self.paths == "both" else self.paths
-            start = {"solution": total.solution()}
+            starts = [{"solution": totals[0].solution()}]
             for domain in self._named(round):
-                own = read_sums(sources, form, domain, noise)
+                own = read_sums(sources, forms, domain, noise)[0]
                 solutions[domain] = CentredSums.total([own]).solution()
         else:
-            paths, start = self.paths, total.start("pooled" in paths_of(self.paths), scaled)
+            paths, starts = (
+                self.paths,
+                [total.start("pooled" in paths_of(self.paths), scaled) for total in totals],
+            )
             for domain in self._named(round):
-                single = _ready(read_open(sources, form, domain), form)
-                solutions[domain] = (single.scaled(*total.scale) if scaled else single).solution()
+                single = _ready(read_open(sources, forms, domain)[0], forms[0])
+                solutions[domain] = (single.scaled(*totals[0].scale) if scaled else single).solution()
         return FitHead(
             paths=paths,
-            start=in_float32(start),
+            start=with_kinds([in_float32(start) for start in starts]),
             solutions=in_float32(solutions) if solutions else None,
             columns=columns.to_arrays() if columns else None,
+            unlabelled=self.unlabelled,
         )
 
-    def _total(self, round: Round, sources: Sources, form: Form, noise: bool) -> Total:
-        """Return the total of the sources' sums."""
-        domains = self.usable(round, list(sources), partial(read_sums, sources, form, noise=noise))
+    def _totals(
+        self, round: Round, sources: Sources, forms: Sequence[Form], noise: bool
+    ) -> list[Sums] | list[CentredSums]:
+        """Return the total of the sources' sums over each kind of rows; with noise over the first alone."""
+        domains = self.usable(round, list(sources), partial(read_sums, sources, forms, noise=noise))
         if any(is_private(sources, domain) for domain in domains):
-            return CentredSums.total(read_sums(sources, form, domain, noise) for domain in domains)
-        read = partial(read_open, sources, form)
+            first = (read_sums(sources, forms, domain, noise)[0] for domain in domains)
+            return [CentredSums.total(first)]
         try:
-            return _ready(Sums.total(map(read, domains), *form), form)
+            return _added(sources, forms, domains)
         except ValueError:
             most = len(domains)
-            domains = self.usable(round, domains, lambda domain: read(domain).check_definite(most))
-            return _ready(Sums.total(map(read, domains), *form), form)
+            domains = self.usable(round, domains, lambda domain: _check_each(sources, forms, domain, most))
+            return _added(sources, forms, domains)
 
-    def _secure_total(self, round: Round, sources: Sources, form: Form) -> Sums:
-        """Return the total of masked sums."""
-        return _ready(self.unmasked(round, sources, form)[0], form)
+    def _secure_totals(self, round: Round, sources: Sources, forms: Sequence[Form]) -> list[Sums]:
+        """Return the total of masked sums over each kind of rows."""
+        totals, _ = self.unmasked(round, sources, forms)
+        return [_ready(total, form) for total, form in zip(totals, forms, strict=True)]
 
-    def unmasked(self, round: Round, sources: Sources, form: Form) -> tuple[Sums, list[str]]:
-        """Request masked sums; return their total, without seeing any of them, and the domains in it."""
-        size = len(Sums.zero(*form).vector)
-        words, updates = SecureSum(round, size, self.min_sources).total(sources)
-        total, rows = Sums.from_vector(decode(words), *form), sum(each.examples for each in updates.values())
-        if total.rows != rows:
-            raise ValueError(f"the sums are of {total.rows:g} rows, but the sources report {rows} examples")
-        return total, list(updates)
+    def unmasked(self, round: Round, sources: Sources, forms: Sequence[Form]) -> tuple[list[Sums], list[str]]:
+        """Request masked sums; return their totals, without seeing any of them, and the domains in them."""
+        sizes = [len(Sums.zero(*form).vector) for form in forms]
+        words, updates = SecureSum(round, sum(sizes), self.min_sources).total(sources)
+        parts = np.split(decode(words), np.cumsum(sizes)[:-1])
+        totals = [Sums.from_vector(part, *form) for part, form in zip(parts, forms, strict=True)]
+        rows = sum(each.examples for each in updates.values())
+        for total in totals:
+            if total.rows != rows:
+                raise ValueError(
+                    f"the sums are of {total.rows:g} rows, but the sources report {rows} examples"
+                )
+        return totals, list(updates)
 
     def usable(self, round: Round, domains: list[str], check: Callable[[str], object]) -> list[str]:
         """Return the domains whose sums pass a check, and drop the others; raise if too few are left."""
@@ -262,7 +289,9 @@ class Ridge(OnFeatures):
     def _note(self, round: Round, paths: Paths, answer: HeadFitted) -> None:
         """Write the target's numbers into the record."""
         numbers = {key: value for key, value in vars(answer).items() if isinstance(value, int | float)}
-        entry = {key.replace("_", "-"): value for key, value in numbers.items()}
+        entry: Record = {key.replace("_", "-"): value for key, value in numbers.items()}
+        if answer.kinds:
+            entry["kinds"] = list(answer.kinds)
         weights = {name: answer.weights.get(name) for name in head_names(paths)}
         round.record[RIDGE] = {"paths": paths, **entry, WEIGHTS: weights}
         if self.secure:
@@ -286,6 +315,12 @@ class Ridge(OnFeatures):
         if entry.get(FEWEST_LABELS, ENOUGH) < ENOUGH:
             line += f"; that is optimistic, since a class has fewer than {ENOUGH} labels and each is held out"
         return [line]
+
+
+def forms_of(model: Layers) -> list[Form]:
+    """Return the form of each kind of rows of a linear model."""
+    outputs, _ = shape_of_head(model)
+    return [(width + 1, outputs) for width in widths_of(model)]
 
 
 def head_names(paths: Paths) -> list[str]:
@@ -323,26 +358,48 @@ def is_private(sources: Sources, domain: str) -> bool:
     return "centre" in sources[domain].answer.sums
 
 
-def read_open(sources: Sources, form: Form, domain: str) -> Sums:
+def read_open(sources: Sources, forms: Sequence[Form], domain: str) -> list[Sums]:
     """Return the sums without noise in a source's reply; raise a `ValueError` if they are unusable."""
     if is_private(sources, domain):
         raise ValueError("its sums have noise, which takes classes, one target, and paths but 'pooled'")
     update = sources[domain]
-    sums = Sums.from_arrays(update.answer.sums, *form)
-    if sums.rows != np.float32(update.examples):
-        raise ValueError(f"its sums are of {sums.rows:g} rows, but it reports {update.examples} examples")
+    kinds = by_kind(update.answer.sums)
+    if len(kinds) != len(forms):
+        raise ValueError(f"its sums are over {len(kinds)} kinds of rows, not {len(forms)}")
+    sums = [Sums.from_arrays(arrays, *form) for arrays, form in zip(kinds, forms, strict=True)]
+    for each in sums:
+        if each.rows != np.float32(update.examples):
+            reports = f"but it reports {update.examples} examples"
+            raise ValueError(f"its sums are of {each.rows:g} rows, {reports}")
     return sums
 
 
-def read_sums(sources: Sources, form: Form, domain: str, noise: bool) -> Sums | PrivateSums:
-    """Return the sums in a source's reply, with `noise` also those that protect patients."""
+def read_sums(
+    sources: Sources, forms: Sequence[Form], domain: str, noise: bool
+) -> list[Sums] | list[PrivateSums]:
+    """Return the sums in a source's reply, with `noise` also those that protect patients.
+
+    The latter are over the first kind of rows alone.
+    """
     if not (noise and is_private(sources, domain)):
-        return read_open(sources, form, domain)
+        return read_open(sources, forms, domain)
     update = sources[domain]
-    sums = PrivateSums.from_arrays(update.answer.sums, *form)
+    sums = PrivateSums.from_arrays(update.answer.sums, *forms[0])
     if sums.rows > update.examples:  # patients, each with one row or more
         raise ValueError(f"its sums are of {sums.rows:g} patients, but it reports {update.examples} examples")
-    return sums
+    return [sums]
+
+
+def _added(sources: Sources, forms: Sequence[Form], domains: Sequence[str]) -> list[Sums]:
+    """Return the total over each kind of rows; raise a `ValueError` if one is unusable."""
+    read = [read_open(sources, forms, domain) for domain in domains]
+    return [_ready(Sums.total((each[kind] for each in read), *form), form) for kind, form in enumerate(forms)]
+
+
+def _check_each(sources: Sources, forms: Sequence[Form], domain: str, sites: int) -> None:
+    """Raise a `ValueError` unless `sites` such sums together can be of any rows."""
+    for sums in read_open(sources, forms, domain):
+        sums.check_definite(sites)
 
 
 def in_float32(arrays: Mapping[str, Array]) -> Layers:
@@ -403,9 +460,10 @@ class RidgeEverySite(Ridge):
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Add the sums up, and let each included site fit its head."""
-        outputs, features = shape_of_head(round.model)
-        sources, columns = in_common_columns(sources, form := (features + 1, outputs))
-        total, domains = (self.unmasked if self.secure else self._open_total)(round, sources, form)
+        forms = forms_of(round.model)
+        sources, columns = in_common_columns(sources, forms[0])
+        add_up = self.unmasked if self.secure else self._open_totals
+        totals, domains = add_up(round, sources, forms)
         if len(domains) == 2:
             log(
                 WARNING,
@@ -415,26 +473,31 @@ class RidgeEverySite(Ridge):
         question = FitSiteHead(
             paths=self.paths,
             report=self.report,
-            total=total.to_arrays(np.float64),
+            total=with_kinds([total.to_arrays(np.float64) for total in totals]),
             columns=columns.to_arrays() if columns else None,
             masked=self.secure,
+            unlabelled=self.unlabelled,
         )
         request = TrainRequest(round.arrays, round.config, question=question)
         nodes = {node: request for node in round.sources if node.domain in domains}
         _, replied = round.exchange(nodes)
         regression = any(node.info.get(protocol.REGRESSION) for node in nodes)
         self._note_sites(round, replied, "r2" if regression else "accuracy")
-        head = total.head(scaled=regression)
+        heads = [total.head(scaled=regression) / len(totals) for total in totals]
+        head = joined_head(heads, widths_of(round.model))
         if columns:  # for a site whose columns have the mean and deviation of all
-            head[:-1] /= np.sqrt(features)
+            head[:-1] /= np.sqrt(len(head) - 1)
         return Aggregated(with_head(round.model, head[:-1].T, head[-1]))
 
-    def _open_total(self, round: Round, sources: Sources, form: Form) -> tuple[Sums, list[str]]:
-        """Return the total of open sums, and the domains in it."""
-        read, most = partial(read_open, sources, form), len(sources)
+    def _open_totals(
+        self, round: Round, sources: Sources, forms: Sequence[Form]
+    ) -> tuple[list[Sums], list[str]]:
+        """Return the total of open sums over each kind of rows, and the domains in it."""
+        most = len(sources)
         # Check each alone, so that the others' sums are valid whichever site subtracts its own.
-        domains = self.usable(round, list(sources), lambda domain: read(domain).check_definite(most))
-        return Sums.total(map(read, domains), *form), domains
+        domains = self.usable(round, list(sources), lambda domain: _check_each(sources, forms, domain, most))
+        read = [read_open(sources, forms, domain) for domain in domains]
+        return [Sums.total((each[kind] for each in read), *form) for kind, form in enumerate(forms)], domains
 
     def _note_sites(self, round: Round, replied: Sources, metric: str) -> None:
         """Write the sites' figures into the record."""

@@ -626,8 +626,8 @@ OfColumns = Annotated[Layers, Like(_like_columns)] | None
 class Summed(Answer):
     """A source's `sums` over its rows; of a table also the `columns` with which it standardised them.
 
-    The arrays are the ones of `fda_flower.aggregation.Sums`, or of `PrivateSums` at a site that protects its
-    patients, and of `Columns`.
+    The arrays are the ones of `fda_flower.aggregation.Sums`, of each kind of rows (see `with_kinds`), or of
+    `PrivateSums` at a site that protects its patients, and of `Columns`.
     """
 
     sums: Layers
@@ -671,7 +671,9 @@ class HeadFitted(Answer):
 
     `temperature` is the factor on its outputs, and `weights` are the ones of the averaged heads. `share` is
     the share of the sources' solution in the heads that shrink it, `shares` the shares of single sources'
-    own, and `source_weight` the weight of the sources' rows in the heads that pool. `held_out` is the
+    own, and `source_weight` the weight of the sources' rows in the heads that pool. `kinds` are the weights
+    of several kinds of rows; `unlabelled` counts the samples without labels, whose fit has the weight
+    `unlabelled_share`. `held_out` is the
     leave-one-out accuracy, for a regression R², on the target's labels; `held_out_target` and
     `held_out_sources` are the same with one side alone. `fewest_labels` counts the rarest class.
     """
@@ -685,13 +687,17 @@ class HeadFitted(Answer):
     held_out_target: float | None = None
     held_out_sources: float | None = None
     fewest_labels: Natural | None = None
+    kinds: tuple[Share, ...] = ()
+    unlabelled: Natural | None = None
+    unlabelled_share: Share | None = None
 
 
 class FitHead(Question):
     """Ridge's target: fit the linear layer to your rows, starting from the sources' sums.
 
-    `start` has the arrays of `fda_flower.aggregation.Sums.start`; `solutions` are the ones of single sources;
-    `columns` standardise the rows of all sources.
+    `start` has the arrays of `fda_flower.aggregation.Sums.start`, of each kind of rows; `solutions` are the
+    ones of single sources; `columns` standardise the rows of all sources. `unlabelled` asks for a fit to the
+    samples without labels, too.
     """
 
     action = "fit_head"
@@ -702,6 +708,7 @@ class FitHead(Question):
     start: Layers
     solutions: Layers | None = None
     columns: OfColumns = None
+    unlabelled: bool = False
 
 
 class SiteFitted(Answer):
@@ -738,6 +745,7 @@ class FitSiteHead(Question):
     total: Layers
     columns: OfColumns = None
     masked: bool = False
+    unlabelled: bool = False
 
 
 class MixtureReport(Answer):

@@ -158,7 +158,7 @@ def test_labels_that_fixed_point_cannot_tell_from_zero_are_not_masked():
     own = OwnState(RecordDict())
     own.save("secure-sums", {}, {"round": 1, "stage": "shares"})
     with pytest.raises(ConfigError) as caught:
-        masked_sums(request, MaskSums(stage="masked"), own, lambda: Sums.of(to_rows(np.eye(2)), labels))
+        masked_sums(request, MaskSums(stage="masked"), own, lambda: [Sums.of(to_rows(np.eye(2)), labels)])
     assert caught.value.thing == "labels"
 
 

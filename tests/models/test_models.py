@@ -26,6 +26,7 @@ SMALLEST = {
     "resnet9": 16,
     "resnet18": 32,
     "resnet50": 32,
+    "conv3x64": 5,
     "efficientnet-lite0": 1,
 }
 """Sides of the smallest images that a network for images takes."""

@@ -10,6 +10,7 @@ from whole_runs import check_same, same_bits
 
 from fda_flower import RunConfig, run
 from fda_flower.aggregation import Sums, fit_ridge, to_rows, to_targets
+from fda_flower.datasets import load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.prediction.model import load
 from fda_flower.runs.network import all_data
@@ -54,6 +55,56 @@ def test_a_run_has_the_head_of_the_same_data_in_one_place(options):
     if "per_source" in options:
         shares = [entry["share"] for entry in record["sources"].values()]
         np.testing.assert_allclose(shares, fit.shares[1:], atol=1e-2)
+
+
+def test_random_filters_and_samples_without_labels_are_told_and_help(tmp_path):
+    first = run(**DIGITS, method="ridge")
+    more: dict[str, Any] = {"model": "logistic+conv3x64", "method_options": {"unlabelled": True}}
+    second = run(**DIGITS, method="ridge", **more, output=tmp_path / "run")
+    told, rest = second.history[0]["ridge"], all_data(second.config).domains["target"].unlabelled
+    assert rest is not None
+    assert (sum(told["kinds"]), told["unlabelled"]) == (pytest.approx(1), len(rest))
+    assert 0 <= told["unlabelled-share"] <= 1
+    assert not {"kinds", "unlabelled", "unlabelled-share"} & first.history[0]["ridge"].keys()
+    assert second.accuracies[0] > first.accuracies[0]
+    data = load_federation(second.config.data)
+    test = data.domains["target"].test
+    right = load(tmp_path / "run").predict(test.x.numpy()) == test.y.numpy()
+    assert 100 * right.mean() == pytest.approx(second.accuracies[0])
+
+
+@pytest.mark.parametrize("options", [{"secure": True}, {"target": "all"}], ids=str)
+def test_masked_sums_and_every_site_take_kinds_and_samples_without_labels(options):
+    settings: dict[str, Any] = {**DIGITS, "method": "ridge", "model": "logistic+conv3x64"}
+    if target := options.get("target"):
+        settings |= {"target": target, "target_samples": 20}
+    result = run(**settings, method_options={"unlabelled": True, "secure": "secure" in options})
+    (record,) = result.history
+    assert (record["held"], record["dropped"]) == (None, [])
+    if target:
+        plain = run(**settings)
+        assert result.accuracies[0] >= plain.accuracies[0] - 2
+    else:
+        open_sums = run(**settings, method_options={"unlabelled": True})
+        assert result.accuracies == [pytest.approx(open_sums.accuracies[0], abs=0.5)]
+
+
+def test_noise_for_each_patient_is_on_the_first_kind_alone():
+    private: dict[str, Any] = {"dp_unit": "patient", "dp_noise": 1.0, "dp_open_target": True}
+    result = run(**DIGITS, method="ridge", model="logistic+conv3x64", **private)
+    weight = result.model["head.weight"]
+    assert weight[:, :64].any()
+    assert not weight[:, 64:].any()
+
+
+def test_each_sources_own_head_takes_one_kind():
+    with pytest.raises(ConfigError, check=names("per_source", True)):
+        run(**DIGITS, method="ridge", model="logistic+conv3x64", method_options={"per_source": True})
+
+
+def test_several_networks_are_for_one_linear_layer():
+    with pytest.raises(ConfigError, check=names("train", "head")):
+        run(**DIGITS, method="fedavg", model="conv3x64+logistic")
 
 
 def test_features_of_a_frozen_body_may_be_random():

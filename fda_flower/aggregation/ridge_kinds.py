@@ -1,0 +1,347 @@
+"""Ridge on several kinds of rows of the same samples, and on the target's samples without labels.
+
+The features of a pretrained body, of a second one, and an image's pixels are kinds of rows. The target fits
+each kind as in `fda_flower.aggregation.ridge`, and averages their outputs. With rows ``U`` of samples without
+labels, it fits a second time, as if the averaged probabilities were their labels. The first fit and the
+second are averaged by their likelihood on labels that both have left out.
+
+In the second fit a head of a kind with the strengths ``κ``, ``u`` and ``λ`` is the ridge regression
+
+``V = (Λ + XᵀX/λ)⁻¹ (κ M + u UᵀT + XᵀY/λ)``, where ``Λ = κ (G + I) + u UᵀU + I``,
+
+with the sources' sums ``G`` and ``M``, the labelled rows ``X`` with their ``Y``, and ``T`` the probabilities
+minus ``1/C``. These depend on each label, and so does the head through them. Its residual without row ``i``
+takes that into account, and is exact:
+
+``E[i] = ((Q (Y − κ X Λ⁻¹ M))[i] − u (Q X Λ⁻¹ Uᵀ)[i] T_{−i}) / Q[i, i]``, where ``Q = (X Λ⁻¹ Xᵀ + λ)⁻¹``
+
+and ``T_{−i}`` is ``T`` of a first fit without label ``i``, with its weights and temperatures kept.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import exp
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fda_flower.aggregation.features import shape_of_head
+from fda_flower.aggregation.mixture import log_softmax
+from fda_flower.aggregation.ridge import (
+    USUAL_TEMPERATURE,
+    Array,
+    Paths,
+    RidgeFit,
+    factorised,
+    fit_ridge,
+    fit_temperature,
+    likelihoods,
+    solved,
+)
+from fda_flower.aggregation.updates import Layers
+
+STARTS = ((0.1, 1.0), (0.1, 3.0))
+"""``κ`` and ``u``, the weights of the sources' rows and of the rows without labels, in the second fit."""
+
+STRENGTHS = (0.1, 0.3, 1.0)
+"""``λ`` in the second fit."""
+
+MOST_KINDS = 8
+"""Networks whose features a run may combine."""
+
+MOST_LABELS = 64
+"""More labels than these make the weights of kinds no sharper."""
+
+
+WIDTHS = "rows.widths"
+"""The array of a linear model that has the number of features of each kind; without it there is one kind."""
+
+
+def widths_of(model: Layers) -> list[int]:
+    """Return the number of features of each kind of rows of a linear model.
+
+    Raise a `ValueError` if they are not the parts of the model's features.
+
+    Examples
+    --------
+    >>> model = {"rows.widths": np.array([2, 3]), "head.weight": np.zeros((4, 5)), "head.bias": np.zeros(4)}
+    >>> widths_of(model)
+    [2, 3]
+    """
+    _, features = shape_of_head(model)
+    if WIDTHS not in model:
+        return [features]
+    widths = [int(width) for width in np.atleast_1d(model[WIDTHS])]
+    if min(widths, default=0) < 1 or sum(widths) != features:
+        raise ValueError(f"{WIDTHS} is {widths}, but a row has {features} features")
+    return widths
+
+
+def split_rows(rows: NDArray[np.floating], widths: Sequence[int]) -> list[Array]:
+    """Return the rows of each kind, each with its own 1 at the end, from rows of all kinds with one 1.
+
+    Examples
+    --------
+    >>> first, second = split_rows(np.array([[0.6, 0.8, 0.5, 1.0]]), [2, 1])
+    >>> first, second
+    (array([[0.6, 0.8, 1. ]]), array([[0.5, 1. ]]))
+    """
+    x, ends = np.asarray(rows, np.float64), np.cumsum(widths)
+    if len(ends) == 1:
+        return [x]
+    kinds = np.split(x[:, :-1], ends[:-1], axis=1)
+    return [np.hstack([kind, x[:, -1:]]) for kind in kinds]
+
+
+def joined_head(heads: Sequence[Array], widths: Sequence[int]) -> Array:
+    """Return the head on rows of all kinds from the ones on each; a kind without a head counts for nothing.
+
+    Examples
+    --------
+    >>> joined_head([np.array([[1.0], [2.0]])], [1, 1])
+    array([[1.],
+           [0.],
+           [2.]])
+    """
+    if len(widths) == 1:
+        return heads[0]
+    missing = [np.zeros((width, heads[0].shape[1])) for width in widths[len(heads) :]]
+    constant = np.sum([head[-1:] for head in heads], axis=0)
+    return np.vstack([*(head[:-1] for head in heads), *missing, constant])
+
+
+def with_kinds(arrays: Sequence[Layers]) -> dict[str, NDArray[Any]]:
+    """Return arrays of several kinds as they travel: those of the kind ``k``, from 1 on, as ``NAME.k``."""
+    return {
+        f"{name}.{k}" if k else name: array for k, each in enumerate(arrays) for name, array in each.items()
+    }
+
+
+def by_kind(layers: Layers) -> list[dict[str, NDArray[Any]]]:
+    """Return the arrays of each kind from those of `with_kinds`."""
+    kinds: list[dict[str, NDArray[Any]]] = [{}]
+    for name, array in layers.items():
+        own, dot, k = name.rpartition(".")
+        number = int(k) if dot and k.isdecimal() else 0
+        while len(kinds) <= min(number, MOST_KINDS):
+            kinds.append({})
+        kinds[min(number, MOST_KINDS)][own if number else name] = array
+    return kinds
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of rows of a target's samples, and what the sources have of it.
+
+    Attributes
+    ----------
+    rows : array
+        Of the labelled samples, shape ``(n, d)``.
+    solution, gram : array
+        ``W_S`` and ``Σ G_i``; see `fit_ridge`. Without the latter, the second fit has ``κ = 0``.
+    unlabelled : array
+        Rows of the samples without labels, shape ``(m, d)``.
+    others : sequence of array
+        Solutions of single sources.
+    """
+
+    rows: Array
+    solution: Array
+    gram: Array | None = None
+    unlabelled: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    others: Sequence[Array] = ()
+
+
+@dataclass(frozen=True)
+class KindsFit:
+    """A target's fit to kinds of rows.
+
+    Attributes
+    ----------
+    heads : list of array
+        Of each kind, shape ``(d_k, C)``: the outputs are ``Σ_k x_k W_k``.
+    held_out : array
+        The leave-one-out outputs of the labelled rows, shape ``(n, C)``.
+    fits : list of RidgeFit
+        The first fit of each kind.
+    shares : array
+        The weight of each kind, of sum 1.
+    unlabelled : float or None
+        ``b``, the weight of the second fit, from 0 to 1; None without one.
+    """
+
+    heads: list[Array]
+    held_out: Array
+    fits: list[RidgeFit]
+    shares: Array
+    unlabelled: float | None = None
+
+
+def fit_kinds(
+    kinds: Sequence[Kind], targets: Array, labels: NDArray[np.integer] | None, paths: Paths = "both"
+) -> KindsFit:
+    """Fit the target's heads to each kind of rows and, if there are any, to the rows without labels.
+
+    One kind without them is `fit_ridge`, to the bit.
+
+    Parameters
+    ----------
+    kinds : sequence of Kind
+        At least one; all of the same samples.
+    targets : array
+        ``Y``, shape ``(n, C)``.
+    labels : array or None
+        The classes of the labelled rows, shape ``(n,)``; None for a regression, whose kinds have no
+        temperature, and which takes no rows without labels.
+    paths : str
+        As for `fit_ridge`. Only both paths, or *shrunk*, use rows without labels.
+
+    Raises
+    ------
+    ValueError
+        For the reasons of `fit_ridge`.
+    """
+    fits = [fit_ridge(kind.rows, targets, kind.solution, kind.gram, kind.others, paths) for kind in kinds]
+    first = _Stage.of([fit.head for fit in fits], [fit.held_out for fit in fits], targets, labels)
+    if len(kinds[0].unlabelled) and labels is not None and paths in ("both", "shrunk"):
+        return _Second(kinds, targets, labels, fits, first).mixed()
+    if len(kinds) == 1:
+        return KindsFit([fits[0].head], fits[0].held_out, fits, first.shares)
+    return KindsFit(first.heads, first.held_out, fits, first.shares)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """One fit: heads of each kind, scaled and weighed, their leave-one-out outputs, and the factors."""
+
+    heads: list[Array]
+    held_out: Array
+    shares: Array
+    factors: Array
+
+    @classmethod
+    def of(
+        cls,
+        heads: Sequence[Array],
+        held_out: Sequence[Array],
+        targets: Array,
+        labels: NDArray[np.integer] | None,
+        shares: Array | None = None,
+    ) -> "_Stage":
+        """Return a fit of several kinds; `shares` follow from their errors if they are not given."""
+        if shares is None:
+            power = min(len(targets), MOST_LABELS) / 4
+            shares = likelihoods([targets - each for each in held_out], power)
+        scales = [1.0 if labels is None else fit_temperature(each, labels) for each in held_out]
+        factors = shares * np.array(scales)
+        pairs = list(zip(factors.tolist(), heads, held_out, strict=True))
+        total = np.sum([factor * each for factor, _, each in pairs], axis=0)
+        return cls([factor * head for factor, head, _ in pairs], total, shares, factors)
+
+    def loss(self, labels: NDArray[np.integer]) -> tuple[float, float]:
+        """Return a fit's temperature, and its loss on the labels that it has left out."""
+        factor = fit_temperature(self.held_out, labels)
+        chosen = log_softmax(factor * self.held_out)[np.arange(len(labels)), labels]
+        return factor, float(np.log(factor / USUAL_TEMPERATURE) ** 2 / 2 - chosen.sum())
+
+
+@dataclass(frozen=True)
+class _Second:
+    """The second fit, on rows with and without labels."""
+
+    kinds: Sequence[Kind]
+    targets: Array
+    labels: NDArray[np.integer]
+    fits: Sequence[RidgeFit]
+    first: _Stage
+
+    def mixed(self) -> KindsFit:
+        """Return both fits, averaged by likelihood."""
+        before, first_loss = self.first.loss(self.labels)
+        outputs = np.sum(
+            [kind.unlabelled @ head for kind, head in zip(self.kinds, self.first.heads, strict=True)], axis=0
+        )
+        regressions = [
+            _Regression(kind, start, self.targets, _pseudo(before * outputs))
+            for kind in self.kinds
+            for start in STARTS
+        ]
+        self._leave_out(regressions, before, outputs)
+        heads, held_out = [], []
+        for k in range(len(self.kinds)):
+            own = regressions[k * len(STARTS) : (k + 1) * len(STARTS)]
+            residuals = np.concatenate([each.residuals for each in own])
+            weights = likelihoods(list(residuals))
+            heads.append(np.tensordot(weights, np.concatenate([each.heads for each in own]), 1))
+            held_out.append(self.targets - np.tensordot(weights, residuals, 1))
+        second = _Stage.of(heads, held_out, self.targets, self.labels, self.first.shares)
+        after, second_loss = second.loss(self.labels)
+        share = 1 / (1 + exp(min(second_loss - first_loss, 700.0)))
+        both = ((1 - share) * before, self.first), (share * after, second)
+        return KindsFit(
+            [_total(both, [stage.heads[k] for _, stage in both]) for k in range(len(self.kinds))],
+            _total(both, [stage.held_out for _, stage in both]),
+            list(self.fits),
+            self.first.shares,
+            share,
+        )
+
+    def _leave_out(self, regressions: Sequence["_Regression"], before: float, outputs: Array) -> None:
+        """Subtract what label ``i`` has told each regression through the probabilities."""
+        lost: list[Callable[[int], Array]] = [
+            fit.lost(kind.unlabelled) for fit, kind in zip(self.fits, self.kinds, strict=True)
+        ]
+        factors = self.first.factors.tolist()
+        for i in range(len(self.targets)):
+            without = outputs - np.sum(
+                [factor * each(i) for factor, each in zip(factors, lost, strict=True)], axis=0
+            )
+            left_out = _pseudo(before * without)
+            for regression in regressions:
+                regression.leave_out(i, left_out)
+
+
+def _total(both: Sequence[tuple[float, _Stage]], arrays: Sequence[Array]) -> Array:
+    """Return the sum of an array of each fit, times its factor."""
+    return np.asarray(np.sum([f * array for (f, _), array in zip(both, arrays, strict=True)], axis=0))
+
+
+def _pseudo(outputs: Array) -> Array:
+    """Return probabilities minus ``1/C``."""
+    return np.asarray(np.exp(log_softmax(outputs)) - 1 / outputs.shape[1])
+
+
+class _Regression:
+    """The heads of one kind of rows with one ``κ`` and ``u``, for each of `STRENGTHS`.
+
+    `heads` has shape ``(len(STRENGTHS), d, C)``, `residuals` ``(len(STRENGTHS), n, C)``; the latter lack the
+    probabilities' part until `leave_out` has subtracted it for each row.
+    """
+
+    def __init__(self, kind: Kind, start: tuple[float, float], targets: Array, pseudo: Array) -> None:
+        x, rest, (kappa, u) = kind.rows, kind.unlabelled, start
+        metric, products = u * (rest.T @ rest), u * (rest.T @ pseudo)
+        known = np.zeros_like(products)
+        if kind.gram is not None:
+            of_sources = kind.gram + np.eye(len(kind.gram))
+            metric, known = metric + kappa * of_sources, kappa * (of_sources @ kind.solution)
+        solutions = solved(factorised(metric), np.hstack([x.T, known, known + products]))
+        back, from_known, base = np.split(solutions, [len(x), len(x) + targets.shape[1]], axis=1)
+        values, vectors = np.linalg.eigh((x @ back + (x @ back).T) / 2)
+        values = np.maximum(values, 0.0)
+        inverses = [(vectors / (values + strength)) @ vectors.T for strength in STRENGTHS]
+        self._diagonals = [np.diag(each)[:, None] for each in inverses]
+        self._through = u * np.stack(inverses) @ (back.T @ rest.T)
+        self.heads = np.stack([base + back @ (each @ (targets - x @ base)) for each in inverses])
+        self.residuals = np.stack(
+            [
+                each @ (targets - x @ from_known) / diagonal
+                for each, diagonal in zip(inverses, self._diagonals, strict=True)
+            ]
+        )
+
+    def leave_out(self, i: int, pseudo: Array) -> None:
+        """Subtract the part of ``T_{−i}``, shape ``(m, C)``, from the residual of row ``i``."""
+        for h, diagonal in enumerate(self._diagonals):
+            self.residuals[h, i] -= self._through[h, i] @ pseudo / diagonal[i]
