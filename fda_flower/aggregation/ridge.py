@@ -629,15 +629,14 @@ def fit_shares(own: Array, each: Sequence[Array]) -> Array:
     return np.asarray(shares / max(shares.sum(), 1.0))
 
 
-def fit_temperature(outputs: Array, labels: NDArray[np.integer]) -> float:
+def fit_temperature(outputs: Array, labels: NDArray[np.integer], usual: float = USUAL_TEMPERATURE) -> float:
     """Return ``σ``, which makes ``softmax(σ F)`` the probabilities of classes.
 
     It minimises ``−Σ_i log softmax(σ F_i)[y_i] + log²(σ/8)/2`` over `TEMPERATURES`; `outputs` are ``F``,
-    shape ``(n, C)``, of rows that were left out.
+    shape ``(n, C)``, of rows that were left out. `usual` stands in place of 8.
     """
     losses = [
-        -log_softmax(sigma * outputs)[np.arange(len(labels)), labels].sum()
-        + np.log(sigma / USUAL_TEMPERATURE) ** 2 / 2
+        -log_softmax(sigma * outputs)[np.arange(len(labels)), labels].sum() + np.log(sigma / usual) ** 2 / 2
         for sigma in TEMPERATURES
     ]
     return float(TEMPERATURES[int(np.argmin(losses))])

@@ -47,6 +47,9 @@ STARTS = ((0.1, 1.0), (0.1, 3.0))
 STRENGTHS = (0.1, 0.3, 1.0)
 """``λ`` in the second fit."""
 
+SCALED = 1.0
+"""The usual temperature of outputs that are scaled already, kind by kind."""
+
 MOST_KINDS = 8
 """Networks whose features a run may combine."""
 
@@ -169,6 +172,8 @@ class KindsFit:
         The weight of each kind, of sum 1.
     unlabelled : float or None
         ``b``, the weight of the second fit, from 0 to 1; None without one.
+    usual : float
+        The usual temperature of these outputs.
     """
 
     heads: list[Array]
@@ -176,6 +181,7 @@ class KindsFit:
     fits: list[RidgeFit]
     shares: Array
     unlabelled: float | None = None
+    usual: float = SCALED
 
 
 def fit_kinds(
@@ -207,7 +213,7 @@ def fit_kinds(
     if len(kinds[0].unlabelled) and labels is not None and paths in ("both", "shrunk"):
         return _Second(kinds, targets, labels, fits, first).mixed()
     if len(kinds) == 1:
-        return KindsFit([fits[0].head], fits[0].held_out, fits, first.shares)
+        return KindsFit([fits[0].head], fits[0].held_out, fits, first.shares, usual=USUAL_TEMPERATURE)
     return KindsFit(first.heads, first.held_out, fits, first.shares)
 
 
@@ -241,9 +247,9 @@ class _Stage:
 
     def loss(self, labels: NDArray[np.integer]) -> tuple[float, float]:
         """Return a fit's temperature, and its loss on the labels that it has left out."""
-        factor = fit_temperature(self.held_out, labels)
+        factor = fit_temperature(self.held_out, labels, SCALED)
         chosen = log_softmax(factor * self.held_out)[np.arange(len(labels)), labels]
-        return factor, float(np.log(factor / USUAL_TEMPERATURE) ** 2 / 2 - chosen.sum())
+        return factor, float(np.log(factor / SCALED) ** 2 / 2 - chosen.sum())
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,7 @@ def _fit(own: Labelled, starts: Sequence[Layers], paths: Paths, others: Layers) 
     numbers: dict[str, Any] = {name: figure for name, figure in judged.items() if np.isfinite(figure)}
     numbers |= {"temperature": 1.0, **_numbers(fit, list(others))}
     if not regression:
-        numbers["temperature"] = fit_temperature(fit.held_out, labels)
+        numbers["temperature"] = fit_temperature(fit.held_out, labels, fit.usual)
         numbers["fewest_labels"] = int(np.unique(labels, return_counts=True)[1].min())
     if fit.unlabelled is not None:
         numbers |= {"unlabelled": len(kinds[0].unlabelled), "unlabelled_share": fit.unlabelled}
