@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Columns, Layers, Sums, shape_of_head
+from fda_flower.clients.calibration import keep_calibration
 from fda_flower.clients.client import DomainClient, TargetClient
 from fda_flower.clients.features import features_of, groups_of
 from fda_flower.clients.ridge_numpy import (
@@ -76,7 +77,9 @@ def fit_head(client: TargetClient, request: TrainRequest, question: FitHead) -> 
     else:
         matrix = columns[0].into(columns[1])
         fitted = fit_target(rows @ matrix, labels, question).moved(matrix)
-    return TrainReply(fitted.in_model(client.received(request)), len(rows), answer=fitted.answer())
+    model = fitted.in_model(client.received(request))
+    keep_calibration(client.own_state, model, fitted.calibration(labels))
+    return TrainReply(model, len(rows), answer=fitted.answer())
 
 
 def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSiteHead) -> TrainReply:
@@ -94,7 +97,7 @@ def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSite
     columns = _both_columns(client, rows, question.columns)
     fitted = fit_site(rows, labels, total, own, question.paths, columns)
     whole = Single(fitted.in_model(model))
-    client.announce(whole, request.config)
+    client.announce(whole, request.config, fitted.calibration(labels))
     figures: dict[str, Any] = {}
     if question.report == "full":
         figures = _figures(client, request, whole, fitted, labels)
