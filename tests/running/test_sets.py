@@ -21,6 +21,8 @@ from fda_flower.prediction.model import Probabilities
 from fda_flower.prediction.new_samples import NONE_FITS, write_predictions
 from fda_flower.runs.model_folder import own_test_set
 
+pytestmark = pytest.mark.slow
+
 LABELS = 30
 SETTINGS = {"device": "cpu", "seed": 1, "target_samples": LABELS, "method": "ridge"}
 
@@ -41,6 +43,7 @@ def written(model, new, path, coverage):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.smoke
 def test_sets_hold_the_classes_that_a_held_out_label_would_have_been_as_unlikely_as(classes, tmp_path):
     model = load(classes.path)
     new = own_test_set(model, classes.path)
@@ -129,7 +132,6 @@ def test_the_commands_say_for_whom_the_promise_holds(classes, monkeypatch, tmp_p
     assert "Sets for 80%" in done.output
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("student", [False, True])
 def test_a_mixture_and_its_student_have_sets(student, tmp_path):
     settings = {**SETTINGS, "method": "mixture", "method_options": {"student": student}}
@@ -138,7 +140,6 @@ def test_a_mixture_and_its_student_have_sets(student, tmp_path):
     assert 0.7 < result.history[-1]["sets"]["coverage"] <= 1
 
 
-@pytest.mark.slow
 def test_the_graph_has_the_sets_as_a_further_output(classes, numbers, tmp_path):
     import onnxruntime
 
