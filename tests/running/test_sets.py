@@ -4,6 +4,7 @@ import csv
 from fractions import Fraction
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from fda_flower.runs.model_folder import own_test_set
 pytestmark = pytest.mark.slow
 
 LABELS = 30
-SETTINGS = {"device": "cpu", "seed": 1, "target_samples": LABELS, "method": "ridge"}
+SETTINGS: dict[str, Any] = {"device": "cpu", "seed": 1, "target_samples": LABELS, "method": "ridge"}
 
 
 @pytest.fixture(scope="module")
