@@ -106,6 +106,21 @@ METRICS: dict[str, Metric] = {
 """The figures by their names in a reply, a record and ``--metric``; the first of a task is its default."""
 
 
+SETS = "sets"
+ASKED = 0.9
+"""The coverage of the sets that are judged on a test set."""
+
+SET_FIGURES: dict[str, Metric] = {
+    "asked": Metric("coverage asked for", regression=None),
+    "coverage": Metric("coverage", regression=None, share=True),
+    "size": Metric("mean size", percent=False, highest=math.inf),
+    "single": Metric("sets of one class"),
+    "single-right": Metric("right among sets of one class"),
+    "width": Metric("mean width", regression=True, percent=False, highest=math.inf),
+}
+"""The figures of sets by their names in the record's entry `SETS`; in a reply they begin with ``sets-``."""
+
+
 def metric_names(regression: bool) -> list[str]:
     """Return the names of a task's figures, the default headline first."""
     return [name for name, metric in METRICS.items() if metric.regression in (None, regression)]
@@ -285,6 +300,31 @@ def by_class(
     }
 
 
+def measure_sets(sets: "NDArray[np.bool_]", y: "NDArray[Any]") -> dict[str, float]:
+    """Return the figures of sets of classes, by their names in `SET_FIGURES`.
+
+    `sets` says of each class whether it is in a sample's set, ``(n, C)``; `y` are the classes, ``(n,)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sets = np.array([[True, False], [True, True], [False, False], [True, False]])
+    >>> [*measure_sets(sets, np.array([0, 1, 1, 1])).values()]
+    [0.5, 1.0, 0.5, 0.5]
+    """
+    held, sizes = sets[range(len(y)), y], sets.sum(axis=1)
+    single = sizes == 1
+    figures = {"coverage": held.mean(), "size": sizes.mean(), "single": single.mean()}
+    figures |= {"single-right": held[single].mean()} if single.any() else {}
+    return {name: float(value) for name, value in figures.items()}
+
+
+def measure_intervals(low: "NDArray[Any]", high: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, float]:
+    """Return the figures of a regression's intervals; all three arrays have shape ``(n, C)``."""
+    held = (low <= y) & (y <= high)
+    return {"coverage": float(held.mean()), "width": float((high - low).mean())}
+
+
 def paired_interval(differences: "NDArray[np.float64]") -> tuple[float, float] | None:
     """Return the 95% interval of the mean of differences, shape ``(n,)``; None for fewer than two."""
     import numpy as np
@@ -326,7 +366,12 @@ def interval(name: str, value: float, samples: int) -> tuple[float, float] | Non
     For shares it is Wilson's (Journal of the American Statistical Association 22, 1927). Other figures have
     none, because it would depend on more than their value and the number of samples.
     """
-    if not METRICS[name].share or samples < 1 or not 0 <= value <= 1:
+    return share_interval(value, samples) if METRICS[name].share else None
+
+
+def share_interval(value: float, samples: int) -> tuple[float, float] | None:
+    """Return Wilson's 95% interval of a share of samples; None for none."""
+    if samples < 1 or not 0 <= value <= 1:
         return None
     right, z = round(value * samples), _Z
     middle = (right + z * z / 2) / (samples + z * z)

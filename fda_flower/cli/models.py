@@ -41,6 +41,14 @@ Keep = Annotated[
         show_default="none",
     ),
 ]
+Coverage = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Sets of classes, or intervals, that hold the label in this share of cases, such as 0.9.",
+        show_default="none",
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Trust = Annotated[
     bool,
@@ -55,6 +63,7 @@ def predict(
     data_dir: DataDir = None,
     keep: Keep = "",
     output: Annotated[Path, typer.Option(help="File to write to.")] = Path("predictions.csv"),
+    coverage: Coverage = None,
     device: Device = "cpu",
     trust: Trust = False,
 ) -> None:
@@ -65,8 +74,9 @@ def predict(
         raise invalid("output", output, "choose another --output", "the file of --csv")
     _check_output(output)
     model = _load(run, device, trust)
+    _say_promise(model, coverage)
     new = _samples(model, run, csv, images, data_dir, keep)
-    write_predictions(model, new, output)
+    write_predictions(model, new, output, coverage)
     count = len(new.samples)
     result = {"file": output, "predictions": count, "round": model.about.round}
     out.result(result, f"{counted(count, 'prediction')}. Written to {output}")
@@ -78,13 +88,17 @@ def evaluate(
     images: Images = None,
     data_dir: DataDir = None,
     keep: Keep = "",
+    coverage: Coverage = None,
     device: Device = "cpu",
     trust: Trust = False,
 ) -> None:
     """Evaluate a run's model on labelled samples: --csv, --images in folders by class, or its test set."""
     from fda_flower.metrics import METRICS, interval, measure
+    from fda_flower.reporting.words import describe_sets
 
     model = _load(run, device, trust)
+    if coverage is not None:
+        model.thresholds(coverage)
     new = _samples(model, run, csv, images, data_dir, keep, labelled=True)
     outputs, y = model.outputs(new.samples, new.drawing), new.samples.y.numpy()
     pair = (model.labels(outputs), model.labels(y)) if model.about.regression else (outputs, y)
@@ -98,12 +112,17 @@ def evaluate(
     for line in lines[1:]:
         out.text(line)
     result = {"samples": len(y), "round": model.about.round, "figures": figures, "intervals": intervals}
+    if coverage is not None:
+        result["sets"] = sets = {"asked": coverage, **model.figures_of_sets(outputs, y, coverage)}
+        for line in describe_sets(sets, len(y)):
+            out.text(line)
     out.result(result, f"{lines[0]}, {counted(len(y), 'sample')}")
 
 
 def export(
     run: Run,
     output: Annotated[Path, typer.Option(help="File to write to.")] = Path("model.onnx"),
+    coverage: Coverage = None,
     trust: Trust = False,
 ) -> None:
     """Write a run's model as an ONNX file, for other programs."""
@@ -112,7 +131,8 @@ def export(
 
     _check_output(output)
     model = _load(run, "cpu", trust)
-    write(model, output)
+    _say_promise(model, coverage)
+    write(model, output, coverage)
     features: list[str] = []
     if model.about.preparation is not None and model.about.features:
         text = str(model.about.preparation.get("text", ""))
@@ -129,6 +149,17 @@ def _check_output(path: Path) -> None:
     if path.is_dir():
         raise invalid("output", path, "choose another --output", "a folder")
     check_writable(path.absolute().parent)
+
+
+def _say_promise(model: "LoadedModel", coverage: float | None) -> None:
+    """Say when sets hold the label as often as asked; raise a `ConfigError` if they cannot."""
+    if coverage is None:
+        return
+    model.thresholds(coverage)
+    out.text(
+        f"The label is promised in {100 * coverage:g}% of cases, only for samples that come as the "
+        f"{model.calibration.labels if model.calibration else 0} labelled ones of '{model.about.domain}' did."
+    )
 
 
 def _load(run: Path, device: str, trust: bool) -> "LoadedModel":

@@ -15,7 +15,9 @@ from flwr.common import log
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fda_flower.aggregation import Layers
+from fda_flower.aggregation import Calibration, Layers
+from fda_flower.aggregation.conformal import exact
+from fda_flower.clients.calibration import kept_calibration
 from fda_flower.clients.gradients import batch_gradients, own_statistics
 from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.patient_steps import train_patients
@@ -26,11 +28,12 @@ from fda_flower.datasets import Domain, Samples
 from fda_flower.datasets.labels import target_problems
 from fda_flower.errors import invalid
 from fda_flower.files import derive_seed
-from fda_flower.metrics import confusion
+from fda_flower.metrics import ASKED, SETS, confusion
 from fda_flower.models.exchange import Exchange, frozen_digest
 from fda_flower.models.parts import Part
 from fda_flower.prediction.passes import Passes, load_layers
 from fda_flower.prediction.predictors import Predictor, Single
+from fda_flower.prediction.sets import figures_of_sets
 from fda_flower.site.patients import STEPS, PatientPrivacy, steps_record
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import freeze
@@ -66,7 +69,8 @@ class DomainClient(NumPyFace):
     own_folder : Path, optional
         Folder for the same data instead.
     publish : callable, optional
-        Receives the predictor and the round after each evaluation for the headline.
+        Receives the predictor, the round and, if there is one, the predictor's `Calibration` after each
+        evaluation for the headline.
     """
 
     role: ClassVar[str]
@@ -79,7 +83,7 @@ class DomainClient(NumPyFace):
     about: Settings | None = None
     state: RecordDict | None = None
     own_folder: Path | None = None
-    publish: Callable[[Predictor, int], None] | None = None
+    publish: Callable[[Predictor, int, Calibration | None], None] | None = None
 
     def __post_init__(self) -> None:
         self.own_state = OwnState(RecordDict() if self.state is None else self.state, self.own_folder)
@@ -225,16 +229,26 @@ class DomainClient(NumPyFace):
 
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate as the request asks; clients that predict with more than a network override this."""
-        return self.score(self.single(self.received(request), request.config), request.config)
+        model, config = self.received(request), request.config
+        return self.score(
+            self.single(model, config), config, calibration=kept_calibration(self.own_state, model)
+        )
 
     def single(self, layers: Layers, config: Settings) -> Single:
         """Return the predictor of a network with these arrays."""
         return Single(self.adapted(layers, config))
 
-    def score(self, predictor: Predictor, config: Settings, passes: Passes | None = None) -> EvaluateReply:
+    def score(
+        self,
+        predictor: Predictor,
+        config: Settings,
+        passes: Passes | None = None,
+        calibration: Calibration | None = None,
+    ) -> EvaluateReply:
         """Evaluate a predictor on the test set and on the validation samples, if any.
 
         Metrics of the latter begin with ``validation-``; if ``validation`` is ``only``, there are no others.
+        With a `calibration` there are those of sets, too.
         """
         held_out, only = self.domain.validation, config.get(protocol.VALIDATION) == "only"
         before = self.layers() if config.get(protocol.ADABN) else None
@@ -243,8 +257,10 @@ class DomainClient(NumPyFace):
         else:
             outputs = predictor.outputs(passes or self.passes(config))
             metrics = self.figures(outputs, self.domain.test)
+            if calibration is not None:
+                metrics |= self._figures_of_sets(calibration, outputs)
             reply = EvaluateReply(len(outputs), metrics, self._details(outputs, config))
-            self.announce(predictor, config)
+            self.announce(predictor, config, calibration)
         if held_out is not None:
             outputs = predictor.outputs(self.passes(config, samples=held_out))
             reply = reply.judged_by(self.figures(outputs, held_out))
@@ -256,10 +272,23 @@ class DomainClient(NumPyFace):
         """Return the metrics of outputs for samples of the domain."""
         return figures(outputs, samples.y, self.domain.labels)
 
-    def announce(self, predictor: Predictor, config: Settings) -> None:
+    def _figures_of_sets(self, calibration: Calibration, outputs: Tensor) -> dict[str, float]:
+        """Return the figures of the usual sets on the test set; none if there are too few labels for them."""
+        if calibration.most < exact(ASKED) or not len(outputs):
+            return {}
+        thresholds = calibration.thresholds(ASKED, outputs.shape[1])
+        found, y = (each.cpu().numpy() for each in (outputs, self.domain.test.y))
+        figures = figures_of_sets(
+            thresholds, found, y, lambda ends: self.domain.labels(torch.from_numpy(ends)).numpy()
+        )
+        return {f"{SETS}-{name}": value for name, value in {"asked": ASKED, **figures}.items()}
+
+    def announce(
+        self, predictor: Predictor, config: Settings, calibration: Calibration | None = None
+    ) -> None:
         """Publish a predictor if the evaluation is for the run's headline."""
         if self.publish is not None and not config.get(protocol.BESIDE):
-            self.publish(predictor, int(config.get(protocol.SERVER_ROUND, 0)))
+            self.publish(predictor, int(config.get(protocol.SERVER_ROUND, 0)), calibration)
 
     def _details(self, outputs: Tensor, config: Settings) -> dict[str, Layers]:
         """Return the arrays of test outputs that a message requests."""

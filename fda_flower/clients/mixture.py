@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from fda_flower.aggregation import Layers, Mixture
+from fda_flower.aggregation import Calibration, Layers, Mixture
 from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients.client import Settings, TargetClient
 from fda_flower.clients.mixture_members import Learner, Positions, TrainedMixture, train_mixture
@@ -49,11 +49,12 @@ def evaluate_mixture(
     mixed = Mixed(trained.mixture, models, trained.prior[trained.views_used])
     student = mixing.student(trained, mixed) if question.student else None
     predictor = mixed if student is None else student
+    calibration = Calibration.of(trained.held_out_predictions, client.domain.train.y.cpu().numpy())
     if question.report == "none":
-        client.announce(predictor, config)
+        client.announce(predictor, config, calibration)
         return EvaluateReply(len(client.domain.test), answer=MixtureReport())
     passes = client.passes(config)
-    reply = client.score(predictor, config, passes)
+    reply = client.score(predictor, config, passes, calibration)
     report = mixing.report(trained, mixed.views(passes))
     if student is not None:
         taught = min(len(client.domain.unlabelled or ()), MOST_UNLABELLED)

@@ -69,6 +69,11 @@ class TrainedMixture(Generic[Model]):
         members = [name for name in self.models if name in self.mixture.weights]
         return {name: self.models[name][self.views_used] for name in members}
 
+    @property
+    def held_out_predictions(self) -> NDArray[np.float64]:
+        """The mixture's prediction for each labelled sample, from models trained without it, ``(n, C)``."""
+        return self.mixture.predict({name: [self.held_out[name]] for name in self.mixture.weights})
+
     def outputs(self, predict: Callable[[Model], NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
         """Return the outputs of each member's models; `predict` returns one model's outputs."""
         outputs = {name: [_in_rows(predict(model)) for model in models] for name, models in self.used.items()}

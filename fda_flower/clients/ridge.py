@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Columns, Layers, Sums, by_kind, shape_of_head, widths_of
+from fda_flower.clients.calibration import keep_calibration
 from fda_flower.clients.client import DomainClient, TargetClient
 from fda_flower.clients.features import features_of, groups_of
 from fda_flower.clients.ridge_numpy import (
@@ -82,7 +83,9 @@ def fit_head(client: TargetClient, request: TrainRequest, question: FitHead) -> 
     else:
         matrix = columns[0].into(columns[1])
         fitted = fit_target(own.moved(matrix), question).moved(matrix)
-    return TrainReply(fitted.in_model(client.received(request)), len(own.rows), answer=fitted.answer())
+    model = fitted.in_model(client.received(request))
+    keep_calibration(client.own_state, model, fitted.calibration(own.labels))
+    return TrainReply(model, len(own.rows), answer=fitted.answer())
 
 
 def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSiteHead) -> TrainReply:
@@ -100,7 +103,7 @@ def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSite
     ]
     fitted = fit_site(own, totals, sent, question.paths, _both_columns(client, own.rows, question.columns))
     whole = Single(fitted.in_model(model))
-    client.announce(whole, request.config)
+    client.announce(whole, request.config, fitted.calibration(own.labels))
     figures: dict[str, Any] = {}
     if question.report == "full":
         figures = _figures(client, request, whole, fitted, own.labels)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
     LEAST_LABELS,
+    Calibration,
     Columns,
     Kind,
     KindsFit,
@@ -29,6 +30,7 @@ from fda_flower.aggregation import (
     with_head,
     with_kinds,
 )
+from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.ridge import paths_of, unpack
 from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
@@ -116,6 +118,15 @@ class TargetHead:
     def in_model(self, model: Layers) -> dict[str, NDArray[Any]]:
         """Return a model whose linear layer is this head."""
         return placed(model, self.head)
+
+    def calibration(self, labels: NDArray[Any]) -> Calibration | None:
+        """Return the scores of the labels, by the leave-one-out outputs; None with too few labels."""
+        if not self.held_out:
+            return None
+        outputs = self.held_out["together"]
+        if labels.dtype.kind != "f":
+            outputs = np.exp(log_softmax(outputs, 1 / self.numbers["temperature"]))
+        return Calibration.of(outputs, labels)
 
     def answer(self) -> HeadFitted:
         """Return the answer to `FitHead`."""

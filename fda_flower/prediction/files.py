@@ -10,14 +10,15 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file, save
 
-from fda_flower.aggregation import Layers
+from fda_flower.aggregation import Calibration, Layers
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import BODY, DESCRIPTION, MODEL, PRIVATE, checksum, make_private, write_atomically
 from fda_flower.prediction.predictors import Predictor
 
 FORMAT = 1
-FROZEN = "frozen"
-"""The group of arrays that all networks share, and the entry that lists these networks."""
+FROZEN, CALIBRATION = "frozen", "calibration"
+"""The group of arrays that all networks share, also the entry that lists these networks; and the group of the
+labels' held-out scores."""
 KEY = "fda-flower"
 """The key of the description in the metadata of the safetensors file."""
 OPTIONAL = ("train", "body")
@@ -114,18 +115,21 @@ def write_model(
     frozen: Layers | None = None,
     body: Layers | None = None,
     private: bool = False,
+    calibration: Calibration | None = None,
 ) -> None:
     """Write ``model.safetensors``, which holds the predictor and its description, and ``model.json``.
 
     `frozen` holds the arrays that the predictor's networks share, which are stored once. `body` holds the
     frozen backbone, which is written once, to ``body.safetensors``. Each file is written whole or not at all;
     the same model has the same bytes. Files of a `private` model, which may hold a site's data, are readable
-    by this account only. Raise a `RunError` if they cannot be written.
+    by this account only. With a `calibration` the model can predict sets. Raise a `RunError` if the files
+    cannot be written.
     """
     parts = predictor.parts
     groups = {**parts.networks, **parts.others}
     shared = {FROZEN: list(parts.networks)} if frozen else {}
     groups |= {FROZEN: frozen} if frozen else {}
+    groups |= {CALIBRATION: calibration.to_arrays()} if calibration else {}
     arrays = {
         f"{group}|{name}": np.asarray(array, order="C")
         for group, layers in groups.items()
@@ -159,8 +163,8 @@ def write_model(
         ) from error
 
 
-def read_model(folder: Path) -> tuple[About, Predictor]:
-    """Return the model in a folder.
+def read_model(folder: Path) -> tuple[About, Predictor, Calibration | None]:
+    """Return the model in a folder, with its labels' held-out scores if it has any.
 
     Raise a `ConfigError` if there is none, or it is from a newer version, and a `RunError` if it is damaged.
     """
@@ -188,7 +192,9 @@ def read_model(folder: Path) -> tuple[About, Predictor]:
         }
         for group in settings.pop(FROZEN, ()):
             groups[group] = {**groups[FROZEN], **groups[group]}
-        return About.from_json(description), Predictor.of_kind(kind, groups, settings)
+        scores = groups.pop(CALIBRATION, None)
+        calibration = None if scores is None else Calibration.from_arrays(scores)
+        return About.from_json(description), Predictor.of_kind(kind, groups, settings), calibration
     except ConfigError:
         raise
     except Exception as error:  # A description may hold anything.

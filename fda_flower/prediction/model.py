@@ -1,6 +1,7 @@
 """A loaded model: the inputs it makes of new samples, its predictions, and its export."""
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -12,11 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fda_flower.aggregation import Layers
+from fda_flower.aggregation import Calibration, Layers, labels_for, sets_of
+from fda_flower.aggregation.conformal import exact
 from fda_flower.datasets import Samples
 from fda_flower.datasets.preparation import ImagePreparation, Preparation, TablePreparation
-from fda_flower.errors import ConfigError, RunError
+from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import MODEL, writing
+from fda_flower.metrics import ASKED
 from fda_flower.models import Train, build_architecture, build_model, reads_text
 from fda_flower.models.devices import find_device
 from fda_flower.models.own import is_reference
@@ -24,11 +27,13 @@ from fda_flower.models.parts import replace_head
 from fda_flower.models.split import SplitNetwork, split
 from fda_flower.models.text import SCALE
 from fda_flower.models.tokens import NUMBERS
+from fda_flower.names import counted
 from fda_flower.prediction.columns import read_columns
 from fda_flower.prediction.features import FeatureStore, digest_of, features
 from fda_flower.prediction.files import About, read_body, read_model
 from fda_flower.prediction.passes import Drawing, Passes, load_layers, seeded
 from fda_flower.prediction.predictors import Predictor
+from fda_flower.prediction.sets import figures_of_sets
 
 Array = NDArray[Any]
 
@@ -63,7 +68,7 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
     (2, 10)
     """
     path = Path(run).expanduser() / MODEL
-    about, predictor = read_model(path.parent)
+    about, predictor, calibration = read_model(path.parent)
     if is_reference(about.network) and not trust:
         raise ConfigError(
             f"the model '{path}' names the function '{about.network}' as its network, whose code "
@@ -74,7 +79,7 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
     find_device(device)
     body = read_body(path.parent, about.body) if about.body and not reads_text(about.network) else {}
     try:
-        model = LoadedModel(about, predictor, device, body)
+        model = LoadedModel(about, predictor, device, body, calibration)
         model.check()
     except Exception as error:  # A description may hold anything.
         raise RunError(
@@ -99,12 +104,19 @@ class LoadedModel:
         The transform from raw samples to inputs; None if they are the same.
     body : Layers
         Arrays of the frozen backbone; empty if there is none, or a package holds them.
+    calibration : Calibration or None
+        The scores of the target's labels, from which sets and intervals follow; None if the file has none.
     """
 
     def __init__(
-        self, about: About, predictor: Predictor, device: str = "cpu", body: Layers | None = None
+        self,
+        about: About,
+        predictor: Predictor,
+        device: str = "cpu",
+        body: Layers | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
-        self.body = body or {}
+        self.body, self.calibration = body or {}, calibration
         self.about, self.predictor = about, predictor
         preparation = about.preparation
         self.preparation = None if preparation is None else Preparation.from_json(preparation)
@@ -217,6 +229,57 @@ class LoadedModel:
             message = "the model predicts numbers, not probabilities: call predict"
             raise ConfigError(message, thing="model")
         return probabilities(self.outputs(self.samples(samples)))
+
+    def predict_set(self, samples: Any, coverage: float = ASKED) -> Array:
+        """Return which of `classes_` are in the set of each sample, bool, shape ``(n, classes)``.
+
+        In a share `coverage` of cases the set holds the sample's class, if samples come as the target's
+        labelled ones did; see `fda_flower.aggregation.conformal`. It can be empty: then no class fits.
+
+        Raises
+        ------
+        ConfigError
+            As `predict`; for a regression; if the model has no held-out scores; or if its labels are too few
+            for the coverage.
+        """
+        if self.about.regression:
+            raise ConfigError("the model predicts numbers: call predict_interval", thing="model")
+        return sets_of(self.predict_proba(samples), self.thresholds(coverage))
+
+    def predict_interval(self, samples: Any, coverage: float = ASKED) -> tuple[Array, Array]:
+        """Return the lower and upper ends of intervals for a regression, each of the shape of `predict`.
+
+        They hold each number in a share `coverage` of cases; see `predict_set`.
+        """
+        if not self.about.regression:
+            raise ConfigError("the model predicts classes: call predict_set", thing="model")
+        thresholds = self.thresholds(coverage)
+        outputs = self.outputs(self.samples(samples)).astype(np.float64)
+        return self.predictions(outputs - thresholds), self.predictions(outputs + thresholds)
+
+    def figures_of_sets(self, outputs: Array, y: Array, coverage: float) -> dict[str, float]:
+        """Return the figures of sets on samples with labels `y`; see `fda_flower.prediction.sets`."""
+        return figures_of_sets(self.thresholds(coverage), outputs, y, self.labels)
+
+    def thresholds(self, coverage: float) -> Array:
+        """Return the largest score of each class in a set, or half the width of each interval, ``(C,)``.
+
+        The width is in the unit of `outputs`. Raises a `ConfigError` as `predict_set` does.
+        """
+        if not 0 < coverage < 1:
+            raise invalid("coverage", coverage, "give a share between 0 and 1, such as 0.9")
+        if self.calibration is None:
+            what = "the model has no scores of held-out labels, from which its sets would follow"
+            remedy = "take the target's model of a run of ridge or mixture by this version"
+            raise ConfigError(what, thing="coverage", value=coverage, remedy=remedy)
+        labels, most = self.calibration.labels, self.calibration.most
+        if exact(coverage) > most:
+            percent = math.floor(1000 * most) / 10
+            what = f"the coverage is {coverage:g}, but with {counted(labels, 'label')} at most {most} "
+            remedy = f"ask for less, or train with at least {labels_for(coverage)} labels"
+            what += f"({percent:g}%) can be promised"
+            raise ConfigError(what, thing="coverage", value=coverage, remedy=remedy)
+        return self.calibration.thresholds(coverage, self.about.classes)
 
     def predictions(self, outputs: Array) -> Array:
         """Return the predictions of `outputs`; see `predict`."""
@@ -346,10 +409,17 @@ def _tensor(raw: Any) -> Tensor:
 
 
 class Probabilities(nn.Module):
-    """A model's module from a table's own features to probabilities, or numbers in the label's unit."""
+    """A model's module from a table's own features to probabilities, or numbers in the label's unit.
 
-    def __init__(self, model: LoadedModel) -> None:
+    With `thresholds`, shape ``(C,)``, also to sets, or the ends of intervals.
+    """
+
+    def __init__(self, model: LoadedModel, thresholds: Array | None = None) -> None:
         super().__init__()
+        self.with_sets = thresholds is not None
+        self.register_buffer(
+            "thresholds", torch.from_numpy(np.zeros(1) if thresholds is None else thresholds)
+        )
         self.regression, self.shape = model.about.regression, model.about.shape
         self.mean, self.deviation = model.label_scale
         fitted = model.preparation
@@ -367,12 +437,22 @@ class Probabilities(nn.Module):
                 self.shape = (len(scale[0]),)
             self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
 
-    def forward(self, samples: Tensor) -> Tensor:
-        """Return probabilities or numbers, float32, shape ``(n, C)``."""
-        outputs: Tensor = self.model(samples if self.prepared else self._standardised(samples))
+    @property
+    def names(self) -> list[str]:
+        """The names of the outputs."""
         if self.regression:
-            return (outputs.double() * self.deviation + self.mean).float()
-        return outputs.double().softmax(dim=1).float()
+            return ["values", "low", "high"] if self.with_sets else ["values"]
+        return ["probabilities", "set"] if self.with_sets else ["probabilities"]
+
+    def forward(self, samples: Tensor) -> tuple[Tensor, ...]:
+        """Return probabilities or numbers, float32, and each class's being in the set, or both ends."""
+        outputs = self.model(samples if self.prepared else self._standardised(samples)).double()
+        assert isinstance(self.thresholds, Tensor)
+        if not self.regression:
+            share = outputs.softmax(dim=1)
+            return (share.float(), 1 - share <= self.thresholds)[: len(self.names)]
+        ends = (outputs, outputs - self.thresholds, outputs + self.thresholds)[: len(self.names)]
+        return tuple((end * self.deviation + self.mean).float() for end in ends)
 
     def _standardised(self, features: Tensor) -> Tensor:
         assert isinstance(self.scale, Tensor)
@@ -381,18 +461,20 @@ class Probabilities(nn.Module):
         return ((filled - mean) / deviation).float()
 
 
-def export(model: LoadedModel, path: Path) -> None:
+def export(model: LoadedModel, path: Path, coverage: float | None = None) -> None:
     """Write a model as an ONNX file, for other programs; raise a `ConfigError` if it cannot be written.
 
     It is one graph, even of several networks, from inputs, float32, shape ``(n, *shape)``, to probabilities
     or, for a regression, numbers. A table's features are in its own units, NaN if missing, and 1 or 0 for a
     category: the graph fills them in and standardises them. They are followed by the encoder's features of a
-    text, of unit length. Images are in [0, 1].
+    text, of unit length. Images are in [0, 1]. With a `coverage` there are further outputs: ``set``, bool, as
+    of `LoadedModel.predict_set`, or ``low`` and ``high``.
     """
     import onnx  # noqa: F401 - torch's own error does not say that it is missing
     import onnxscript  # noqa: F401
 
-    whole, part = Probabilities(model).eval(), path.with_name(f".{path.name}.part")
+    thresholds = None if coverage is None else model.thresholds(coverage)
+    whole, part = Probabilities(model, thresholds).eval(), path.with_name(f".{path.name}.part")
     with writing("file", path):
         try:
             torch.onnx.export(
@@ -401,7 +483,7 @@ def export(model: LoadedModel, path: Path) -> None:
                 (torch.zeros(2, *whole.shape),),
                 str(part),
                 input_names=["samples"],
-                output_names=["values" if model.about.regression else "probabilities"],
+                output_names=whole.names,
                 dynamic_shapes=({0: "n"},),
                 dynamo=True,
                 external_data=False,

@@ -5,11 +5,15 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from fda_flower.aggregation import sets_of
 from fda_flower.datasets import Samples
 from fda_flower.datasets.folders import unusable
 from fda_flower.datasets.image_folder import ImageFolder, left_out
@@ -153,29 +157,24 @@ def as_cell(value: Any) -> Any:
     return f"'{value}" if FORMULA.match(str(value)) else value
 
 
-def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
+NONE_FITS = "none fits"
+"""An empty set."""
+
+
+def write_predictions(model: LoadedModel, new: NewSamples, path: Path, coverage: float | None = None) -> None:
     """Write a CSV file with a row for each sample: its names, the prediction and the probabilities.
 
     The columns are `NewSamples.names`, ``prediction`` and, per class, ``p(CLASS)``. A regression of several
-    numbers has ``prediction-1`` and so on. Raise a `ConfigError` if the file cannot be written, or a column
-    to keep has one of these names.
+    numbers has ``prediction-1`` and so on. With a `coverage` there is ``set``, the classes of the set with
+    semicolons, or for a regression ``low`` and ``high``. Raise a `ConfigError` if the file cannot be written,
+    a column to keep has one of these names, or the model cannot promise the coverage.
     """
+    thresholds = None if coverage is None else model.thresholds(coverage)
     outputs = model.outputs(new.samples, new.drawing)
-    predicted = model.predictions(outputs)
-    predictions: dict[str, Any] = {}
     if model.about.regression:
-        numbers = predicted.reshape(len(predicted), -1).T
-        ends = [f"-{i}" for i in range(1, len(numbers) + 1)] if len(numbers) > 1 else [""]
-        predictions |= {
-            f"prediction{end}": [f"{n:.7g}" for n in column]
-            for end, column in zip(ends, numbers, strict=True)
-        }
+        predictions = _numbers(model, outputs, thresholds)
     else:
-        predictions["prediction"] = predicted.tolist()
-        predictions |= {
-            f"p({name})": [f"{p:.6g}" for p in column]
-            for name, column in zip(model.classes_.tolist(), probabilities(outputs).T, strict=True)
-        }
+        predictions = _classes(model, outputs, thresholds)
     if twice := sorted(predictions.keys() & new.names.keys()):
         raise ConfigError(
             f"the column {', '.join(twice)} to keep is also a column of the predictions: rename it"
@@ -187,3 +186,29 @@ def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
     writer.writerows(map(as_cell, row) for row in zip(*columns.values(), strict=True))
     with writing("file", path):
         write_atomically(path, text.getvalue().encode())
+
+
+def _numbers(model: LoadedModel, outputs: NDArray[Any], thresholds: NDArray[Any] | None) -> dict[str, Any]:
+    """Return the columns of a regression."""
+    values = {"prediction": outputs}
+    if thresholds is not None:
+        precise = outputs.astype(np.float64)
+        values |= {"low": precise - thresholds, "high": precise + thresholds}
+    ends = [f"-{i}" for i in range(1, outputs.shape[1] + 1)] if outputs.shape[1] > 1 else [""]
+    return {
+        f"{name}{end}": [f"{number:.7g}" for number in column]
+        for name, each in values.items()
+        for end, column in zip(ends, model.labels(each).T, strict=True)
+    }
+
+
+def _classes(model: LoadedModel, outputs: NDArray[Any], thresholds: NDArray[Any] | None) -> dict[str, Any]:
+    """Return the columns of classes."""
+    names, shares = model.classes_.astype(str).tolist(), probabilities(outputs)
+    columns: dict[str, Any] = {"prediction": model.predictions(outputs).tolist()}
+    if thresholds is not None:
+        rows = sets_of(shares, thresholds)
+        columns["set"] = ["; ".join(compress(names, row)) or NONE_FITS for row in rows]
+    return columns | {
+        f"p({name})": [f"{p:.6g}" for p in column] for name, column in zip(names, shares.T, strict=True)
+    }

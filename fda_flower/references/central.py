@@ -243,7 +243,7 @@ class Trainer:
         if self.folder is not None:
             site, own = (self.data, self.data.target), self.reference.prototypes
             publish = publisher(self.config, *site, self.folder, self.model, own)
-            publish(Single(self.reported), number)
+            publish(Single(self.reported), number, None)
         record["seconds"] = {"train": trained - begun, "evaluate": time.perf_counter() - trained}
         return record
 

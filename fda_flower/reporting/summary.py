@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fda_flower.datasets.amounts import most
 from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
-from fda_flower.metrics import CONFIDENCE, METRICS, by_class, interval
+from fda_flower.metrics import CONFIDENCE, METRICS, SETS, by_class, interval
 from fda_flower.records.record import LAST as LAST
 from fda_flower.records.record import (
     MEAN_OF_LABELS,
@@ -110,7 +110,8 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
 
     ``figures`` are the last round's, as in the record. ``interval`` is the 95% interval of ``last5`` for the
     number of ``test-samples`` (`fda_flower.metrics.interval`). ``confusion`` and ``classes`` are the
-    confusion matrix and each class's figures; for ``baseline`` see `baseline_of`.
+    confusion matrix and each class's figures; ``sets`` are as in the record; for ``baseline`` see
+    `baseline_of`.
     """
     last = _last_evaluated(history)
     samples = samples_of(history)
@@ -119,6 +120,8 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
     evaluation: dict[str, Any] = {"figures": {n: v for n in METRICS if (v := last.get(n)) is not None}}
     if samples:
         evaluation["test-samples"] = samples
+    if sets := last.get(SETS):
+        evaluation[SETS] = sets
     if ends is not None:
         evaluation["interval"] = list(ends)
     if confusion := last.get("confusion"):

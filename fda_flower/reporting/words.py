@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.metrics import METRICS, ROUNDING, Metric
+from fda_flower.metrics import METRICS, ROUNDING, SETS, Metric, share_interval
 from fda_flower.models.tokens import describe_cut
 from fda_flower.names import counted
 from fda_flower.records.record import Record, has_stopped
@@ -128,8 +128,9 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     """
     baseline = summary.get("baseline", {})
     floor = baseline.get(summary.get("metric"))
+    told = describe_sets(summary.get(SETS, {}), summary.get("test-samples", 0))
     if floor is None or summary["last5"] is None:
-        return []
+        return told
     metric = METRICS[summary["metric"]]
     samples = f"{summary['test-samples']} " if "test-samples" in summary else ""
     what = f"naming the most frequent class, '{baseline.get('class')}',"
@@ -144,7 +145,32 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
         fair = {METRICS[n]: (summary["figures"].get(n), baseline.get(n)) for n in FAIR}
         figures = [f"{m.title} {m.show(a)} ({m.show(b)})" for m, (a, b) in fair.items() if None not in (a, b)]
         lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(figures)}")
-    return lines
+    return lines + told
+
+
+def describe_sets(figures: Mapping[str, float], samples: int) -> list[str]:
+    """Return sentences on sets, by their figures in a record; none without figures.
+
+    Examples
+    --------
+    >>> told = {"asked": 0.9, "coverage": 0.92, "size": 1.5, "single": 0.6, "single-right": 0.95}
+    >>> for line in describe_sets(told, 100):
+    ...     print(line)
+    Sets for 90%: 92.0% hold the label (95% interval 85.0% to 95.9%); mean size 1.50
+    Sets of one class: 60.0%, of which 95.0% are right
+    The 90% are promised only for samples that come as the labelled ones did
+    """
+    if not {"asked", "coverage"} <= figures.keys():
+        return []
+    asked, what = f"{100 * figures['asked']:g}%", "Intervals" if "width" in figures else "Sets"
+    ends = share_interval(figures["coverage"], samples)
+    between = f" (95% interval {ends[0]:.1%} to {ends[1]:.1%})" if ends else ""
+    size = f"mean width {figures['width']:.4g}" if "width" in figures else f"mean size {figures['size']:.2f}"
+    lines = [f"{what} for {asked}: {figures['coverage']:.1%} hold the label{between}; {size}"]
+    if "single-right" in figures:
+        one, right = figures["single"], figures["single-right"]
+        lines.append(f"Sets of one class: {one:.1%}, of which {right:.1%} are right")
+    return [*lines, f"The {asked} are promised only for samples that come as the labelled ones did"]
 
 
 def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fda_flower.aggregation import Layers
+from fda_flower.aggregation import Calibration, Layers
 from fda_flower.datasets import FederatedDataset, load_domain
 from fda_flower.datasets.preparation import ImageFiles, TablePreparation
 from fda_flower.errors import ConfigError
@@ -42,7 +42,7 @@ def publisher(
     folder: Path,
     network: nn.Module,
     prototypes: float | None = None,
-) -> Callable[[Predictor, int], None]:
+) -> Callable[[Predictor, int, Calibration | None], None]:
     """Return a function that writes the predictor of the target `name` to a folder after a round.
 
     `network` holds the frozen arrays, which predictors lack. `prototypes` is the temperature of the prototype
@@ -60,10 +60,11 @@ def publisher(
         prototypes=prototypes,
     )
 
-    def publish(predictor: Predictor, round: int) -> None:
+    def publish(predictor: Predictor, round: int, calibration: Calibration | None) -> None:
         digest, body = body_of(config, site.shape, site.classes)
         now = replace(about, round=round, body=digest)
-        write_model(folder, now, predictor, frozen_layers(network), body, private=True)
+        frozen = frozen_layers(network)
+        write_model(folder, now, predictor, frozen, body, private=True, calibration=calibration)
 
     return publish
 

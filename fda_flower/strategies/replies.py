@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.errors import ConfigError, printable
-from fda_flower.metrics import METRICS, of_most_frequent
+from fda_flower.metrics import METRICS, SET_FIGURES, SETS, of_most_frequent
 from fda_flower.names import listed
 from fda_flower.records.record import MOST_FREQUENT, TEST_EXAMPLES, Record
 from fda_flower.strategies.nodes import Node
@@ -246,8 +246,9 @@ def check_figures(figures: dict[str, float]) -> dict[str, float]:
     """Return metrics by name; raise a `BadReplyError` if a value is impossible."""
     for name, value in figures.items():
         key = name.removeprefix(f"{protocol.VALIDATION}-")
-        if key in METRICS and not METRICS[key].allows(value):
-            low, high = METRICS[key].lowest, METRICS[key].highest
+        metric = METRICS.get(key) or SET_FIGURES.get(key.removeprefix(f"{SETS}-"))
+        if metric and not metric.allows(value):
+            low, high = metric.lowest, metric.highest
             raise BadReplyError(f"its metric '{name}' is {value:g}, it must lie between {low:g} and {high:g}")
         if key == TEST_EXAMPLES and not (value == int(value) and 0 <= value <= MOST_EXAMPLES):
             raise BadReplyError(f"'{name}' is {value:g}, it must be a whole number")

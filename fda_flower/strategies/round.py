@@ -13,7 +13,7 @@ from flwr.common import log
 
 from fda_flower.aggregation import Layers, find_buffers
 from fda_flower.errors import RunError, printable
-from fda_flower.metrics import METRICS, of_mean
+from fda_flower.metrics import METRICS, SET_FIGURES, SETS, of_mean
 from fda_flower.names import by_reason, listed
 from fda_flower.records.record import MEAN_OF_LABELS, TEST_EXAMPLES, Record
 from fda_flower.strategies.nodes import Node, match_replies
@@ -230,12 +230,15 @@ class Round:
     def _evaluated(self, content: RecordDict, metrics: MetricRecord) -> Record:
         """Return the record's entries for the target's evaluation."""
         entry: Record = {key: metrics[key] for key in METRICS if key in metrics}
+        if sets := {key: metrics[of] for key in SET_FIGURES if (of := f"{SETS}-{key}") in metrics}:
+            entry[SETS] = sets
         if protocol.NUM_EXAMPLES in metrics:
             entry[TEST_EXAMPLES] = metrics[protocol.NUM_EXAMPLES]
         details = (name for name in DETAILS if name in content and self.config.get(name))
         arrays = {name: read_arrays(content, name) for name in details}
         entry |= read_details(arrays, self._class_names)
-        others = {key: metrics[key] for key in metrics if key not in (*METRICS, protocol.NUM_EXAMPLES)}
+        known = {*METRICS, protocol.NUM_EXAMPLES, *(f"{SETS}-{key}" for key in SET_FIGURES)}
+        others = {key: metrics[key] for key in metrics if key not in known}
         return entry | ({"metrics": others} if others else {})
 
     def drop(self, domain: str, error: BadReplyError) -> None:

@@ -116,7 +116,7 @@ def test_what_cannot_work_is_said(table_run, tmp_path):
 
 def test_data_of_another_form_are_refused(table_run):
     copy = shutil.copytree(table_run, "copy")
-    about, predictor = read_model(table_run)
+    about, predictor, _ = read_model(table_run)
     arrays = predictor.parts.networks["network"]
     layers = {name: np.resize(array, (3, *array.shape[1:])) for name, array in arrays.items()}
     write_model(Path(copy), replace(about, classes=3, class_names=()), Single(layers))
@@ -125,7 +125,7 @@ def test_data_of_another_form_are_refused(table_run):
 
 
 def test_a_run_that_is_not_finished_or_a_model_of_the_server_is_said(table_run, quick_export):
-    about, predictor = read_model(table_run)
+    about, predictor, _ = read_model(table_run)
     write_model(Path("server"), replace(about, holder="server", preparation=None, round=1), predictor)
     said = fda("export", "server")
     assert "The run is not finished: the model is from round 1 of 2." in said

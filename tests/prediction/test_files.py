@@ -12,6 +12,7 @@ import pytest
 from naming import names
 
 from fda_flower import ConfigError, RunError, load, run
+from fda_flower.aggregation import Calibration
 from fda_flower.files import DESCRIPTION, MODEL
 from fda_flower.prediction import About, Predictor, Single, read_model, write_model
 
@@ -23,12 +24,18 @@ FITTING = {"1.weight": np.ones((2, 3), np.float32), "1.bias": np.zeros(2, np.flo
 
 
 def test_a_model_is_read_as_it_was_written_and_written_with_the_same_bytes(tmp_path):
-    write_model(tmp_path / "a", ABOUT, Single(LAYERS))
-    about, predictor = read_model(tmp_path / "a")
+    scores = Calibration.of(np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([0, 1]))
+    write_model(tmp_path / "a", ABOUT, Single(LAYERS), calibration=scores)
+    about, predictor, calibration = read_model(tmp_path / "a")
     assert about == ABOUT
+    assert calibration is not None
+    assert {n: a.tolist() for n, a in calibration.to_arrays().items()} == {
+        "scores": [[0.25], [0.5]],
+        "classes": [0, 1],
+    }
     assert not about.finished
     assert list(predictor.parts.networks["network"]) == ["b", "a"], "in the order of the state dictionary"
-    write_model(tmp_path / "b", about, predictor)
+    write_model(tmp_path / "b", about, predictor, calibration=calibration)
     for name in (MODEL, DESCRIPTION):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     described = json.loads((tmp_path / "a" / DESCRIPTION).read_text())

@@ -83,7 +83,8 @@ def test_a_regression_predicts_numbers(regression_run):
     with torch.no_grad():
         alike = model.module(torch.zeros(3, *model.about.shape))
     np.testing.assert_allclose(alike, model.predict(x), rtol=1e-5)
-    np.testing.assert_allclose(Probabilities(model)(torch.zeros(x.shape)), model.predict(x), rtol=1e-5)
+    (exported,) = Probabilities(model)(torch.zeros(x.shape))
+    np.testing.assert_allclose(exported, model.predict(x), rtol=1e-5)
     assert model.predictions(np.zeros((3, 1))).shape == (3,)
 
 
@@ -122,8 +123,8 @@ def test_a_missing_number_is_filled_in_by_the_graph(table_run):
     model.preparation = dataclasses.replace(model.preparation, fill=(7.0,) * len(model.preparation.mean))
     raw = torch.rand(3, *model.about.shape)
     raw[1, 0] = torch.nan
-    found = Probabilities(model)(raw)
-    assert torch.equal(found[1], Probabilities(model)(raw.nan_to_num(7.0))[1])
+    (found,) = Probabilities(model)(raw)
+    assert torch.equal(found[1], Probabilities(model)(raw.nan_to_num(7.0))[0][1])
     np.testing.assert_allclose(found, model.predict_proba(raw.numpy()), atol=1e-6)
 
 
@@ -133,7 +134,7 @@ def test_the_graph_takes_categories_as_1_or_0_and_gives_the_unit_of_the_label(pa
     ((_, sexes),) = model.preparation.categories
     assert model.preparation.features == ("größe", *(f"sex={sex}" for sex in sexes))
     rows = {"größe": [1.5, 1.9], "sex": [sexes[0], sexes[1]]}
-    found = Probabilities(model)(torch.tensor([[1.5, 1.0, 0.0], [1.9, 0.0, 1.0]]))
+    (found,) = Probabilities(model)(torch.tensor([[1.5, 1.0, 0.0], [1.9, 0.0, 1.0]]))
     np.testing.assert_allclose(found[:, 0], model.predict(rows), rtol=1e-5)
 
 

@@ -103,7 +103,7 @@ def test_a_regression_is_in_the_unit_of_its_label(patients_run):
     assert isinstance(fitted, TablePreparation)
     raw = new.samples.x.double() * torch.tensor(fitted.deviation) + torch.tensor(fitted.mean)
     with torch.no_grad():
-        exported = Probabilities(model)(raw)
+        (exported,) = Probabilities(model)(raw)
     np.testing.assert_allclose(exported[:, 0], predicted, rtol=1e-5)
     last = json.loads((patients_run / "rounds.jsonl").read_text().splitlines()[-1])
     assert last["mae"] > 5, "in the unit of the label, whose deviation is 115"

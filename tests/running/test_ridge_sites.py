@@ -38,7 +38,7 @@ def whole(tables, tmp_path_factory):
 
 
 def layers(folder):
-    _, predictor = read_model(folder)
+    _, predictor, _ = read_model(folder)
     (arrays,) = predictor.parts.networks.values()
     return arrays
 

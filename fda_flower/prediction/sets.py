@@ -1,0 +1,35 @@
+"""The figures of sets of classes, or intervals, on labelled samples."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fda_flower.aggregation import sets_of
+from fda_flower.aggregation.mixture import log_softmax
+from fda_flower.metrics import measure_intervals, measure_sets
+
+Array = NDArray[Any]
+
+
+def figures_of_sets(
+    thresholds: Array, outputs: Array, y: Array, to_labels: Callable[[Array], Array]
+) -> dict[str, float]:
+    """Return the figures of sets, by their names in a record.
+
+    Parameters
+    ----------
+    thresholds : array
+        The largest score of each class in a set, or of each number in an interval, shape ``(C,)``.
+    outputs, y : array
+        A model's outputs, shape ``(n, C)``, and the labels: classes, ``(n,)``, or numbers in the outputs'
+        unit, ``(n,)`` or ``(n, C)``.
+    to_labels : callable
+        Converts a regression's outputs to the labels' unit, for the width.
+    """
+    exact = np.asarray(outputs, np.float64)
+    if y.dtype.kind != "f":
+        return measure_sets(sets_of(np.exp(log_softmax(exact)), thresholds), y)
+    ends = exact - thresholds, exact + thresholds, np.asarray(y, np.float64).reshape(exact.shape)
+    return measure_intervals(*map(to_labels, ends))
