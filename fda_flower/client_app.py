@@ -15,7 +15,6 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context, RecordDict
-from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 from flwr.common import log
@@ -28,6 +27,7 @@ from fda_flower.runs.methods import METHODS, method_names
 from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, SiteConfig, SiteGate
 from fda_flower.supernode.resident import ResidentApp
 from fda_flower.wire.internals import is_simulated_by_flower, pull_sooner
+from fda_flower.wire.older import NumPyClient
 from fda_flower.wire.protocol import FROZEN
 
 if TYPE_CHECKING:

@@ -430,6 +430,14 @@ MOST_NAMED = 5
 """Largest number of domains in a line of the log; the record has all."""
 
 
+def domains_by_reason(failed: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the domains of each reason, of pairs of a domain and a reason."""
+    domains: dict[str, list[str]] = {}
+    for domain, reason in failed:
+        domains.setdefault(reason, []).append(domain)
+    return domains
+
+
 def by_reason(failed: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield each reason once, after its domains in words, of pairs of a domain and a reason.
 
@@ -438,10 +446,7 @@ def by_reason(failed: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     >>> list(by_reason([("a", "no reply"), ("b", "no data"), ("c", "no reply")]))
     [('each of 2 nodes (a, c)', 'no reply'), ('b', 'no data')]
     """
-    alike: dict[str, list[str]] = {}
-    for domain, reason in failed:
-        alike.setdefault(reason, []).append(domain)
-    for reason, domains in alike.items():
+    for reason, domains in domains_by_reason(failed).items():
         yield domains[0] if len(domains) == 1 else f"each of {len(domains)} nodes ({listed(domains)})", reason
 
 

@@ -77,6 +77,7 @@ def run_server(
     )
     strategy.schedules = {"source": config.source_training, "target": config.target_training}
     strategy.roster.by_name = True
+    strategy.roster.expected = config.data.domain_names
     strategy.connect(grid, config.round_timeout)
     if config.evaluate_every is None and config.validation is None:
         _choose_evaluations(strategy, config.all_rounds)

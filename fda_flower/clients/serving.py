@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common import log
@@ -28,6 +27,7 @@ from fda_flower.wire import protocol
 from fda_flower.wire.bundles import bundled
 from fda_flower.wire.internals import filled, lacks_evaluation
 from fda_flower.wire.numpy_client import NumPyFace, numbers_in, unpack
+from fda_flower.wire.older import NumPyClient
 from fda_flower.wire.protocol import (
     EvaluateReply,
     EvaluateRequest,

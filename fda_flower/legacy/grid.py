@@ -6,7 +6,15 @@ from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common import (
+
+from fda_flower.engines import LocalGrid
+from fda_flower.errors import ConfigError
+from fda_flower.wire import protocol
+from fda_flower.wire.internals import error_reply, numbered
+from fda_flower.wire.numpy_client import numbers_in, packed_in
+from fda_flower.wire.older import (
+    ClientManager,
+    ClientProxy,
     Code,
     EvaluateIns,
     EvaluateRes,
@@ -15,14 +23,6 @@ from flwr.common import (
     Parameters,
     Scalar,
 )
-from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
-
-from fda_flower.engines import LocalGrid
-from fda_flower.errors import ConfigError
-from fda_flower.wire import protocol
-from fda_flower.wire.internals import error_reply, numbered
-from fda_flower.wire.numpy_client import numbers_in, packed_in
 from fda_flower.wire.protocol import EvaluateRequest, read_request
 from fda_flower.wire.questions import QUESTIONS, answer_in
 

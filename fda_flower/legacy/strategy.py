@@ -7,11 +7,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
-from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, NDArrays, Parameters, Scalar, log
-from flwr.common import parameters_to_ndarrays as to_ndarrays
-from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
-from flwr.server.strategy import Strategy
+from flwr.common import log
 from flwr.serverapp.strategy import Result
 
 from fda_flower.errors import ConfigError, invalid
@@ -29,6 +25,19 @@ from fda_flower.legacy.grid import (
 from fda_flower.records.folder import check_same_model
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.wire.internals import error_reply, numbered, task_identity
+from fda_flower.wire.older import (
+    ClientManager,
+    ClientProxy,
+    EvaluateIns,
+    EvaluateRes,
+    FitIns,
+    FitRes,
+    NDArrays,
+    Parameters,
+    Scalar,
+    Strategy,
+)
+from fda_flower.wire.older import parameters_to_ndarrays as to_ndarrays
 
 MakeConfig = Callable[[int], dict[str, Scalar]]
 EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float, dict[str, Scalar]] | None]

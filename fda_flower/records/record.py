@@ -3,11 +3,12 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 from typing import Any
 
 from fda_flower.errors import RunError
 from fda_flower.metrics import METRICS
-from fda_flower.names import by_reason
+from fda_flower.names import MOST_NAMED, by_reason, domains_by_reason, listed
 
 COSTS = logging.getLogger("flwr.costs")
 """Log for a method's costs, which `fda run` prints even when it hides the rest of Flower's log."""
@@ -160,8 +161,33 @@ def betas_line(record: Record) -> str:
     return f"β {betas_text}" if weighed else ""
 
 
+LONGEST_REASON = 60
+"""Characters of a reason in the line of a round; the record and the warnings have all."""
+
+
+def without_line(record: Record) -> str:
+    """Return who is missing in a round, or has sent no usable reply, with the reasons; empty if nobody.
+
+    Examples
+    --------
+    >>> away = [{"domain": "west", "reason": "no heartbeat"}, {"domain": "east", "reason": "no heartbeat"}]
+    >>> late = [{"domain": "north", "reason": "no reply within the timeout"}]
+    >>> without_line({"missing": away, "dropped": late})
+    'without west, east (no heartbeat), north (no reply within the timeout)'
+    >>> without_line({"missing": [], "dropped": []})
+    ''
+    """
+    out = {each["domain"]: each["reason"] for key in ("missing", "dropped") for each in record.get(key, ())}
+    groups = [
+        f"{listed(domains)} ({shorten(reason, LONGEST_REASON, placeholder=' ...')})"
+        for reason, domains in domains_by_reason(out.items()).items()
+    ]
+    shown = groups[:MOST_NAMED] + ["..."] * (len(groups) > MOST_NAMED)
+    return f"without {', '.join(shown)}" if groups else ""
+
+
 def round_line(record: Record, rounds: int, metric: str | None = None, before: Record | None = None) -> str:
-    """Return a round's line of the log; consecutive rounds without evaluation are mentioned once.
+    """Return a round's line of the log, with who was away; rounds without evaluation are mentioned once.
 
     `rounds` is 0 if nobody knows how many there are.
 
@@ -169,11 +195,14 @@ def round_line(record: Record, rounds: int, metric: str | None = None, before: R
     --------
     >>> round_line({"round": 3, "accuracy": 0.412}, 30), round_line({"round": 2}, 30, before={"round": 1})
     ('round 3/30: target accuracy 41.2%', 'round 2/30')
+    >>> round_line({"round": 4, "missing": [{"domain": "west", "reason": "no heartbeat"}]}, 0)
+    'round 4: target not evaluated; without west (no heartbeat)'
     """
     text = headline(record, metric)
     again = before is not None and text == headline(before, metric) == NOT_EVALUATED
     number = f"{record['round']}/{rounds}" if rounds else record["round"]
-    return f"round {number}{'' if again else f': {text}'}"
+    parts = "; ".join(filter(None, ["" if again else text, without_line(record)]))
+    return f"round {number}{f': {parts}' if parts else ''}"
 
 
 VALIDATION, SELECTED, BY = "validation", "selected", "selected-by"

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from fda_flower.errors import RunError, printable
 from fda_flower.files import as_file_name
 from fda_flower.names import by_reason
-from fda_flower.wire.internals import cause_of, keys_of, names_of
+from fda_flower.wire.internals import NO_HEARTBEAT, keys_of, names_of, reason_of
 from fda_flower.wire.protocol import (
     ASKS,
     CONFIG,
@@ -91,6 +91,8 @@ class Roster:
         query includes it, so that a site that forbids it refuses the run before any training.
     by_name : bool
         Whether a node that is registered with the SuperLink under a name may only serve its domain.
+    expected : Collection[str]
+        The domains of the run, if they are known. Until its node connects, each is `missing`.
     """
 
     def __init__(
@@ -100,11 +102,14 @@ class Roster:
         self._has_target = has_target
         self._query_timeout = query_timeout
         self._nodes: dict[int, Node] = {}
+        self._domains: dict[int, str] = {}
+        self._registered: dict[int, str] = {}
         self._missing: dict[int, Missing] = {}
         self._unanswered: dict[int, int] = {}
         self._first_target: str | None = None
         self.asks: Mapping[str, str] = {}
         self.by_name = False
+        self.expected: Collection[str] = ()
 
     def gather(self, grid: Grid, expected: int, patience: float, timeout: float | None = None) -> None:
         """Query the first nodes, silent ones up to `ATTEMPTS` times, or once for `timeout`; see `refresh`."""
@@ -155,10 +160,11 @@ class Roster:
             if i in connected and now < each.asked + ASK_AGAIN_SECONDS and not (patience and each.silent)
         }
         new = sorted(connected - self._nodes.keys() - self._missing.keys())
+        self._registered = names_of(grid) if new else {}
         told = list(self._ask(grid, new, timeout or max(patience, self._query_timeout)))
         if not begun:
             _check_refusals(told)
-        registered = names_of(grid) if new and self.by_name else {}
+        registered = self._registered if self.by_name else {}
         left_out = list[tuple[str, str]]()
         for node, problem in sorted(told, key=lambda each: each[0].domain):
             clashes = (conflict(other, node) for other in self.nodes)
@@ -173,6 +179,7 @@ class Roster:
                 self._missing[node.id] = Missing(node, reason, time.monotonic(), reason.startswith(SILENT))
             else:
                 self._nodes[node.id] = node
+                self._domains[node.id] = node.domain
         for nodes, reason in by_reason(left_out):
             log(WARNING, "%s does not take part: %s", nodes, reason)
         for nodes, reason in by_reason((node.domain, UNGUARDED) for node, _ in told if is_unguarded(node)):
@@ -195,9 +202,15 @@ class Roster:
 
     @property
     def missing(self) -> list[dict[str, str]]:
-        """The ``domain`` of each connected node that cannot take part, and the ``reason``."""
-        told = [{"domain": each.node.domain, "reason": each.reason} for each in self._missing.values()]
-        return sorted(told, key=lambda each: each["domain"])
+        """The ``domain`` of each node that cannot take part or is away, and the ``reason``.
+
+        A node is away if it took part before and is not connected, or if nobody serves an `expected` domain.
+        """
+        out = [(each.node.domain, each.reason) for each in self._missing.values()]
+        known = {*self._domains.values(), *self.expected}
+        away = known - {node.domain for node in self.nodes} - {domain for domain, _ in out}
+        told = [*out, *((domain, NO_HEARTBEAT) for domain in away)]
+        return [{"domain": domain, "reason": reason} for domain, reason in sorted(told)]
 
     def keys(self, grid: Grid) -> dict[str, str]:
         """Return the fingerprints of the nodes' registered keys, by domain."""
@@ -212,7 +225,8 @@ class Roster:
                 why = f"the target '{domain}' cannot take part: {each.reason}"
                 raise RunError(why, thing="target", value=domain)
         claims = ", ".join(node.domain for node in self.nodes) or "none"
-        reasons = "; ".join(f"{each['domain']}: {each['reason']}" for each in self.missing)
+        told = sorted((each.node.domain, each.reason) for each in self._missing.values())
+        reasons = "; ".join(f"{domain}: {reason}" for domain, reason in told)
         repair = f"repair what keeps nodes out ({reasons})" if reasons else ""
         if self.target is None and self._has_target:
             thing, value = ("role", "target") if self._target is None else ("domain", self._target)
@@ -242,7 +256,7 @@ class Roster:
             if reply is None:
                 yield node, f"{SILENT} within {timeout:g} s"
             elif reply.has_error():
-                yield node, _first_line(cause_of(str(reply.error.reason or "")))
+                yield node, _first_line(reason_of(reply.error))
             elif INFO not in reply.content:
                 yield node, "its answer has no record 'info'"
             else:
@@ -250,9 +264,15 @@ class Roster:
                 yield self._node(node.id, info), _first_line(info[PROBLEM]) if PROBLEM in info else None
 
     def _node(self, node_id: int, info: dict[str, Any]) -> Node:
-        domain = printable(str(info.get("domain", f"node {node_id}")), LONGEST_NAME)
+        domain = printable(str(info.get("domain") or self._domain_of(node_id)), LONGEST_NAME)
         is_target = info.get("role") == "target" if self._target is None else domain == self._target
         return Node(node_id, domain, is_target and self._has_target, info)
+
+    def _domain_of(self, node_id: int) -> str:
+        """Return the domain of a node that does not report it: the one before, or its registered name."""
+        name = self._registered.get(node_id, f"node {node_id}")
+        by_file = {as_file_name(domain): domain for domain in self.expected}
+        return self._domains.get(node_id) or by_file.get(name, name)
 
 
 def start_more(nodes: int) -> str:

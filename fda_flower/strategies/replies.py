@@ -19,7 +19,7 @@ from fda_flower.records.record import MOST_FREQUENT, TEST_EXAMPLES, Record
 from fda_flower.strategies.nodes import Node
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import to_read
-from fda_flower.wire.internals import WITHOUT_EVALUATION, cause_of, filled
+from fda_flower.wire.internals import NO_HEARTBEAT, WITHOUT_EVALUATION, filled, reason_of
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest
 from fda_flower.wire.questions import Answer
 
@@ -260,10 +260,10 @@ def content_of(reply: Message | None) -> RecordDict:
     if reply is None:
         raise BadReplyError("no reply within the timeout")
     if reply.has_error():
-        reason = " ".join(cause_of(str(reply.error.reason or "")).split())
+        reason = " ".join(reason_of(reply.error).split())
         if any(text in reason for text in WITHOUT_EVALUATION):
             raise NoEvaluationError(NO_EVALUATION)
-        raise BadReplyError(f"error {reply.error.code}: {reason}")
+        raise BadReplyError(reason if reason == NO_HEARTBEAT else f"error {reply.error.code}: {reason}")
     return reply.content
 
 

@@ -49,6 +49,9 @@ WITHOUT_EVALUATION = ("No evaluate function registered", "does not implement `ev
 AWAY = {ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE}
 """Flower's errors in the place of a reply from a node that is not there; it may come back."""
 
+NO_HEARTBEAT = "no heartbeat"
+"""Why a node is away: its SuperNode has stopped, or cannot reach the server."""
+
 AnyRecord = TypeVar("AnyRecord", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
 
@@ -123,6 +126,11 @@ def cause_of(reason: str) -> str:
     where = (own or places)[-1]
     name = where["path"].replace("\\", "/").rpartition("/")[2]
     return f"{error or 'an error'} ({name}, line {where['line']})"
+
+
+def reason_of(error: Error) -> str:
+    """Return what an error reply says; `NO_HEARTBEAT` for the SuperLink's own of a node that is away."""
+    return NO_HEARTBEAT if error.code == ErrorCode.NODE_UNAVAILABLE else cause_of(str(error.reason or ""))
 
 
 def lacks_evaluation(app: ClientApp) -> bool:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
-from flwr.client import NumPyClient
 from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
 from fda_flower.names import resolve
+from fda_flower.wire.older import NumPyClient
 from fda_flower.wire.protocol import (
     SETTINGS,
     VALIDATION,

@@ -1,9 +1,11 @@
 """What goes wrong in a federation of real processes, and what a run then does and says.
 
 All tests use one federation of four sites with tables of their own, in their order: it takes long to start.
+Its nodes are given up after 20 seconds without a heartbeat, the least that Flower allows, not after a minute.
 """
 
 import json
+import os
 import sys
 import threading
 import time
@@ -23,6 +25,7 @@ from fda_flower.deployment.processes import Service, end, free_port
 from fda_flower.deployment.submission import write_app
 from fda_flower.errors import RunError
 from fda_flower.records.folder import RunFolder
+from fda_flower.records.record import without_line
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +61,8 @@ from fda_flower.supernode.resident import ResidentApp
 from fda_flower.strategies import nodes
 
 nodes.ASK_AGAIN_SECONDS = 0
+gather = nodes.Roster.gather
+nodes.Roster.gather = lambda self, grid, expected, _, timeout: gather(self, grid, expected, 1.0, timeout)
 
 
 class Faulty(ClientApp):
@@ -102,6 +107,14 @@ real = make_client_app()
 app = ResidentApp(Faulty(), "faulty:Faulty")
 server = Impatient()
 '''
+
+
+SOONER = """
+from flwr.common import constant
+
+constant.HEARTBEAT_DEFAULT_INTERVAL = constant.HEARTBEAT_MIN_INTERVAL
+"""
+"""What each process of the federation begins with."""
 
 
 class Faults:
@@ -171,7 +184,11 @@ def federation(node, tmp_path_factory):
     """A federation whose site "late" is not there yet, and whose site "broken" has a damaged table."""
     folder = tmp_path_factory.mktemp("federation")
     nodes = {site: node(folder, site) for site in SITES if site != "late"}
-    with Federation(folder, nodes) as federation:
+    federation = Federation(folder, nodes)
+    (folder / "sitecustomize.py").write_text(SOONER, encoding="utf-8")
+    path = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    federation.environment["PYTHONPATH"] = os.pathsep.join(path)
+    with federation:
         with table_at(federation, "broken").open("a", encoding="utf-8") as file:
             file.write("\n1.0,oops,2.0,1\n")
         yield federation
@@ -274,8 +291,8 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
     federation.stop_node("target", kill=True)
     submitted.join()
 
-    first, second, third, *_ = submitted.records
-    assert [left["domain"] for left in first["missing"]] == ["broken"]
+    first, second, third, fourth, _ = submitted.records
+    assert [left["domain"] for left in first["missing"]] == ["broken", "late"]
     assert "in line 62, column 'y'" in first["missing"][0]["reason"]
     assert (set(first["sources"]), first["held"]) == ({"steady"}, None)
 
@@ -283,12 +300,15 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
     assert (set(second["sources"]), second["held"]) == ({"broken"}, None)
     assert dropped(second)["steady"] == "no reply within the timeout"
     assert set(dropped(second)) == {"late", "steady"}
+    assert without_line(second) == "without late (no heartbeat), steady (no reply within the timeout)"
 
     assert "the disk is full" in dropped(third)["steady"]
     assert "the resident worker of this node (process " in dropped(third)["broken"]
     assert set(dropped(third)) == {"broken", "steady", "target"}
     assert "target" in third["held"]
     assert third["evaluation-failed"]
+    assert {"domain": "late", "reason": "no heartbeat"} in third["missing"]
+    assert without_line(fourth) == "without late, target (no heartbeat)"
     assert "in a row" in str(submitted.error)
     assert "then resume" in str(submitted.error)
     assert RunFolder(tmp_path / "run").read_rounds() == submitted.records

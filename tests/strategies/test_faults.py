@@ -20,7 +20,7 @@ class FaultyGrid(LocalGrid):
     """A grid whose nodes fail by a plan: ``(node's place, round): fault``.
 
     ``gone``: not connected. ``silent``: no reply to the train message. ``dead``: Flower's error reply for a
-    SuperNode that is gone, which does not carry the node's id.
+    SuperNode that is gone, which does not carry the node's id. ``fails``: an error in the client's app.
     """
 
     def __init__(self, app, clients, plan):
@@ -40,6 +40,8 @@ class FaultyGrid(LocalGrid):
             if fault == "silent":
                 continue
             (reply,) = super().send_and_receive([message])
+            if fault == "fails":
+                reply = Message(Error(6, "no memory"), reply_to=message)
             if fault == "dead":
                 reply = Message(Error(5, "Node Unavailable"), reply_to=message)
                 reply.metadata.__dict__["_src_node_id"] = 1
@@ -54,19 +56,28 @@ def run(plan, rounds=3, accuracy=0.5, **options):
 
 
 @pytest.mark.parametrize(
-    ("plan", "sources", "dropped"),
+    ("plan", "sources", "entry", "without"),
     [
-        ({(1, 2): "silent"}, ["ab", "a", "ab"], "no reply within the timeout"),
-        ({(1, 2): "dead"}, ["ab", "a", "ab"], "error 5: Node Unavailable"),
-        ({(0, 2): "gone"}, ["ab", "b", "ab"], None),
-        ({(0, 1): "gone", (0, 2): "gone"}, ["b", "b", "ab"], None),
+        ({(1, 2): "silent"}, ["ab", "a", "ab"], "dropped", "b (no reply within the timeout)"),
+        ({(1, 2): "dead"}, ["ab", "a", "ab"], "dropped", "b (no heartbeat)"),
+        ({(1, 2): "fails"}, ["ab", "a", "ab"], "dropped", "b (error 6: no memory)"),
+        ({(0, 2): "gone"}, ["ab", "b", "ab"], "missing", "a (no heartbeat)"),
+        ({(0, 1): "gone", (0, 2): "gone"}, ["b", "b", "ab"], None, ""),  # nobody knows it yet
     ],
 )
-def test_a_source_that_fails_or_is_away_in_a_round_takes_part_again(plan, sources, dropped):
+def test_a_source_that_fails_or_is_away_is_told_by_name_and_takes_part_again(
+    plan, sources, entry, without, flower_log
+):
+    flower_log.set_level("INFO", "flwr")
     _, history = run(plan)
     assert ["".join(record["sources"]) for record in history] == sources
     assert [record["held"] for record in history] == [None] * 3
-    assert history[1]["dropped"] == ([{"domain": "b", "reason": dropped}] if dropped else [])
+    told = {
+        key: [f"{e['domain']} ({e['reason']})" for e in history[1][key]] for key in ("dropped", "missing")
+    }
+    assert told == {"dropped": [], "missing": []} | ({entry: [without]} if entry else {})
+    lines = [line for line in flower_log.messages if line.startswith("round ")]
+    assert [line.partition("; without ")[2].partition("; β")[0] for line in lines] == ["", without, ""]
 
 
 def test_a_source_that_comes_late_without_a_beta_of_its_own_has_none():

@@ -160,8 +160,9 @@ def test_while_the_target_is_away_the_model_holds_and_no_other_node_becomes_it()
     for record in later:
         assert record["held"] == "no usable reply of the target"
         assert "accuracy" not in record
-        ((domain, reason),) = (each.values() for each in record["missing"])
+        (domain, reason), away = (tuple(each.values()) for each in record["missing"])
         assert (domain, "which is 't'" in reason) == ("b", True)
+        assert away == ("t", "no heartbeat")
 
 
 @pytest.mark.parametrize(
@@ -302,7 +303,7 @@ def test_while_waiting_the_nodes_are_listed_ten_times_a_second_until_a_deadline(
 
     roster = Roster()
     roster.refresh(Listing(federation(T), (0,)), expected=2, patience=1.05)
-    assert (len(lists), lists[-1], len(roster.nodes)) == (12, pytest.approx(101.1), 1)
+    assert (len(lists), lists[-1], len(roster.nodes)) == (13, pytest.approx(101.1), 1)
 
 
 @pytest.mark.parametrize(
@@ -417,6 +418,31 @@ def test_a_node_registered_by_a_name_may_only_serve_its_domain(registered, by_na
     (missing,) = roster.missing
     assert missing["domain"] == "c"
     assert "registered as 'a'" in missing["reason"]
+
+
+def test_a_node_that_has_not_told_its_domain_is_named_by_its_registration():
+    grid = Registered(federation(A, T, ("source", "b/1"), C), [0, 1, 2, 3], ["a", "t", "b%2F1", ""])
+    grid.kind, grid.mute = "query.role", 2
+    roster = Roster(query_timeout=0.1)
+    roster.expected = ["a", "b/1", "t"]
+    roster.refresh(grid)
+    assert roster.missing == [{"domain": "b/1", "reason": "it does not answer within 0.1 s"}]
+
+
+def test_a_domain_that_nobody_serves_is_away_until_its_node_connects_and_takes_part():
+    grid = Changing(federation(T, A, B, b=PROBLEM), (0,))
+    roster = Roster()
+    roster.expected = ["a", "b", "t"]
+
+    def missing(*present):
+        grid.present = present
+        roster.refresh(grid)
+        return {each["domain"]: each["reason"] for each in roster.missing}
+
+    assert missing(0) == {"a": "no heartbeat", "b": "no heartbeat"}
+    assert missing(0, 1, 2) == {"b": MISSING}
+    assert missing(0, 2) == {"a": "no heartbeat", "b": MISSING}
+    assert missing(0, 1) == {"b": "no heartbeat"}
 
 
 def test_a_node_whose_rules_only_its_app_holds_is_named(flower_log):
