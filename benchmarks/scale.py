@@ -144,7 +144,7 @@ def serve(grid: Grid, context: Context) -> None:
         query_timeout=600,
         on_round=lambda record: marks.append((usage(own)["cpu"], usage(link)["cpu"])),
     )
-    strategy.start(PollingGrid(grid), initial, ROUNDS)
+    strategy.start(PollingGrid(grid), initial, ROUNDS, timeout=600)
     steady = np.median(np.diff(marks, axis=0), axis=0).tolist()
     told = {"history": strategy.history, "cpu": steady, "memory": usage(own)["memory"]}
     (Path(settings["folder"]) / "told.json").write_text(json.dumps(told, default=float))
