@@ -10,8 +10,9 @@ Jiang et al., "Principled Federated Domain Adaptation: Gradient Projection and A
 ICLR 2024. FedDA is Definition 4.1, FedGP is Definition 4.3.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
@@ -29,6 +30,9 @@ from fda_flower.aggregation.updates import (
     cosine,
     weighted_sum,
 )
+
+LEAST_COLUMNS = 64
+"""Numbers of each source in a block of very many: fewer would take longer to gather than to sort."""
 
 
 @dataclass(frozen=True)
@@ -266,14 +270,25 @@ class CoordinateWise(ABC):
         out = np.empty_like(base, order="C")
         flat_out, flat_base = out.reshape(-1), base.reshape(-1)
         flat = [array.reshape(-1) for array in arrays]
-        stack = np.empty((len(flat), min(base.size, BLOCK)))
-        for s in blocks(base.size):
-            block = stack[:, : s.stop - s.start]
+        for s in columns(base.size, len(flat)):
+            block = np.empty((len(flat), s.stop - s.start))
             for row, array in zip(block, flat, strict=True):
                 row[:] = array[s]
             block += 0.0  # turns -0 into 0, which compares as equal
             flat_out[s] = flat_base[s] + self.centre(block)
         return out
+
+
+def columns(size: int, sources: int) -> Iterator[slice]:
+    """Return slices that cover `range(size)`, with about `BLOCK` numbers of all sources together in each.
+
+    No block's slice is a single column, which NumPy would sum in another order than several.
+    """
+    for block in blocks(size):
+        length = block.stop - block.start
+        parts = math.ceil(length / max(LEAST_COLUMNS, BLOCK // sources))
+        edges = [block.start + length * part // parts for part in range(parts + 1)]
+        yield from map(slice, edges[:-1], edges[1:])
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The median and the trimmed mean of sources: by hand, by brute force, and their properties."""
 
+import tracemalloc
 from itertools import permutations
 
 import numpy as np
@@ -80,16 +81,27 @@ def test_sums_are_of_higher_precision_than_the_models():
     assert new_of(TrimmedMean(0.2), values)[0] == pytest.approx(1 / 3, rel=1e-6)
 
 
-def test_arrays_of_several_blocks_and_any_shape():
+@pytest.mark.parametrize("rule", [Median(), TrimmedMean(0.2)])
+@pytest.mark.parametrize(("number", "columns"), [(5, BLOCK + 5), (300, 700)])
+def test_arrays_of_several_blocks_and_any_shape(rule, number, columns):
     rng = np.random.default_rng(0)
-    shape = (3, BLOCK + 5)
-    values = [rng.standard_normal(shape).astype(np.float32) for _ in range(5)]
-    model = rng.standard_normal(shape).astype(np.float32)
+    values = rng.standard_normal((number, 3, columns)).astype(np.float32)
+    model = rng.standard_normal((3, columns)).astype(np.float32)
     sources = [Update({"w": value.T}, {}, 1) for value in values]
-    found = Median()({"w": model.T}, sources, np.zeros(5))["w"]
-    np.testing.assert_array_equal(
-        found.T, (model + np.median(np.array(values, np.float64), axis=0)).astype(np.float32)
-    )
+    found = rule({"w": model.T}, sources, np.zeros(number))["w"]
+    whole = rule.centre(values.transpose(0, 2, 1).reshape(number, -1).astype(np.float64))
+    assert found.tobytes() == (model.T + whole.reshape(-1, 3)).astype(np.float32).tobytes()
+
+
+@pytest.mark.parametrize("rule", [Median(), TrimmedMean(0.2)])
+def test_memory_does_not_grow_with_the_sources(rule):
+    model = {"w": np.zeros(2 * BLOCK, np.float32)}
+    sources = [Update({"w": np.full(2 * BLOCK, number, np.float32)}, {}, 1) for number in range(100)]
+    tracemalloc.start()
+    rule(model, sources, np.zeros(100))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * model["w"].nbytes
 
 
 FINITE = st.floats(-1e6, 1e6, width=32)
