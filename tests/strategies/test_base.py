@@ -230,6 +230,9 @@ def test_it_waits_for_the_target_and_enough_sources_or_for_as_many_as_it_is_told
             self.calls += 1
             return list(super().get_node_ids())[: self.calls]
 
+        def get_nodes(self):
+            return ()  # nobody is registered
+
     grid = Arriving(HandMade([T, A, B, ("source", "c", A[2])]).app, 4)
     strategy = FedAvg(wait_seconds=60, **options)
     strategy.connect(grid)
