@@ -22,7 +22,7 @@ def features_of(client: DomainClient, model: Layers, config: Settings) -> tuple[
     """Return features, float64 of shape ``(n, d)``, and labels, ``(n,)``, of the training samples."""
     train = client.domain.train
     _, features = client.passes(config, "features", train).outputs_and_features(model)
-    return features.double().cpu().numpy(), train.y.cpu().numpy()
+    return features.cpu().double().numpy(), train.y.cpu().numpy()
 
 
 def groups_of(client: DomainClient) -> NDArray[Any] | None:

@@ -40,7 +40,7 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
     ----------
     run : str or Path
         The run's folder; at a deployed target, the node's folder.
-    device : {"cpu", "cuda", "auto"}
+    device : {"cpu", "auto", "cuda", "mps", "xpu"}
         The device of predictions.
     trust : bool
         Run the code of a user's network. The model file names a function; Python imports whatever module it
@@ -104,11 +104,11 @@ class LoadedModel:
     def __init__(
         self, about: About, predictor: Predictor, device: str = "cpu", body: Layers | None = None
     ) -> None:
+        self._device = find_device(device)
         self.body = body or {}
         self.about, self.predictor = about, predictor
         preparation = about.preparation
         self.preparation = None if preparation is None else Preparation.from_json(preparation)
-        self._device = find_device(device)
 
     def __repr__(self) -> str:
         about = self.about
