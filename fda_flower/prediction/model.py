@@ -392,7 +392,7 @@ def export(model: LoadedModel, path: Path) -> None:
     import onnx  # noqa: F401 - torch's own error does not say that it is missing
     import onnxscript  # noqa: F401
 
-    whole, part = Probabilities(model).eval(), path.with_name(f".{path.name}.part")
+    whole, part = Probabilities(model).cpu().eval(), path.with_name(f".{path.name}.part")
     with writing("file", path):
         try:
             torch.onnx.export(
