@@ -1,8 +1,8 @@
 """A pretend accelerator: a PyTorch back end in Python whose tensors wrap tensors of the CPU.
 
-As on a GPU, tensors of the CPU do not mix with its tensors, whose numbers only an explicit copy reads. Unlike
-on a GPU, results have the bits of the CPU. A back end is registered once, for a whole process: tests send their
-work to a process of its own (`in_process`).
+As on a GPU, tensors of the CPU do not mix with its tensors, whose numbers only an explicit copy reads.
+Unlike on a GPU, results have the bits of the CPU. A back end is registered once, for a whole process:
+tests send their work to a process of its own (`in_process`).
 """
 
 import multiprocessing

@@ -40,5 +40,10 @@ def test_each_method_has_the_bits_of_the_cpu(device, method):
 
 @pytest.mark.slow
 @pytest.mark.smoke
+def test_a_short_run_has_the_bits_of_the_cpu(device):
+    same(device, {**SETTINGS, "model": "mlp", "method": "target-only", "rounds": 1})
+
+
+@pytest.mark.slow
 def test_a_run_is_predicted_with_and_exported_from_the_device_as_from_the_cpu(device, tmp_path):
     same(device, {**SETTINGS, "model": "mlp", "method": "target-only"}, tmp_path)
