@@ -21,7 +21,7 @@ DEVICES = ("auto", "cpu", "cuda", "mps", "xpu")
 OF_RAY = ("cuda", "xpu")
 """Kinds of devices that Ray counts and shares out as GPUs."""
 
-WITHOUT_FLOAT64 = ("mps",)
+WITHOUT_FLOAT64: tuple[str, ...] = ("mps",)
 """Kinds of devices that do not calculate in float64."""
 
 PRECISIONS = ("float32", "bf16")

@@ -1,5 +1,7 @@
 """Runs on a pretended accelerator: the bits of the CPU, and no tensor of the CPU among its own."""
 
+from typing import Any
+
 import pytest
 from pretend_accelerator import both, in_process, is_possible
 
@@ -9,7 +11,7 @@ pytestmark = pytest.mark.skipif(not is_possible, reason="this PyTorch takes no b
 
 SETTINGS = {"dataset": "digits", "model": "cnn", "rounds": 2, "target_samples": 32}
 
-OWN = {
+OWN: dict[str, dict[str, Any]] = {
     "ridge": {"model": "logistic"},
     "pfedfda": {"train": "head"},
     "finetune-offline": {"warmup_rounds": 1},
