@@ -49,7 +49,7 @@ Coverage = Annotated[
         show_default="none",
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps or xpu.")]
 Trust = Annotated[
     bool,
     typer.Option("--trust", help="Run the code of the user's own network that the model file names."),

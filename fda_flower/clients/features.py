@@ -28,7 +28,7 @@ def features_of(
     """
     train = client.domain.train if samples is None else samples
     _, features = client.passes(config, "features", train).outputs_and_features(model)
-    return features.double().cpu().numpy(), train.y.cpu().numpy()
+    return features.cpu().double().numpy(), train.y.cpu().numpy()
 
 
 def groups_of(client: DomainClient) -> NDArray[Any] | None:

@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 from fda_flower.clients.client import DomainClient
 from fda_flower.clients.gradients import Loss
 from fda_flower.clients.training import mean_loss, training_loss
+from fda_flower.models.devices import widest_float
 from fda_flower.prediction.passes import predict
 from fda_flower.wire.protocol import TrainReply, TrainRequest
 from fda_flower.wire.questions import LossMeasured, MeasureLoss, Penalise, Penalised
@@ -43,7 +44,7 @@ class PenalisedLoss:
         """Return the objective for a batch of samples and classes."""
         logits = model(x)
         penalty = scale_penalty(logits, y)
-        self._sum = self._sum + penalty.detach().double() * len(y)
+        self._sum = self._sum + penalty.detach().to(widest_float(y.device)) * len(y)
         self._seen += len(y)
         loss: Tensor = self.loss(logits, y) + self.strength * penalty
         return loss

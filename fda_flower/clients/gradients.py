@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fda_flower.aggregation import CountSketch
 from fda_flower.errors import unknown
+from fda_flower.models.devices import widest_float
 from fda_flower.models.parts import batch_norms, to_train
 from fda_flower.wire import protocol
 from fda_flower.wire.numpy_client import add_arrays
@@ -100,13 +101,13 @@ def batch_gradients(
         every = dict(model.named_parameters(remove_duplicate=False))
         parameters = [every[name] for name in model.state_dict() if name in every]
     chosen = list(parameters)
-    sums = [torch.zeros_like(parameter, dtype=torch.float64).detach() for parameter in chosen]
+    sums = [torch.zeros_like(p, dtype=widest_float(p.device)).detach() for p in chosen]
     squares, count = 0.0, 0
     for _ in each_gradient(model, batches, loss_fn):
         count += 1
         for total, parameter in zip(sums, chosen, strict=True):
             if parameter.grad is not None:
-                gradient = parameter.grad.double()
+                gradient = parameter.grad.to(total)
                 total += gradient
                 squares += float(gradient.square().sum())
     mean = {str(i): (total / max(count, 1)).cpu().numpy() for i, total in enumerate(sums)}

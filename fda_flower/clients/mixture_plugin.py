@@ -15,6 +15,7 @@ from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients.mixture_members import Learner, Positions, TrainedMixture, train_mixture
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
+from fda_flower.models.devices import forked
 from fda_flower.models.parts import to_train
 
 Loader = DataLoader[Any]
@@ -132,7 +133,7 @@ def mix_on_target(
         with torch.no_grad():
             return _to_numpy((predict or _outputs_of)(model.eval(), _part(loader, positions.tolist())))
 
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with forked(device):
         if labels is None:
             labels = torch.cat(list(_labels_in(_part(loader, range(size)))))
         if predict is None:
@@ -215,4 +216,4 @@ def _part(loader: Loader, positions: Sequence[int], *, shuffle: bool = False) ->
 
 
 def _to_numpy(outputs: Tensor) -> NDArray[Any]:
-    return outputs.detach().double().cpu().numpy()
+    return outputs.detach().cpu().double().numpy()

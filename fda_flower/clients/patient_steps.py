@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -75,7 +74,7 @@ def residuals_of(outputs: Tensor, y: Tensor) -> Tensor:
     if y.is_floating_point():
         return 2 * (outputs - y) / y.shape[1]
     residuals = outputs.softmax(dim=1)
-    residuals[torch.arange(len(y)), y] -= 1
+    residuals[torch.arange(len(y), device=y.device), y] -= 1
     return residuals
 
 
@@ -118,6 +117,8 @@ def train_patients(
     number of patients; the optimizer does the rest. A patient with k rows has each clipped, and weighted by
     1/k, so that it changes the sum by at most ``C``, too.
 
+    Steps are computed on the CPU, in float64, whatever the network's device.
+
     The batch size of `training` is how many patients a step draws on average. The `generator` decides the
     noise of the samples, but neither the noise of the steps nor who is drawn.
 
@@ -138,15 +139,13 @@ def train_patients(
     optimizer = OPTIMIZERS[training.optimizer](head.parameters(), lr=training.learning_rate)
     anchor = [p.detach().clone() for p in head.parameters()]
     for _ in range(draw.steps):
-        drawn = torch.from_numpy(np.flatnonzero((_uniform(draw.patients, random) < draw.rate)[owner])).to(
-            y.device
-        )
+        drawn = torch.from_numpy(np.flatnonzero((_uniform(draw.patients, random) < draw.rate)[owner]))
         batch = _finite(features[drawn].double())
         with torch.no_grad():
             residuals = _finite(residuals_of(_outputs(head, batch), y[drawn]))
         total = clipped_sum(batch, residuals, shares[drawn], privacy.clip, head.bias is not None)
         added = torch.from_numpy(noise * privacy.clip * gaussian(total.numel(), random)).view(total.shape)
-        mean = (total + added.to(total)) / (draw.rate * draw.patients)
+        mean = (total + added) / (draw.rate * draw.patients)
         for parameter, gradient, point in zip(head.parameters(), _parts(mean, head), anchor, strict=True):
             parameter.grad = gradient.to(parameter) + training.proximal * (parameter.detach() - point)
         optimizer.step()
@@ -156,8 +155,8 @@ def train_patients(
 
 
 def _outputs(head: nn.Linear, features: Tensor) -> Tensor:
-    outputs = features @ head.weight.double().T
-    return outputs if head.bias is None else outputs + head.bias.double()
+    outputs = features @ head.weight.cpu().double().T
+    return outputs if head.bias is None else outputs + head.bias.cpu().double()
 
 
 def _parts(gradient: Tensor, head: nn.Linear) -> list[Tensor]:
@@ -168,16 +167,15 @@ def _parts(gradient: Tensor, head: nn.Linear) -> list[Tensor]:
 def _features(model: nn.Module, samples: Samples, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     with torch.no_grad(), features_of(model) as features:
         labels = [y for x, y in samples.batches(PASS, generator) if model(x) is not None]
-    return torch.cat(features), torch.cat(labels)
+    return torch.cat(features).cpu(), torch.cat(labels).cpu()
 
 
 def _patients(samples: Samples) -> tuple[NDArray[np.intp], Tensor]:
     """Return the number of each sample's patient, from 0, and its share of the patient's samples, float64."""
-    y: Any = samples.y
     if samples.groups is None:
-        return np.arange(len(samples)), torch.ones(len(samples), dtype=torch.float64, device=y.device)
+        return np.arange(len(samples)), torch.ones(len(samples), dtype=torch.float64)
     _, owner, counts = np.unique(samples.groups.cpu().numpy(), return_inverse=True, return_counts=True)
-    return owner, torch.from_numpy(1 / counts[owner]).to(y.device)
+    return owner, torch.from_numpy(1 / counts[owner])
 
 
 def _uniform(count: int, random: Randomness) -> Array:

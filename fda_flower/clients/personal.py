@@ -2,8 +2,6 @@
 
 import copy
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -24,6 +22,7 @@ from fda_flower.clients.settings import LocalTraining
 from fda_flower.clients.training import OPTIMIZERS, mean_gradient, penalised, plain_objective, training_loss
 from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
+from fda_flower.models.devices import RandomNumbers
 from fda_flower.models.parts import to_train
 from fda_flower.prediction.predictors import Neighbours, Predictor, Weighted
 from fda_flower.wire import protocol
@@ -95,7 +94,8 @@ def _take_up(client: TargetClient, server_round: int) -> Personalised:
     anchor = [p.detach().clone() for p in client.model.parameters()]
     client.load(state[0])
     pairs = zip(client.model.parameters(), anchor, strict=True)
-    squares = ((p.detach().double() - a.double()).square().sum() for p, a in pairs)
+    differences = (p.detach().cpu().double() - a.cpu().double() for p, a in pairs)
+    squares = (difference.square().sum() for difference in differences)
     return Personalised(fresh_start=False, distance=math.sqrt(sum(map(float, squares))))
 
 
@@ -204,28 +204,6 @@ class JointTraining:
         return outputs
 
 
-class RandomNumbers:
-    """A random stream separate from torch's global ones, which starts in their current state."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._gpus = [device] if device.type == "cuda" else []
-        self._states = self._now()
-
-    @contextmanager
-    def drawn(self) -> Iterator[None]:
-        """Let torch draw from this stream in the block, without advancing its global streams."""
-        with torch.random.fork_rng(self._gpus):
-            cpu, *others = self._states
-            torch.set_rng_state(cpu)
-            for gpu, state in zip(self._gpus, others, strict=True):
-                torch.cuda.set_rng_state(state, gpu)
-            yield
-            self._states = self._now()
-
-    def _now(self) -> list[Tensor]:
-        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self._gpus)]
-
-
 def blend_models(client: TargetClient, request: TrainRequest, question: Blend) -> TrainReply:
     """Adapt the received model, train from the adapted one, and keep the result (Sen et al., Algorithm 3).
 
@@ -285,7 +263,7 @@ def evaluate_neighbours(
     layers = client.single(client.received(request), config).layers
     outputs, keys = client.passes(config, "keys", train).outputs_and_features(layers)
     labels, k, mix = train.y.cpu().numpy(), question.k, question.mix
-    predictor = Neighbours(layers, keys.double().cpu().numpy(), labels, k, question.scale, 0.0, mix)
+    predictor = Neighbours(layers, keys.cpu().double().numpy(), labels, k, question.scale, 0.0, mix)
     weight = question.weight
     if weight is None:
         weight = choose_weight(outputs.cpu().numpy(), predictor.near(outputs.shape[1]), labels, mix)

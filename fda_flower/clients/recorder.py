@@ -16,6 +16,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from fda_flower.aggregation import CountSketch, find_buffers
 from fda_flower.errors import ConfigError, unknown
+from fda_flower.models.devices import widest_float
 from fda_flower.wire import protocol
 from fda_flower.wire.numpy_client import add_arrays
 from fda_flower.wire.protocol import to_layers
@@ -50,7 +51,7 @@ class Recorder:
         norms = []
         for index, part in enumerate(self._parts):
             torch._foreach_sub_(part.before, part.after)
-            norms.append(torch.linalg.vector_norm(part.flat, dtype=torch.float64))
+            norms.append(torch.linalg.vector_norm(part.flat, dtype=widest_float(part.flat.device)))
             self._keep(index, part.flat)
             torch._foreach_copy_(part.before, part.after)
         self._norms.append(norms)
@@ -98,8 +99,9 @@ class SketchRecorder(Recorder):
 
     def _keep(self, index: int, negative: Tensor) -> None:
         if index == 0:
-            self._sums.append(negative.new_zeros(2 * self._size, dtype=torch.float64))
-        self._sums[-1].index_add_(0, self._places[index], negative.double())
+            widest = widest_float(negative.device)
+            self._sums.append(negative.new_zeros(2 * self._size, dtype=widest))
+        self._sums[-1].index_add_(0, self._places[index], negative.to(self._sums[-1]))
 
     def arrays(self) -> Arrays:
         """Return norms and sketches."""

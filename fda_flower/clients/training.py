@@ -1,7 +1,7 @@
 """The local training loop, losses, and evaluation."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from inspect import unwrap
 from logging import WARNING
@@ -18,8 +18,8 @@ from torch.optim import Optimizer
 from fda_flower.clients.gradients import Loss, each_gradient
 from fda_flower.clients.settings import LocalTraining as LocalTraining
 from fda_flower.datasets import Samples
-from fda_flower.errors import RunError
 from fda_flower.metrics import measure
+from fda_flower.models.devices import deterministic, forked, widest_float
 from fda_flower.models.parts import Part, to_train
 from fda_flower.prediction.passes import predict
 
@@ -160,12 +160,13 @@ def evaluate(
 
 
 def mean_loss(outputs: Tensor, y: Tensor) -> float:
-    """Return the mean loss of outputs (see `loss_for`), summed in float64."""
+    """Return the mean loss of outputs (see `loss_for`), summed in float64 where the device has it."""
+    widest = widest_float(outputs.device)
     if y.is_floating_point():
-        return float(mse_loss(outputs, y, reduction="none").sum(dtype=torch.float64)) / y.numel()
+        return float(mse_loss(outputs, y, reduction="none").sum(dtype=widest)) / y.numel()
     # Ten times as fast as torch's cross entropy for a few classes, because it iterates along samples.
     losses = -log_softmax(outputs.T, dim=0).gather(0, y[None])
-    return float(losses.sum(dtype=torch.float64)) / len(y)
+    return float(losses.sum(dtype=widest)) / len(y)
 
 
 def figures(
@@ -195,7 +196,8 @@ def training_loss(y: Tensor, training: LocalTraining) -> Loss:
     labels = y.cpu().numpy()
     classes = np.unique(labels)
     present = torch.from_numpy(classes).to(y.device)
-    known = torch.from_numpy(compute_class_weight("balanced", classes=classes, y=labels)).to(y.device)
+    weights = torch.from_numpy(compute_class_weight("balanced", classes=classes, y=labels))
+    known = weights.to(y.device, widest_float(y.device))
 
     def weighted(outputs: Tensor, labels: Tensor) -> Tensor:
         weight = outputs.new_ones(outputs.shape[1])
@@ -233,39 +235,15 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 def repeatable(seed: int, threads: int, device: torch.device = CPU) -> Iterator[None]:
     """Fix the global random state, which dropout uses, and the threads, which determine the order of sums.
 
-    A client's training is then equal bit for bit in any process. Both are restored afterwards. On a GPU only
-    deterministic algorithms run in the block; a `RunError` names an operation without one.
+    A client's training is then equal bit for bit in any process. Both are restored afterwards. On an
+    accelerator only deterministic algorithms run in the block; see `deterministic`.
     """
-    before, deterministic = torch.get_num_threads(), torch.backends.cudnn.deterministic
-    # torch.manual_seed looks for a GPU in each call, which takes a millisecond.
-    gpus = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(gpus), _repeatable_gpu(seed, device) if gpus else nullcontext():
+    before = torch.get_num_threads()
+    with forked(device), deterministic(seed, device):
+        # torch.manual_seed looks for a GPU in each call, which takes a millisecond.
         torch.default_generator.manual_seed(seed)
         torch.set_num_threads(threads)
-        torch.backends.cudnn.deterministic = True
         try:
             yield
         finally:
             torch.set_num_threads(before)
-            torch.backends.cudnn.deterministic = deterministic
-
-
-@contextmanager
-def _repeatable_gpu(seed: int, device: torch.device) -> Iterator[None]:
-    before = torch.are_deterministic_algorithms_enabled()
-    with torch.cuda.device(device):
-        torch.cuda.manual_seed(seed)
-        torch.use_deterministic_algorithms(True)
-        try:
-            yield
-        except RuntimeError as error:
-            if "deterministic" not in str(error):
-                raise
-            raise RunError(
-                f"{str(error).split()[0]} has no deterministic algorithm on a GPU",
-                thing="network",
-                value=str(error).split()[0],
-                remedy="choose another network, or --device cpu",
-            ) from error
-        finally:
-            torch.use_deterministic_algorithms(before)

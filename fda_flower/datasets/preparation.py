@@ -233,8 +233,8 @@ class TablePreparation(Preparation):
         return tuple(feature for name in self.raw for feature in words.get(name, [name]))
 
     def labels(self, outputs: Tensor) -> Tensor:
-        """Return a regression's outputs in the unit of the table's labels."""
-        return outputs.double() * self.label_deviation + self.label_mean
+        """Return a regression's outputs in the unit of the table's labels, on the CPU."""
+        return outputs.cpu().double() * self.label_deviation + self.label_mean
 
     def outputs(self, labels: Tensor) -> Tensor:
         """Return a regression's labels in the network's scale, float32, shape ``(n, 1)``."""

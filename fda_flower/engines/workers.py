@@ -213,7 +213,7 @@ def _started(grid: LocalGrid, threads: int, others: Sequence[Worker]) -> Worker:
 def _can_be_copied() -> bool:
     import torch
 
-    return sys.platform == "linux" and not torch.cuda.is_available()
+    return sys.platform == "linux" and not torch.accelerator.is_available()
 
 
 def _picklable(grid: LocalGrid) -> LocalGrid:

@@ -45,7 +45,7 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
     ----------
     run : str or Path
         The run's folder; at a deployed target, the node's folder.
-    device : {"cpu", "cuda", "auto"}
+    device : {"cpu", "auto", "cuda", "mps", "xpu"}
         The device of predictions.
     trust : bool
         Run the code of a user's network. The model file names a function; Python imports whatever module it
@@ -116,11 +116,11 @@ class LoadedModel:
         body: Layers | None = None,
         calibration: Calibration | None = None,
     ) -> None:
+        self._device = find_device(device)
         self.body, self.calibration = body or {}, calibration
         self.about, self.predictor = about, predictor
         preparation = about.preparation
         self.preparation = None if preparation is None else Preparation.from_json(preparation)
-        self._device = find_device(device)
 
     def __repr__(self) -> str:
         about = self.about
@@ -474,7 +474,7 @@ def export(model: LoadedModel, path: Path, coverage: float | None = None) -> Non
     import onnxscript  # noqa: F401
 
     thresholds = None if coverage is None else model.thresholds(coverage)
-    whole, part = Probabilities(model, thresholds).eval(), path.with_name(f".{path.name}.part")
+    whole, part = Probabilities(model, thresholds).cpu().eval(), path.with_name(f".{path.name}.part")
     with writing("file", path):
         try:
             torch.onnx.export(

@@ -16,6 +16,7 @@ from torch.nn.functional import one_hot
 
 from fda_flower.aggregation import PRIOR, Layers, Mixture, mixed_scores, neighbour_probabilities
 from fda_flower.errors import unknown
+from fda_flower.models.devices import widest_float
 from fda_flower.models.parts import features_of
 from fda_flower.prediction.passes import Passes
 
@@ -250,7 +251,8 @@ class Mixed(Predictor):
         mixed = torch.from_numpy(self.mixture.predict(self.views(passes)))
         if self.mixture.regression:
             return mixed.float().to(passes.device)
-        return mixed.clamp_min(torch.finfo(mixed.dtype).tiny).log().to(passes.device)
+        logarithms = mixed.clamp_min(torch.finfo(mixed.dtype).tiny).log()
+        return logarithms.to(passes.device, widest_float(passes.device))
 
     def module(self, build: Build) -> nn.Module:
         """Return all networks in one."""
@@ -311,12 +313,12 @@ class Neighbours(Predictor):
             # Mixed float64 scores would have other bits.
             return outputs
         mixed = mixed_scores(outputs.cpu().numpy(), near, self.weight, self.mix)
-        return torch.from_numpy(mixed).to(outputs.device)
+        return torch.from_numpy(mixed).to(outputs.device, widest_float(outputs.device))
 
     def seen(self, passes: Passes) -> tuple[Tensor, NDArray[Any]]:
         """Return the network's outputs, and the neighbours' probabilities, both ``(n, C)``."""
         outputs, features = passes.outputs_and_features(self.layers)
-        return outputs, self.near(outputs.shape[1], features.double().cpu().numpy())
+        return outputs, self.near(outputs.shape[1], features.cpu().double().numpy())
 
     def module(self, build: Build) -> nn.Module:
         """Return the network with the known samples."""

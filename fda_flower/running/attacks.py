@@ -15,6 +15,7 @@ from fda_flower.clients import DomainClient
 from fda_flower.datasets import Samples
 from fda_flower.errors import invalid, unknown
 from fda_flower.files import derive_seed
+from fda_flower.models.devices import widest_float
 from fda_flower.runs.config import RunConfig
 from fda_flower.wire.numpy_client import NumPyFace
 from fda_flower.wire.protocol import (
@@ -118,7 +119,12 @@ def brightness_labels(samples: Samples, classes: int) -> Tensor:
 
     A network can learn this other task from the same samples.
     """
-    x = samples.x[torch.arange(len(samples), device=samples.y.device)].flatten(1).double().mean(dim=1)
+    x = (
+        samples.x[torch.arange(len(samples), device=samples.y.device)]
+        .flatten(1)
+        .to(widest_float(samples.y.device))
+        .mean(dim=1)
+    )
     ranks = x.argsort(stable=True).argsort(stable=True)
     return ranks * classes // len(samples)
 

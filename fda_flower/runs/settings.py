@@ -332,7 +332,9 @@ class RunSettings:
         defines_run=False,
     )
     device: str = _machine(
-        "auto", "auto, cpu, cuda or cuda:NUMBER; auto takes a GPU if there is one.", defines_run=False
+        "auto",
+        "auto, cpu, cuda, mps or xpu; cuda:1 is the second; auto takes a GPU if there is one.",
+        defines_run=False,
     )
     threads: int = _machine(Resources.threads, "CPU cores of a client: PyTorch's threads.")
 

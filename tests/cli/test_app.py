@@ -305,7 +305,7 @@ def test_run_passes_on_where_it_is_to_run(caught, monkeypatch):
     assert logging.getLogger("flwr").level == logging.WARNING
 
 
-@pytest.mark.parametrize(("device", "share"), [("cpu", 0.0), ("cuda", 0.25)])
+@pytest.mark.parametrize(("device", "share"), [("cpu", 0.0), ("cuda", 0.25), ("xpu", 0.25), ("mps", 0.0)])
 def test_clients_share_a_gpu_evenly_if_there_is_one(caught, monkeypatch, device, share):
     monkeypatch.setattr("fda_flower.models.devices.find_device", lambda name: torch.device(device))
     assert caught("run", "--engine", "ray")[1]["gpus_per_client"] == share
@@ -475,7 +475,7 @@ def test_compare_with_all_methods_says_which_it_leaves_out(fda, monkeypatch):
 def test_a_mistake_is_one_line_that_names_the_value_and_the_remedy(
     fda, in_process, tmp_path, monkeypatch, arguments, value, remedy
 ):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     command, *options = arguments.split()
     code, _, err = fda(command, *SMALL, "--device", "auto", *options)
     assert (code, len(err.splitlines())) == (2, 1)

@@ -13,10 +13,10 @@ from naming import names
 
 from fda_flower.aggregation import choose_weight, mixed_scores, neighbour_probabilities
 from fda_flower.clients import LocalTraining, TargetClient
-from fda_flower.clients.personal import RandomNumbers
 from fda_flower.datasets import DataSpec, Domain, load_federation
 from fda_flower.errors import RunError
 from fda_flower.models import build_model
+from fda_flower.models.devices import RandomNumbers
 from fda_flower.wire.questions import (
     EvaluateMix,
     EvaluateNeighbours,

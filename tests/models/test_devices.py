@@ -16,22 +16,36 @@ from fda_flower.datasets import Samples
 from fda_flower.datasets.samples import on_device
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.models import MODELS, build_model
-from fda_flower.models.devices import check_device, find_device, is_numbered
+from fda_flower.models.devices import check_device, find_device, is_numbered, widest_float
 from fda_flower.models.parts import features_of, in_precision
+from fda_flower.prediction.model import LoadedModel
 from fda_flower.prediction.passes import predict
 from fda_flower.runs.config import RunConfig
 
 GPU = torch.device("cuda", 0)
 
+
+def load_on(device):
+    """A model of a run on a device."""
+    return LoadedModel(None, None, device)  # type: ignore[arg-type]
+
+
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
+
+
+def pretend(monkeypatch, kind, count):
+    """PyTorch says that it has accelerators, in any build of it."""
+    monkeypatch.setattr("torch.accelerator.current_accelerator", lambda: torch.device(kind))
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: count > 0)
+    monkeypatch.setattr(f"torch.{kind}.device_count", lambda: count)
 
 
 @pytest.fixture
 def two_gpus(monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    pretend(monkeypatch, "cuda", 2)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "Toy")
-    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (7, 5))
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation: including_emulation)
+    monkeypatch.setattr("torch.cuda.device", nullcontext)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
 
 
@@ -57,11 +71,32 @@ def test_a_number_beyond_the_gpus_is_refused_with_those_there_are(two_gpus):
             check_device(name)
 
 
-def test_without_a_gpu_none_is_there_by_number(monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ConfigError, check=names("device", "cuda:0")):
-        check_device("cuda:0")
-    assert find_device("cuda:0").type == "cpu"
+@pytest.mark.parametrize("name", ["cuda", "cuda:0", "mps", "xpu:1"])
+@pytest.mark.parametrize("look", [check_device, find_device, load_on])
+def test_without_an_accelerator_none_is_taken_for_another(monkeypatch, name, look):
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    with pytest.raises(ConfigError, check=names("device", name, "use auto or cpu")):
+        look(name)
+    assert find_device("auto").type == "cpu"
+
+
+@pytest.mark.parametrize(("kind", "others"), [("mps", ("cuda", "xpu")), ("xpu", ("cuda:0", "mps"))])
+def test_the_accelerator_that_pytorch_has_is_taken_and_no_other(monkeypatch, kind, others):
+    pretend(monkeypatch, kind, 1)
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    assert find_device("auto") == find_device(kind) == torch.device(kind)
+    assert find_device(f"{kind}:0") == torch.device(kind, 0)
+    assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+    for name in others:
+        with pytest.raises(ConfigError, check=names("device", name, f"use auto, {kind} or cpu")):
+            check_device(name)
+    with pytest.raises(ConfigError, check=names("device", "tpu", kind)):
+        check_device("tpu")
+
+
+def test_sums_are_as_wide_as_the_device_allows():
+    assert widest_float(GPU) == widest_float(torch.device("cpu")) == torch.float64
+    assert widest_float(torch.device("mps")) == torch.float32
 
 
 def test_a_share_of_a_gpu_and_a_certain_gpu_exclude_each_other(two_gpus):
@@ -74,7 +109,7 @@ def test_a_precision_that_the_gpu_lacks_is_refused(two_gpus, monkeypatch):
         RunConfig(precision="bf16", device="cuda:1")
     assert RunConfig(precision="bf16", device="cpu").fingerprint()["precision"] == "bf16"
     assert RunConfig(device="cuda:1").precision == "float32"
-    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation: True)
     RunConfig(precision="bf16", device="cuda:1")
     with pytest.raises(ConfigError, check=names("precision", "bf8")):
         RunConfig(precision="bf8")
@@ -99,8 +134,10 @@ def pretended(monkeypatch):
 def test_on_a_gpu_only_deterministic_algorithms_run_from_the_seed(pretended):
     with repeatable(5, 1, GPU):
         assert torch.are_deterministic_algorithms_enabled()
+        assert torch.backends.cudnn.deterministic
         assert torch.initial_seed() == 5
     assert not torch.are_deterministic_algorithms_enabled()
+    assert not torch.backends.cudnn.deterministic
     assert pretended == [GPU, 5, 7]
     with repeatable(5, 1):
         assert not torch.are_deterministic_algorithms_enabled()
@@ -108,7 +145,7 @@ def test_on_a_gpu_only_deterministic_algorithms_run_from_the_seed(pretended):
 
 def test_what_has_no_deterministic_algorithm_is_named(pretended):
     says = "adaptive_max_pool2d_backward_cuda does not have a deterministic implementation, but you set"
-    named = "adaptive_max_pool2d_backward_cuda has no deterministic algorithm on a GPU"
+    named = "adaptive_max_pool2d_backward_cuda has no deterministic algorithm on cuda"
     with pytest.raises(RunError, match=named), repeatable(5, 1, GPU):
         raise RuntimeError(says)
     with pytest.raises(RuntimeError, match="out of memory"), repeatable(5, 1, GPU):

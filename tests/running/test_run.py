@@ -149,7 +149,7 @@ def test_the_number_of_sources_and_the_target_can_be_chosen(small):
 def test_config_json_holds_the_settings_what_their_defaults_were_the_strategy_and_the_versions(
     small, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     monkeypatch.chdir(tmp_path)
     given = {**small, "rounds": 1, "device": "auto", "data_dir": "data"}
     result = run(**given, output=tmp_path / "run")
