@@ -1,9 +1,9 @@
 """Federated domain adaptation for Flower: Mixture, which needs no knowledge of the shift, FedDA and FedGP."""
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from fda_flower.errors import ConfigError, FdaError, RunError
+from fda_flower.files import version
 from fda_flower.names import lazy_exports
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__ = lazy_exports(__name__)
 
-__version__ = version("fda-flower")
+__version__ = version()
 
 __all__ = [
     "Comparison",

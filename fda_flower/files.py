@@ -7,10 +7,12 @@ import json
 import math
 import os
 import platform
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -186,12 +188,22 @@ def derive_seed(*parts: object) -> int:
     return int.from_bytes(digest) >> 1
 
 
-PACKAGES = ("fda-flower", "flwr", "torch", "numpy")
+OWN = "fda-flower"
+PACKAGES = (OWN, "flwr", "torch", "numpy")
 
 
-_version = cache(version)
+@cache
+def version(package: str = OWN) -> str:
+    """Return a package's version; this one's is in the app's folder where Flower has unpacked a bundle."""
+    try:
+        return installed_version(package)
+    except PackageNotFoundError:
+        project = Path(__file__).parents[1] / "pyproject.toml"
+        if package != OWN or not project.is_file():
+            raise
+        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
 
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that decide a run's numbers."""
-    return {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}

@@ -29,7 +29,7 @@ FOLDERS = [each.name for each in pkgutil.iter_modules(fda_flower.__path__) if ea
 PACKAGES = ["fda_flower", *(f"fda_flower.{name}" for name in FOLDERS if name != "cli")]
 
 PATH = re.compile(
-    r"(?<![\w/.*<>{}-])(?:benchmarks|deploy|docs|examples|experiments|fda_flower|tests)/[\w./-]*\w(?![\w*{<])"
+    r"(?<![\w/.*<>{}-])(?:benchmarks|deploy|docs|examples|experiments|fda_flower|hub|tests)/[\w./-]*\w(?![\w*{<])"
 )
 NAME = re.compile(r"(?<![\w.:\"])fda_flower(?:\.[A-Za-z_]\w*)+(?![\w*{(]|\.py)")
 LINK = re.compile(r"\]\((?![a-z]+:|#|/)([^)#\s]+)")
@@ -109,7 +109,11 @@ PHRASES = (
 PROSE = [
     *ROOT.glob("*.md"),
     *(path for path in DOCS.rglob("*.md") if "api" not in path.parts),
-    *(path for folder in ("benchmarks", "deploy", "examples") for path in (ROOT / folder).rglob("*.md")),
+    *(
+        path
+        for folder in ("benchmarks", "deploy", "examples", "hub")
+        for path in (ROOT / folder).rglob("*.md")
+    ),
     *(ROOT / "experiments").glob("*.md"),
     *(ROOT / "experiments" / "tables").glob("*.toml"),
     ROOT / "experiments" / "results" / "verdicts.toml",

@@ -83,9 +83,9 @@ app.add_typer(deploy.app, name="deploy", cls=Group)
 
 def _show_version(value: bool) -> None:
     if value:
-        from importlib.metadata import version
+        from fda_flower import __version__
 
-        typer.echo(f"fda-flower {version('fda-flower')}")
+        typer.echo(f"fda-flower {__version__}")
         raise typer.Exit
 
 

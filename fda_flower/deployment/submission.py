@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +19,7 @@ import tomli_w
 from fda_flower.deployment.processes import running
 from fda_flower.deployment.results import Receiver
 from fda_flower.errors import RunError, printable
-from fda_flower.files import write_atomically
+from fda_flower.files import version, write_atomically
 from fda_flower.records.folder import CONFIG, ROUNDS, SUBMITTED, RunFolder, without_link
 from fda_flower.records.record import Record
 from fda_flower.runs.config import RunConfig
@@ -33,7 +32,7 @@ def write_app(folder: Path) -> None:
     """Write the Flower app to an empty folder: the same for all runs, so that a site can approve it."""
     project = {
         "name": "fda-flower",
-        "version": version("fda-flower"),
+        "version": version(),
         "description": "Federated domain adaptation, from the installed package",
         "license": "Apache-2.0",
         # Flower would install them again for each run.

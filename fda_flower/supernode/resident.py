@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import version
 from logging import INFO, WARNING
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from flwr.clientapp import ClientApp
 from flwr.common import log
 
 from fda_flower.errors import RunError
-from fda_flower.files import make_private
+from fda_flower.files import make_private, version
 from fda_flower.site.config import SiteConfig
 from fda_flower.supernode.worker import PREFIX, Folder, Owner, receive, send
 from fda_flower.wire import internals
@@ -139,7 +138,7 @@ def _key(run: int, reference: str) -> str:
     """Return a digest of a worker's run and code; a worker with another digest is not used."""
     package = Path(__file__).parents[1]
     changed = max(path.stat().st_mtime_ns for path in package.rglob("*.py"))
-    loaded = [run, reference, version("fda-flower"), str(package), changed, sys.path]
+    loaded = [run, reference, version(), str(package), changed, sys.path]
     return hashlib.sha256(json.dumps(loaded).encode()).hexdigest()[:12]
 
 
