@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 
 from fda_flower.aggregation import Paths, Sums, fit_ridge, fit_temperature, to_rows, to_targets
 from fda_flower.aggregation.mixture import log_softmax
-from fda_flower.aggregation.ridge_kinds import STARTS, STRENGTHS, Kind, fit_kinds
+from fda_flower.aggregation.ridge_kinds import (
+    MOST_KINDS,
+    STARTS,
+    STRENGTHS,
+    Kind,
+    by_kind,
+    fit_kinds,
+    widths_of,
+    with_kinds,
+)
 
 CLASSES = 3
 
@@ -162,3 +171,20 @@ def test_a_regression_takes_kinds_and_leaves_rows_without_labels_out():
     expected = sum(s * fit.held_out for s, fit in zip(result.shares, fits, strict=True))
     np.testing.assert_allclose(result.held_out, expected)
     assert result.unlabelled is None
+
+
+def test_arrays_of_kinds_travel_under_names_of_their_own():
+    first, second = {"gram": np.ones(3), "solution": np.ones((2, 1))}, {"gram": np.zeros(6)}
+    sent = with_kinds([first, second])
+    assert list(sent) == ["gram", "solution", "gram.1"]
+    again = by_kind(sent)
+    assert [sorted(each) for each in again] == [["gram", "solution"], ["gram"]]
+    assert again[1]["gram"] is second["gram"]
+    assert len(by_kind({"gram.999999999": np.ones(3)})) <= MOST_KINDS + 1, "a name takes no memory"
+
+
+@pytest.mark.parametrize("widths", [[2, 2], [5, 0], [6, -1], []], ids=str)
+def test_kinds_that_are_not_a_models_features_are_refused(widths):
+    model = {"rows.widths": np.array(widths, int), "head.weight": np.zeros((4, 5)), "head.bias": np.zeros(4)}
+    with pytest.raises(ValueError, match="5 features"):
+        widths_of(model)

@@ -215,3 +215,13 @@ def test_without_a_body_a_linear_layer_takes_the_samples(name):
     rows = x if name == "nothing else" else unit(x.flatten(1))  # a table's columns stay as they are
     torch.testing.assert_close(parts.trainable(x), head(rows))
     assert frozen_names(parts.trainable) == ()
+
+
+def test_the_kinds_of_a_message_are_those_of_the_network():
+    name, shape = "logistic+conv3x64", (1, 8, 8)
+    trainable = split(build_model(name, shape, 3, 0), Train("linear"), shape, name).trainable
+    layers = {key: value.numpy().copy() for key, value in trainable.state_dict().items()}
+    assert layers["rows.widths"].tolist() == [64, 1152]
+    layers["rows.widths"] = np.array([1152, 64])
+    with pytest.raises(ConfigError, check=names("rows.widths", [1152, 64])):
+        load_layers(trainable, layers)
