@@ -13,6 +13,7 @@ import tomllib
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -39,10 +40,12 @@ def project_of(folder):
 
 def test_flower_publishes_the_app(app, monkeypatch):
     """All checks are Flower's own; only the account and the upload are ours."""
-    publish = importlib.import_module("flwr.cli.app_cmd.publish")  # its package has a function of that name
+    # Its package has a function of that name.
+    publish: Any = importlib.import_module("flwr.cli.app_cmd.publish")
+    base: Any = publish.OidcCliPlugin
     sent = {}
 
-    class Plugin(publish.OidcCliPlugin):
+    class Plugin(base):  # type: ignore[misc]
         access_token = "a token"
 
         def __init__(self):
