@@ -43,12 +43,13 @@ class SplitNetwork:
 
 
 def split(
-    network: nn.Module, train: Train, shape: tuple[int, ...], name: str = "the network"
+    network: nn.Module, train: Train, shape: tuple[int, ...], name: str = "the network", cut: bool = True
 ) -> SplitNetwork:
     """Freeze the parts of a network that are not trained, and cut it there; adapters are random.
 
-    The `network` is for samples of a `shape`; do not use it afterwards. A `ConfigError`, which calls it
-    `name`, says that it has no head, no blocks, or no layers for adapters.
+    The `network` is for samples of a `shape`; do not use it afterwards. A network without numbers, on torch's
+    device ``meta``, on which no cut before a block can be tried, is cut there if `cut` says so. A
+    `ConfigError`, which calls it `name`, says that it has no head, no blocks, or no layers for adapters.
     """
     if train.what == "all" and not isinstance(network, Together):
         return SplitNetwork(None, network)
@@ -65,7 +66,7 @@ def split(
         backbone = Features(_without(network, head), shape)
         return SplitNetwork(backbone.eval(), nn.Sequential(OrderedDict(head=head.requires_grad_(True))))
     container, block = _last_block(network, head, name)
-    parts = _cut(network, container, block, shape)
+    parts = _cut(network, container, block, shape, cut)
     head = head_of(parts.trainable).requires_grad_(True)
     tuned = _from(parts.trainable, f"{container}.{block}", head)
     if train.what == "adapters":
@@ -248,10 +249,11 @@ def _last_block(network: nn.Module, head: nn.Module, name: str) -> tuple[str, st
     return containers[-1], str(block)
 
 
-def _cut(network: nn.Module, container: str, block: str, shape: tuple[int, ...]) -> SplitNetwork:
+def _cut(network: nn.Module, container: str, block: str, shape: tuple[int, ...], cut: bool) -> SplitNetwork:
     """Cut a network before a block; in the rest, identities replace the modules before it.
 
-    This is correct if the network only passes on these modules' outputs, which is tried on random samples.
+    This is correct if the network only passes on these modules' outputs, which is tried on random samples; if
+    there are no numbers to try it with, `cut` decides.
     """
     samples = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
     path = f"{container}.{block}"
@@ -265,7 +267,7 @@ def _cut(network: nn.Module, container: str, block: str, shape: tuple[int, ...])
     backbone = Upto(network).eval()
     with torch.no_grad():
         try:
-            fits = torch.equal(trainable(backbone(samples)), whole(samples))
+            fits = cut if samples.is_meta else torch.equal(trainable(backbone(samples)), whole(samples))
         except (RuntimeError, ValueError, TypeError):
             fits = False
     return SplitNetwork(backbone, trainable) if fits else SplitNetwork(None, whole)

@@ -142,8 +142,9 @@ class LoadedModel:
 
     def check(self) -> None:
         """Raise an exception unless the network can be built and has the predictor's arrays."""
-        network = _without_memory(self.about).trainable
-        wanted = {name: tuple(array.shape) for name, array in network.state_dict().items()}
+        wanted = _shapes(_without_memory(self.about))
+        if any(layers.keys() != wanted.keys() for layers in self.predictor.parts.networks.values()):
+            wanted = _shapes(_without_memory(self.about, cut=False))  # some networks cannot be cut
         for layers in self.predictor.parts.networks.values():
             shapes = {name: array.shape for name, array in layers.items()}
             if wrong := {name for name in {*wanted, *shapes} if wanted.get(name) != shapes.get(name)}:
@@ -357,18 +358,23 @@ def probabilities(outputs: Array) -> Array:
     return np.asarray(torch.from_numpy(outputs).double().softmax(dim=1).numpy())
 
 
-def _without_memory(about: About) -> SplitNetwork:
+def _without_memory(about: About, cut: bool = True) -> SplitNetwork:
     """Return a network whose arrays are only shapes: a forged size takes no memory."""
     if not is_reference(about.network):
         with suppress(Exception), torch.device("meta"):
-            return build(about)
+            return build(about, cut=cut)
     return build(about)  # some networks of other packages cannot be built that way
 
 
-def build(about: About, with_weights: bool = False) -> SplitNetwork:
+def _shapes(parts: SplitNetwork) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(array.shape) for name, array in parts.trainable.state_dict().items()}
+
+
+def build(about: About, with_weights: bool = False, cut: bool = True) -> SplitNetwork:
     """Return a network of a model's architecture, cut as in training, whose arrays are to be replaced.
 
-    With `with_weights` the frozen part already has its weights.
+    With `with_weights` the frozen part already has its weights. For `cut` see
+    `fda_flower.models.split.split`.
     """
     given = about.shape, about.classes
     if with_weights:
@@ -376,7 +382,7 @@ def build(about: About, with_weights: bool = False) -> SplitNetwork:
     else:
         network = build_architecture(about.network, *given, about.network_options)
     with torch.random.fork_rng([]):
-        parts = split(network, Train.read(about.train), about.shape, about.network)
+        parts = split(network, Train.read(about.train), about.shape, about.network, cut)
         if about.prototypes is not None:
             x = torch.zeros(1, *about.shape)
             with torch.no_grad():

@@ -216,3 +216,13 @@ def initial(config):
     site = load_domain(config.data, config.data.target_name)
     network = make_model(config, site.shape, site.classes)
     return Exchange.of(network).layers(network)
+
+
+@pytest.mark.parametrize("train", ["last", "adapters:2", "head", "linear"])
+def test_the_model_of_a_network_of_ours_is_loaded_whatever_part_trains(train, tmp_path):
+    if train == "adapters:2":
+        pytest.importorskip("peft")
+    settings: dict[str, Any] = {**SETTINGS, "model": "cnn", "train": train, "rounds": 1}
+    result = run(**settings, method="fedavg", output=tmp_path / "run")
+    _, predicted, y = probabilities(tmp_path / "run", {**settings, "method": "fedavg"})
+    assert 100 * (predicted.argmax(axis=1) == y).mean() == pytest.approx(result.accuracies[-1])
