@@ -83,9 +83,9 @@ app.add_typer(deploy.app, name="deploy", cls=Group)
 
 def _show_version(value: bool) -> None:
     if value:
-        from fda_flower import __version__
+        from fda_flower.files import version
 
-        typer.echo(f"fda-flower {__version__}")
+        typer.echo(f"fda-flower {version()}")
         raise typer.Exit
 
 

@@ -75,6 +75,10 @@ def run(
         float | None,
         typer.Option(help="GPU share of each client, on Ray.", show_default="an even share"),
     ] = None,
+    gpus_for_target: Annotated[
+        float | None,
+        typer.Option(help="GPU share of the target, on Ray.", show_default="as each client's"),
+    ] = None,
     workers: Workers = None,
     track: Track = [],  # noqa: B006
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's log.")] = False,
@@ -128,6 +132,7 @@ def run(
             output=folder,
             resume=resume,
             gpus_per_client=_gpu_share(wanted, engine, gpus_per_client),
+            gpus_for_target=gpus_for_target,
             workers=workers,
             connection=connection,
             on_round=on_round,

@@ -30,17 +30,34 @@ class Resources:
         Cores per client, also torch's number of threads.
     gpus_per_client : float
         Share of a GPU per client (Ray only): 0.25 lets four clients share one.
+    gpus_for_target : float, optional
+        Share of the client with the number `target_number`, which then has a process of its own. Default:
+        `gpus_per_client`.
     workers : int, optional
         Processes that run clients. Default: none but this one for the local engine; as many as there is
         room for on Ray.
+    target_number : int, optional
+        The target's number among the clients.
     """
 
     threads: Count = 1
     gpus_per_client: NotNegative = 0.0
     workers: Count | None = None
+    gpus_for_target: NotNegative | None = None
+    target_number: int | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @property
+    def own_share(self) -> float | None:
+        """The target's share of a GPU, if it differs from the other clients'."""
+        return None if self.gpus_for_target == self.gpus_per_client else self.gpus_for_target
+
+    def gpus_of(self, client: int) -> float:
+        """Return a client's share of a GPU, by its number."""
+        own = self.own_share
+        return self.gpus_per_client if own is None or client != self.target_number else own
 
 
 @dataclass(frozen=True)

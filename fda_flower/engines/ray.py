@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -67,9 +67,10 @@ def run_ray(
         If the clients' processes cannot start.
     """
     with connected() as session, task_identity():
-        count = min(room_for(resources), num_clients)
+        clients = Counter(map(resources.gpus_of, range(num_clients)))
+        counts = {share: min(count, clients[share]) for share, count in room_for(resources).items()}
         with Processes(resources, session) as processes:
-            processes.start(count, ray.put(pack_app(make_app())))
+            processes.start(counts, ray.put(pack_app(make_app())))
             gc.collect()
             release_memory()
             server(RayGrid(num_clients, processes, folders))
@@ -156,31 +157,69 @@ def _own_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def room_for(resources: Resources) -> int:
-    """Return the number of processes that clients get; raise a `ConfigError` if the cluster has no room."""
+def room_for(resources: Resources) -> dict[float, int]:
+    """Return the numbers of processes by the GPU share of their clients, the target's first.
+
+    Raise a `ConfigError` if the cluster has no room.
+    """
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cores, gpus = ([machine.get(kind, 0.0) for machine in machines] for kind in ("CPU", "GPU"))
-    threads, share = resources.threads, resources.gpus_per_client
+    threads, share, own = resources.threads, resources.gpus_per_client, resources.own_share
     has = f"{counted(len(machines), 'machine')} of Ray with {sum(cores):g} cores and {sum(gpus):g} GPUs"
     if threads > (most := max(cores, default=0)):
         remedy = f"give {most:g} at most" if most else "start Ray on a machine with cores for clients"
         raise invalid("threads", threads, remedy, f"which is too many for {has}")
-    if share > 1 and not float(share).is_integer():
-        raise invalid("gpus-per-client", share, "give a share below 1, or a whole number")
-    if share > max(gpus, default=0):
-        remedy = "leave it out, or tell Ray of GPUs (ray start --num-gpus)"
-        raise invalid("gpus-per-client", share, remedy, f"which is too many for {has}")
-    room = sum(
-        min(int(c / threads), int(g / share) if share else sys.maxsize)
-        for c, g in zip(cores, gpus, strict=True)
+    _check_share("gpus-per-client", share, max(gpus, default=0), has)
+    _check_share("gpus-for-target", own or 0.0, max(gpus, default=0), has)
+    room, targets = (
+        most_processes([*zip(cores, gpus, strict=True)], threads, share, own),
+        int(own is not None),
     )
-    if not room:
+    if room <= targets:
+        name, value = ("gpus-per-client", share) if own is None else ("gpus-for-target", own)
         why = f"and threads {threads}, for which no machine has room ({has})"
-        raise invalid("gpus-per-client", share, "give less of one", why)
-    if resources.workers is not None and resources.workers > room:
-        remedy = f"give {room} at most"
-        raise invalid("workers", resources.workers, remedy, f"which is too many for {has}")
-    return resources.workers or room
+        if own is not None:
+            why = (
+                f"with threads {threads} and gpus-per-client {share}, which leaves no source any room ({has})"
+            )
+        raise invalid(name, value, "give less of one", why)
+    count = resources.workers or room
+    if count > room:
+        raise invalid("workers", count, f"give {room} at most", f"which is too many for {has}")
+    if count <= targets:
+        why = "but the target's share of a GPU needs a process of its own"
+        raise invalid("workers", count, f"give {targets + 1} at least", why)
+    return {share: count} if own is None else {own: 1, share: count - 1}
+
+
+def _check_share(name: str, share: float, most: float, has: str) -> None:
+    if share > 1 and not float(share).is_integer():
+        raise invalid(name, share, "give a share below 1, or a whole number")
+    if share > most:
+        remedy = "leave it out, or tell Ray of GPUs (ray start --num-gpus)"
+        raise invalid(name, share, remedy, f"which is too many for {has}")
+
+
+def most_processes(
+    machines: Sequence[tuple[float, float]], threads: int, share: float, own: float | None
+) -> int:
+    """Return how many processes have room on machines with these cores and GPUs.
+
+    Each takes `threads` cores and a `share` of a GPU, the first `own` instead; 0 if that one has no room.
+    """
+
+    def fitting(cores: float, gpus: float, each: float) -> int:
+        return max(0, min(int(cores / threads), int(gpus / each) if each else sys.maxsize))
+
+    rooms = [fitting(*machine, share) for machine in machines]
+    if own is None:
+        return sum(rooms)
+    with_target = (
+        1 + sum(rooms) - room + fitting(cores - threads, gpus - own, share)
+        for (cores, gpus), room in zip(machines, rooms, strict=True)
+        if fitting(cores, gpus, own)
+    )
+    return max(with_target, default=0)
 
 
 # The processes
@@ -228,43 +267,51 @@ class ClientProcess:
 class Processes:
     """The processes of Ray that run clients. One that dies is replaced; all end with the block.
 
-    `idle` are those that wait for a message.
+    A process runs the clients that have its share of a GPU.
     """
 
     def __init__(self, resources: Resources, inside: str | None = None) -> None:
-        options = {"num_cpus": resources.threads, "num_gpus": resources.gpus_per_client}
         level = logging.getLogger("flwr").level
-        self._remote = ray.remote(**options)(ClientProcess)
         self._resources = resources
         self._arguments = resources.threads, [*sys.path], level, inside
-        self._all, self._starting = set[Any](), dict[Any, Any]()
+        self._shares, self._starting = dict[Any, float](), dict[Any, Any]()
         self._failures = 0
-        self.idle: list[Any] = []
+        self._idle = defaultdict[float, list[Any]](list)
 
     def __enter__(self) -> "Processes":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for process in self._all:
+        for process in self._shares:
             with suppress(RayError):
                 ray.kill(process)
 
-    def start(self, count: int, app: Any) -> None:
-        """Start processes that load a packed client app of Ray's store."""
+    def start(self, counts: Mapping[float, int], app: Any) -> None:
+        """Start processes, whose numbers are given by share, that load a packed client app of Ray's store."""
         self._app = app
-        for _ in range(count):
-            self._add()
+        for share, count in counts.items():
+            for _ in range(count):
+                self._add(share)
 
-    def _add(self) -> None:
-        process = self._remote.remote(*self._arguments)
-        self._all.add(process)
+    def _add(self, share: float) -> None:
+        remote = ray.remote(num_cpus=self._resources.threads, num_gpus=share)(ClientProcess)
+        process = remote.remote(*self._arguments)
+        self._shares[process] = share
         self._starting[process.load.remote(self._app)] = process
+
+    def idle_for(self, client: int) -> list[Any]:
+        """Return the processes that wait for a message and can run a client, by its number."""
+        return self._idle[self._resources.gpus_of(client)]
+
+    def free(self, process: Any) -> None:
+        """Let a process wait for a message."""
+        self._idle[self._shares[process]].append(process)
 
     def replace(self, process: Any) -> None:
         """Start another process in the place of one that has died."""
-        self._all.discard(process)
+        share = self._shares.pop(process)
         ray.kill(process)
-        self._add()
+        self._add(share)
 
     def wait(self, busy: Collection[Any]) -> list[Any]:
         """Return the references of `busy` that are there, once a message is answered or a process starts.
@@ -304,7 +351,7 @@ class Processes:
             name, version = next(iter(different.items()))
             why = f"a machine of the Ray cluster has {name} {version}, this one {versions()[name]}"
             raise RunError(why, thing=name, value=version, remedy="install the same versions on each")
-        self.idle.append(process)
+        self.free(process)
 
 
 def _reason_in(error: Exception) -> str:
@@ -347,13 +394,14 @@ class RayGrid(SimulatedGrid):
     def _send(self, waiting: list[Message], busy: dict[Any, tuple[Message, Any]], shared: "_Shared") -> None:
         """Give each idle process the next message whose node is not at work."""
         at_work = {message.metadata.dst_node_id for message, _ in busy.values()}
-        while self._processes.idle:
-            free = (i for i, each in enumerate(waiting) if each.metadata.dst_node_id not in at_work)
-            if (place := next(free, None)) is None:
-                return
-            message, process = waiting.pop(place), self._processes.idle.pop()
-            at_work.add(message.metadata.dst_node_id)
+        for message in [*waiting]:
             context = self.context(message)
+            idle = self._processes.idle_for(_number(context))
+            if not idle or message.metadata.dst_node_id in at_work:
+                continue
+            waiting.remove(message)
+            process = idle.pop()
+            at_work.add(message.metadata.dst_node_id)
             parcel = None if self._folders is None else self._folders.outgoing(_number(context))
             places, references = shared.records_of(message)
             task = pack((message, context, parcel), places)
@@ -364,12 +412,12 @@ class RayGrid(SimulatedGrid):
         try:
             reply, state, parcel = unpack(ray.get(reference))
         except RayTaskError as error:
-            self._processes.idle.append(process)
+            self._processes.free(process)
             return error_reply(message, _reason_in(error))
         except RayError:
             self._processes.replace(process)
             return error_reply(message, DIED)
-        self._processes.idle.append(process)
+        self._processes.free(process)
         context = self.context(message)
         context.state = state
         if self._folders is not None:

@@ -46,6 +46,7 @@ class RunRequest:
     output: Path | None = None
     resume: bool = False
     gpus_per_client: float = 0.0
+    gpus_for_target: float | None = None
     workers: int | None = None
     connection: str | None = None
     on_round: Callable[[Record], None] | None = None
@@ -59,19 +60,13 @@ Runner = Callable[[RunRequest], RunOutput]
 
 
 def _on_this_machine(name: str, engine: Engine, request: RunRequest) -> RunOutput:
-    config, gpus = request.config, request.gpus_per_client
+    config = request.config
     if request.connection is not None:
         remedy = "leave it out, or choose --engine deploy"
         raise invalid("connection", request.connection, remedy, "but only the engine deploy has one")
-    if gpus and not engine.parallel:
-        remedy = "leave it out, or choose --engine ray"
-        raise invalid("gpus-per-client", gpus, remedy, f"but engine {name} shares out no GPU")
     if engine.parallel:
         check_federated(config.method)
-    if gpus and is_numbered(config.device):
-        why = f"which lets Ray choose the GPU, but device is '{config.device}'"
-        raise invalid("gpus-per-client", gpus, "leave one out", why)
-    resources = Resources(config.threads, gpus, request.workers)
+    resources = _resources(name, engine, request)
     federation, model = check_data(config)
     lines = overview(config, federation, count_trained(model))
     del federation, model  # their memory is needed by the clients
@@ -105,6 +100,26 @@ def _on_this_machine(name: str, engine: Engine, request: RunRequest) -> RunOutpu
     return history, {name: array.numpy() for name, array in result.arrays.items()}
 
 
+def _resources(name: str, engine: Engine, request: RunRequest) -> Resources:
+    """Return what a simulation asks for; raise a `ConfigError` if it cannot be had."""
+    config, data = request.config, request.config.data
+    shares = ("gpus-per-client", request.gpus_per_client), ("gpus-for-target", request.gpus_for_target)
+    for option, share in shares:
+        if share and not engine.parallel:
+            remedy = "leave it out, or choose --engine ray"
+            raise invalid(option, share, remedy, f"but engine {name} shares out no GPU")
+        if share and is_numbered(config.device):
+            why = f"which lets Ray choose the GPU, but device is '{config.device}'"
+            raise invalid(option, share, "leave one out", why)
+    own, target = request.gpus_for_target, None
+    if own is not None:
+        if config.every_site:
+            why = "but with target all every site is a target"
+            raise invalid("gpus-for-target", own, "give --gpus-per-client alone", why)
+        target = data.domain_names.index(data.target_name)
+    return Resources(config.threads, request.gpus_per_client, request.workers, own, target)
+
+
 def make_run_folder(
     path: Path, config: RunConfig, resume: bool = False, attack: Attack | None = None
 ) -> RunFolder:
@@ -129,7 +144,12 @@ def _on_a_superlink(request: RunRequest) -> RunOutput:
         raise ConfigError("engine deploy needs an output folder: give --output FOLDER", thing="output folder")
     if request.attack is not None:
         raise invalid("attack", request.attack.name, "leave it out", "but with engine deploy no site attacks")
-    for name, given in (("workers", request.workers), ("gpus-per-client", request.gpus_per_client or None)):
+    asked_for = {
+        "workers": request.workers,
+        "gpus-per-client": request.gpus_per_client or None,
+        "gpus-for-target": request.gpus_for_target,
+    }
+    for name, given in asked_for.items():
         if given is not None:
             why = "but with engine deploy each site uses its own machine"
             raise invalid(name, given, "leave it out", why)
@@ -241,6 +261,7 @@ def run(
     output: str | Path | None = None,
     resume: bool = False,
     gpus_per_client: float = 0.0,
+    gpus_for_target: float | None = None,
     workers: int | None = None,
     connection: str | None = None,
     on_round: Callable[[Record], None] | None = None,
@@ -257,7 +278,7 @@ def run(
         The folder to write to; "deploy" needs one. Default: nothing is written.
     resume : bool
         Continue the run that `output` holds, if any.
-    gpus_per_client, workers
+    gpus_per_client, gpus_for_target, workers
         For simulations only; see `Resources`.
     connection : str, optional
         For "deploy": the SuperLink, by its name in Flower's ``config.toml``.
@@ -289,6 +310,7 @@ def run(
         output=output,
         resume=resume,
         gpus_per_client=gpus_per_client,
+        gpus_for_target=gpus_for_target,
         workers=workers,
         connection=connection,
         on_round=on_round,
@@ -303,6 +325,7 @@ def run_config(
     output: str | Path | None = None,
     resume: bool = False,
     gpus_per_client: float = 0.0,
+    gpus_for_target: float | None = None,
     workers: int | None = None,
     connection: str | None = None,
     on_round: Callable[[Record], None] | None = None,
@@ -342,7 +365,8 @@ def run_config(
                     on_round(record)
 
             request = RunRequest(
-                *(config, path, resume, gpus_per_client, workers, connection, on_record, on_ready, None),
+                *(config, path, resume, gpus_per_client, gpus_for_target, workers, connection),
+                *(on_record, on_ready, None),
                 attack=attack,
                 outcomes=outcomes,
             )

@@ -309,6 +309,29 @@ def test_clients_files_are_here_and_at_work_elsewhere(cluster, away, tmp_path):
 
 
 @pytest.mark.slow
+def test_the_target_has_a_share_of_a_gpu_of_its_own(monkeypatch):
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(True, head_node_args={"num_cpus": 3, "num_gpus": 2, "include_dashboard": False})
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+
+    def server(grid):
+        nodes = list(grid.get_node_ids())
+        until(lambda: ray.available_resources().get("CPU", 0) == 0)
+        assert ray.available_resources()["GPU"] == pytest.approx(0.5), (
+            "1 for the target, 0.25 for each of two"
+        )
+        target, *sources = (processes_of(asked(grid, [node] * 4)) for node in (nodes[1], nodes[0], nodes[2]))
+        assert len(target) == 1
+        assert not target & set().union(*sources)
+
+    try:
+        run_ray(server, counting, 3, Resources(gpus_per_client=0.25, gpus_for_target=1, target_number=1))
+    finally:
+        cluster.shutdown()
+
+
+@pytest.mark.slow
 def test_what_a_grid_sends_arrives_and_what_fails_is_an_error_reply(cluster):
     def server(grid):
         nodes = list(grid.get_node_ids())
@@ -397,12 +420,17 @@ def test_ray_that_a_run_starts_ends_with_it_and_leaves_no_folder(monkeypatch):
 @pytest.mark.parametrize(
     ("resources", "room"),
     [
-        (Resources(), 6),
-        (Resources(workers=4), 4),
-        (Resources(threads=2), 3),
-        (Resources(gpus_per_client=0.5), 2),
-        (Resources(gpus_per_client=0.25, threads=2), 2),
-        (Resources(threads=4), 1),
+        (Resources(), {0: 6}),
+        (Resources(workers=4), {0: 4}),
+        (Resources(threads=2), {0: 3}),
+        (Resources(gpus_per_client=0.5), {0.5: 2}),
+        (Resources(gpus_per_client=0.25, threads=2), {0.25: 2}),
+        (Resources(threads=4), {0: 1}),
+        (Resources(gpus_per_client=0.25, gpus_for_target=0.5, target_number=1), {0.5: 1, 0.25: 2}),
+        (Resources(gpus_for_target=1, target_number=1), {1: 1, 0: 5}),
+        (Resources(gpus_for_target=1, target_number=1, workers=3), {1: 1, 0: 2}),
+        (Resources(gpus_per_client=0.5, gpus_for_target=0, target_number=1), {0: 1, 0.5: 2}),
+        (Resources(gpus_per_client=0.5, gpus_for_target=0.5, target_number=1), {0.5: 2}),
     ],
 )
 def test_there_is_room_for_as_many_processes_as_fit_each_machine(machines, resources, room):
@@ -425,6 +453,10 @@ def machines(monkeypatch):
         (Resources(workers=3, gpus_per_client=0.5), "workers", 3),
         (Resources(gpus_per_client=2), "gpus-per-client", 2),
         (Resources(gpus_per_client=1.5), "gpus-per-client", 1.5),
+        (Resources(gpus_for_target=2, target_number=1), "gpus-for-target", 2),
+        (Resources(gpus_for_target=1.5, target_number=1), "gpus-for-target", 1.5),
+        (Resources(gpus_per_client=0.5, gpus_for_target=1, target_number=1), "gpus-for-target", 1),
+        (Resources(gpus_for_target=1, target_number=1, workers=1), "workers", 1),
     ],
 )
 def test_more_than_a_machine_has_is_refused(machines, resources, thing, value):

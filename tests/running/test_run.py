@@ -354,6 +354,7 @@ def test_a_result_is_shown_in_one_line_without_its_arrays(six_rounds):
     [
         ({"engine": "spark"}, ("engine", "spark")),
         ({"gpus_per_client": 0.5}, ("gpus-per-client", 0.5)),
+        ({"gpus_for_target": 0.5}, ("gpus-for-target", 0.5)),
         ({"workers": 0}, ("workers", 0)),
         ({"engine": "ray", "gpus_per_client": -1}, ("gpus-per-client", -1)),
         ({"connection": "prod"}, ("connection", "prod")),
