@@ -19,8 +19,8 @@ from fda_flower.errors import RunError, invalid, keep_to_one_line
 from fda_flower.files import versions
 from fda_flower.models.exchange import Exchange
 from fda_flower.names import require
-from fda_flower.records.record import COSTS, LAST, Record
-from fda_flower.reporting.summary import summarise_run, write_summary
+from fda_flower.records.record import COSTS, LAST, Record, without_model
+from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
 from fda_flower.runs.model_folder import DATA, write_global_model
@@ -214,7 +214,8 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the configuration in ``[tool.flwr.app.config]``.
 
-    If the submitter receives the records, it writes the summary; otherwise the server does.
+    If the submitter receives the records, it writes the summary, and judges the run; otherwise the server
+    does, and raises a `RunError` if no round has a new model.
     """
     if is_deployed(grid):
         logging.getLogger("flwr").addFilter(keep_to_one_line)
@@ -226,6 +227,14 @@ def main(grid: Grid, context: Context) -> None:
         result, history = run_server(PollingGrid(grid), config, folder, on_round)
         if folder is not None:
             write_global_model(folder.path, config)
-    if folder is not None and not sends:
+    if sends:
+        return
+    failure = without_model(history)
+    if folder is not None:
         model = {name: array.numpy() for name, array in result.arrays.items()}
-        write_summary(folder.path, config, summarise_run(config, history, model))
+        summary = summarise_run(config, history, model)
+        if failure is not None:
+            summary.pop(PARAMETERS, None)  # without it, no run is complete
+        write_summary(folder.path, config, summary)
+    if failure is not None:
+        raise failure

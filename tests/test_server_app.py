@@ -2,18 +2,21 @@
 
 import logging
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from flwr.app import Context, RecordDict
 from handmade import HandMade
 from naming import names
 from sites import Site, run_sites, write_images, write_table
 from whole_runs import check_same, same_bits
 
-from fda_flower import RunConfig
+from fda_flower import RunConfig, server_app
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.records.folder import RunFolder
 from fda_flower.running.processes import Cell, run_cell
@@ -216,3 +219,21 @@ def test_a_resumed_run_evaluates_in_the_same_rounds_and_a_cell_of_a_table_in_eac
     cell = Cell(("", "fedavg", ""), config, tmp_path, {})
     run_cell(cell)
     assert evaluated(RunFolder(cell.run_folder).read_rounds()) == [*range(1, 9)]
+
+
+@pytest.mark.parametrize("sends", [False, True])
+def test_a_run_of_flower_without_a_new_model_fails_unless_its_submitter_judges_it(
+    sends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = [{"round": 1, "held": "no usable reply of the target", "dropped": []}]
+    monkeypatch.setattr(server_app, "run_server", lambda *_: (SimpleNamespace(arrays={}), held))
+    monkeypatch.setattr(server_app, "is_deployed", lambda _: False)
+    monkeypatch.setattr(server_app, "sending", lambda *_: nullcontext())
+    settings = {**RunConfig(method="fedavg").to_flower(), "send-results": sends}
+    context = Context(0, 0, {}, RecordDict(), settings)
+    grid: Any = SimpleNamespace()
+    if sends:
+        server_app.main(grid, context)
+        return
+    with pytest.raises(RunError, check=names("new model", "no usable reply of the target")):
+        server_app.main(grid, context)
