@@ -197,7 +197,7 @@ def _accuracies(outputs: Mapping[str, NDArray[Any]], y: Tensor) -> dict[str, flo
 
 
 def _accuracy(outputs: NDArray[Any], y: Tensor) -> float:
-    measured = figures(torch.from_numpy(outputs).to(y.device), y)
+    measured = figures(torch.from_numpy(outputs), y.cpu())
     return measured["r2" if y.is_floating_point() else "accuracy"]
 
 

@@ -252,7 +252,7 @@ class Mixed(Predictor):
         if self.mixture.regression:
             return mixed.float().to(passes.device)
         logarithms = mixed.clamp_min(torch.finfo(mixed.dtype).tiny).log()
-        return logarithms.to(passes.device, widest_float(passes.device))
+        return logarithms.to(widest_float(passes.device)).to(passes.device)
 
     def module(self, build: Build) -> nn.Module:
         """Return all networks in one."""
@@ -313,7 +313,7 @@ class Neighbours(Predictor):
             # Mixed float64 scores would have other bits.
             return outputs
         mixed = mixed_scores(outputs.cpu().numpy(), near, self.weight, self.mix)
-        return torch.from_numpy(mixed).to(outputs.device, widest_float(outputs.device))
+        return torch.from_numpy(mixed).to(widest_float(outputs.device)).to(outputs.device)
 
     def seen(self, passes: Passes) -> tuple[Tensor, NDArray[Any]]:
         """Return the network's outputs, and the neighbours' probabilities, both ``(n, C)``."""
