@@ -6,6 +6,7 @@ tests send their work to a process of its own (`in_process`).
 """
 
 import multiprocessing
+import os
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
@@ -246,6 +247,8 @@ def both(settings, folder=None):
     for device in ("cpu", "auto"):
         CALLS.clear()
         output = None if folder is None else folder / device
+        if folder is not None:  # no features that the other device has computed
+            os.environ["FDA_CACHE_DIR"] = str(folder / f"cache of {device}")
         result = fda_flower.run(device=device, output=output, **settings)
         outputs[device] = [untimed(result.history), _bits(result.model)]
         if folder is not None:

@@ -46,6 +46,30 @@ def test_a_short_run_has_the_bits_of_the_cpu(device):
     same(device, {**SETTINGS, "model": "mlp", "method": "target-only", "rounds": 1})
 
 
+PATIENTS = {"dp_unit": "patient", "dp_noise": 1.0}
+PARTS: dict[str, dict[str, Any]] = {
+    "cnn, bf16": {"precision": "bf16"},
+    "student": {"model": "mlp", "method": "mixture", "method_options": {"student": True}},
+    "steps with noise": {**PATIENTS, "model": "logistic", "method": "fedavg"},
+}
+"""What trains in other ways."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", PARTS)
+def test_it_trains_predicts_and_is_exported_as_on_the_cpu(device, part, tmp_path):
+    settings = {**SETTINGS, "method": "fedgp-auto", "rounds": 1, **PARTS[part]}
+    same(device, settings, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["mixture", "knn-per", "fedavg"])
+def test_a_device_without_float64_trains_and_predicts(method, tmp_path):
+    with in_process(float64=False) as pool:
+        different, _ = pool.submit(both, {**SETTINGS, "method": method, "rounds": 1}).result()
+    assert set(different) <= {"history", "model"}
+
+
 @pytest.mark.slow
 def test_a_run_is_predicted_with_and_exported_from_the_device_as_from_the_cpu(device, tmp_path):
     same(device, {**SETTINGS, "model": "mlp", "method": "target-only"}, tmp_path)
