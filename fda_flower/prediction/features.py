@@ -129,7 +129,7 @@ def _computed(
     def one(place: int) -> Tensor:
         sample = x[place : place + 1].to(device)
         sample = sample.float() / 255 if sample.dtype == torch.uint8 else sample
-        with torch.inference_mode():
+        with torch.no_grad():
             row: Tensor = backbone(sample)[0].float().cpu()
         return row.clone()
 

@@ -35,7 +35,8 @@ def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Mo
     if config.model not in MODELS:
         x = torch.zeros(2, *shape)
         with torch.no_grad():
-            x = x if backbone is None else backbone(x)
+            if backbone is not None:  # on the device that has made features
+                x = backbone(x.to(next(iter(backbone.state_dict().values())).device)).cpu()
         check_training(config.model, trainable, x, classes)
     return trainable
 

@@ -48,6 +48,12 @@ def test_a_short_run_has_the_bits_of_the_cpu(device):
 
 PATIENTS = {"dp_unit": "patient", "dp_noise": 1.0}
 PARTS: dict[str, dict[str, Any]] = {
+    **{f"cnn, {train}": {"train": train} for train in ("head", "linear", "last", "adapters:2")},
+    "kinds of rows": {
+        "model": "logistic+conv3x64",
+        "method": "ridge",
+        "method_options": {"unlabelled": True},
+    },
     "cnn, bf16": {"precision": "bf16"},
     "student": {"model": "mlp", "method": "mixture", "method_options": {"student": True}},
     "steps with noise": {**PATIENTS, "model": "logistic", "method": "fedavg"},
