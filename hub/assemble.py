@@ -16,17 +16,17 @@ ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = "torch", "simulation"
 """The extras that the app needs: its clients, and Ray for ``flwr run`` on one machine."""
 CONFIG = {"sources": 1}
-"""What the app configures differently: Flower simulates two nodes unless it is told of more."""
+"""What the app configures differently: Flower simulates two nodes by default."""
 
 
 def project() -> dict[str, Any]:
     """Return the contents of the app's pyproject.toml."""
     package = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    whole, app = package["project"], package["tool"]["flwr"]["app"]
-    own = {key: whole[key] for key in ("name", "version", "description", "license", "requires-python")}
-    extras = [line for extra in EXTRAS for line in whole["optional-dependencies"][extra]]
+    metadata, app = package["project"], package["tool"]["flwr"]["app"]
+    own = {key: metadata[key] for key in ("name", "version", "description", "license", "requires-python")}
+    extras = [line for extra in EXTRAS for line in metadata["optional-dependencies"][extra]]
     # Flower takes one line for itself: the extra's, which brings Ray.
-    needed = [line for line in whole["dependencies"] if not line.startswith("flwr>")]
+    needed = [line for line in metadata["dependencies"] if not line.startswith("flwr>")]
     app["config"] |= CONFIG
     return {"project": own | {"dependencies": sorted(needed + extras)}, "tool": {"flwr": {"app": app}}}
 

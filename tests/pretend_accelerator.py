@@ -233,7 +233,7 @@ def _made_on_cpu(make):
 
 
 def in_process(**options):
-    """Return a pool of one process that has the device; `options` are those of `register`."""
+    """Return a pool of one process that has the device; for `options` see `register`."""
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(1, context, partial(register, **options))
 

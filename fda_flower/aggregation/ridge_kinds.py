@@ -115,14 +115,14 @@ def joined_head(heads: Sequence[Array], widths: Sequence[int]) -> Array:
 
 
 def with_kinds(arrays: Sequence[Layers]) -> dict[str, NDArray[Any]]:
-    """Return arrays of several kinds as they travel: those of the kind ``k``, from 1 on, as ``NAME.k``."""
+    """Return arrays of several kinds as they travel: from the second kind on, ``k`` = 1, as ``NAME.k``."""
     return {
         f"{name}.{k}" if k else name: array for k, each in enumerate(arrays) for name, array in each.items()
     }
 
 
 def by_kind(layers: Layers) -> list[dict[str, NDArray[Any]]]:
-    """Return the arrays of each kind from those of `with_kinds`."""
+    """Return the arrays of each kind; see `with_kinds`."""
     kinds: list[dict[str, NDArray[Any]]] = [{}]
     for name, array in layers.items():
         own, dot, k = name.rpartition(".")

@@ -248,7 +248,7 @@ class DomainClient(NumPyFace):
         """Evaluate a predictor on the test set and on the validation samples, if any.
 
         Metrics of the latter begin with ``validation-``; if ``validation`` is ``only``, there are no others.
-        With a `calibration` there are those of sets, too.
+        A `calibration` adds the figures of sets.
         """
         held_out, only = self.domain.validation, config.get(protocol.VALIDATION) == "only"
         before = self.layers() if config.get(protocol.ADABN) else None
@@ -277,9 +277,9 @@ class DomainClient(NumPyFace):
         if calibration.most < exact(ASKED) or not len(outputs):
             return {}
         thresholds = calibration.thresholds(ASKED, outputs.shape[1])
-        found, y = (each.cpu().numpy() for each in (outputs, self.domain.test.y))
+        predictions, y = (each.cpu().numpy() for each in (outputs, self.domain.test.y))
         figures = figures_of_sets(
-            thresholds, found, y, lambda ends: self.domain.labels(torch.from_numpy(ends)).numpy()
+            thresholds, predictions, y, lambda ends: self.domain.labels(torch.from_numpy(ends)).numpy()
         )
         return {f"{SETS}-{name}": value for name, value in {"asked": ASKED, **figures}.items()}
 

@@ -131,7 +131,7 @@ def _figures(
 
 
 def rows_of(client: DomainClient, request: TrainRequest, rest: bool = False) -> Labelled:
-    """Return the training samples as rows; with `rest` also those of the samples without labels."""
+    """Return the training samples as rows; with `rest` the samples without labels, too."""
     model = client.received(request)
     features, labels = features_of(client, model, request.config)
     unlabelled, rows = client.domain.unlabelled if rest else None, None

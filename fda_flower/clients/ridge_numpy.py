@@ -207,8 +207,8 @@ def fit_site(
     """Fit a site's head, if every site is a target, from the total of all sites minus its own sums.
 
     With too few labels for leave-one-out, it is the others' head. `totals` and `sent`, the sums that this
-    site has sent, are those of each kind of rows. `columns` are this site's own, which `own` and `sent` have,
-    and the ones that `totals` have; the head is fitted in the columns of the other sites.
+    site has sent, have an entry for each kind of rows. `columns` are this site's own, as in `own` and `sent`,
+    and the ones in `totals`; the head is fitted in the columns of the other sites.
 
     Raises a `ValueError` if `totals` include no other site, or the difference cannot come from rows.
     """

@@ -54,12 +54,12 @@ def check_device(name: str) -> None:
         return
     kind, colon, index = name.partition(":")
     here = _accelerator()
-    found = here is not None and here.type == kind
-    if (kind not in DEVICES[2:] and not found) or (colon and not index.isdecimal()):
+    is_here = here is not None and here.type == kind
+    if (kind not in DEVICES[2:] and not is_here) or (colon and not index.isdecimal()):
         raise unknown("device", name, (*DEVICES, "cuda:NUMBER"))
     if here is None:
         raise invalid("device", name, "use auto or cpu", "but PyTorch sees no accelerator here")
-    if not found:
+    if not is_here:
         raise invalid("device", name, f"use auto, {here.type} or cpu", f"but PyTorch has {here.type} here")
     count = _module(here).device_count()
     if colon and int(index) >= count:
@@ -90,7 +90,7 @@ def widest_float(device: "torch.device") -> "torch.dtype":
 
 
 def forked(device: "torch.device") -> AbstractContextManager[None]:
-    """Return a block that restores torch's global random states, those of the CPU and of `device`."""
+    """Return a block that restores torch's global random states, on the CPU and on `device`."""
     import torch
 
     return torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type)
@@ -183,7 +183,7 @@ def _current(device: "torch.device") -> AbstractContextManager[Any]:
 
 
 def _with_name(device: str) -> str:
-    """Return a device's name with that of its hardware, if its back end tells it."""
+    """Return a device's name with its hardware's, if its back end has it."""
     named = getattr(_module(device), "get_device_name", None)
     return device if named is None else f"{device} ({named(device)})"
 

@@ -347,8 +347,8 @@ def _adapt(trainable: nn.Module, tuned: dict[str, nn.Module], rank: int, name: s
     if not layers:
         what = f"train is adapters:{rank}, but the last block of '{name}' has no layer for adapters"
         raise ConfigError(what, thing="train", value=f"adapters:{rank}", remedy="choose last, or head")
-    whole = "|".join(map(re.escape, layers))  # of a list, peft takes all paths that end like one
-    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=whole), trainable)
+    pattern = "|".join(map(re.escape, layers))  # of a list, peft takes all paths that end like one
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=pattern), trainable)
     for path in layers:
         lora: Any = trainable.get_submodule(path)
         down, up = lora.lora_A["default"].weight, lora.lora_B["default"].weight

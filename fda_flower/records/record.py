@@ -182,8 +182,8 @@ def without_line(record: Record) -> str:
         f"{listed(domains)} ({shorten(reason, LONGEST_REASON, placeholder=' ...')})"
         for reason, domains in domains_by_reason(out.items()).items()
     ]
-    shown = groups[:MOST_NAMED] + ["..."] * (len(groups) > MOST_NAMED)
-    return f"without {', '.join(shown)}" if groups else ""
+    rest = ["..."] * (len(groups) > MOST_NAMED)
+    return f"without {', '.join([*groups[:MOST_NAMED], *rest])}" if groups else ""
 
 
 def round_line(record: Record, rounds: int, metric: str | None = None, before: Record | None = None) -> str:

@@ -128,9 +128,9 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     """
     baseline = summary.get("baseline", {})
     floor = baseline.get(summary.get("metric"))
-    told = describe_sets(summary.get(SETS, {}), summary.get("test-samples", 0))
+    of_sets = describe_sets(summary.get(SETS, {}), summary.get("test-samples", 0))
     if floor is None or summary["last5"] is None:
-        return told
+        return of_sets
     metric = METRICS[summary["metric"]]
     samples = f"{summary['test-samples']} " if "test-samples" in summary else ""
     what = f"naming the most frequent class, '{baseline.get('class')}',"
@@ -145,7 +145,7 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
         fair = {METRICS[n]: (summary["figures"].get(n), baseline.get(n)) for n in FAIR}
         figures = [f"{m.title} {m.show(a)} ({m.show(b)})" for m, (a, b) in fair.items() if None not in (a, b)]
         lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(figures)}")
-    return lines + told
+    return lines + of_sets
 
 
 def describe_sets(figures: Mapping[str, float], samples: int) -> list[str]:
@@ -153,11 +153,11 @@ def describe_sets(figures: Mapping[str, float], samples: int) -> list[str]:
 
     Examples
     --------
-    >>> told = {"asked": 0.9, "coverage": 0.92, "size": 1.5, "single": 0.6, "single-right": 0.95}
-    >>> for line in describe_sets(told, 100):
+    >>> sets = {"asked": 0.9, "coverage": 0.92, "size": 1.5, "single": 0.6, "single-right": 0.95}
+    >>> for line in describe_sets(sets, 100):
     ...     print(line)
     Sets for 90%: 92.0% hold the label (95% interval 85.0% to 95.9%); mean size 1.50
-    Sets of one class: 60.0%, of which 95.0% are right
+    Sets of one class: 60.0%, 95.0% of them right
     The 90% are promised only for samples that come as the labelled ones did
     """
     if not {"asked", "coverage"} <= figures.keys():
@@ -169,7 +169,7 @@ def describe_sets(figures: Mapping[str, float], samples: int) -> list[str]:
     lines = [f"{what} for {asked}: {figures['coverage']:.1%} hold the label{between}; {size}"]
     if "single-right" in figures:
         one, right = figures["single"], figures["single-right"]
-        lines.append(f"Sets of one class: {one:.1%}, of which {right:.1%} are right")
+        lines.append(f"Sets of one class: {one:.1%}, {right:.1%} of them right")
     return [*lines, f"The {asked} are promised only for samples that come as the labelled ones did"]
 
 

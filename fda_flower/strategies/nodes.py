@@ -209,8 +209,8 @@ class Roster:
         out = [(each.node.domain, each.reason) for each in self._missing.values()]
         known = {*self._domains.values(), *self.expected}
         away = known - {node.domain for node in self.nodes} - {domain for domain, _ in out}
-        told = [*out, *((domain, NO_HEARTBEAT) for domain in away)]
-        return [{"domain": domain, "reason": reason} for domain, reason in sorted(told)]
+        out += [(domain, NO_HEARTBEAT) for domain in away]
+        return [{"domain": domain, "reason": reason} for domain, reason in sorted(out)]
 
     def keys(self, grid: Grid) -> dict[str, str]:
         """Return the fingerprints of the nodes' registered keys, by domain."""
@@ -225,8 +225,8 @@ class Roster:
                 why = f"the target '{domain}' cannot take part: {each.reason}"
                 raise RunError(why, thing="target", value=domain)
         claims = ", ".join(node.domain for node in self.nodes) or "none"
-        told = sorted((each.node.domain, each.reason) for each in self._missing.values())
-        reasons = "; ".join(f"{domain}: {reason}" for domain, reason in told)
+        problems = sorted((each.node.domain, each.reason) for each in self._missing.values())
+        reasons = "; ".join(f"{domain}: {reason}" for domain, reason in problems)
         repair = f"repair what keeps nodes out ({reasons})" if reasons else ""
         if self.target is None and self._has_target:
             thing, value = ("role", "target") if self._target is None else ("domain", self._target)

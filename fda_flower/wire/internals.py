@@ -318,11 +318,11 @@ def _assembled(message: Message, tree: Any, contents: dict[str, bytes]) -> Messa
 
     try:
         _check_copies(contents)
-        whole = inflate_object_from_contents(tree.object_id, dict(contents))
-        if isinstance(whole, Message) and (whole.has_error() or isinstance(whole.content, RecordDict)):
-            whole.metadata.__dict__["_message_id"] = message.metadata.message_id
-            return whole
-        reason = f"its content is {type(whole).__name__}, expected records"
+        content = inflate_object_from_contents(tree.object_id, dict(contents))
+        if isinstance(content, Message) and (content.has_error() or isinstance(content.content, RecordDict)):
+            content.metadata.__dict__["_message_id"] = message.metadata.message_id
+            return content
+        reason = f"its content is {type(content).__name__}, expected records"
     except Exception as error:  # bytes from another program may raise anything
         reason = repr(error)
     return failed(message.metadata, f"it cannot be assembled: {reason}")

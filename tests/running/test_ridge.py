@@ -46,10 +46,10 @@ def test_a_run_has_the_head_of_the_same_data_in_one_place(options):
     fit, accuracy = by_hand(DIGITS, joint="per_source" in options, paths=options.get("paths", "both"))
     (record,) = result.history
     assert result.accuracies == [pytest.approx(100 * accuracy, abs=0.3)]
-    told = record["ridge"]
-    np.testing.assert_allclose(list(told["weights"].values()), fit.weights, atol=1e-3)
+    entry = record["ridge"]
+    np.testing.assert_allclose(list(entry["weights"].values()), fit.weights, atol=1e-3)
     weight, bias = (result.model[f"head.{name}"] for name in ("weight", "bias"))
-    head = np.vstack([weight.T, bias]) / told["temperature"]
+    head = np.vstack([weight.T, bias]) / entry["temperature"]
     np.testing.assert_allclose(head, fit.head, atol=1e-3)
     assert (record["held"], record["dropped"]) == (None, [])
     if "per_source" in options:
@@ -57,14 +57,14 @@ def test_a_run_has_the_head_of_the_same_data_in_one_place(options):
         np.testing.assert_allclose(shares, fit.shares[1:], atol=1e-2)
 
 
-def test_random_filters_and_samples_without_labels_are_told_and_help(tmp_path):
+def test_random_filters_and_samples_without_labels_are_recorded_and_help(tmp_path):
     first = run(**DIGITS, method="ridge")
     more: dict[str, Any] = {"model": "logistic+conv3x64", "method_options": {"unlabelled": True}}
     second = run(**DIGITS, method="ridge", **more, output=tmp_path / "run")
-    told, rest = second.history[0]["ridge"], all_data(second.config).domains["target"].unlabelled
+    entry, rest = second.history[0]["ridge"], all_data(second.config).domains["target"].unlabelled
     assert rest is not None
-    assert (sum(told["kinds"]), told["unlabelled"]) == (pytest.approx(1), len(rest))
-    assert 0 <= told["unlabelled-share"] <= 1
+    assert (sum(entry["kinds"]), entry["unlabelled"]) == (pytest.approx(1), len(rest))
+    assert 0 <= entry["unlabelled-share"] <= 1
     assert not {"kinds", "unlabelled", "unlabelled-share"} & first.history[0]["ridge"].keys()
     assert second.accuracies[0] > first.accuracies[0]
     data = load_federation(second.config.data)

@@ -67,12 +67,12 @@ def test_an_empty_set_says_that_none_fits(classes, tmp_path):
 
 
 def test_the_record_and_the_summary_tell_what_the_usual_sets_reach(classes):
-    model, told = load(classes.path), classes.history[-1]["sets"]
+    model, figures = load(classes.path), classes.history[-1]["sets"]
     new = own_test_set(model, classes.path)
     sets, y = model.predict_set(new.samples), new.samples.y.numpy()
     single = sets.sum(axis=1) == 1
     held = sets[np.arange(len(y)), y]
-    assert told == pytest.approx(
+    assert figures == pytest.approx(
         {
             "asked": 0.9,
             "coverage": held.mean(),
@@ -81,7 +81,7 @@ def test_the_record_and_the_summary_tell_what_the_usual_sets_reach(classes):
             "single-right": held[single].mean(),
         }
     )
-    assert classes.summary["sets"] == told
+    assert classes.summary["sets"] == figures
     assert "metrics" not in classes.history[-1]
 
 
@@ -90,9 +90,9 @@ def test_intervals_are_in_the_unit_of_the_label(numbers, tmp_path):
     new = own_test_set(model, numbers.path)
     low, high = model.predict_interval(new.samples)
     labels = model.labels(new.samples.y.numpy()).reshape(low.shape)
-    told = numbers.history[-1]["sets"]
-    assert told["coverage"] == pytest.approx(((low <= labels) & (labels <= high)).mean())
-    assert told["width"] == pytest.approx((high - low).mean(), rel=1e-5)
+    figures = numbers.history[-1]["sets"]
+    assert figures["coverage"] == pytest.approx(((low <= labels) & (labels <= high)).mean())
+    assert figures["width"] == pytest.approx((high - low).mean(), rel=1e-5)
     (row, *_) = written(model, new, tmp_path / "p.csv", 0.9)
     assert float(row["low-1"]) == pytest.approx(low[0, 0], rel=1e-5)
     assert float(row["high-2"]) == pytest.approx(high[0, 1], rel=1e-5)
