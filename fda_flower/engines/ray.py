@@ -171,10 +171,8 @@ def room_for(resources: Resources) -> dict[float, int]:
         raise invalid("threads", threads, remedy, f"which is too many for {has}")
     _check_share("gpus-per-client", share, max(gpus, default=0), has)
     _check_share("gpus-for-target", own or 0.0, max(gpus, default=0), has)
-    room, targets = (
-        most_processes([*zip(cores, gpus, strict=True)], threads, share, own),
-        int(own is not None),
-    )
+    room = most_processes([*zip(cores, gpus, strict=True)], threads, share, own)
+    targets = int(own is not None)
     if room <= targets:
         name, value = ("gpus-per-client", share) if own is None else ("gpus-for-target", own)
         why = f"and threads {threads}, for which no machine has room ({has})"
@@ -299,6 +297,11 @@ class Processes:
         self._shares[process] = share
         self._starting[process.load.remote(self._app)] = process
 
+    @property
+    def any_idle(self) -> bool:
+        """Whether a process waits for a message."""
+        return any(self._idle.values())
+
     def idle_for(self, client: int) -> list[Any]:
         """Return the processes that wait for a message and can run a client, by its number."""
         return self._idle[self._resources.gpus_of(client)]
@@ -395,6 +398,8 @@ class RayGrid(SimulatedGrid):
         """Give each idle process the next message whose node is not at work."""
         at_work = {message.metadata.dst_node_id for message, _ in busy.values()}
         for message in [*waiting]:
+            if not self._processes.any_idle:
+                return
             context = self.context(message)
             idle = self._processes.idle_for(_number(context))
             if not idle or message.metadata.dst_node_id in at_work:
