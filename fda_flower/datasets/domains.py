@@ -76,6 +76,9 @@ class Domain:
         Labelled samples held out from training.
     cut : int
         Number of the domain's texts that are longer than the encoder reads.
+    statistics : Tensor, optional
+        BatchNorm statistics of its own samples, with which a network computed the features that its samples
+        are; they never leave the domain.
     """
 
     name: str
@@ -85,6 +88,7 @@ class Domain:
     preparation: "Preparation | None" = None
     validation: "Samples | None" = None
     cut: int = 0
+    statistics: "torch.Tensor | None" = None
 
     @cached_property
     def inputs(self) -> "Samples":

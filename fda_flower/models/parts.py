@@ -1,6 +1,6 @@
 """Parts of a network: its state's tensors, its head and body, its frozen modules, and its precision."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
@@ -87,6 +87,26 @@ def batch_norms(model: nn.Module) -> list[_BatchNorm]:
     """Return the BatchNorm layers of a network that are not frozen."""
     frozen = set(frozen_modules(model))
     return [m for m in model.modules() if isinstance(m, _BatchNorm) and m not in frozen]
+
+
+@torch.no_grad()
+def estimate_statistics(model: nn.Module, layers: Sequence[_BatchNorm], batches: Iterable[Tensor]) -> None:
+    """Estimate the running statistics of a model's BatchNorm layers; the model is in evaluation mode then.
+
+    The mean and the (unbiased) variance of each channel are averaged over the batches, weighted by their
+    sizes. Batches of a single sample have no variance and are skipped. The layers' momentum changes.
+    """
+    model.eval()
+    for layer in layers:
+        layer.train()
+    seen = 0
+    for x in batches:
+        if len(x) > 1:
+            seen += len(x)
+            for layer in layers:
+                layer.momentum = len(x) / seen
+            model(x)
+    model.eval()
 
 
 def frozen_modules(model: nn.Module) -> list[nn.Module]:

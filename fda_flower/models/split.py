@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from fda_flower.errors import ConfigError, invalid
-from fda_flower.models import Train
-from fda_flower.models.kinds import Together
+from fda_flower.models import ADABN, AND, Train
+from fda_flower.models.kinds import Together, TwoStatistics
 from fda_flower.models.parts import has_body, head_of
 
 PREPARE = "prepare"
@@ -109,16 +109,31 @@ def _kinds(network: Together, train: Train, shape: tuple[int, ...], name: str) -
         raise invalid("train", train.what, "choose --train linear, a single network, or --method ridge", why)
     with torch.no_grad():
         classes = network(torch.zeros(1, *shape)).shape[1]
-        bodies = [Features(_without(part, head_of(part)), shape) for part in network.networks]
-        outputs = [body(_agreed(shape)) for body in bodies]
-        bare = [next(body.parameters(), None) is None for body in bodies]
-    powers = [
-        0.5 if bool((each >= 0).all()) and not itself else 1.0
-        for each, itself in zip(outputs, bare, strict=True)
-    ]
-    widths = [each.shape[1] for each in outputs]
+        twice = [number in network.adapted for number in range(len(network.networks))]
+        bodies = [
+            Features(_with_two(part, shape, name) if own else _without(part, head_of(part)), shape)
+            for part, own in zip(network.networks, twice, strict=True)
+        ]
+        kinds = [
+            (half, next(body.parameters(), None) is None)
+            for body, own in zip(bodies, twice, strict=True)
+            for half in body(_agreed(shape)).chunk(1 + own, dim=1)
+        ]
+    powers = [0.5 if bool((features >= 0).all()) and not bare else 1.0 for features, bare in kinds]
+    widths = [features.shape[1] for features, _ in kinds]
     layers = {"rows": KindsOfRows(powers, widths), "head": nn.Linear(sum(widths), classes)}
     return SplitNetwork(SideBySide(bodies).eval(), nn.Sequential(OrderedDict(layers)))
+
+
+def _with_two(network: nn.Module, shape: tuple[int, ...], name: str) -> TwoStatistics:
+    """Return a network without its head that also has a site's own statistics from its last block on."""
+    head = head_of(network)
+    container, block = _last_block(network, head, name)
+    parts = _cut(_without(network, head), container, block, shape, cut=True)
+    if parts.backbone is None:
+        what = f"'{name}' cannot be cut before its last block, so it has no statistics of its own there"
+        raise ConfigError(what, thing="model", value=name, remedy=f"leave '{AND}{ADABN}' out")
+    return TwoStatistics(parts.backbone, parts.trainable.eval(), name)
 
 
 class SideBySide(nn.Module):

@@ -1,11 +1,13 @@
 """Features of samples: the outputs of a network's frozen backbone, computed once and stored."""
 
+import copy
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,17 @@ from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import FederatedDataset, Samples
+from fda_flower.datasets.domains import Domain
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import RunError
 from fda_flower.files import PRIVATE, checksum, make_private, write_atomically
+from fda_flower.models.kinds import TwoStatistics, adaptable, set_statistics
 
 KEY = 16
 """Bytes of a sample's digest."""
+
+OF_STATISTICS, MOST_OF_STATISTICS = ("train", "unlabelled"), 1024
+"""The parts of a domain whose samples a site's statistics are of, and the largest number of samples."""
 
 
 def digest_of(backbone: nn.Module) -> str:
@@ -91,6 +98,7 @@ def features(
     store: FeatureStore,
     device: torch.device,
     keys: Sequence[bytes] | None = None,
+    site: bytes = b"",
 ) -> Samples:
     """Return samples whose inputs are the features of the given samples, float32, on the CPU.
 
@@ -98,16 +106,17 @@ def features(
     seed that depends on the samples; features with noise are not stored.
 
     The `backbone` is on the `device`, in evaluation mode; the samples are images or rows. The `store` holds
-    known features, and new ones are added; `keys` are the samples' digests (see `keys_of`), if known.
+    known features, and new ones are added; `keys` are the samples' digests (see `keys_of`), if known. `site`
+    identifies the statistics that a site has put into the backbone, if any.
     """
     if not len(samples):
         return replace(samples, x=torch.zeros(0))
     keys = keys_of(samples.x, columns_of(backbone)) if keys is None else keys
     if samples.noise:
-        seed = int.from_bytes(hashlib.blake2b(b"".join(keys), digest_size=7).digest())
-        x = torch.cat([x for x, _ in samples.batches(1, torch.Generator().manual_seed(seed))])
+        x = _drawn(samples, keys)
         rows = _computed(backbone, x, range(len(x)), device)
         return replace(samples, x=torch.stack(rows), noise=0.0)
+    keys = _at(site, keys)
     first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in store.known}
     if first:
         new = torch.stack(_computed(backbone, samples.x, list(first.values()), device))
@@ -118,6 +127,17 @@ def features(
     return replace(samples, x=outputs)
 
 
+def _at(site: bytes, keys: Sequence[bytes]) -> list[bytes]:
+    """Return the keys of samples whose features depend on a site's statistics."""
+    return [hashlib.blake2b(site + key, digest_size=KEY).digest() for key in keys] if site else list(keys)
+
+
+def _drawn(samples: Samples, keys: Sequence[bytes]) -> Tensor:
+    """Return noisy samples, from a seed that depends on them."""
+    seed = int.from_bytes(hashlib.blake2b(b"".join(keys), digest_size=7).digest())
+    return torch.cat([x for x, _ in samples.batches(1, torch.Generator().manual_seed(seed))])
+
+
 def columns_of(backbone: nn.Module) -> int:
     """Return how many numbers at the beginning of a sample a backbone passes on unchanged."""
     return int(getattr(backbone, "columns", 0))
@@ -126,19 +146,28 @@ def columns_of(backbone: nn.Module) -> int:
 def _computed(
     backbone: nn.Module, x: Tensor | ImageFiles, places: Sequence[int], device: torch.device
 ) -> list[Tensor]:
-    def one(place: int) -> Tensor:
-        sample = x[place : place + 1].to(device)
-        sample = sample.float() / 255 if sample.dtype == torch.uint8 else sample
-        with torch.no_grad():
-            row: Tensor = backbone(sample)[0].float().cpu()
-        return row.clone()
-
-    cores = 1 if device.type != "cpu" else len(os.sched_getaffinity(0))
-    with _one_thread(), ThreadPoolExecutor(cores) as pool:
-        rows = list(pool.map(one, places))
+    rows = _each(lambda place: backbone(_input(x, place, device))[0], places, device)
     if not all(bool(row.isfinite().all()) for row in rows):
         raise RunError("the frozen part of the network returns numbers that are not finite", thing="network")
     return rows
+
+
+def _input(x: Tensor | ImageFiles, place: int, device: torch.device) -> Tensor:
+    """Return one sample as the backbone reads it."""
+    sample = x[place : place + 1].to(device)
+    return sample.float() / 255 if sample.dtype == torch.uint8 else sample
+
+
+def _each(pass_one: Callable[[Any], Tensor], samples: Sequence[Any], device: torch.device) -> list[Tensor]:
+    """Return what a network makes of each sample alone, float32, on the CPU."""
+
+    def one(sample: Any) -> Tensor:
+        with torch.no_grad():
+            return pass_one(sample).float().cpu().clone()
+
+    cores = 1 if device.type != "cpu" else len(os.sched_getaffinity(0))
+    with _one_thread(), ThreadPoolExecutor(cores) as pool:
+        return list(pool.map(one, samples))
 
 
 @contextmanager
@@ -181,14 +210,66 @@ def federation_features(
 ) -> FederatedDataset:
     """Return a federation's or a site's data with features as inputs; `shape` stays.
 
-    `tell` is called with the number of new samples.
+    Each domain has its own statistics, if the backbone uses such; see `fda_flower.models.kinds`. `tell` is
+    called with the number of new samples.
     """
-    backbone, domains = backbone.to(device).eval(), dict(data.domains)
-    parts = [(name, *part) for name, domain in domains.items() for part in domain.parts.items()]
-    keys = [keys_of(samples.x, columns_of(backbone)) for _, _, samples in parts]
-    if new := len(set().union(*keys) - store.known.keys()):
+    backbone, domains, begin = backbone.to(device).eval(), dict(data.domains), columns_of(backbone)
+    keys = {
+        name: {part: keys_of(samples.x, begin) for part, samples in domain.parts.items()}
+        for name, domain in domains.items()
+    }
+    sites = {name: _site(domains[name], own) if adaptable(backbone) else b"" for name, own in keys.items()}
+    asked = {key for name, own in keys.items() for part in own.values() for key in _at(sites[name], part)}
+    if new := len(asked - store.known.keys()):
         tell("%d samples pass the frozen part of the network, once", new)
-    for (name, part, samples), known in zip(parts, keys, strict=True):
-        made: Any = {part: features(backbone, samples, store, device, known)}
-        domains[name] = replace(domains[name], **made)
+    for name, domain in domains.items():
+        own, made = backbone, dict[str, Any]()
+        if site := sites[name]:
+            own = copy.deepcopy(backbone)
+            made["statistics"] = _adapt(own, site, domain, keys[name], store, device)
+        for part, samples in domain.parts.items():
+            made[part] = features(own, samples, store, device, keys[name][part], site)
+        domains[name] = replace(domain, **made)
     return replace(data, domains=domains)
+
+
+def _site(domain: Domain, keys: Mapping[str, Sequence[bytes]]) -> bytes:
+    """Return a digest of the samples that a site's statistics are of."""
+    noise = f"{domain.train.noise!r}".encode()
+    return hashlib.blake2b(b"".join([noise, *_chosen(keys)]), digest_size=KEY).digest()
+
+
+def _chosen(keys: Mapping[str, Sequence[bytes]]) -> list[bytes]:
+    """Return the keys of the training samples that statistics are of, the smallest ones, in order."""
+    return sorted({key for part in OF_STATISTICS for key in keys.get(part, ())})[:MOST_OF_STATISTICS]
+
+
+def _adapt(
+    backbone: nn.Module,
+    site: bytes,
+    domain: Domain,
+    keys: Mapping[str, Sequence[bytes]],
+    store: FeatureStore,
+    device: torch.device,
+) -> Tensor:
+    """Give a backbone the statistics of a domain's training samples, and return them; labels do not count."""
+    networks, chosen = adaptable(backbone), _chosen(keys)
+    if site in store.known:
+        set_statistics(backbone, store.known[site])
+        return store.known[site]
+    places = dict[bytes, tuple[Tensor | ImageFiles, int]]()
+    for part, samples in domain.parts.items():
+        if part in OF_STATISTICS:
+            x = _drawn(samples, keys[part]) if samples.noise else samples.x
+            places |= {key: (x, place) for place, key in enumerate(keys[part])}
+
+    def through_trunk(network: TwoStatistics, key: bytes) -> Tensor:
+        return network.through_trunk(_input(*places[key], device))[0]
+
+    for network in networks:
+        inner = _each(partial(through_trunk, network), chosen, device)
+        with _one_thread():
+            network.adapt(inner)
+    statistics = torch.cat([network.statistics for network in networks])
+    store.add([site], statistics[None])
+    return statistics

@@ -16,6 +16,8 @@ from fda_flower.engines import Resources
 from fda_flower.errors import ConfigError, check_choice, invalid
 from fda_flower.metrics import headline_metric
 from fda_flower.models import (
+    ADABN,
+    AND,
     LINEAR,
     MODELS,
     Train,
@@ -24,6 +26,7 @@ from fda_flower.models import (
     find_model,
     is_pretrained,
     reads_text,
+    uses_own_statistics,
 )
 from fda_flower.models.devices import check_device, check_precision
 from fda_flower.models.own import may_import
@@ -137,7 +140,12 @@ class RunConfig(RunSettings):
     def fitting_model(self) -> str:
         """The network that fits the data; a method that trains only a linear layer takes no random body."""
         fits = self.data.fitting_model
-        return fits if self.entry.train is None or is_pretrained(fits, {}) else LINEAR
+        if self.entry.train is None:
+            return fits
+        linear = MODELS[fits].linear
+        if self.privacy.of_patients and uses_own_statistics(linear):
+            return linear.partition(AND)[0]
+        return linear
 
     def _check_trained(self) -> None:
         _ = self.trained
@@ -196,6 +204,9 @@ class RunConfig(RunSettings):
         if self.dp_clip is not None:
             why = f"but dp-unit is patient, and the rows of '{self.method}' already have a bounded norm"
             raise invalid("dp-clip", self.dp_clip, "leave it out", why)
+        if uses_own_statistics(self.model):
+            why = "but with dp-unit patient: one patient would change the rows of all others"
+            raise invalid("model", self.model, f"leave '{AND}{ADABN}' out", why)
         if self.regression:
             why = f"but '{self.dataset}' is a regression, whose labels have no limit that noise could follow"
             raise invalid("dp-unit", self.dp_unit, "choose a data set with classes", why)

@@ -61,7 +61,7 @@ def publisher(
     )
 
     def publish(predictor: Predictor, round: int, calibration: Calibration | None) -> None:
-        digest, body = body_of(config, site.shape, site.classes)
+        digest, body = body_of(config, site.shape, site.classes, domain.statistics)
         now = replace(about, round=round, body=digest)
         frozen = frozen_layers(network)
         write_model(folder, now, predictor, frozen, body, private=True, calibration=calibration)

@@ -5,7 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import FederatedDataset, load_domain, load_federation
@@ -15,6 +15,7 @@ from fda_flower.files import cache_folder, checksum, derive_seed
 from fda_flower.models import MODELS, Train, build_model, reads_text
 from fda_flower.models.devices import find_device
 from fda_flower.models.exchange import frozen_digest
+from fda_flower.models.kinds import set_statistics
 from fda_flower.models.own import check_training
 from fda_flower.models.split import SplitNetwork, split
 from fda_flower.prediction.features import FeatureStore, digest_of, federation_features
@@ -75,14 +76,20 @@ def digest_of_frozen(config: RunConfig, shape: tuple[int, ...], classes: int, mo
     return checksum({"body": body, "frozen": frozen}, {}) if body else frozen
 
 
-def body_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> tuple[str, Layers]:
+def body_of(
+    config: RunConfig, shape: tuple[int, ...], classes: int, statistics: Tensor | None = None
+) -> tuple[str, Layers]:
     """Return a digest of a run's frozen backbone, and its arrays for the model's folder, if any.
 
-    A network that reads text needs its package, which holds the arrays.
+    `statistics` are a site's own; see `fda_flower.datasets.Domain`. A network that reads text needs its
+    package, which holds the arrays.
     """
     backbone = backbone_of(config, shape, classes)
     if backbone is None:
         return "", {}
+    if statistics is not None:
+        backbone = copy.deepcopy(backbone)
+        set_statistics(backbone, statistics)
     digest, layers = _body(backbone)
     return digest, {} if reads_text(config.model) else layers
 

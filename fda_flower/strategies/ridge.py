@@ -122,7 +122,7 @@ class Ridge(OnFeatures):
 
     paths: Paths = "both"
     per_source: bool = False
-    unlabelled: bool = False
+    unlabelled: bool = True
     secure: bool = False
 
     def __post_init__(self) -> None:

