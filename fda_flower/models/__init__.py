@@ -112,7 +112,12 @@ MODELS: Registry[Model] = Registry(
         "resnet50": _ours(TORCHVISIONS, "pretrained:resnet50"),
         "conv3x64": _ours(
             "64 random filters, the same at every site, on a 3x3 grid, and a linear layer",
-            "random_filters:conv3x64",
+            "random_features:conv3x64",
+            pretrained=True,
+        ),
+        "fourier": _ours(
+            "2,048 random Fourier features, the same at every site, of rows of numbers, and a linear layer",
+            "random_features:fourier",
             pretrained=True,
         ),
         "efficientnet-lite0": _ours(
@@ -139,7 +144,7 @@ MODELS: Registry[Model] = Registry(
         ),
         "mlp": _ours("one hidden layer of 64", "small:mlp"),
         "logistic": _ours("one linear layer", "small:logistic"),
-        "sigmoid": _ours("one hidden layer of 100 with sigmoid", "small:sigmoid"),
+        "sigmoid": _ours("one hidden layer of 100 with sigmoid", "small:sigmoid", linear="fourier"),
     },
 )
 """The networks by name. Add one with a function and a line here or, from another package, with an entry point

@@ -11,10 +11,12 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from fda_flower.datasets import Samples
+from fda_flower.datasets import Domain, FederatedDataset, Samples
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.prediction.features import FeatureStore, digest_of, features
+from fda_flower.models import Train, build_model
+from fda_flower.models.split import split
+from fda_flower.prediction.features import FeatureStore, digest_of, features, federation_features, keys_of
 
 CPU = torch.device("cpu")
 
@@ -165,3 +167,70 @@ def test_features_that_are_not_finite_are_named():
     with pytest.raises(RunError) as caught:
         made(images(), backbone)
     assert caught.value.thing == "network"
+
+
+def two_statistics():
+    network = build_model("resnet9+adabn", (3, 16, 16), 3, 0)
+    backbone = split(network, Train("linear"), (3, 16, 16)).backbone
+    assert backbone is not None
+    return backbone
+
+
+def of_site(noise=0.0, seed=0, **changes):
+    x = torch.rand(90, 3, 16, 16, generator=torch.Generator().manual_seed(seed))
+    parts: dict[str, Any] = {"train": x[:70], "test": x[80:], "unlabelled": x[70:80], **changes}
+    made = {name: Samples(part, torch.zeros(len(part)).long(), noise) for name, part in parts.items()}
+    return FederatedDataset({"a": Domain("a", **made)}, "a", 3, (3, 16, 16))
+
+
+def made_at(site, folder=None, backbone=None):
+    backbone = backbone or two_statistics()
+    store, counts = FeatureStore.of(digest_of(backbone), folder), list[int]()
+    found = federation_features(backbone, site, store, CPU, lambda _, count: counts.append(count))
+    return found.domains["a"], sum(counts)
+
+
+def test_a_site_has_the_statistics_of_its_own_training_samples():
+    backbone, site = two_statistics(), of_site()
+    plain, own = made_at(site, backbone=backbone)[0].test.x.chunk(2, dim=1)
+    public, same = backbone(site.domains["a"].test.x).chunk(2, dim=1)
+    torch.testing.assert_close(plain, public)
+    assert torch.equal(public, same)
+    network, inputs = backbone.bodies[0].network, site.domains["a"].inputs.x
+    with torch.no_grad():
+        inner, other = network.trunk(inputs), network.trunk(site.domains["a"].test.x)
+        layers = [each for each in network.own.modules() if isinstance(each, nn.BatchNorm2d)]
+        for layer in layers:
+            layer.train()
+        order = sorted(range(len(inputs)), key=lambda i: keys_of(inputs[i : i + 1])[0])
+        for batch in (order[:64], order[64:]):
+            for layer in layers:
+                layer.momentum = 1.0 if batch == order[:64] else 16 / 80
+            network.own(inner[batch])
+        expected = network.own.eval()(other).flatten(1) * backbone.bodies[0].factor
+    torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_own_statistics_see_no_test_sample_and_no_order():
+    site = of_site()
+    domain, _ = made_at(site)
+    x = site.domains["a"].train.x
+    other, _ = made_at(of_site(train=x.flip(0), test=torch.rand(4, 3, 16, 16)))
+    assert torch.equal(other.train.x.flip(0), domain.train.x)
+    assert torch.equal(other.statistics, domain.statistics)
+    for changed in (of_site(train=x[1:]), of_site(noise=0.1), of_site(seed=1)):
+        assert not torch.equal(made_at(changed)[0].statistics, domain.statistics)
+
+
+def test_features_with_own_statistics_are_kept_by_site(tmp_path):
+    first, new = made_at(of_site(), tmp_path)
+    again, none = made_at(of_site(), tmp_path)
+    assert (new, none) == (90, 0)
+    assert torch.equal(first.test.x, again.test.x)
+    assert torch.equal(first.statistics, again.statistics)
+    assert made_at(of_site(train=of_site().domains["a"].train.x[1:]), tmp_path)[1] == 89
+
+
+def test_a_network_without_batch_norm_has_no_statistics():
+    with pytest.raises(ConfigError, check=names("model", "conv4+adabn")):
+        split(build_model("conv4+adabn", (3, 16, 16), 3, 0), Train("linear"), (3, 16, 16), "conv4+adabn")

@@ -17,6 +17,11 @@ from fda_flower.runs.network import all_data
 
 DIGITS: dict[str, Any] = {"shift": "rotate", "device": "cpu", "seed": 1, "target_samples": 30}
 
+PIXELS: dict[str, Any] = {**DIGITS, "model": "logistic"}
+
+FIRST = {"unlabelled": False}
+"""Options of a fit without the target's samples without labels."""
+
 
 def inputs(samples):
     return samples.x.flatten(1).numpy(), samples.y.numpy()
@@ -42,8 +47,8 @@ PATHS = ("shrunk", "pooled", "target")
 
 @pytest.mark.parametrize("options", [{}, *({"paths": each} for each in PATHS), {"per_source": True}], ids=str)
 def test_a_run_has_the_head_of_the_same_data_in_one_place(options):
-    result = run(**DIGITS, method="ridge", method_options=options)
-    fit, accuracy = by_hand(DIGITS, joint="per_source" in options, paths=options.get("paths", "both"))
+    result = run(**PIXELS, method="ridge", method_options={**FIRST, **options})
+    fit, accuracy = by_hand(PIXELS, joint="per_source" in options, paths=options.get("paths", "both"))
     (record,) = result.history
     assert result.accuracies == [pytest.approx(100 * accuracy, abs=0.3)]
     entry = record["ridge"]
@@ -58,9 +63,9 @@ def test_a_run_has_the_head_of_the_same_data_in_one_place(options):
 
 
 def test_random_filters_and_samples_without_labels_are_recorded_and_help(tmp_path):
-    first = run(**DIGITS, method="ridge")
-    more: dict[str, Any] = {"model": "logistic+conv3x64", "method_options": {"unlabelled": True}}
-    second = run(**DIGITS, method="ridge", **more, output=tmp_path / "run")
+    first = run(**PIXELS, method="ridge", method_options=FIRST)
+    second = run(**DIGITS, method="ridge", output=tmp_path / "run")
+    assert second.config.model == "logistic+conv3x64"
     entry, rest = second.history[0]["ridge"], all_data(second.config).domains["target"].unlabelled
     assert rest is not None
     assert (sum(entry["kinds"]), entry["unlabelled"]) == (pytest.approx(1), len(rest))
@@ -75,23 +80,23 @@ def test_random_filters_and_samples_without_labels_are_recorded_and_help(tmp_pat
 
 @pytest.mark.parametrize("options", [{"secure": True}, {"target": "all"}], ids=str)
 def test_masked_sums_and_every_site_take_kinds_and_samples_without_labels(options):
-    settings: dict[str, Any] = {**DIGITS, "method": "ridge", "model": "logistic+conv3x64"}
+    settings: dict[str, Any] = {**DIGITS, "method": "ridge"}
     if target := options.get("target"):
         settings |= {"target": target, "target_samples": 20}
-    result = run(**settings, method_options={"unlabelled": True, "secure": "secure" in options})
+    result = run(**settings, method_options={"secure": "secure" in options})
     (record,) = result.history
     assert (record["held"], record["dropped"]) == (None, [])
     if target:
-        plain = run(**settings)
+        plain = run(**settings, method_options=FIRST)
         assert result.accuracies[0] >= plain.accuracies[0] - 2
     else:
-        open_sums = run(**settings, method_options={"unlabelled": True})
+        open_sums = run(**settings)
         assert result.accuracies == [pytest.approx(open_sums.accuracies[0], abs=0.5)]
 
 
 def test_noise_for_each_patient_is_on_the_first_kind_alone():
     private: dict[str, Any] = {"dp_unit": "patient", "dp_noise": 1.0, "dp_open_target": True}
-    result = run(**DIGITS, method="ridge", model="logistic+conv3x64", **private)
+    result = run(**DIGITS, method="ridge", **private)
     weight = result.model["head.weight"]
     assert weight[:, :64].any()
     assert not weight[:, 64:].any()
@@ -99,7 +104,7 @@ def test_noise_for_each_patient_is_on_the_first_kind_alone():
 
 def test_each_sources_own_head_takes_one_kind():
     with pytest.raises(ConfigError, check=names("per_source", True)):
-        run(**DIGITS, method="ridge", model="logistic+conv3x64", method_options={"per_source": True})
+        run(**DIGITS, method="ridge", method_options={"per_source": True})
 
 
 def test_several_networks_are_for_one_linear_layer():
@@ -110,7 +115,7 @@ def test_several_networks_are_for_one_linear_layer():
 def test_features_of_a_frozen_body_may_be_random():
     settings = {**DIGITS, "model": "cnn", "train": "head"}
     _, accuracy = by_hand(settings, power=0.5)
-    result = run(**settings, method="ridge")
+    result = run(**settings, method="ridge", method_options=FIRST)
     assert result.accuracies == [pytest.approx(100 * accuracy, abs=0.3)]
     assert result.model["rows.power"] == 0.5
 
@@ -138,9 +143,9 @@ def test_masked_sums_give_the_same_head_up_to_fixed_point(workers):
 def test_the_model_of_a_run_predicts(tmp_path):
     result = run(**DIGITS, method="ridge", output=tmp_path / "run")
     data = all_data(result.config)
-    x, y = inputs(data.domains[data.target].test)
+    y = data.domains[data.target].test.y.numpy()
     model = load(tmp_path / "run")
-    images = x.reshape(-1, 1, 8, 8)
+    images = load_federation(result.config.data).domains[data.target].test.x.numpy()
     assert 100 * (model.predict(images) == y).mean() == pytest.approx(result.accuracies[0])
     probabilities = model.predict_proba(images)
     certain = probabilities.max(axis=1).mean()
@@ -167,7 +172,7 @@ def test_a_tables_columns_are_standardised_by_all_sources(options, tmp_path):
         write_table(tmp_path / f"{domain}.csv", seed, rows=60)
     settings: dict[str, Any] = {"dataset": "table", "dataset_options": {"domains": "a,b,c"}, "target": "c"}
     settings |= {"data_dir": str(tmp_path), "target_samples": 12, "device": "cpu"}
-    result = run(**settings, method="ridge", method_options=options)
+    result = run(**settings, method="ridge", method_options={**FIRST, **options})
 
     def values(domain, samples):
         preparation = domain.preparation

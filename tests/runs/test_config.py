@@ -350,16 +350,22 @@ def test_keys_of_others_are_left_alone_and_ours_have_dashes_or_underscores() -> 
     assert RunConfig.from_flower(empty) == RunConfig()
 
 
+OF_PATIENTS = {"dp_unit": "patient", "dp_noise": 1.0, "dp_open_target": True}
+
+
 @pytest.mark.parametrize(
     ("settings", "model"),
     [
-        ({}, "logistic"),
+        ({}, "logistic+conv3x64"),
         ({"model": "logistic"}, "logistic"),
         ({"model": "cnn", "train": "head"}, "cnn"),
         ({"model": "resnet18", "model_options": {"weights": "imagenet"}}, "resnet18"),
         ({"model": "efficientnet-lite0", "train": "head"}, "efficientnet-lite0"),
         ({"model": "efficientnet-lite0"}, "efficientnet-lite0"),
-        ({"dataset": "rbf"}, "logistic"),
+        ({"dataset": "rbf"}, "fourier"),
+        ({"dataset": "heart"}, "logistic"),
+        ({"dataset": "pacs", "target": "sketch"}, "efficientnet-lite0+adabn"),
+        ({"dataset": "pacs", "target": "sketch", **OF_PATIENTS}, "efficientnet-lite0"),
     ],
     ids=str,
 )
@@ -377,6 +383,10 @@ def test_a_method_may_train_a_linear_layer_of_any_network(settings: dict[str, An
         ({"model": "efficientnet-lite0", "train": "last"}, "train"),
         ({"train": "all"}, "train"),
         ({"target_samples": 1}, "the target"),
+        (
+            {"dataset": "pacs", "target": "sketch", **OF_PATIENTS, "model": "efficientnet-lite0+adabn"},
+            "model",
+        ),
     ],
     ids=str,
 )

@@ -1,11 +1,11 @@
-"""Random filters that need no training and no download: every site draws the same ones."""
+"""Random features that need no training and no download: every site draws the same ones."""
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, relu
 
-from fda_flower.models.small import check_images
+from fda_flower.models.small import check_images, check_rows
 
 FILTERS, SEED, GRID = 64, 7, 3
 LEAST, SMALL_CONTRAST = 0.1, 0.01
@@ -64,3 +64,32 @@ def conv3x64(shape: tuple[int, ...], classes: int) -> nn.Module:
     """
     check_images("conv3x64", shape, 5)
     return nn.Sequential(RandomFilters(shape), nn.Linear(2 * FILTERS * GRID**2, classes))
+
+
+FREQUENCIES, SCALES = 256, (0.5, 1.0, 2.0, 4.0)
+"""Random frequencies at each scale, and the scales, in units of ``√d`` for rows of ``d`` numbers."""
+
+
+class RandomFourier(nn.Module):
+    """Cosines and sines of random projections: ``cos(f·x / s√d)`` and ``sin(f·x / s√d)`` at scales ``s``.
+
+    The frequencies ``f`` are Gaussian, so that the inner product of two rows approximates a sum of Gaussian
+    kernels of widths ``s√d`` (Rahimi and Recht, "Random features for large-scale kernel machines", 2007).
+    """
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        drawn = np.random.default_rng(SEED).standard_normal((len(SCALES), FREQUENCIES, features))
+        scaled = drawn / np.array(SCALES)[:, None, None] / features**0.5
+        self.frequencies = nn.Parameter(torch.from_numpy(scaled.reshape(-1, features)).float())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map rows, shape ``(n, features)``, to features, shape ``(n, 2048)``."""
+        z = x @ self.frequencies.T
+        return torch.cat([z.cos(), z.sin()], dim=1)
+
+
+def fourier(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Build `RandomFourier` and a linear layer, for rows of numbers; raise a `ConfigError` for others."""
+    check_rows("fourier", shape)
+    return nn.Sequential(RandomFourier(*shape), nn.Linear(2 * FREQUENCIES * len(SCALES), classes))
