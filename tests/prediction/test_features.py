@@ -15,6 +15,7 @@ from fda_flower.datasets import Domain, FederatedDataset, Samples
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.models import Train, build_model
+from fda_flower.models.kinds import Together
 from fda_flower.models.split import split
 from fda_flower.prediction.features import FeatureStore, digest_of, features, federation_features, keys_of
 
@@ -170,17 +171,17 @@ def test_features_that_are_not_finite_are_named():
 
 
 def two_statistics():
-    network = build_model("resnet9+adabn", (3, 16, 16), 3, 0)
-    backbone = split(network, Train("linear"), (3, 16, 16)).backbone
+    network = Together([build_model("blocks_net:net", (3, 8, 8), 3, 0)], adapted=(0,))
+    backbone = split(network, Train("linear"), (3, 8, 8)).backbone
     assert backbone is not None
     return backbone
 
 
 def of_site(noise=0.0, seed=0, **changes):
-    x = torch.rand(90, 3, 16, 16, generator=torch.Generator().manual_seed(seed))
+    x = torch.rand(90, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
     parts: dict[str, Any] = {"train": x[:70], "test": x[80:], "unlabelled": x[70:80], **changes}
-    made = {name: Samples(part, torch.zeros(len(part)).long(), noise) for name, part in parts.items()}
-    return FederatedDataset({"a": Domain("a", **made)}, "a", 3, (3, 16, 16))
+    made: Any = {name: Samples(part, torch.zeros(len(part)).long(), noise) for name, part in parts.items()}
+    return FederatedDataset({"a": Domain("a", **made)}, "a", 3, (3, 8, 8))
 
 
 def made_at(site, folder=None, backbone=None):
@@ -215,7 +216,7 @@ def test_own_statistics_see_no_test_sample_and_no_order():
     site = of_site()
     domain, _ = made_at(site)
     x = site.domains["a"].train.x
-    other, _ = made_at(of_site(train=x.flip(0), test=torch.rand(4, 3, 16, 16)))
+    other, _ = made_at(of_site(train=x.flip(0), test=torch.rand(4, 3, 8, 8)))
     assert torch.equal(other.train.x.flip(0), domain.train.x)
     assert torch.equal(other.statistics, domain.statistics)
     for changed in (of_site(train=x[1:]), of_site(noise=0.1), of_site(seed=1)):
@@ -231,6 +232,9 @@ def test_features_with_own_statistics_are_kept_by_site(tmp_path):
     assert made_at(of_site(train=of_site().domains["a"].train.x[1:]), tmp_path)[1] == 89
 
 
-def test_a_network_without_batch_norm_has_no_statistics():
-    with pytest.raises(ConfigError, check=names("model", "conv4+adabn")):
-        split(build_model("conv4+adabn", (3, 16, 16), 3, 0), Train("linear"), (3, 16, 16), "conv4+adabn")
+@pytest.mark.parametrize("name", ["conv3x64", "resnet9"])
+def test_a_network_without_batch_norm_in_a_block_of_its_own_has_no_statistics(name):
+    """The random filters have no blocks; a residual connection goes around the last block of resnet9."""
+    with pytest.raises(ConfigError) as caught:
+        split(build_model(f"{name}+adabn", (3, 16, 16), 3, 0), Train("linear"), (3, 16, 16), name)
+    assert caught.value.value == name
