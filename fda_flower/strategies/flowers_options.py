@@ -48,9 +48,15 @@ class FlowersOptions(ABCMeta):
     result.
     """
 
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """The signature without Flower's options: that of the class's own ``__init__``."""
+        own = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return own.replace(parameters=[*own.parameters.values()][1:], return_annotation=own.empty)
+
     def __call__(cls, *args: Any, **options: Any) -> Any:
         """Make a strategy."""
-        own = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+        own = cls.__signature__.parameters
         flowers = {name: options.pop(name) for name in OF_FEDAVG if name in options and name not in own}
         for name, value in flowers.items():
             if value != ALIKE.get(name, value):
