@@ -73,6 +73,15 @@ def read_json(path: Path, remedy: str, **kinds: Any) -> dict[str, Any]:
     return content
 
 
+def read_toml(what: str, path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the text of a TOML file, and its tables; raise a `ConfigError` on `what` if it is none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return text, tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"the {what} '{path}' cannot be read: {error}", thing=what, value=path) from error
+
+
 @contextmanager
 def writing(what: str, path: Path) -> Iterator[None]:
     """Make a file's folder; inside, an `OSError` becomes a `ConfigError` on `what`, such as a report."""

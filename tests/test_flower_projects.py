@@ -56,6 +56,8 @@ PATTERNS = {
     "frozen_body": rf"round 2/2: server accuracy 0\.5; {BETAS}",
     "adapters": rf"round 2/2: target eval_loss 0\.1; {BETAS}",
     "mod_around_app": rf"round 2/2: target eval_loss 0\.1; {BETAS}",
+    "options": rf"round 2/2: target loss 0\.25; {BETAS}",
+    "older": r"round 2: target loss 0\.125, server loss 0\.75, acc 0\.5; β 0 0\.50, 1 0\.50, 2 0\.50$",
     "own_head": r"Round 2: β is fixed for each of 3 nodes \(0, 1, 2\): .* does your client begin with the",
 }
 
@@ -71,8 +73,9 @@ def test_a_pattern_of_flowers_projects_runs_without_a_traceback(name, flower, tm
 
 
 @pytest.mark.slow
-def test_what_all_clients_lack_is_the_last_line_of_its_first_round(flower, tmp_path):
-    shown = flwr_run("failing", flower, tmp_path)
+@pytest.mark.parametrize(("name", "line"), [("failing", 10), ("failing_older", 18)])
+def test_what_all_clients_lack_is_the_last_line_of_its_first_round(name, line, flower, tmp_path):
+    shown = flwr_run(name, flower, tmp_path)
     assert "all 4 nodes asked to train (0, 1, 2, 3) fail alike" in shown, shown
-    assert "KeyError: 'lr' (failing.py, line 10)" in shown
-    assert "Round 2" not in shown
+    assert f"KeyError: 'lr' ({name}.py, line {line})" in shown, shown
+    assert not re.search(r"round 2", shown, re.IGNORECASE)

@@ -11,6 +11,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
+from flwr.server.strategy import FedAvg as FlowersOlderFedAvg
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping
 from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
 from naming import names
@@ -37,8 +38,9 @@ from fda_flower.clients import (
     record_updates,
 )
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.legacy import LegacyStrategy
 from fda_flower.strategies import FedBN, FedDA, FedDAJoint, FedGP, FedRep, RunFolder, SourceOnly
-from fda_flower.strategies.base import OF_FEDAVG
+from fda_flower.strategies.flowers_options import OF_FEDAVG
 from fda_flower.wire.questions import EvaluateWithPart, KeepPart, PartKept
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,8 +49,8 @@ every_auto = pytest.mark.parametrize(
     "make",
     [
         lambda **more: FedDA(target="3", auto=True, **more),
+        lambda **more: FedGP(target="3", auto=True, sketch_size=4, **more),
         lambda **more: FedGP(target="3", auto=True, **more),
-        lambda **more: FedGP(target="3", auto=True, batch_update_encoding="full", **more),
     ],
     ids=["norms", "sketch", "full"],
 )
@@ -108,13 +110,42 @@ def test_a_projects_own_numbers_of_training_are_averaged_by_examples_as_flowers_
     assert strategy.history[0]["target"]["metrics"] == {"train_loss": 3.0}
 
 
-@pytest.mark.parametrize("make", [FedGP, SourceOnly, lambda **options: OwnStart(**options)])
-def test_options_of_flowers_fedavg_are_refused_with_what_serves_instead(make):
-    with pytest.raises(ConfigError, check=names("fraction_train", 0.5)) as raised:
-        make(target="3", fraction_train=0.5, min_available_nodes=4)
-    assert "min_available_nodes (wait_for is" in str(raised.value)
-    flowers = inspect.signature(FlowersFedAvg.__init__).parameters
-    assert {*OF_FEDAVG} == {name for name in flowers if name != "self" and not hasattr(FedGP, name)}
+PAIRS = [(FlowersFedAvg, FedGP), (FlowersOlderFedAvg, LegacyStrategy)]
+
+
+@pytest.mark.parametrize(("flowers", "ours"), PAIRS)
+def test_what_serves_instead_is_known_of_each_option_of_flowers_fedavg(flowers, ours):
+    def options(of):
+        return {*inspect.signature(of).parameters}
+
+    assert options(flowers) - options(ours) <= {*OF_FEDAVG}
+    assert options(ours).isdisjoint(OF_FEDAVG)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [FedGP, SourceOnly, lambda **options: OwnStart(**options), lambda **o: LegacyStrategy(FedGP(), **o)],
+)
+@pytest.mark.parametrize(
+    ("name", "alike", "value"),
+    [
+        ("fraction_train", 1.0, 0.5),
+        ("fraction_fit", 1.0, 0.5),
+        ("weighted_by_key", "num-examples", "batches"),
+        ("accept_failures", True, False),
+    ],
+)
+def test_of_flowers_fedavg_only_what_would_change_the_result_is_refused(
+    make, name, alike, value, caplog, monkeypatch
+):
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.WARNING, "flwr")
+    make(**{name: alike, "min_available_nodes": 4})
+    (warning,) = caplog.messages
+    assert name in warning
+    assert "min_available_nodes (wait_for is" in warning
+    with pytest.raises(ConfigError, check=names(name, value)):
+        make(**{name: value})
 
 
 def test_a_subclass_may_take_an_option_of_flowers_fedavg_itself():
@@ -348,7 +379,7 @@ def test_arrays_of_other_names_also_after_a_resume(make, names, tmp_path):
     assert same_bits(resumed.arrays, whole.arrays)
 
 
-@pytest.mark.parametrize("form", ["sketch", "full"])
+@pytest.mark.parametrize("size", [4, 1024])
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -361,7 +392,7 @@ def test_arrays_of_other_names_also_after_a_resume(make, names, tmp_path):
     ],
 )
 def test_groups_in_another_order_are_told_by_the_server_unless_the_parameters_are_given(
-    given, expected, form
+    given, expected, size
 ):
     """Weights and biases in groups of their own, as for weight decay: another order than the arrays'."""
 
@@ -377,7 +408,7 @@ def test_groups_in_another_order_are_told_by_the_server_unless_the_parameters_ar
         updates.add_to(reply.content)
         return reply
 
-    strategy = FedGP(target="3", auto=True, batch_update_encoding=form)
+    strategy = FedGP(target="3", auto=True, sketch_size=size)
     start(strategy, client_app(train), linear())
     assert fallbacks(strategy) == {expected}
 

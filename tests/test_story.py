@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 
 
 @pytest.fixture
@@ -59,13 +60,10 @@ def test_four_hospitals(call):
         write_rows(Path(f"hospitals/{name}.csv"), patients(i, count, 1000 * i), columns=6)
     fresh = list(patients(3, 80, 9000))
     write_rows(Path("new.csv"), fresh, columns=5)
-    options = " ".join(
-        f"--dataset-option {each}"
-        for each in ("label=diagnosis", "group=patient", "missing=mean", "categorical=onehot")
-    )
-    checked = call(f"fda data check hospitals {options}")
-    command = checked.splitlines()[-1]
-    assert command == f"fda run --dataset table {options} --data-dir hospitals --method mixture"
+    options = {"label": "diagnosis", "group": "patient", "missing": "mean", "categorical": "onehot"}
+    Path("hospitals/fda.toml").write_text(tomli_w.dumps(options))
+    command = call("fda data check hospitals").splitlines()[-1]
+    assert command == "fda run --dataset table --data-dir hospitals --method mixture"
     call(f"{command} --output runs/hospitals")
     assert "80 predictions" in call("fda predict runs/hospitals --csv new.csv --keep patient")
     call("fda report runs/hospitals --html")

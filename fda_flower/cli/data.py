@@ -10,10 +10,11 @@ import typer
 
 from fda_flower.cli.options import with_settings
 from fda_flower.cli.output import out, saying
-from fda_flower.names import known_name
+from fda_flower.names import join_names, known_name
 from fda_flower.runs.settings import SETTINGS, command_options
 
 if TYPE_CHECKING:
+    from fda_flower.datasets import DataSpec
     from fda_flower.datasets.check import DomainCheck
     from fda_flower.datasets.problems import Problem
 
@@ -49,7 +50,7 @@ def check(
     The exit code is 1 if there is one.
     """
     from fda_flower.datasets import DataSpec
-    from fda_flower.datasets.check import CHECKS, find_dataset, sizes_of
+    from fda_flower.datasets.check import CHECKS, find_dataset
     from fda_flower.errors import unknown
 
     dataset = known_name(settings.pop("dataset"), CHECKS) or find_dataset(folder)
@@ -58,18 +59,36 @@ def check(
     settings |= {"dataset": dataset, "data_dir": str(folder)}
     settings["dataset_options"] = tuple(settings.get("dataset_options", {}).items())
     spec = DataSpec(**settings)
+    result = show_data(spec)
+    photos = "image_size" in dict(spec.dataset_options)
+    settings["method"] = ON_FEATURES if spec.every_site or photos else ON_VALUES
+    given = [each for each in SETTINGS if each.name in settings]
+    command = shlex.join(["fda", "run", *command_options(given, settings)])
+    out.text("Run it:")
+    out.result(result | {"command": command}, command)
+
+
+def show_data(spec: "DataSpec", only: str | None = None) -> dict[str, Any]:
+    """Print what is in the folder of a data set of one's own, or in its domain `only`; return that as JSON.
+
+    If a run would refuse the data, print why, and exit with 1.
+    """
+    from fda_flower.datasets.check import CHECKS, sizes_of
+
+    folder, options = Path(str(spec.data_dir)).expanduser(), dict(spec.dataset_options)
+    options |= {} if only is None else {"domains": join_names([only])}
     warnings: dict[str, None] = {}
     lacks: list[str] = []
     with saying(logging.getLogger("fda_flower"), warnings.setdefault):
-        report = CHECKS[dataset](folder, dict(spec.dataset_options))
-        sizes = {} if report.problems else sizes_of(spec, report.problems, lacks)
+        report = CHECKS[spec.dataset](folder, options)
+        sizes = {} if report.problems else sizes_of(spec, report.problems, lacks, only)
     names = {name: f"{name} (target)" if name == spec.target_name else name for name in report.domains}
-    show_domains(report.domains, sizes, names, f"{dataset} in {folder}")
+    show_domains(report.domains, sizes, names, f"{spec.dataset} in {folder}")
     out.text(f"Inputs: {report.inputs}")
     for warning in [*warnings, *lacks]:
         out.warning(warning)
     result = {
-        "dataset": dataset,
+        "dataset": spec.dataset,
         "target": spec.target_name,
         "domains": {name: vars(each) | sizes.get(name, {}) for name, each in report.domains.items()},
         "inputs": report.inputs,
@@ -89,12 +108,7 @@ def check(
         show_problems(kinds)
         out.result(result, *(_refused(kind) for kind in kinds if out.quiet))
         raise typer.Exit(1)
-    photos = "image_size" in dict(spec.dataset_options)
-    settings["method"] = ON_FEATURES if spec.every_site or photos else ON_VALUES
-    given = [each for each in SETTINGS if each.name in settings]
-    command = shlex.join(["fda", "run", *command_options(given, settings)])
-    out.text("Run it:")
-    out.result(result | {"command": command}, command)
+    return result
 
 
 def show_domains(

@@ -70,6 +70,39 @@ def print_app_hash(
     out.result({"app": name}, name)
 
 
+@app.command(
+    cls=ShortHelp,
+    epilog="Example: `fda deploy check node.toml --dataset table --dataset-option domains=north,west,south`",
+)
+@with_settings(shown={"dataset": "found by the content of the node's data-dir"})
+def check(
+    settings: dict[str, Any],
+    node: Annotated[Path, typer.Argument(help="The node configuration.")] = Path("node.toml"),
+    config: ConfigFile = None,
+) -> None:
+    """Check a site's node configuration and data, as its node reads them in a run with these settings.
+
+    Nothing is sent. The exit code is 1 if the node could not take part.
+    """
+    from fda_flower.cli.data import show_data
+    from fda_flower.client_app import at_node
+    from fda_flower.datasets.check import CHECKS, find_dataset
+    from fda_flower.deployment import ask_node, read_node
+    from fda_flower.site import SiteConfig
+
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    configuration = read_node(node)
+    site = SiteConfig(configuration, 0)
+    if site.data_dir is not None:
+        settings["data_dir"] = site.data_dir
+        if "dataset" not in settings:
+            settings["dataset"] = find_dataset(Path(site.data_dir).expanduser())
+    run, name = at_node(RunConfig(**settings), site)
+    data = show_data(run.data, name) if run.dataset in CHECKS and run.data_dir is not None else {}
+    answer = dict(ask_node(run, configuration).info)
+    out.result({"domain": name, "data": data, "answer": answer}, f"{name} can take part")
+
+
 @app.command(epilog="Example: `fda deploy log /srv/fl-state`")
 def log(
     state_dir: Annotated[Path, typer.Argument(help="The state-dir of a site's node configuration.")],

@@ -136,23 +136,25 @@ def _describe_images(sizes: Counter[images.Size], options: Mapping[str, Any]) ->
     return f"images of {sizes_text}{more}; brought to {size}{fits}"
 
 
-def sizes_of(spec: DataSpec, problems: Problems, warnings: list[str]) -> dict[str, dict[str, int]]:
-    """Load the data as in a run; return each domain's numbers of training, unlabelled and test samples.
+def sizes_of(
+    spec: DataSpec, problems: Problems, warnings: list[str], only: str | None = None
+) -> dict[str, dict[str, int]]:
+    """Load all domains, or `only` one, as in a run; return the numbers of training, unlabelled, test samples.
 
     Problems are added to `problems`, and what targets lack to `warnings`.
     """
     from fda_flower.datasets.federation import load_domain
 
     sizes = {}
-    for name in spec.domain_names:
+    for name in spec.domain_names if only is None else [only]:
         with problems.caught():
             data = load_domain(spec, name)
-            domain, names = data.domains[name], data.class_names or tuple(map(str, range(data.classes)))
+            domain, classes = data.domains[name], data.class_names or tuple(map(str, range(data.classes)))
             unlabelled = 0 if domain.unlabelled is None else len(domain.unlabelled)
             sizes[name] = {"train": len(domain.train), "unlabelled": unlabelled, "test": len(domain.test)}
             if spec.every_site or name == spec.target_name:
                 labels = domain.train.y
-                known = () if labels.is_floating_point() else names
+                known = () if labels.is_floating_point() else classes
                 warnings += [
                     f"{name}: {each}" for each in target_problems(len(domain.test), labels.tolist(), known)
                 ]

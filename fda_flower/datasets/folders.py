@@ -1,11 +1,13 @@
 """Folders of the user's own data: what is found in them, and what is refused."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fda_flower.errors import ConfigError, invalid
+from fda_flower.files import read_toml
+from fda_flower.names import read_options
 
 LISTED = 10
 """The most classes that a message lists."""
@@ -50,13 +52,29 @@ SYSTEM = (
 """Files and folders that systems add, in lower case; others are hidden."""
 
 
+OPTIONS_FILE = "fda.toml"
+"""The file in a folder of data with options of its data set."""
+
+
 def is_shown(name: str) -> bool:
-    """Return whether a file or folder is neither hidden nor of the system."""
-    return not name.startswith(".") and name.lower() not in SYSTEM
+    """Return whether a file or folder is neither hidden nor of the system, nor holds the options."""
+    return not name.startswith(".") and name.lower() not in (*SYSTEM, OPTIONS_FILE)
+
+
+def options_in(folder: Path | None, build: Callable[..., Any]) -> dict[str, Any]:
+    """Return the options in the folder's `OPTIONS_FILE`; empty without one.
+
+    Raise a `ConfigError` that names the file unless `build`, the data set's loader, takes them.
+    """
+    path = None if folder is None else folder / OPTIONS_FILE
+    if path is None or not path.is_file():
+        return {}
+    _, given = read_toml("options file", path)
+    return dict(read_options(f"'{path}'", build, given, {"data_dir", "seed"}))
 
 
 def visible(place: Path) -> list[Path]:
-    """Return a folder's entries by name, without those that are hidden or of the system."""
+    """Return a folder's entries by name, without those of which `is_shown` is false."""
     return sorted(path for path in place.iterdir() if is_shown(path.name))
 
 

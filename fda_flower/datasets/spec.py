@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fda_flower.datasets.amounts import Amount, read_amount
+from fda_flower.datasets.folders import options_in
 from fda_flower.datasets.registry import DATASETS, Dataset
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, Shift
 from fda_flower.datasets.splitting import HeldOut, read_validation
@@ -117,10 +118,12 @@ class DataSpec:
             raise invalid("validation", self.validation, "leave it out", why)
 
     def _complete_options(self) -> None:
-        """Add the options that follow from the data, if the data are on this machine."""
+        """Add the options in the data's folder and those that follow from it, if it is on this machine."""
         options = dict(self.dataset_options)
+        folder = None if self.data_dir is None else Path(self.data_dir).expanduser()
+        if self._entry.is_own:
+            options = options_in(folder, self._entry.loader) | options
         if self._entry.complete is not None:
-            folder = None if self.data_dir is None else Path(self.data_dir).expanduser()
             options |= resolve(self._entry.complete)(folder, options, self.target, self.only_sources)
         object.__setattr__(self, "dataset_options", tuple(options.items()))
 

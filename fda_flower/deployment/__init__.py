@@ -7,6 +7,7 @@ from fda_flower.names import lazy_exports
 if TYPE_CHECKING:
     from fda_flower.deployment.certificates import Certificates, make_certificates, make_key
     from fda_flower.deployment.federation import Federation
+    from fda_flower.deployment.node_check import ask_node, read_node
     from fda_flower.deployment.rehearsal import rehearse
     from fda_flower.deployment.submission import app_hash, run_deployed
 else:
@@ -16,8 +17,10 @@ __all__ = [
     "Certificates",
     "Federation",
     "app_hash",
+    "ask_node",
     "make_certificates",
     "make_key",
+    "read_node",
     "rehearse",
     "run_deployed",
 ]

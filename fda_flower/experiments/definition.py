@@ -1,6 +1,5 @@
 """Files of experiments: the package's, by name, and others, by path."""
 
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 
 from fda_flower.errors import ConfigError, check_choice, invalid, near, unknown
+from fda_flower.files import read_toml
 from fda_flower.reporting.results import Place, file_name, slug
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.settings import OPTION_FIELDS
@@ -200,7 +200,7 @@ def read_experiment(file: str | Path) -> Experiment:
         If the file cannot be read or has an invalid key or value; the message names file, key and choices.
     """
     path = find_experiment(file)
-    text, data = _read(path)
+    text, data = read_toml("experiment", path)
     try:
         if "extends" in data:
             data = _extended(path, data)
@@ -210,16 +210,6 @@ def read_experiment(file: str | Path) -> Experiment:
         raise ConfigError(f"'{path}': {error}", thing=str(path)) from error
 
 
-def _read(path: Path) -> tuple[str, Settings]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        return text, tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(
-            f"the experiment '{path}' cannot be read: {error}", thing="experiment", value=path
-        ) from error
-
-
 def _extended(path: Path, data: Settings) -> Settings:
     """Return a file's keys over those of the file that it extends, in the same folder or by its name.
 
@@ -227,7 +217,7 @@ def _extended(path: Path, data: Settings) -> Settings:
     """
     name = str(data.pop("extends"))
     neighbour = path.with_name(f"{name}.toml")
-    _, base = _read(neighbour if neighbour.is_file() else find_experiment(name))
+    _, base = read_toml("experiment", neighbour if neighbour.is_file() else find_experiment(name))
     if "extends" in base:
         raise invalid("extends", name, "choose a file that extends none itself")
     _check_top(base)

@@ -31,7 +31,7 @@ class ClientError(Exception):
     """A client's exception together with the client's id, which Flower's older server drops."""
 
     def __init__(self, cid: str, error: Exception) -> None:
-        super().__init__(repr(error))
+        super().__init__(f"{type(error).__name__}: {error}")
         self.cid = cid
 
 

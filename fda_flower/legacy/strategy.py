@@ -24,6 +24,7 @@ from fda_flower.legacy.grid import (
 )
 from fda_flower.records.folder import check_same_model
 from fda_flower.strategies.base import DomainAdaptationStrategy
+from fda_flower.strategies.flowers_options import FlowersOptions
 from fda_flower.wire.internals import error_reply, numbered, task_identity
 from fda_flower.wire.older import (
     ClientManager,
@@ -44,7 +45,7 @@ EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float, dict[str,
 Failures = Sequence[tuple[ClientProxy, Any] | BaseException]
 
 
-class LegacyStrategy(Strategy):
+class LegacyStrategy(Strategy, metaclass=FlowersOptions):
     """Run a strategy of this package in ``ServerAppComponents(strategy=...)`` or an older ``Server``.
 
     This class only translates: the wrapped strategy checks and aggregates replies and writes records, as with
@@ -159,7 +160,7 @@ class LegacyStrategy(Strategy):
         """Return the target, if it is connected, with its instructions."""
         sent = self._send(self.strategy.configure_evaluate, server_round, parameters, self._evaluate_config)
         if not sent:  # the server will not call `aggregate_evaluate`
-            self.strategy.finish_round(self._done + server_round, *self._times)
+            self.strategy.finish_round(self.strategy.num_rounds, *self._times)
         return [(proxy, EvaluateIns(*instruction(message))) for proxy, message in sent]
 
     def aggregate_evaluate(
@@ -171,7 +172,7 @@ class LegacyStrategy(Strategy):
         metrics = _scalars(self.strategy.aggregate_evaluate(self._done + server_round, replies))
         with task_identity():
             self.strategy.evaluate_further()
-        self.strategy.finish_round(self._done + server_round, *self._times)
+        self.strategy.finish_round(self.strategy.num_rounds, *self._times)
         loss = metrics.pop("loss", None)
         return None if loss is None else float(loss), metrics
 

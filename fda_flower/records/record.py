@@ -95,7 +95,7 @@ def curve(history: Sequence[Mapping[str, Any]], metric: str = "accuracy", ending
 
 
 def headline(record: Record, metric: str | None = None) -> str:
-    """Return the target's headline metric in words, or all its metrics if they have unknown names.
+    """Return the target's headline metric in words, or else its loss and the metrics of other names.
 
     The default metric is accuracy or, for a regression, R². If every site is a target, it is their mean.
 
@@ -103,8 +103,8 @@ def headline(record: Record, metric: str | None = None) -> str:
     --------
     >>> headline({"accuracy": 0.734}), headline({"r2": 0.734}), headline({"auroc": 0.9}, "auroc")
     ('target accuracy 73.4%', 'target R² 0.734', 'target AUROC 90.0%')
-    >>> headline({"metrics": {"eval_acc": 0.5}}), headline({})
-    ('target eval_acc 0.5', 'target not evaluated')
+    >>> headline({"loss": 0.25, "metrics": {"eval_acc": 0.5}}), headline({})
+    ('target loss 0.25, eval_acc 0.5', 'target not evaluated')
     >>> headline({"evaluation-failed": "no reply within the timeout"})
     'target accuracy unknown'
     >>> headline({"accuracy": 0.734, "accuracy-average": 0.75})
@@ -121,6 +121,7 @@ def headline(record: Record, metric: str | None = None) -> str:
 
 
 def _of_target(record: Record, metric: str | None) -> str:
+    loss = {} if metric else {"loss": record.get("loss")}
     metric = metric or ("r2" if "r2" in record else "accuracy")
     unit, value = METRICS[metric], figure_of(record, metric)
     whose = "mean" if "sites" in record else "target"
@@ -128,7 +129,7 @@ def _of_target(record: Record, metric: str | None) -> str:
         average = figure_of(record, metric, "-average")
         beside = "" if average is None else f", average {unit.show(average)}"
         return f"{whose} {unit.title} {unit.show(value)}{beside}"
-    if others := _listed(record.get("metrics", {})):
+    if others := _listed(loss | record.get("metrics", {})):
         return f"target {others}"
     expected = {"loss", "evaluation-failed", "mixture", "sites"} & record.keys()
     return f"{whose} {unit.title} unknown" if expected else NOT_EVALUATED

@@ -83,7 +83,8 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         With `auto`: estimate β from the updates and the target's batch updates, or from gradients that all
         clients compute at the global model before training, at the cost of a pass over their samples.
     sketch_size : int
-        Number of buckets of a sketch; the round's number is its seed.
+        Number of buckets of a sketch; the round's number is its seed. A model of fewer parameters is asked
+        for ``full`` batch updates instead, which are then shorter and exact.
     source_weights : {"examples", "uniform"}
         α, the weights among the sources.
     aggregate_on : {"server", "target"}
@@ -174,8 +175,11 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             request = request.adding(expects={protocol.ARRAYS: "model"})
         if not self._at_start and not (self.auto and node.is_target):
             return request
-        fields: Record = {self._evidence: self._encoding}
-        if self._encoding == "sketch":
+        encoding = self._encoding
+        if encoding == "sketch" and not self._at_start and round.count_parameters() < self.sketch_size:
+            encoding = "full"
+        fields: Record = {self._evidence: encoding}
+        if encoding == "sketch":
             fields |= {protocol.SKETCH_SIZE: self.sketch_size, protocol.SKETCH_SEED: round.number}
         stays = self.asks_again and node.is_target
         return request.adding(config=fields, expects={} if stays else {self._evidence: "any"})
@@ -232,10 +236,11 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             return "the target's update was clipped, its batch updates do not fit it"
         if self._evidence in target.faults:
             return target.faults[self._evidence]
-        arrays = target.extra[self._evidence]
+        assert round.target is not None, "its update is here"
+        arrays, config = target.extra[self._evidence], round.requests[round.target].config
         length = sum(layer.size for layer in target.parameters.values())
         try:
-            return BatchUpdates.from_arrays(arrays, self.batch_update_encoding, target.steps, length, sketch)
+            return BatchUpdates.from_arrays(arrays, config[self._evidence], target.steps, length, sketch)
         except ValueError as error:
             return str(error)
 

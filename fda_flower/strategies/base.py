@@ -1,13 +1,12 @@
 """The base class of every strategy: it runs the rounds in Flower's four steps."""
 
-import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from logging import INFO, WARNING
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -21,6 +20,7 @@ from fda_flower.files import json_safe
 from fda_flower.records.folder import Checkpoint, Progress, check_same_model
 from fda_flower.records.record import Record, chosen_round
 from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_source_mean, read_source_mean
+from fda_flower.strategies.flowers_options import FlowersOptions
 from fda_flower.strategies.method import Aggregated, CommonOptions, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.replies import (
@@ -47,20 +47,7 @@ LEFT_OUT = 10
 """Multiple of a round's timeout for which a source that does not reply is left out."""
 
 
-OF_FEDAVG = {
-    "fraction_train": "all nodes train in each round",
-    "fraction_evaluate": "only the target evaluates",
-    "min_train_nodes": "min_sources is the number of sources that a round needs",
-    "min_evaluate_nodes": "only the target evaluates",
-    "min_available_nodes": "wait_for is the number of nodes to wait for",
-    "weighted_by_key": "the weight is num-examples",
-    "train_metrics_aggr_fn": "numbers in train replies are averaged by num-examples",
-    "evaluate_metrics_aggr_fn": "the figures are the target's",
-}
-"""By option of Flower's FedAvg that the strategies lack, what serves instead."""
-
-
-class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
+class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=FlowersOptions):
     """Base class: in each round, train the clients, check replies, aggregate, and evaluate on the target.
 
     A subclass defines `aggregate` and overrides other `MethodHooks` as needed. Its annotated attributes are
@@ -77,15 +64,6 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         `clients.settings.LocalTraining`. A source that claims a higher rate or more steps is dropped,
         since auto-weighting would trust it more.
     """
-
-    def __new__(cls, *args: Any, **options: Any) -> Self:
-        """Refuse options of Flower's FedAvg alone, which a project may still give, and say what serves."""
-        own = inspect.signature(cls.__init__).parameters
-        if given := [name for name in OF_FEDAVG if name in options and name not in own]:
-            instead = ", ".join(f"{name} ({OF_FEDAVG[name]})" for name in given)
-            why = f"{cls.__name__} lacks these options of Flower's FedAvg: {instead}"
-            raise ConfigError(why, thing=given[0], value=options[given[0]], remedy="leave them out")
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -226,7 +226,7 @@ class Roster:
                 raise RunError(why, thing="target", value=domain)
         claims = ", ".join(node.domain for node in self.nodes) or "none"
         problems = sorted((each.node.domain, each.reason) for each in self._missing.values())
-        reasons = "; ".join(f"{domain}: {reason}" for domain, reason in problems)
+        reasons = "; ".join(f"{domains}: {reason}" for domains, reason in by_reason(problems))
         repair = f"repair what keeps nodes out ({reasons})" if reasons else ""
         if self.target is None and self._has_target:
             thing, value = ("role", "target") if self._target is None else ("domain", self._target)

@@ -143,6 +143,15 @@ class Round:
         """The sources, sorted by domain."""
         return [node for node in self.nodes if not node.is_target]
 
+    def count_parameters(self) -> int:
+        """Return the number of parameters of the round's model, without its buffers."""
+        model = self.model or to_layers(self.arrays)
+        buffers = self._buffers_of(model)
+        return sum(array.size for name, array in model.items() if name not in buffers)
+
+    def _buffers_of(self, model: Layers) -> Collection[str]:
+        return find_buffers(model) if self.buffer_names is None else self.buffer_names
+
     def train_messages(self, requests: Mapping[Node, TrainRequest]) -> Iterable[Message]:
         """Return the messages that carry train requests; `collect` reads the replies."""
         self.requests |= requests
@@ -342,7 +351,7 @@ class Round:
         if request.question is None:
             return None
         model = to_layers(request.arrays)
-        buffers = find_buffers(self.model) if self.buffer_names is None else self.buffer_names
+        buffers = self._buffers_of(self.model)
         parameters = {name: array for name, array in model.items() if name not in buffers}
         return read_answer(content_of(reply), request, model, parameters)
 
@@ -353,7 +362,7 @@ class Round:
                 reply.content[protocol.ARRAYS] = reply.content.pop(self.keys.arrays)
         request = self.requests[node]
         model = self.model if request.arrays is self.arrays else to_layers(request.arrays)
-        buffers = find_buffers(self.model) if self.buffer_names is None else self.buffer_names
+        buffers = self._buffers_of(self.model)
         schedule = self.schedules.get(node.role)
         update, entry = read_update(reply, node, request, model, buffers, self.max_norm, schedule)
         if node.is_target:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+import tomli_w
 
 from fda_flower import RunConfig
 from fda_flower.errors import RunError
@@ -105,3 +106,57 @@ def test_the_log_of_a_site_is_shown_in_total_with_what_was_refused(fda, tmp_path
     assert "Failed at 2026-11-22T10:00:00.000, train of run 7: OSError('the disk is full')" in out
     code, _, err = fda("deploy", "log", tmp_path / "nowhere")
     assert (code, "has no sent.jsonl: give the state-dir of a node" in err) == (2, True)
+
+
+def checked(fda, folder, *options, role="source", table="age,label", **node):
+    """Check a site with a table of 40 rows."""
+    lines = [f"{10 + number % 17},{number % 2}" for number in range(40)]
+    (folder / "north.csv").write_text("\n".join([table, *lines]))
+    node = {
+        "domain": "north",
+        "role": role,
+        "data-dir": str(folder),
+        "state-dir": str(folder / "state"),
+        **node,
+    }
+    (folder / "node.toml").write_text(tomli_w.dumps(node))
+    domains = "--dataset-option", "domains=north,south"
+    return fda("deploy", "check", folder / "node.toml", *domains, "--method", "fedavg", *options)
+
+
+def test_a_site_is_checked_as_its_node_reads_it_and_nothing_is_left_behind(fda, tmp_path):
+    code, out, _ = checked(fda, tmp_path, "--json", **{"min-samples": 30, "allow-methods": "fedavg"})
+    said = json.loads(out)
+    assert (code, said["domain"]) == (0, "north")
+    assert (said["answer"]["role"], said["answer"]["examples"]) == ("source", 32)
+    assert said["data"]["domains"] == {
+        "north": {"samples": 40, "classes": {"0": 20, "1": 20}, "missing": {}}
+        | {"train": 32, "unlabelled": 0, "test": 8}
+    }
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("site", "code", "reason"),
+    [
+        ({"table": "age,ill"}, 1, "needs 'label'"),
+        ({"role": "target"}, 2, "has role 'target'"),
+        ({"domain": "nrth"}, 1, "unknown domain 'nrth'"),
+        ({"state-dir": "/proc/here"}, 2, "state-dir is '/proc/here'"),
+        ({"alow-methods": "fedavg"}, 2, "did you mean 'allow-methods'?"),
+        ({"allow-methods": "fedda"}, 1, "allows the methods fedda"),
+        ({"min-samples": 33}, 1, "requires at least 33"),
+        ({"dp-clp": 1}, 1, "'dp-clp'"),
+    ],
+)
+def test_what_keeps_a_site_out_is_told_before_the_run(fda, tmp_path, site, code, reason):
+    found, out, err = checked(fda, tmp_path, "--quiet", **site)
+    assert (found, reason in out + err) == (code, True), out + err
+
+
+@pytest.mark.parametrize(("name", "text"), [("node.toml", "x"), ("node.conf", ""), ("none.toml", None)])
+def test_a_node_configuration_that_flower_cannot_read_is_refused(fda, tmp_path, name, text):
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    code, _, err = fda("deploy", "check", tmp_path / name)
+    assert (code, name in err) == (2, True)

@@ -5,8 +5,10 @@ from unittest.mock import ANY
 
 import pytest
 from naming import names
+from sites import write_images, write_table
 
 from fda_flower.datasets import PARTITIONS, SHIFTS, DataSpec
+from fda_flower.datasets.folders import visible
 from fda_flower.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("loads")
@@ -148,3 +150,31 @@ def test_an_option_out_of_range_is_refused(kind, name, option, value):
 def test_it_has_no_shift_object():
     with pytest.raises(ConfigError, check=names("data set", "materials")):
         _ = DataSpec("materials").shift_object
+
+
+@pytest.mark.parametrize(
+    ("dataset", "write"),
+    [
+        ("table", lambda folder: write_table(folder.with_suffix(".csv"), 0)),
+        ("images", lambda folder: write_images(folder, 0)),
+    ],
+)
+def test_options_in_the_datas_folder_count_unless_they_are_given(dataset, write, tmp_path):
+    for name in ("north", "south", "west"):
+        write(tmp_path / name)
+    (tmp_path / "fda.toml").write_text('domains = ["west", "north"]\nclasses = "0,1"')
+    for given, expected in ({}, ["west", "north"]), ({"domains": "south,north"}, ["south", "north"]):
+        spec = DataSpec(dataset, data_dir=str(tmp_path), dataset_options=tuple(given.items()))
+        assert spec.domain_names == expected
+        assert dict(spec.dataset_options).items() >= {"domains": ",".join(expected), "classes": "0,1"}.items()
+    assert not [path for path in visible(tmp_path) if path.name == "fda.toml"], "it is no data"
+
+
+@pytest.mark.parametrize(
+    ("text", "thing", "value"),
+    [("lable = 'x'", "option", "lable"), ("task = 'guess'", "option", "task"), ("x", "options file", ANY)],
+)
+def test_an_options_file_is_read_as_strictly_as_the_command_line(text, thing, value, tmp_path):
+    (tmp_path / "fda.toml").write_text(text)
+    with pytest.raises(ConfigError, match=r"fda\.toml", check=names(thing, value)):
+        DataSpec("table", data_dir=str(tmp_path), dataset_options=(("domains", "north,west"),))

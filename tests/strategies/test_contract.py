@@ -303,6 +303,8 @@ def test_the_variants_of_the_adaptive_methods():
 
 PERSONAL = {"question": EvaluatePersonal()}
 SKETCH = {"sketch-size": 64, "sketch-seed": 2}
+SHORTEST = {**SKETCH, "sketch-size": 2}
+"""No longer than the model's two numbers; a longer one would be the updates in full."""
 AT_START: dict[str, Any] = {"estimate_at": "start", "sketch_size": 64}
 
 
@@ -355,7 +357,8 @@ AT_START: dict[str, Any] = {"estimate_at": "start", "sketch_size": 64}
         (VREx, {"question": MeasureLoss()}, None, {}),
         (partial(FedDA, auto=True), {}, {"batch-updates": "norms"}, {}),
         (partial(FedDA, estimate_at="start"), {}, {}, {}),
-        (partial(FedGP, auto=True, sketch_size=64), {}, {"batch-updates": "sketch", **SKETCH}, {}),
+        (partial(FedGP, auto=True, sketch_size=2), {}, {"batch-updates": "sketch", **SHORTEST}, {}),
+        (partial(FedGP, auto=True, sketch_size=3), {}, {"batch-updates": "full"}, {}),
         *(
             (partial(kind, **AT_START), {"gradients": "sketch", **SKETCH}, {}, {})
             for kind in (partial(FedDA, auto=True), partial(FedGP, auto=True), FedDAJoint)

@@ -1,0 +1,75 @@
+"""A site's node configuration, and what its node would answer to a run: both before the run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fda_flower.client_app import make_client_app
+from fda_flower.engines import LocalGrid
+from fda_flower.errors import ConfigError, RunError, invalid
+from fda_flower.files import check_writable, read_toml
+from fda_flower.runs.config import RunConfig
+from fda_flower.site import SiteConfig
+from fda_flower.strategies.nodes import Node
+from fda_flower.supernode.gate import Gate
+from fda_flower.wire.internals import node_config, task_identity
+
+
+def read_node(path: Path) -> dict[str, Any]:
+    """Return the node configuration in a file, as a SuperNode reads it.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, or a rule in it is unknown or invalid, which keeps a SuperNode from
+        starting.
+    """
+    if path.suffix != ".toml":
+        raise invalid("node configuration", path, "call it NAME.toml", "which Flower takes for text")
+    read_toml("node configuration", path)
+    node = node_config(str(path))
+    Gate(node)
+    return node
+
+
+class _OneNode(LocalGrid):
+    """The grid of one node with a node configuration of its own."""
+
+    def __init__(self, config: RunConfig, node: Mapping[str, Any]) -> None:
+        super().__init__(make_client_app(config), 1)
+        for context in self._contexts.values():
+            context.node_config = dict(node)
+
+
+def ask_node(config: RunConfig, node: Mapping[str, Any]) -> Node:
+    """Return a node as it would answer a run's role query, with its own data, rules and privacy.
+
+    Nothing is sent, and nothing is left in its ``state-dir``.
+
+    Raises
+    ------
+    ConfigError
+        If the ``state-dir`` cannot be written.
+    RunError
+        If the node could not take part in the run; the message has its reason.
+    """
+    roster = config.strategy.roster
+    with TemporaryDirectory() as folder, task_identity():
+        if "state-dir" in node:
+            _check_state_dir(node)
+            node = {**node, "state-dir": folder}
+        roster.refresh(_OneNode(config, {**node, **Gate.marks}))
+    for each in roster.missing:
+        domain, reason = each["domain"], each["reason"]
+        raise RunError(f"'{domain}' cannot take part: {reason}", thing="domain", value=domain)
+    (one,) = roster.nodes
+    return one
+
+
+def _check_state_dir(node: Mapping[str, Any]) -> None:
+    path = SiteConfig(node, 0).state_dir
+    try:
+        check_writable(Path(str(path)))
+    except ConfigError as error:
+        raise invalid("state-dir", path, "give a folder that the node may write to") from error
