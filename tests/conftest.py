@@ -37,6 +37,21 @@ def pictures(monkeypatch):
     monkeypatch.setattr(Figure, "savefig", SAVE)
 
 
+@pytest.fixture(autouse=True)
+def usual_method(monkeypatch):
+    """Have runs that name no method train in rounds by FedGP_Auto: most tests need that, not the best one."""
+    config = importlib.import_module("fda_flower.runs.config")
+    rule = config.fitting_method
+    monkeypatch.setattr(config, "fitting_method", lambda *_: ("fedgp-auto", "the tests need rounds"))
+    return lambda: monkeypatch.setattr(config, "fitting_method", rule)
+
+
+@pytest.fixture
+def by_the_rule(usual_method):
+    """Have runs that name no method take the one that fits, as they do outside the tests."""
+    usual_method()
+
+
 @pytest.fixture
 def fda(monkeypatch, capsys):
     """Call the command as the shell does; its exit code, standard output and standard error."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from fda_flower.clients.settings import LocalTraining
 from fda_flower.datasets.amounts import most, read_amount
@@ -69,8 +69,6 @@ class RunConfig(RunSettings):
     is named, `method` becomes that of `fitting_method`, and `choice` says which and why.
     """
 
-    choice: ClassVar[str | None] = None
-
     def __post_init__(self) -> None:
         given = {each.name: getattr(self, each.name) for each in SETTINGS if each.plain}
         if none := [e.name for e in SETTINGS if e.plain and given[e.name] is None and not e.optional]:
@@ -95,7 +93,7 @@ class RunConfig(RunSettings):
         if self.method == AUTO:
             name, why = fitting_method(data, self.model, self._rules_ridge_out)
             self._set("method", name)
-            self._set("choice", f"Method auto: {name}, since {why}")
+            self._set("_choice", f"Method auto: {name}, since {why}")
         if self.model == AUTO:
             self._set("model", self.fitting_model)
             check_installed(self.model)
@@ -140,6 +138,11 @@ class RunConfig(RunSettings):
             self._set("beta", parse_beta(self.beta))
         if isinstance(self.beta, Mapping):
             raise invalid("beta", self.beta, "give one number, or one for each source in order")
+
+    @property
+    def choice(self) -> str | None:
+        """Which method was chosen, and why; None if the run names one."""
+        return self.__dict__.get("_choice")
 
     @property
     def _rules_ridge_out(self) -> str | None:

@@ -190,7 +190,7 @@ def test_run_writes_a_folder_named_after_what_was_run(fda, tmp_path):
     ("about", "better", "methods"),
     [
         ({"method": "ridge"}, True, ["target-only", "ridge"]),
-        ({"method": "ridge"}, False, [*runs.COMPARED.split(","), "ridge"]),
+        ({"method": "ridge"}, False, runs.COMPARED.split(",")),
         ({"method": "fedprox", "method_options": {"mu": 0.5}}, True, ["target-only", "fedprox"]),
         ({"method": "fedgp", "beta": 0.25}, False, runs.COMPARED.split(",")),
         ({"method": "ridge", "target": "all", "sources": 3}, False, None),
