@@ -20,6 +20,8 @@ from mkdocstrings import Inventory
 
 import fda_flower
 from fda_flower.cli.runs import COMPARED
+from fda_flower.datasets import DataSpec
+from fda_flower.runs.config import fitting_method
 from fda_flower.runs.methods import METHODS
 
 ROOT = Path(__file__).resolve().parent.parent
