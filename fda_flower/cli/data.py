@@ -90,7 +90,7 @@ def check(
     settings["method"], why = fitting_method(spec)
     given = [each for each in SETTINGS if each.name in settings]
     command = shlex.join(["fda", "run", *command_options(given, settings)])
-    out.text(f"Run it, with {settings['method']} since {why}:")
+    out.text(f"Run it ({settings['method']}, since {why}):")
     out.result(result | {"command": command}, command)
 
 
