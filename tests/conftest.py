@@ -37,6 +37,22 @@ def pictures(monkeypatch):
     monkeypatch.setattr(Figure, "savefig", SAVE)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def rule():
+    """Have runs that name no method train in rounds by FedGP_Auto, as most tests need; the rule otherwise."""
+    config = importlib.import_module("fda_flower.runs.config")
+    rule = config.fitting_method
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "fitting_method", lambda *_: ("fedgp-auto", "the tests need rounds"))
+        yield rule
+
+
+@pytest.fixture
+def by_the_rule(rule, monkeypatch):
+    """Have runs that name no method take the one that fits, as they do outside the tests."""
+    monkeypatch.setattr("fda_flower.runs.config.fitting_method", rule)
+
+
 @pytest.fixture
 def fda(monkeypatch, capsys):
     """Call the command as the shell does; its exit code, standard output and standard error."""

@@ -1,5 +1,6 @@
 """A run as a node sees it, by the node's configuration."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,9 +120,9 @@ def test_a_site_keeps_its_own_below_its_state_dir_for_each_run_apart(monkeypatch
     assert found is not None
     assert found.parent == Path("/home/site/state")
     assert found.name.startswith("va-")
-    longer = RunConfig(dataset="heart", model="logistic", target="va", rounds=60, device="cpu")
+    longer = replace(CONFIG, rounds=60, data_dir=None, device="cpu")
     assert folder_of(node, {}, config=longer) == found, "the same run, longer and on other data folders"
-    other = RunConfig(dataset="heart", model="logistic", target="va", seed=1)
+    other = replace(CONFIG, seed=1)
     assert folder_of(node, {}, config=other) != found
 
 

@@ -20,6 +20,8 @@ from mkdocstrings import Inventory
 
 import fda_flower
 from fda_flower.cli.runs import COMPARED
+from fda_flower.datasets import DataSpec
+from fda_flower.runs.config import fitting_method
 from fda_flower.runs.methods import METHODS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -269,6 +271,23 @@ def test_the_readme_is_a_page_with_the_methods_that_the_demo_compares_in_its_ord
     assert labels == [METHODS[name].label for name in COMPARED.split(",")]
 
 
+@pytest.mark.parametrize(
+    ("samples", "data"),
+    [
+        ("images", DataSpec("pacs")),
+        ("images", DataSpec("digits")),
+        ("text", DataSpec("table", dataset_options=(("domains", "a,b"), ("text", "note")))),
+        ("tables", DataSpec("heart")),
+        ("tables", DataSpec("rbf")),
+        ("--target all", DataSpec("heart", target="all")),
+    ],
+)
+def test_the_page_recommends_what_auto_takes(samples, data):
+    table = (ROOT / "docs/which-method.md").read_text(encoding="utf-8").split("\n\n")[2]
+    rows = re.findall(r"^\| (.+) \| \[?`(\w+)`", table, re.MULTILINE)
+    assert [method for about, method in rows if samples in about] == [fitting_method(data)[0]]
+
+
 WITH_EXAMPLES = sorted(
     ".".join(("fda_flower", *path.relative_to(ROOT / "fda_flower").with_suffix("").parts))
     for path in (ROOT / "fda_flower").rglob("*.py")
@@ -276,6 +295,7 @@ WITH_EXAMPLES = sorted(
 )
 
 
+@pytest.mark.usefixtures("by_the_rule")
 @pytest.mark.parametrize("module", WITH_EXAMPLES)
 def test_the_examples_of_a_module_run(module):
     failed, attempted = doctest.testmod(importlib.import_module(module.removesuffix(".__init__")))

@@ -107,11 +107,12 @@ def test_a_setting_has_the_type_and_the_default_of_the_class_that_uses_it(user: 
 
 
 def test_a_command_line_gives_what_is_not_the_default() -> None:
-    config = RunConfig(shift="rotate", shift_options={"invert": False, "angle": 45}, device="cpu", rounds=5)
+    options = {"invert": False, "angle": 45}
+    config = RunConfig(shift="rotate", shift_options=options, method="fedavg", device="cpu", rounds=5)
     words = command_options(SETTINGS, vars(config))
     assert words == [
         *("--shift", "rotate", "--shift-option", "angle=45.0", "--shift-option", "invert=false"),
-        *("--target", "target", "--rounds", "5", "--model", "cnn", "--device", "cpu"),
+        *("--target", "target", "--method", "fedavg", "--rounds", "5", "--model", "cnn", "--device", "cpu"),
     ]
     assert command_options([each for each in SETTINGS if each.name == "rounds"], {"rounds": 30}) == []
     labels = [each for each in SETTINGS if each.name == "target_samples"]

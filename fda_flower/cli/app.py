@@ -63,7 +63,7 @@ app = typer.Typer(
     "\n\nExample: `fda compare --dataset digits --shift rotate --seeds 3`",
 )
 EXAMPLES: dict[Callable[..., None], str] = {
-    runs.run: "run --dataset digits --shift rotate --method fedgp-auto --rounds 30 --seed 0",
+    runs.run: "run --dataset digits --shift rotate --seed 0",
     runs.compare: "compare --methods fedavg,target-only,fedgp-auto --seeds 3 --rounds 30",
     runs.experiment: "experiment fashion_mnist_noise --only 0.4 --seeds 1",
     models.predict: "predict runs/mine --csv patients.csv --output predictions.csv",

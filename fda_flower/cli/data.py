@@ -26,9 +26,6 @@ MAX_CLASS_COLUMNS = 4
 MAX_FILES = 50
 """The most files that are listed with a problem."""
 
-ON_FEATURES, ON_VALUES = "ridge", "mixture"
-"""The method to begin with: for photos and where every site is a target; for all other data."""
-
 TAKEN = ("dataset", "dataset_options", "target", "target_samples", "source_samples", "test_samples")
 
 
@@ -52,6 +49,7 @@ def check(
     from fda_flower.datasets import DataSpec
     from fda_flower.datasets.check import CHECKS, find_dataset
     from fda_flower.errors import unknown
+    from fda_flower.runs.config import fitting_method
 
     dataset = known_name(settings.pop("dataset"), CHECKS) or find_dataset(folder)
     if dataset not in CHECKS:
@@ -60,11 +58,10 @@ def check(
     settings["dataset_options"] = tuple(settings.get("dataset_options", {}).items())
     spec = DataSpec(**settings)
     result = show_data(spec)
-    photos = "image_size" in dict(spec.dataset_options)
-    settings["method"] = ON_FEATURES if spec.every_site or photos else ON_VALUES
+    settings["method"], why = fitting_method(spec)
     given = [each for each in SETTINGS if each.name in settings]
     command = shlex.join(["fda", "run", *command_options(given, settings)])
-    out.text("Run it:")
+    out.text(f"Run it ({settings['method']}, since {why}):")
     out.result(result | {"command": command}, command)
 
 

@@ -19,7 +19,7 @@ from fda_flower.models.devices import DEVICES
 from fda_flower.names import split_options
 from fda_flower.reporting.trackers import TRACKERS
 from fda_flower.runs.methods import method_names
-from fda_flower.runs.settings import SETTINGS, Setting, as_flower
+from fda_flower.runs.settings import AUTO, SETTINGS, Setting, as_flower
 
 Complete = Callable[[str], list[str]]
 
@@ -39,7 +39,7 @@ COMPLETED: dict[str, Complete] = {
     "dataset": among(DATASETS),
     "shift": among(SHIFTS),
     "partition": among(PARTITIONS),
-    "method": among(method_names()),
+    "method": among((AUTO, *method_names())),
     "model": among(MODELS),
     "device": among(DEVICES),
 }

@@ -25,17 +25,16 @@ from fda_flower.records.record import COSTS, Record, headline, round_line
 from fda_flower.reporting.trackers import read_names
 from fda_flower.runs.config import NAMED, RunConfig
 from fda_flower.runs.methods import method_names
-from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS
+from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS
 
 if TYPE_CHECKING:
     from fda_flower.experiments import RunResult
 
-COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture"
-"""The methods of the FedGP paper, and Mixture."""
+COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture,ridge"
+"""The methods of the FedGP paper, Mixture and Ridge."""
 
 COMPARABLE = [each.name for each in SETTINGS if each.defines_run and each.hint in (int, float, str, bool)]
-COMPARABLE.remove("model")  # `auto` is recorded as the network that it chose
-"""Settings that config.json records exactly as given."""
+"""Settings that config.json records as given, or as what `auto` stood for."""
 
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the output folder.")]
 Only = Annotated[
@@ -88,10 +87,7 @@ def run(
     A run of one round has no picture.
     """
     trackers = read_names(track)
-    folder = output or _free_folder(settings, repeats=config is not None and not resume)
-    if not resume:
-        _refuse_held(folder, settings)
-    wanted = RunConfig(**settings)
+    wanted, folder = _begin(settings, output, resume, repeats=config is not None and not resume)
     from fda_flower.records.folder import RunFolder
 
     RunFolder(folder.absolute(), wanted.fingerprint(), resume=resume).check()
@@ -270,6 +266,20 @@ def _parallel(engine: str, workers: int | None) -> int:
     return 1 if engine == "ray" else max((os.cpu_count() or 1) // (workers or 1), 1)
 
 
+def _begin(
+    settings: dict[str, Any], output: Path | None, resume: bool, repeats: bool
+) -> tuple[RunConfig, Path]:
+    """Return a run's configuration and folder; raise a `ConfigError` early for a folder that holds a run."""
+    wanted = None
+    if output is None and known_name(settings.get("method", AUTO), [AUTO]) == AUTO:
+        wanted = RunConfig(**settings)
+        settings = settings | {"method": wanted.method}  # the folder's name has it
+    folder = output or _free_folder(settings, repeats)
+    if not resume:
+        _refuse_held(folder, settings)
+    return wanted or RunConfig(**settings), folder
+
+
 def _refuse_held(folder: Path, settings: Mapping[str, Any]) -> None:
     """Raise a `ConfigError` for a folder that holds a run, early; `RunFolder` checks the rest."""
     if not (folder / "config.json").exists():
@@ -289,7 +299,7 @@ def _refuse_held(folder: Path, settings: Mapping[str, Any]) -> None:
     differences = [
         f"{name}: {earlier[name]!r} there, {value!r} requested"
         for name, value in request.items()
-        if name in earlier and earlier[name] != value
+        if name in earlier and value not in (earlier[name], AUTO)
     ]
     if differences:
         raise ConfigError(

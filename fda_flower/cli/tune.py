@@ -22,8 +22,16 @@ if TYPE_CHECKING:
 VALIDATION_SHARE = "0.2"
 """Default share of labels held out."""
 
+METHOD = "fedgp-auto"
+"""Default method: it trains by steps, as Ridge does not, and is judged in each round, as Mixture is not."""
 
-@with_settings(shown={"validation": f"the experiment's, or {VALIDATION_SHARE}"})
+
+@with_settings(
+    shown={
+        "validation": f"the experiment's, or {VALIDATION_SHARE}",
+        "method": f"the experiment's, or {METHOD}",
+    }
+)
 def tune(
     settings: dict[str, Any],
     file: Annotated[
@@ -93,7 +101,7 @@ def _cells(
             raise invalid(
                 "only", ", ".join(only), "name its file, or leave it out", "but there is no experiment"
             )
-        whole = {"validation": VALIDATION_SHARE, **settings}
+        whole = {"validation": VALIDATION_SHARE, "method": METHOD, **settings}
         return {"": (lambda seed, own: RunConfig(**{**merged(whole, own), "seed": seed}), output)}
     experiment = read_experiment(file)
     shared = {name: value for name, value in settings.items() if name != "seed"}

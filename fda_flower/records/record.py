@@ -11,7 +11,7 @@ from fda_flower.metrics import METRICS
 from fda_flower.names import MOST_NAMED, by_reason, domains_by_reason, listed
 
 COSTS = logging.getLogger("flwr.costs")
-"""Log for a method's costs, which `fda run` prints even when it hides the rest of Flower's log."""
+"""Log for a method's choice and costs, which `fda run` prints even when it hides the rest of Flower's log."""
 
 Record = dict[str, Any]
 """A JSON object. `docs/results.md` explains each field of a round's record."""

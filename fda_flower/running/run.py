@@ -22,7 +22,7 @@ from fda_flower.metrics import METRICS
 from fda_flower.models.devices import find_device, is_numbered
 from fda_flower.models.parts import count_trained
 from fda_flower.records.folder import RunFolder
-from fda_flower.records.record import VALIDATION, Record, curve, without_model
+from fda_flower.records.record import COSTS, VALIDATION, Record, curve, without_model
 from fda_flower.references.central import run_central
 from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
 from fda_flower.reporting.trackers import TrackedRun, Tracking, check_trackers
@@ -348,6 +348,8 @@ def run_config(
     if DATASETS[config.dataset].is_own:
         forget()  # the user may have changed a file since the last run in this process
     check_trackers(track)
+    if config.choice:
+        COSTS.info(config.choice)
     if track and path is None:
         raise invalid("track", ",".join(track), "give an output folder", "but nothing is written")
     about = config.settings() | {"data_dir": None}

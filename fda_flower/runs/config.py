@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fda_flower.clients.settings import LocalTraining
 from fda_flower.datasets.amounts import most, read_amount
-from fda_flower.datasets.registry import DATASETS
+from fda_flower.datasets.registry import DATASETS, network_for_rows
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
 from fda_flower.datasets.spec import EVERY_SITE, DataSpec
 from fda_flower.datasets.splitting import HeldOut, read_validation
@@ -55,7 +55,7 @@ AMOUNTS = ("target_samples", "source_samples", "test_samples")
 """Settings that are numbers of samples."""
 
 NAMED: Mapping[str, Callable[[], Iterable[str]]] = {
-    "method": method_names,
+    "method": lambda: (AUTO, *method_names()),
     "dataset": lambda: DATASETS,
     "shift": lambda: SHIFTS,
     "partition": lambda: PARTITIONS,
@@ -68,7 +68,8 @@ NAMED: Mapping[str, Callable[[], Iterable[str]]] = {
 class RunConfig(RunSettings):
     """One method on one federation with one seed; an invalid combination raises a `ConfigError`.
 
-    Every setting may also be given as text, as on the command line or in Flower's configuration.
+    Every setting may also be given as text, as on the command line or in Flower's configuration. If no method
+    is named, `method` becomes that of `fitting_method`, and `choice` says which and why.
     """
 
     def __post_init__(self) -> None:
@@ -82,7 +83,8 @@ class RunConfig(RunSettings):
             if (given_name := getattr(self, name)) is not None:
                 self._set(name, known_name(given_name, names()))
         check_fields(self)
-        _ = self.entry
+        if self.method != AUTO:
+            _ = self.entry
         if self.model != AUTO:
             check_name(self.model)
         check_device(self.device)
@@ -91,6 +93,10 @@ class RunConfig(RunSettings):
         data = self.data
         for name in ("shift", "shift_options", "dataset_options", "partition_options", "target"):
             self._set(name, getattr(data, name))
+        if self.method == AUTO:
+            name, why = fitting_method(data, self.model, self._rules_ridge_out)
+            self._set("method", name)
+            self._set("_choice", f"Method auto: {name}, since {why}")
         if self.model == AUTO:
             self._set("model", self.fitting_model)
             check_installed(self.model)
@@ -135,6 +141,23 @@ class RunConfig(RunSettings):
             self._set("beta", parse_beta(self.beta))
         if isinstance(self.beta, Mapping):
             raise invalid("beta", self.beta, "give one number, or one for each source in order")
+
+    @property
+    def choice(self) -> str | None:
+        """Which method was chosen, and why; None if the run names one."""
+        return self.__dict__.get("_choice")
+
+    @property
+    def _rules_ridge_out(self) -> str | None:
+        """The setting with which Ridge cannot run, in words; None if there is none."""
+        if self.train not in (AUTO, "head", "linear"):
+            return f"train is {self.train}, and Ridge trains a linear layer alone"
+        if self.train == AUTO and self.model not in (AUTO, LINEAR) and not self._is_pretrained:
+            return f"the network '{self.model}' starts from random weights"
+        noise_for_sums = self.dp_open_target and self.dp_clip is None and not self.regression
+        if self.privacy.on and not noise_for_sums:
+            return "Ridge has noise for patients alone, with classes and dp-open-target and without dp-clip"
+        return None
 
     @property
     def fitting_model(self) -> str:
@@ -323,7 +346,7 @@ class RunConfig(RunSettings):
         """The definition of the federation's data."""
         own: dict[str, Any] = {each.name: getattr(self, each.name, None) for each in fields(DataSpec)}
         own["num_sources"] = self.sources
-        if self.entry.all_target_labels:
+        if self.method != AUTO and self.entry.all_target_labels:
             own["target_samples"] = None
         if self.held_out is not None and self.held_out.in_turn:
             own["validation"] = None
@@ -413,6 +436,31 @@ class RunConfig(RunSettings):
             if each.name in known and (known[each.name] != "" or each.optional)
         }
         return cls(**given)
+
+
+def fitting_method(data: DataSpec, model: str = AUTO, obstacle: str | None = None) -> tuple[str, str]:
+    """Return the method of a run that names none, and why: Mixture for tables, Ridge for all else.
+
+    `model` is the network that the run names, if it names one; `obstacle` is what rules Ridge out, in words.
+
+    Examples
+    --------
+    >>> fitting_method(DataSpec("digits"))
+    ('ridge', 'the samples are images')
+    >>> fitting_method(DataSpec("heart"))
+    ('mixture', 'the samples are rows of a table')
+    """
+    if data.every_site:
+        return "ridge", "every site is a target"
+    if obstacle is not None:
+        return "mixture", obstacle
+    if model not in (AUTO, LINEAR):
+        return "ridge", f"the body of the network '{model}' stays frozen"
+    if reads_text(fits := data.fitting_model):
+        return "ridge", "the samples have a text"
+    if data.is_regression or fits == network_for_rows({}):
+        return "mixture", "the samples are rows of a table"
+    return "ridge", "the samples are images"
 
 
 def parse_beta(text: str) -> float | tuple[float, ...]:

@@ -140,7 +140,7 @@ _data, _method, _training, _selection, _limit, _privacy, _machine = (
 )
 
 AUTO = "auto"
-"""The name that stands for the network that fits the data set."""
+"""The value that stands for the method, or the network, that fits the data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +192,7 @@ class RunSettings:
         envvar="FDA_DATA_DIR",
         defines_run=False,
     )
-    method: str = _method("fedgp-auto", "Method; `fda list` shows them.")
+    method: str = _method(AUTO, "Method; auto: mixture for a table, else ridge. `fda list` shows all.")
     method_options: Options = _method((), "Option of the method, such as magnitude=cosine.")
     variant: str | None = _method(
         None,

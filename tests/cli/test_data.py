@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import pytest
 from datasets.arrow_dataset import Dataset
 from datasets.features import Image as Picture
 from PIL import Image
@@ -29,6 +30,7 @@ def write(header, row, names=("north", "west"), count=20):
         Path(f"{name}.csv").write_text("\n".join([header, *map(row, range(count))]))
 
 
+@pytest.mark.usefixtures("by_the_rule")
 def test_check_shows_the_domains_and_the_command_that_runs_them(fda):
     for i, name in enumerate(("north", "south", "west")):
         write_table(Path(f"my data/{name}.csv"), i, rows=80)
@@ -160,6 +162,7 @@ def test_a_narrow_terminal_shows_all_in_tables_of_their_own(fda, monkeypatch):
     ]
 
 
+@pytest.mark.usefixtures("by_the_rule")
 def test_check_of_a_data_set_of_hugging_face_is_short_and_ends_with_the_command_that_runs_it(fda):
     rows = {"age": [float(i % 7) for i in range(60)], "sex": ["fm"[i % 2] for i in range(60)]}
     rows |= {"label": [i % 2 for i in range(60)], "site": ["abc"[i % 3] for i in range(60)]}
@@ -179,6 +182,7 @@ def test_check_of_a_data_set_of_hugging_face_is_short_and_ends_with_the_command_
     assert "Sources: training samples of hf: a 16, b 16" in out
 
 
+@pytest.mark.usefixtures("by_the_rule")
 def test_check_takes_the_current_folder_and_recommends_ridge_for_images_of_hugging_face(fda):
     made: dict[str, Any] = {"image": [Image.new("RGB", (8, 8), (i, i, i)) for i in range(60)]}
     made |= {"label": [i % 2 for i in range(60)], "site": ["ab"[i // 2 % 2] for i in range(60)]}

@@ -79,7 +79,7 @@ def test_a_rehearsal_that_fails_is_one_line_and_exit_code_1(fda, monkeypatch):
         raise RunError("no luck")
 
     monkeypatch.setattr("fda_flower.deployment.rehearse", fails)
-    assert fda("deploy", "rehearse", "--output", "out") == (1, "", "Error: no luck\n")
+    assert fda("deploy", "rehearse", "--output", "out", "--method", "fedavg") == (1, "", "Error: no luck\n")
 
 
 def test_a_rehearsal_of_a_runs_config_has_the_runs_sources(fda, rehearsed, tmp_path):

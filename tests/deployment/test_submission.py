@@ -35,7 +35,8 @@ from fda_flower.records.verification import verify
 from fda_flower.server_app import app
 from fda_flower.wire.internals import task_identity
 
-SETTINGS: dict[str, Any] = {"model": "mlp", "sources": 2, "target_samples": 16, "device": "cpu"}
+SETTINGS: dict[str, Any] = {"method": "fedgp-auto", "model": "mlp", "sources": 2, "target_samples": 16}
+SETTINGS |= {"device": "cpu"}
 CONFIG = RunConfig(**SETTINGS, rounds=2)
 
 

@@ -394,3 +394,42 @@ def test_such_a_method_refuses_random_weights_and_other_parts(settings: dict[str
     with pytest.raises(ConfigError) as caught:
         RunConfig(method="ridge", **settings)
     assert caught.value.thing == thing
+
+
+PATIENTS = {"dp_unit": "patient", "max_epsilon": 4.0, "model": "logistic"}
+
+
+@pytest.mark.usefixtures("by_the_rule")
+@pytest.mark.parametrize(
+    ("settings", "method"),
+    [
+        ({}, "ridge"),
+        ({"method": "Auto", "model": "conv3x64"}, "ridge"),
+        ({"model": "cnn"}, "mixture"),
+        ({"model": "cnn", "train": "head"}, "ridge"),
+        ({"train": "all"}, "mixture"),
+        ({"dataset": "heart"}, "mixture"),
+        ({"dataset": "heart", "model": "logistic"}, "mixture"),
+        ({"dataset": "heart", "target": "all"}, "ridge"),
+        ({"dataset": "rbf"}, "mixture"),
+        ({"dp_clip": 1.0, "dp_noise": 1.0}, "mixture"),
+        ({**PATIENTS, "dp_open_target": True}, "ridge"),
+        ({**PATIENTS, "dp_open_target": True, "dp_clip": 2.0}, "mixture"),
+        (PATIENTS, "mixture"),
+    ],
+    ids=str,
+)
+def test_a_run_that_names_no_method_has_the_one_that_fits(settings: dict[str, Any], method: str) -> None:
+    config = RunConfig(**settings)
+    assert config.method == method
+    assert str(config.choice).startswith(f"Method auto: {method}, since ")
+    again = RunConfig.from_flower(config.to_flower())
+    assert (again, again.choice) == (config, None)
+    assert RunConfig.from_flower({**config.to_flower(), "method": ""}) == config
+
+
+@pytest.mark.usefixtures("by_the_rule")
+def test_an_option_that_the_fitting_method_does_not_have_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(beta=0.5)
+    assert (caught.value.thing, caught.value.value) == ("beta", 0.5)
