@@ -3,12 +3,13 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from logging import INFO
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -68,7 +69,7 @@ def without_link(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name != CHAIN}
 
 
-def read_links(lines: Sequence[str], run: Mapping[str, Any]) -> tuple[list[Link], list[str]]:
+def read_links(lines: Iterable[str], run: Mapping[str, Any]) -> tuple[list[Link], list[str]]:
     """Return the links of ``rounds.jsonl`` up to the first unreadable line, and the problems found.
 
     The first link refers to the run's configuration.
@@ -95,6 +96,69 @@ def read_links(lines: Sequence[str], run: Mapping[str, Any]) -> tuple[list[Link]
             problems.append(f"the record of round {links[-1].round} does not follow the one before it")
         before = links[-1].hash
     return links, problems
+
+
+class Rounds(Sequence[Record]):
+    """The records in a ``rounds.jsonl``, without their links; each is read when it is asked for.
+
+    Thus a long run takes no more memory than one of its rounds. A truncated last line does not count. Fields
+    that only a final round keeps are removed from all other records: the run continues after them. A slice is
+    a list.
+
+    Raises
+    ------
+    RunError
+        If the file changes, other than by new rounds, while its records are read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._starts: list[int] = []
+        end = 0
+        for line in _lines(path):
+            try:
+                without_link(json.loads(line.decode("utf-8", errors="replace")))
+            except (ValueError, AttributeError, RecursionError):
+                break
+            self._starts.append(end)
+            end += len(line)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __iter__(self) -> Iterator[Record]:
+        for index, line in enumerate(islice(_lines(self._path), len(self))):
+            yield self._record(index, line)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        """Return a record, or those of a slice."""
+        numbers = range(len(self))[index]
+        if isinstance(numbers, range):
+            return [self[number] for number in numbers]
+        with self._path.open("rb") as file:
+            file.seek(self._starts[numbers])
+            return self._record(numbers, file.readline())
+
+    def _record(self, index: int, line: bytes) -> Record:
+        try:
+            record = without_link(json.loads(line.decode("utf-8", errors="replace")))
+        except ValueError as error:
+            why = "has changed while its records were read"
+            raise RunError(f"'{self._path}' {why}", thing=str(self._path), remedy="try again") from error
+        return record if index == len(self) - 1 else of_a_round_before(record)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file as stored; none if there is no file."""
+    if path.exists():
+        with path.open("rb") as file:
+            yield from file
 
 
 def hash_of(value: Any) -> str:
@@ -218,14 +282,14 @@ class RunFolder:
         if there and self._mirror:
             raise _not_here(self.path, "holds a run of this machine, not one on a server")
         if not there:
-            if not self._mirror and (rounds := len(self.read_rounds())):
+            if not self._mirror and (rounds := len(self.rounds())):
                 raise _damaged(
                     self.path, f"holds {rounds} rounds, but not their checkpoint", f"the file '{CHECKPOINT}'"
                 )
             return None
         checkpoint = self.load_checkpoint()
         self._check_rounds(checkpoint.round)
-        if problems := read_links(self.read_lines()[: checkpoint.round], self.config)[1]:
+        if problems := read_links(islice(self.read_lines(), checkpoint.round), self.config)[1]:
             raise _damaged(self.path, f"is not as the run has left it ({problems[0]}; see `fda verify`)")
         return checkpoint
 
@@ -238,7 +302,7 @@ class RunFolder:
         self._config_is_new = True
         self._config_text = (json.dumps({"run": self.config, **self._notes}, indent=2) + "\n").encode()
         self._check_rounds(done)
-        lines = self.read_lines()[:done]
+        lines = [*islice(self.read_lines(), done)]
         links, _ = read_links(lines, self.config)
         self._last = links[-1].hash if links else hash_of(self.config)
         text = "".join(f"{line}\n" for line in lines).encode()
@@ -313,23 +377,17 @@ class RunFolder:
         return checkpoint
 
     def read_rounds(self) -> list[Record]:
-        """Return the records so far, without their links and a truncated last line.
+        """Return the records so far; see `Rounds`."""
+        return list(self.rounds())
 
-        Fields that only a final round keeps are removed from all records: the run continues after them.
-        """
-        records: list[Record] = []
-        for line in self.read_lines():
-            try:
-                records.append(without_link(json.loads(line)))
-            except (ValueError, AttributeError, RecursionError):
-                break
-        return [*map(of_a_round_before, records[:-1]), *records[-1:]]
+    def rounds(self) -> Rounds:
+        """Return the records so far, to be read one by one."""
+        return Rounds(self.path / ROUNDS)
 
-    def read_lines(self) -> list[str]:
-        """Return the lines of the records as stored."""
-        path = self.path / ROUNDS
-        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        return text.removesuffix("\n").split("\n") if text else []
+    def read_lines(self) -> Iterator[str]:
+        """Yield the lines of the records as stored."""
+        for line in _lines(self.path / ROUNDS):
+            yield line.decode("utf-8", errors="replace").removesuffix("\n")
 
     def _pack(self, checkpoint: Checkpoint) -> tuple[bytes, str]:
         """Return the content of the checkpoint's file, and the checksum in it."""
@@ -391,8 +449,8 @@ class RunFolder:
             )
 
     def _check_rounds(self, last: int) -> None:
-        records = self.read_rounds()[:last]
-        if [record.get("round") for record in records] != list(range(1, last + 1)):
+        numbers = [record.get("round") for record in islice(self.rounds(), last)]
+        if numbers != list(range(1, last + 1)):
             why = f"does not hold the rounds 1 to {last} of the checkpoint, a line is missing or damaged"
             raise _damaged(self.path / ROUNDS, why)
 
