@@ -172,7 +172,7 @@ def read_run(folder: Path) -> RecordedRun:
     path = folder / CONFIG
     description = read_json(path, "restore it from a copy", run=dict, settings=dict | None)
     settings = description.get("settings") or description["run"]
-    history = RunFolder(folder).rounds()
+    history = RunFolder(folder).read_rounds(light=True)
     summary = read_json(folder / SUMMARY, AGAIN) if (folder / SUMMARY).exists() else None
     config = config_of(settings)
     rounds = config.all_rounds if config else int(description.get("rounds", 0))

@@ -3,13 +3,13 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from logging import INFO
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -98,60 +98,47 @@ def read_links(lines: Iterable[str], run: Mapping[str, Any]) -> tuple[list[Link]
     return links, problems
 
 
-class Rounds(Sequence[Record]):
-    """The records in a ``rounds.jsonl``, without their links; each is read when it is asked for.
+class StoredSources(Mapping[str, Record]):
+    """The sources in a line of ``rounds.jsonl``, which is read when they are asked for.
 
-    Thus a long run takes no more memory than one of its rounds. A truncated last line does not count. Fields
-    that only a final round keeps are removed from all other records: the run continues after them. A slice is
-    a list.
-
-    Raises
-    ------
-    RunError
-        If the file changes, other than by new rounds, while its records are read.
+    Thus the memory of a report does not grow with the sources of each round. Raises a `RunError` if the file
+    changes, other than by new rounds, before they are read.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._starts: list[int] = []
-        end = 0
-        for line in _lines(path):
-            try:
-                without_link(json.loads(line.decode("utf-8", errors="replace")))
-            except (ValueError, AttributeError, RecursionError):
-                break
-            self._starts.append(end)
-            end += len(line)
+    def __init__(self, path: Path, start: int, count: int) -> None:
+        self._path, self._start, self._count = path, start, count
 
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    def __iter__(self) -> Iterator[Record]:
-        for index, line in enumerate(islice(_lines(self._path), len(self))):
-            yield self._record(index, line)
-
-    @overload
-    def __getitem__(self, index: int) -> Record: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Record]: ...
-
-    def __getitem__(self, index: int | slice) -> Record | list[Record]:
-        """Return a record, or those of a slice."""
-        numbers = range(len(self))[index]
-        if isinstance(numbers, range):
-            return [self[number] for number in numbers]
-        with self._path.open("rb") as file:
-            file.seek(self._starts[numbers])
-            return self._record(numbers, file.readline())
-
-    def _record(self, index: int, line: bytes) -> Record:
+    def _read(self) -> dict[str, Record]:
         try:
-            record = without_link(json.loads(line.decode("utf-8", errors="replace")))
-        except ValueError as error:
+            with self._path.open("rb") as file:
+                file.seek(self._start)
+                sources: dict[str, Record] = json.loads(_decoded(file.readline()))["sources"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
             why = "has changed while its records were read"
             raise RunError(f"'{self._path}' {why}", thing=str(self._path), remedy="try again") from error
-        return record if index == len(self) - 1 else of_a_round_before(record)
+        return sources
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __getitem__(self, name: str) -> Record:
+        """Return the entry of a source."""
+        return self._read()[name]
+
+    def items(self) -> ItemsView[str, Record]:
+        """Return all entries by name, read once."""
+        return self._read().items()
+
+    def values(self) -> ValuesView[Record]:
+        """Return all entries, read once."""
+        return self._read().values()
+
+
+def _decoded(line: bytes) -> str:
+    return line.decode("utf-8", errors="replace").removesuffix("\n")
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -282,7 +269,7 @@ class RunFolder:
         if there and self._mirror:
             raise _not_here(self.path, "holds a run of this machine, not one on a server")
         if not there:
-            if not self._mirror and (rounds := len(self.rounds())):
+            if not self._mirror and (rounds := len(self.read_rounds(light=True))):
                 raise _damaged(
                     self.path, f"holds {rounds} rounds, but not their checkpoint", f"the file '{CHECKPOINT}'"
                 )
@@ -376,18 +363,29 @@ class RunFolder:
             raise _other_run(path, run, self.config)
         return checkpoint
 
-    def read_rounds(self) -> list[Record]:
-        """Return the records so far; see `Rounds`."""
-        return list(self.rounds())
+    def read_rounds(self, light: bool = False) -> list[Record]:
+        """Return the records so far, without their links and a truncated last line.
 
-    def rounds(self) -> Rounds:
-        """Return the records so far, to be read one by one."""
-        return Rounds(self.path / ROUNDS)
+        Fields that only a final round keeps are removed from all records: the run continues after them. In
+        `light` records the sources are `StoredSources`.
+        """
+        path, start = self.path / ROUNDS, 0
+        records: list[Record] = []
+        for line in _lines(path):
+            try:
+                record = without_link(json.loads(_decoded(line)))
+            except (ValueError, AttributeError, RecursionError):
+                break
+            if light and isinstance(sources := record.get("sources"), dict):
+                record["sources"] = StoredSources(path, start, len(sources))
+            records.append(record)
+            start += len(line)
+        return [*map(of_a_round_before, records[:-1]), *records[-1:]]
 
     def read_lines(self) -> Iterator[str]:
         """Yield the lines of the records as stored."""
         for line in _lines(self.path / ROUNDS):
-            yield line.decode("utf-8", errors="replace").removesuffix("\n")
+            yield _decoded(line)
 
     def _pack(self, checkpoint: Checkpoint) -> tuple[bytes, str]:
         """Return the content of the checkpoint's file, and the checksum in it."""
@@ -449,7 +447,7 @@ class RunFolder:
             )
 
     def _check_rounds(self, last: int) -> None:
-        numbers = [record.get("round") for record in islice(self.rounds(), last)]
+        numbers = [record.get("round") for record in self.read_rounds(light=True)[:last]]
         if numbers != list(range(1, last + 1)):
             why = f"does not hold the rounds 1 to {last} of the checkpoint, a line is missing or damaged"
             raise _damaged(self.path / ROUNDS, why)
