@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -80,10 +81,35 @@ class Table:
         return "".join(f"| {' | '.join(cells)} |\n" for cells in (header, rule, *rows))
 
     def csv(self) -> str:
-        """Return the table in CSV; None is left empty."""
+        """Return the table in CSV; None is left empty.
+
+        A number in a column ``NAME_std`` has two significant digits, and that in ``NAME`` as many decimals;
+        other numbers have six significant digits.
+        """
         buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="\n").writerows((self.header, *self.rows))
+        csv.writer(buffer, lineterminator="\n").writerows((self.header, *map(self._rounded, self.rows)))
         return buffer.getvalue()
+
+    def _rounded(self, row: Sequence[object]) -> list[object]:
+        places = {name: i for i, name in enumerate(self.header)}
+        values: list[object] = []
+        for name, value in zip(self.header, row, strict=True):
+            std = row[places.get(f"{name.removesuffix('_std')}_std", places[name])]
+            digits = 1 - math.floor(math.log10(std)) if isinstance(std, float) and std > 0 else None
+            if not isinstance(value, float) or not math.isfinite(value):
+                values.append(value)
+            elif digits is None or f"{name.removesuffix('_std')}_std" not in places:
+                values.append(f"{value:.6g}")
+            else:
+                values.append(f"{value:.{max(digits, 0)}f}")
+        return values
+
+    def latex(self) -> str:
+        """Return the table in LaTeX, for the package booktabs."""
+        columns = f"l{'r' * (len(self.header) - 1)}"
+        header, *rows = (" & ".join(map(_latex, row)) + r" \\" for row in (self.header, *self.rows))
+        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", header, r"\midrule", *rows, r"\bottomrule"]
+        return "\n".join([*lines, r"\end{tabular}"])
 
     def records(self) -> list[dict[str, object]]:
         """Return each row as a dictionary by column."""
@@ -97,6 +123,31 @@ Part = Heading | Table | str
 def markdown(parts: Iterable[Part]) -> str:
     """Return a report in Markdown."""
     return "\n\n".join(str(part).rstrip() for part in parts) + "\n"
+
+
+LATEX = {
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"†": r"$^\dagger$", "‡": r"$^\ddagger$", "±": r"$\pm$", "−": "$-$", "β": r"$\beta$"},
+}
+"""Marks and letters that LaTeX reads in another way."""
+
+
+def _latex(cell: object) -> str:
+    text = "" if cell is None else str(getattr(cell, "text", cell))
+    below = getattr(cell, "below", "")
+    written = "".join(LATEX.get(letter, letter) for letter in (f"{text}; {below}" if below else text))
+    return rf"\textbf{{{written}}}" if getattr(cell, "best", False) else written
+
+
+def latex(parts: Iterable[Part]) -> str:
+    """Return the tables of a report in LaTeX, its headings as comments; the text is left out."""
+    written = [
+        part.latex() if isinstance(part, Table) else f"% {part}"
+        for part in parts
+        if not isinstance(part, str)
+    ]
+    return "\n\n".join(written) + "\n"
 
 
 def mean_std(values: Sequence[float], decimals: int = 1) -> str:
