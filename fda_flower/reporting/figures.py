@@ -303,7 +303,8 @@ def draw_bars(axis: Axes, bars: Mapping[str, tuple[float, Ends]]) -> None:
         if ends is not None:
             low, high = (max(abs(end - value), 0.0) for end in ends)
             axis.errorbar([value], [height], xerr=[[low], [high]], color="0.2", capsize=3, elinewidth=0.8)
-    axis.set_ylim(max(len(bars), 2) - 0.5, -0.5)
+    margin = 0.5 if len(bars) > 1 else 1.0
+    axis.set_ylim(len(bars) - 1 + margin, -margin)
     axis.tick_params(labelsize=SIZE)
     axis.grid(axis="x", alpha=0.3, linewidth=0.5)
     axis.set_axisbelow(True)

@@ -64,6 +64,10 @@ def name_rounds(rounds: Sequence[int]) -> str:
     return ", ".join(" to ".join(map(str, span)) for span in spans)
 
 
+SIZES = ("role", "train", "labelled", "unlabelled", "validation", "test")
+"""The columns of a table of samples, in order."""
+
+
 def sizes_table(history: Sequence[Record]) -> Table:
     """Return the number of samples of each domain, as far as the records have it.
 
@@ -82,7 +86,8 @@ def sizes_table(history: Sequence[Record]) -> Table:
     silent = [domain for domain, each in sizes.items() if "role" not in each]
     if len(silent) == 1 and all(each.get("role") != "target" for each in sizes.values()):
         sizes[silent[0]]["role"] = "target"  # the method trains only the sources
-    columns = list(dict.fromkeys(key for each in sizes.values() for key in each))
+    known = {key: None for each in sizes.values() for key in each}
+    columns = [key for key in SIZES if key in known] + [key for key in known if key not in SIZES]
     rows = [[domain, *(each.get(key, "") for key in columns)] for domain, each in sizes.items()]
     return Table(["domain", *columns], rows)
 

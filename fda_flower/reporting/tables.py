@@ -83,26 +83,22 @@ class Table:
     def csv(self) -> str:
         """Return the table in CSV; None is left empty.
 
-        A number in a column ``NAME_std`` has two significant digits, and that in ``NAME`` as many decimals;
-        other numbers have six significant digits.
+        Where a table has a column ``NAME_std``, that has two significant digits, and ``NAME`` as many
+        decimals, both at least one; such a table's other numbers have six significant digits.
         """
         buffer = io.StringIO()
         csv.writer(buffer, lineterminator="\n").writerows((self.header, *map(self._rounded, self.rows)))
         return buffer.getvalue()
 
-    def _rounded(self, row: Sequence[object]) -> list[object]:
-        places = {name: i for i, name in enumerate(self.header)}
-        values: list[object] = []
-        for name, value in zip(self.header, row, strict=True):
-            std = row[places.get(f"{name.removesuffix('_std')}_std", places[name])]
-            digits = 1 - math.floor(math.log10(std)) if isinstance(std, float) and std > 0 else None
-            if not isinstance(value, float) or not math.isfinite(value):
-                values.append(value)
-            elif digits is None or f"{name.removesuffix('_std')}_std" not in places:
-                values.append(f"{value:.6g}")
-            else:
-                values.append(f"{value:.{max(digits, 0)}f}")
-        return values
+    def _rounded(self, row: Sequence[object]) -> Sequence[object]:
+        values = dict(zip(self.header, row, strict=True))
+        spreads = {
+            name: values[f"{name.removesuffix('_std')}_std"] for name in self.header if self._has_std(name)
+        }
+        return [_digits(value, spreads.get(name)) for name, value in values.items()] if spreads else row
+
+    def _has_std(self, name: str) -> bool:
+        return f"{name.removesuffix('_std')}_std" in self.header
 
     def latex(self) -> str:
         """Return the table in LaTeX, for the package booktabs."""
@@ -140,10 +136,19 @@ def _latex(cell: object) -> str:
     return rf"\textbf{{{written}}}" if getattr(cell, "best", False) else written
 
 
+def _digits(value: object, std: object) -> object:
+    """Return a number with the digits that its standard deviation deserves, else with six."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return value
+    if not isinstance(std, float) or not std > 0:
+        return f"{value:.6g}"
+    return f"{value:.{max(1 - math.floor(math.log10(std)), 1)}f}"
+
+
 def latex(parts: Iterable[Part]) -> str:
     """Return the tables of a report in LaTeX, its headings as comments; the text is left out."""
     written = [
-        part.latex() if isinstance(part, Table) else f"% {part}"
+        part.latex() if isinstance(part, Table) else f"% {part.text}"
         for part in parts
         if not isinstance(part, str)
     ]

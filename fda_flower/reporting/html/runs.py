@@ -123,7 +123,7 @@ def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
         else:
             curves = {name: [values] for name, values in series.items()}
             figures[label] = charts.curves(curves, styles_of(group), label, line)
-    title = f"The target, evaluated once{', with 95% intervals' * bool(together)}" if once else BY_ROUND
+    title = "The target, evaluated once; a black line is a 95% interval" if once else BY_ROUND
     return [Chart(figures, title)] if figures else []
 
 
