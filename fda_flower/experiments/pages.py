@@ -186,12 +186,19 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"{seeds[0]}-{seeds[0]}" if len(seeds) == 1 else ",".join(map(str, seeds))
 
 
+def _from_here(folder: Path) -> Path:
+    """Return a folder below the working folder relative to it: a page's commands hold for other readers, too."""
+    whole, here = folder.absolute(), Path.cwd()
+    return whole.relative_to(here) if whole.is_relative_to(here) else folder
+
+
 def write_html(folders: Sequence[str | Path], output: str | Path) -> None:
     """Write one HTML page of the runs, comparisons and experiments in folders.
 
     Raise a `ConfigError` if a folder holds none of them, or the file cannot be written.
     """
-    pages = [single_page(path) if kind_of(path) == "run" else table_page(path) for path in map(Path, folders)]
+    paths = [_from_here(Path(folder)) for folder in folders]
+    pages = [single_page(path) if kind_of(path) == "run" else table_page(path) for path in paths]
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
     text = render(pages, f"Made by fda-flower {versions()['fda-flower']}, {now}")
     with writing("report", Path(output)):

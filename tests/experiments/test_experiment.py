@@ -550,7 +550,7 @@ def test_a_report_is_tables_and_figures_of_each_experiment_with_what_was_measure
         assert float(line["last5"]) == pytest.approx(measured["last5"])
         assert float(line["best"]) == pytest.approx(measured["best"])
         assert (float(line["paper"]), line["seeds"], line["rounds"]) == (60.5, "1", "2")
-        assert float(line["difference"]) == pytest.approx(measured["last5"] - 60.5)
+        assert float(line["difference"]) == pytest.approx(measured["last5"] - 60.5, rel=1e-5)
         assert lines["Target Only", "little"]["paper"] == ""
     assert f"{measured['last5']:.1f}" in text
     assert "paper 60.5" in text
