@@ -187,7 +187,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _from_here(folder: Path) -> Path:
-    """Return a folder below the working folder relative to it, so that a page has no place of this machine."""
+    """Return a folder below the working folder as relative to it: pages are read on other machines, too."""
     whole, here = folder.absolute(), Path.cwd()
     return whole.relative_to(here) if whole.is_relative_to(here) else folder
 
