@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -77,9 +77,23 @@ def predict(
     _say_promise(model, coverage)
     new = _samples(model, run, csv, images, data_dir, keep)
     write_predictions(model, new, output, coverage)
+    verdict = _verdict(run)
+    for line in verdict:
+        out.text(f"The run: {line}")
     count = len(new.samples)
-    result = {"file": output, "predictions": count, "round": model.about.round}
+    result = {"file": output, "predictions": count, "round": model.about.round, "verdict": verdict}
     out.result(result, f"{counted(count, 'prediction')}. Written to {output}")
+
+
+def _verdict(run: Path) -> list[str]:
+    """Return the sentence with which a run in this folder, or with this chosen model, ended; else none."""
+    from fda_flower.files import read_json
+    from fda_flower.records.folder import CHOSEN_MODEL
+    from fda_flower.reporting.summary import SUMMARY
+    from fda_flower.reporting.words import judge
+
+    path = (run.parent if run.name == CHOSEN_MODEL else run) / SUMMARY
+    return judge(read_json(path, "delete it"))[:1] if path.exists() else []
 
 
 def evaluate(
@@ -93,8 +107,8 @@ def evaluate(
     trust: Trust = False,
 ) -> None:
     """Evaluate a run's model on labelled samples: --csv, --images in folders by class, or its test set."""
-    from fda_flower.metrics import METRICS, interval, measure
-    from fda_flower.reporting.words import describe_sets
+    from fda_flower.metrics import METRICS, confusion, interval, measure, of_mean, of_most_frequent
+    from fda_flower.reporting.words import describe_sets, judge
 
     model = _load(run, device, trust)
     if coverage is not None:
@@ -111,7 +125,19 @@ def evaluate(
         lines.append(f"{METRICS[name].title}: {METRICS[name].show(value)}{between}")
     for line in lines[1:]:
         out.text(line)
+    if model.about.regression:
+        baseline: dict[str, Any] = of_mean(figures) if "r2" in figures else {}
+    else:
+        counts = confusion(outputs, y)
+        most = int(counts.sum(axis=1).argmax())
+        baseline = {"class": (model.about.class_names or range(most + 1))[most], **of_most_frequent(counts)}
     result = {"samples": len(y), "round": model.about.round, "figures": figures, "intervals": intervals}
+    result["baseline"] = baseline
+    headline = next(iter(figures), "accuracy")
+    judged = {"metric": headline, "last5": figures.get(headline), "figures": figures, "test-samples": len(y)}
+    ends = {"interval": intervals[headline]} if headline in intervals else {}
+    for line in judge({**judged, **ends, "baseline": baseline}):
+        out.text(line)
     if coverage is not None:
         result["sets"] = sets = {"asked": coverage, **model.figures_of_sets(outputs, y, coverage)}
         for line in describe_sets(sets, len(y)):

@@ -252,7 +252,7 @@ def compare(
         out.text(caption(results))
     for reason in comparison.left_out.values():
         out.text(f"Left out: {reason}")
-    written = [f"Written to {output}: table.md, table.csv, comparison.png"]
+    written = [f"Written to {output}: table.md, table.tex, table.csv, comparison.png"]
     result = {
         "folder": output,
         "rows": shares_of(results, comparison_numbers(results)),

@@ -179,6 +179,7 @@ class Mixing:
         """Return the numbers of each member and the folds, given the members' outputs for the test set."""
         mixture, domain = trained.mixture, self.client.domain
         test, labels = domain.test.y, domain.train.y
+        alone = trained.held_out_without_sources(labels.cpu().numpy())
         return MixtureReport(
             weights=mixture.weights,
             temperatures=mixture.temperatures,
@@ -187,6 +188,8 @@ class Mixing:
             left_out=mixture.left_out,
             folds=tuple(np.bincount(trained.folds).tolist()),
             alone=None if mixture.regression else int((torch.bincount(labels) == 1).sum()),
+            held_out_mixture=_accuracy(trained.held_out_predictions, labels),
+            held_out_target=None if alone is None else _accuracy(alone, labels),
         )
 
 

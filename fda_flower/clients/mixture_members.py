@@ -74,6 +74,14 @@ class TrainedMixture(Generic[Model]):
         """The mixture's prediction for each labelled sample, from models trained without it, ``(n, C)``."""
         return self.mixture.predict({name: [self.held_out[name]] for name in self.mixture.weights})
 
+    def held_out_without_sources(self, labels: NDArray[Any]) -> NDArray[np.float64] | None:
+        """Return the same for a mixture of only the target's own model and the prior; None without one."""
+        if "target" not in self.mixture.weights:
+            return None
+        folds = self.folds if PRIOR in self.mixture.weights else None
+        mixture = fit_mixture({"target": self.held_out["target"]}, labels, folds)
+        return mixture.predict({name: [self.held_out[name]] for name in mixture.weights})
+
     def outputs(self, predict: Callable[[Model], NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
         """Return the outputs of each member's models; `predict` returns one model's outputs."""
         outputs = {name: [_in_rows(predict(model)) for model in models] for name, models in self.used.items()}

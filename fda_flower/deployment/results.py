@@ -10,6 +10,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from flwr.serverapp import Grid
@@ -43,7 +44,7 @@ def sending(grid: Grid, folder: Path) -> Iterator[Callable[[Record], None]]:
         if config != sent:
             send({"config": config})
             sent = config
-        for line in RunFolder(folder).read_lines()[rounds:]:
+        for line in islice(RunFolder(folder).read_lines(), rounds, None):
             send({"record": json.loads(line)})
             rounds += 1
 

@@ -21,7 +21,7 @@ from fda_flower.records.record import has_ended, has_stopped
 from fda_flower.reporting.experiment_tables import comparison, comparison_numbers
 from fda_flower.reporting.results import Place, RecordedRun, Results, file_name
 from fda_flower.reporting.summary import AVERAGE, REFUSED, SUMMARY
-from fda_flower.reporting.tables import escaped, markdown
+from fda_flower.reporting.tables import escaped, latex, markdown
 from fda_flower.reporting.trackers import check_trackers
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import OF_FLOWER, check_federated, find_method, method_names
@@ -172,7 +172,7 @@ def read_run(folder: Path) -> RecordedRun:
     path = folder / CONFIG
     description = read_json(path, "restore it from a copy", run=dict, settings=dict | None)
     settings = description.get("settings") or description["run"]
-    history = RunFolder(folder).read_rounds()
+    history = RunFolder(folder).read_rounds(light=True)
     summary = read_json(folder / SUMMARY, AGAIN) if (folder / SUMMARY).exists() else None
     config = config_of(settings)
     rounds = config.all_rounds if config else int(description.get("rounds", 0))
@@ -247,7 +247,19 @@ def load_results(folder: str | Path) -> Results:
         return compared(folder.resolve().name, [run for run in read_runs(folder).values() if run.history])
     mark = read_mark(folder)
     experiment = replace(read_experiment(folder / DEFINITION), name=mark["experiment"])
-    return results_of(experiment, mark["settings"], read_runs(folder))
+    return _of_calls(results_of(experiment, mark["settings"], read_runs(folder)), experiment, mark["calls"])
+
+
+def _of_calls(results: Results, experiment: Experiment, calls: Sequence[Mapping[str, Any]]) -> Results:
+    """Return the results without the rows, columns and groups that no call asked for, unless one has runs."""
+    asked = {place for call in calls for place in chosen_places(experiment, call.get("only", ()))}
+    asked = asked | {*results.runs, *results.refused} if calls else {*results.places}
+    groups, rows, columns = (
+        [label for label in labels if any(place[i] == label for place in asked)]
+        for i, labels in enumerate((results.groups, results.rows, results.columns))
+    )
+    average = results.average and len(columns) == len(results.columns)  # the paper's is over all columns
+    return replace(results, groups=groups, rows=rows, columns=columns, average=average)
 
 
 def results_of(
@@ -335,7 +347,7 @@ def _cuts(
     return cuts
 
 
-def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
+def write_report(results: Sequence[Results], output: str | Path, figures: str = "png") -> list[Path]:
     """Write the tables and figures of experiments, and return the files.
 
     Parameters
@@ -344,15 +356,18 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
         From `load_results`, in the order of the report; several may belong to the same experiment.
     output : str or Path
         The Markdown file. A folder with its name, without the extension, receives each experiment's
-        tables as CSV files, and its figures as PNG.
+        tables as CSV files and in LaTeX, and its figures.
+    figures : {"png", "pdf", "svg"}
+        The figures' format.
 
     Raises
     ------
     ConfigError
-        If the files cannot be written.
+        If the files cannot be written, or figures have no such format.
     """
-    from fda_flower.reporting import REPORTS, save_figures
+    from fda_flower.reporting import REPORTS, check_format, save_figures
 
+    check_format(figures)
     output = Path(output)
     beside = output.with_suffix("")
     paths, sections, seen = [], [], Counter[str]()
@@ -366,10 +381,12 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
             for ending, table in report.tables.items():
                 paths.append(beside / f"{one.name}{ending}.csv")
                 write_atomically(paths[-1], table(one).csv().encode())
-            figures = save_figures(one, beside) if one.runs else []
-            pictures = [f"![{escaped(one.title)}]({quote(f'{beside.name}/{path.name}')})" for path in figures]
+            paths.append(beside / f"{one.name}.tex")
+            write_atomically(paths[-1], report.latex(one).encode())
+            drawn = save_figures(one, beside, figures) if one.runs else []
+            pictures = [f"![{escaped(one.title)}]({quote(f'{beside.name}/{path.name}')})" for path in drawn]
             sections.append("\n\n".join([report.markdown(one).strip(), *pictures]))
-            paths += figures
+            paths += drawn
         write_atomically(output, ("\n\n".join(sections) + "\n").encode())
     return [output, *paths]
 
@@ -490,9 +507,9 @@ def chosen_places(experiment: Experiment, only: Collection[str]) -> list[Place]:
 class Comparison:
     """The result of a comparison: its results, with a row for each method.
 
-    `failures` holds reasons by cell. The folder at `path` has a folder per cell, ``table.md`` and
-    ``table.csv``. If ``"all"`` methods were requested, `left_out` holds the methods that do not fit the
-    settings, with the reasons.
+    `failures` holds reasons by cell. The folder at `path` has a folder per cell, ``table.md``,
+    ``table.tex`` and ``table.csv``. If ``"all"`` methods were requested, `left_out` holds the methods that do
+    not fit the settings, with the reasons.
     """
 
     results: Results
@@ -619,5 +636,6 @@ def _write(folder: Path, runs: Sequence[RecordedRun]) -> Results:
     results = compared(folder.name, runs)
     if results.runs:
         write_atomically(folder / "table.md", markdown(comparison(results)).encode())
+        write_atomically(folder / "table.tex", latex(comparison(results)).encode())
         write_atomically(folder / "table.csv", comparison_numbers(results).csv().encode())
     return results

@@ -87,14 +87,24 @@ def table_page(folder: Path) -> Page:
     return results_page(results, report.parts(results), numbers, runs, commands, state)
 
 
-def draw(folder: Path, failed: Collection[str] = ()) -> Path:
+def draw(folder: Path, failed: Collection[str] = (), figures: str = "png") -> Path:
     """Draw a run so far, or the finished runs of a folder; return the picture's file.
 
     For a run in which every site is a target, also write the table in Markdown. The folders in `failed` are
-    not read. Raise a `ConfigError` if there is nothing to draw, or the picture cannot be written.
+    not read. `figures` is a format of `fda_flower.reporting.figures.FORMATS`. Raise a `ConfigError` if there
+    is nothing to draw, or the picture cannot be written.
     """
-    from fda_flower.reporting import plot_runs, plot_sites, save_figure, sites_in, sites_note, sites_table
+    from fda_flower.reporting import (
+        check_format,
+        plot_runs,
+        plot_sites,
+        save_figure,
+        sites_in,
+        sites_note,
+        sites_table,
+    )
 
+    check_format(figures)
     single = (folder / CONFIG).exists()
     runs = read_runs(folder, failed).values()
     ended = [run for run in runs if run.history and (single or run.done)]
@@ -105,7 +115,7 @@ def draw(folder: Path, failed: Collection[str] = ()) -> Path:
         histories.setdefault(run.label, []).append(run.history)
     what = about(list(dict.fromkeys(run.data for run in ended)), sorted({run.seed for run in ended}))
     sites = single and bool(sites_in(ended[0].history))
-    path = folder / ("sites.png" if sites else "accuracy.png" if single else "comparison.png")
+    path = folder / f"{'sites' if sites else 'accuracy' if single else 'comparison'}.{figures}"
     with writing("picture", path):
         if sites:
             history = ended[0].history
@@ -176,12 +186,19 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"{seeds[0]}-{seeds[0]}" if len(seeds) == 1 else ",".join(map(str, seeds))
 
 
+def _from_here(folder: Path) -> Path:
+    """Return a folder below the working folder as relative to it: pages are read on other machines, too."""
+    whole, here = folder.absolute(), Path.cwd()
+    return whole.relative_to(here) if whole.is_relative_to(here) else folder
+
+
 def write_html(folders: Sequence[str | Path], output: str | Path) -> None:
     """Write one HTML page of the runs, comparisons and experiments in folders.
 
     Raise a `ConfigError` if a folder holds none of them, or the file cannot be written.
     """
-    pages = [single_page(path) if kind_of(path) == "run" else table_page(path) for path in map(Path, folders)]
+    paths = [_from_here(Path(folder)) for folder in folders]
+    pages = [single_page(path) if kind_of(path) == "run" else table_page(path) for path in paths]
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
     text = render(pages, f"Made by fda-flower {versions()['fda-flower']}, {now}")
     with writing("report", Path(output)):

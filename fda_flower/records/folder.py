@@ -3,9 +3,10 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from logging import INFO
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def without_link(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name != CHAIN}
 
 
-def read_links(lines: Sequence[str], run: Mapping[str, Any]) -> tuple[list[Link], list[str]]:
+def read_links(lines: Iterable[str], run: Mapping[str, Any]) -> tuple[list[Link], list[str]]:
     """Return the links of ``rounds.jsonl`` up to the first unreadable line, and the problems found.
 
     The first link refers to the run's configuration.
@@ -95,6 +96,56 @@ def read_links(lines: Sequence[str], run: Mapping[str, Any]) -> tuple[list[Link]
             problems.append(f"the record of round {links[-1].round} does not follow the one before it")
         before = links[-1].hash
     return links, problems
+
+
+class StoredSources(Mapping[str, Record]):
+    """The sources in a line of ``rounds.jsonl``, which is read when they are asked for.
+
+    Thus the memory of a report does not grow with the sources of each round. Raises a `RunError` if the file
+    changes, other than by new rounds, before they are read.
+    """
+
+    def __init__(self, path: Path, start: int, count: int) -> None:
+        self._path, self._start, self._count = path, start, count
+
+    def _read(self) -> dict[str, Record]:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._start)
+                sources: dict[str, Record] = json.loads(_decoded(file.readline()))["sources"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            why = "has changed while its records were read"
+            raise RunError(f"'{self._path}' {why}", thing=str(self._path), remedy="try again") from error
+        return sources
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __getitem__(self, name: str) -> Record:
+        """Return the entry of a source."""
+        return self._read()[name]
+
+    def items(self) -> ItemsView[str, Record]:
+        """Return all entries by name, read once."""
+        return self._read().items()
+
+    def values(self) -> ValuesView[Record]:
+        """Return all entries, read once."""
+        return self._read().values()
+
+
+def _decoded(line: bytes) -> str:
+    return line.decode("utf-8", errors="replace").removesuffix("\n")
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file as stored; none if there is no file."""
+    if path.exists():
+        with path.open("rb") as file:
+            yield from file
 
 
 def hash_of(value: Any) -> str:
@@ -218,14 +269,14 @@ class RunFolder:
         if there and self._mirror:
             raise _not_here(self.path, "holds a run of this machine, not one on a server")
         if not there:
-            if not self._mirror and (rounds := len(self.read_rounds())):
+            if not self._mirror and (rounds := len(self.read_rounds(light=True))):
                 raise _damaged(
                     self.path, f"holds {rounds} rounds, but not their checkpoint", f"the file '{CHECKPOINT}'"
                 )
             return None
         checkpoint = self.load_checkpoint()
         self._check_rounds(checkpoint.round)
-        if problems := read_links(self.read_lines()[: checkpoint.round], self.config)[1]:
+        if problems := read_links(islice(self.read_lines(), checkpoint.round), self.config)[1]:
             raise _damaged(self.path, f"is not as the run has left it ({problems[0]}; see `fda verify`)")
         return checkpoint
 
@@ -238,7 +289,7 @@ class RunFolder:
         self._config_is_new = True
         self._config_text = (json.dumps({"run": self.config, **self._notes}, indent=2) + "\n").encode()
         self._check_rounds(done)
-        lines = self.read_lines()[:done]
+        lines = [*islice(self.read_lines(), done)]
         links, _ = read_links(lines, self.config)
         self._last = links[-1].hash if links else hash_of(self.config)
         text = "".join(f"{line}\n" for line in lines).encode()
@@ -312,24 +363,29 @@ class RunFolder:
             raise _other_run(path, run, self.config)
         return checkpoint
 
-    def read_rounds(self) -> list[Record]:
+    def read_rounds(self, light: bool = False) -> list[Record]:
         """Return the records so far, without their links and a truncated last line.
 
-        Fields that only a final round keeps are removed from all records: the run continues after them.
+        Fields that only a final round keeps are removed from all records: the run continues after them. In
+        `light` records the sources are `StoredSources`.
         """
+        path, start = self.path / ROUNDS, 0
         records: list[Record] = []
-        for line in self.read_lines():
+        for line in _lines(path):
             try:
-                records.append(without_link(json.loads(line)))
+                record = without_link(json.loads(_decoded(line)))
             except (ValueError, AttributeError, RecursionError):
                 break
+            if light and isinstance(sources := record.get("sources"), dict):
+                record["sources"] = StoredSources(path, start, len(sources))
+            records.append(record)
+            start += len(line)
         return [*map(of_a_round_before, records[:-1]), *records[-1:]]
 
-    def read_lines(self) -> list[str]:
-        """Return the lines of the records as stored."""
-        path = self.path / ROUNDS
-        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        return text.removesuffix("\n").split("\n") if text else []
+    def read_lines(self) -> Iterator[str]:
+        """Yield the lines of the records as stored."""
+        for line in _lines(self.path / ROUNDS):
+            yield _decoded(line)
 
     def _pack(self, checkpoint: Checkpoint) -> tuple[bytes, str]:
         """Return the content of the checkpoint's file, and the checksum in it."""
@@ -391,8 +447,8 @@ class RunFolder:
             )
 
     def _check_rounds(self, last: int) -> None:
-        records = self.read_rounds()[:last]
-        if [record.get("round") for record in records] != list(range(1, last + 1)):
+        numbers = [record.get("round") for record in self.read_rounds(light=True)[:last]]
+        if numbers != list(range(1, last + 1)):
             why = f"does not hold the rounds 1 to {last} of the checkpoint, a line is missing or damaged"
             raise _damaged(self.path / ROUNDS, why)
 

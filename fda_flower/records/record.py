@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from textwrap import shorten
 from typing import Any
 
@@ -255,7 +256,7 @@ def has_stopped(history: Records, patience: int | None) -> bool:
     chosen = chosen_round(history)
     if patience is None or chosen is None:
         return False
-    return sum(VALIDATION in record for record in history[chosen:]) >= patience
+    return sum(VALIDATION in record for record in islice(history, chosen, None)) >= patience
 
 
 def has_ended(history: Records, rounds: int, patience: int | None) -> bool:

@@ -67,7 +67,7 @@ def verify(path: Path, expect: str | None = None) -> Verified:
 
 def _checkpoint_problems(folder: RunFolder, links: Sequence[Link], name: str) -> Iterator[str]:
     if not (folder.path / name).exists():
-        if name == CHECKPOINT or chosen_round(folder.read_rounds()) is not None:
+        if name == CHECKPOINT or chosen_round(folder.read_rounds(light=True)) is not None:
             yield f"there is no {name}"
         return
     try:
@@ -75,7 +75,7 @@ def _checkpoint_problems(folder: RunFolder, links: Sequence[Link], name: str) ->
     except FdaError as error:
         yield str(error)
         return
-    if name == CHOSEN and number != chosen_round(folder.read_rounds()):
+    if name == CHOSEN and number != chosen_round(folder.read_rounds(light=True)):
         yield f"the {name} is of round {number}, which the records do not name as the chosen one"
     elif name == CHECKPOINT and number != len(links):
         yield f"the {name} is of round {number}, the records end with round {len(links)}"
@@ -95,7 +95,7 @@ def _model_problems(folder: RunFolder, links: Sequence[Link], checkpoint: str) -
     place = folder.path if checkpoint == CHECKPOINT else folder.path / CHOSEN_MODEL
     links = [link for link in links if MODEL in link.files]
     if checkpoint == CHOSEN:
-        chosen = chosen_round(folder.read_rounds())
+        chosen = chosen_round(folder.read_rounds(light=True))
         links = [link for link in links if link.round == chosen]
     if not links:
         if (place / MODEL).exists():

@@ -7,11 +7,18 @@ from fda_flower.names import lazy_exports
 if TYPE_CHECKING:
     from fda_flower.reporting.figures import save_figure
     from fda_flower.reporting.plots import plot_runs, plot_sites
-    from fda_flower.reporting.reports import COMPARISON, FIGURES, REPORTS, check_figures, save_figures
+    from fda_flower.reporting.reports import (
+        COMPARISON,
+        FIGURES,
+        REPORTS,
+        check_figures,
+        check_format,
+        save_figures,
+    )
     from fda_flower.reporting.results import RecordedRun, Results, about
     from fda_flower.reporting.sites import sites_in, sites_note, sites_table
     from fda_flower.reporting.summary import summarise, summarise_run, write_summary
-    from fda_flower.reporting.tables import Table, markdown, mean_std
+    from fda_flower.reporting.tables import Table, latex, markdown, mean_std
 else:
     __getattr__, __dir__ = lazy_exports(__name__)
 
@@ -24,6 +31,8 @@ __all__ = [
     "Table",
     "about",
     "check_figures",
+    "check_format",
+    "latex",
     "markdown",
     "mean_std",
     "plot_runs",

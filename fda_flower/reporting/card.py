@@ -150,14 +150,14 @@ def _model(run: RecordedRun, model: Model) -> list[Part]:
         "predicts": "numbers" if description.get("regression") else ", ".join(map(str, classes)),
         "for": f"the domain {_target(run)}",
         "network": description.get("network", settings.get("model")),
-        "trained of it": description.get("train", settings.get("train")),
-        "numbers that were trained": f"{run.summary.get('parameters', 0):,}" or None,
+        "trained part": description.get("train", settings.get("train")),
+        "trained parameters": f"{run.summary.get('parameters', 0):,}" or None,
         "predicts with": (description.get("predictor") or {}).get("kind"),
         "input": "x".join(map(str, description.get("shape", ()))),
         "classes": "" if description.get("regression") else description.get("classes"),
         "kept by": description.get("holder"),
     }
-    table = Table(["", "value"], [[name, value] for name, value in rows.items() if value])
+    table = Table(["model", "value"], [[name, value] for name, value in rows.items() if value])
     about = (
         "Several clients trained this model together, without sharing samples (federated domain adaptation). "
         f"It is made for one of them, the target **{escaped(_target(run))}**, which has few labels. The "

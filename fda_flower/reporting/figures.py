@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -212,10 +213,18 @@ def mean_and_range(sources: Mapping[str, Series]) -> tuple[str, list[float], Ran
 
 
 def draw_curves(axis: Axes, curves: Mapping[str, Series], styles: Mapping[str, Style]) -> None:
-    """Draw each curve's mean over seeds, and for few curves one standard deviation around it."""
+    """Draw each curve's mean over seeds, and for few curves one standard deviation around it.
+
+    A curve of one round is a large mark with its standard deviation.
+    """
     for i, (label, values) in enumerate(curves.items()):
         rounds, mean, spread = mean_and_deviation(values)
         look = styles[label]
+        if len(rounds) == 1:
+            mark: Any = {"marker": look.marker, "markersize": 7, "markeredgecolor": "white", "zorder": 3}
+            bar: Any = {"linestyle": "none", "capsize": 3, "elinewidth": 0.8}
+            axis.errorbar(rounds, mean, spread, label=named(label), color=look.color, **mark, **bar)
+            continue
         step = max(1, len(rounds) // 5)
         axis.plot(
             *with_gaps(rounds, mean),
@@ -229,7 +238,20 @@ def draw_curves(axis: Axes, curves: Mapping[str, Series], styles: Mapping[str, S
             low, high = np.subtract(mean, spread), np.add(mean, spread)
             axis.fill_between(rounds, low, high, color=look.color, alpha=0.15, linewidth=0)
     axis.grid(alpha=0.3, linewidth=0.5)
-    axis.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10], integer=True))
+    mark_rounds(axis)
+
+
+def mark_rounds(axis: Axes, longest: int = 0) -> None:
+    """Mark whole rounds along the x axis; with the number of the `longest` run's rounds, show all of them."""
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+    if longest:
+        margin = max(0.5, longest / 40)
+        axis.set_xlim(1 - margin, longest + margin)
+
+
+def are_single(curves: Mapping[str, Series]) -> bool:
+    """Return whether no curve has two rounds, so that there is nothing to see by round."""
+    return all(np.isfinite(each).sum() < 2 for values in curves.values() for each in values)
 
 
 def draw_sources(axis: Axes, sources: Mapping[str, Series], styles: Mapping[str, Style]) -> None:
@@ -269,25 +291,60 @@ def draw_dots(axis: Axes, values: Mapping[str, Sequence[float]], styles: Mapping
     axis.grid(alpha=0.3, linewidth=0.5)
 
 
+Ends = tuple[float, float] | None
+"""The lowest and the highest value of an interval, if known."""
+
+
+def draw_bars(axis: Axes, bars: Mapping[str, tuple[float, Ends]]) -> None:
+    """Draw for each label, from top to bottom, a bar to its value, with its interval."""
+    values = [value for value, _ in bars.values()]
+    axis.barh([*bars], values, height=0.6, color=style(0).color)
+    for height, (value, ends) in enumerate(bars.values()):
+        if ends is not None:
+            low, high = (max(abs(end - value), 0.0) for end in ends)
+            axis.errorbar([value], [height], xerr=[[low], [high]], color="0.2", capsize=3, elinewidth=0.8)
+    margin = 0.5 if len(bars) > 1 else 1.0
+    axis.set_ylim(len(bars) - 1 + margin, -margin)
+    axis.tick_params(labelsize=SIZE)
+    axis.grid(axis="x", alpha=0.3, linewidth=0.5)
+    axis.set_axisbelow(True)
+
+
 BASELINE: Any = {"color": "0.35", "linestyle": "--", "linewidth": 0.9, "zorder": 1}
 """The look of a baseline's line."""
 Line = tuple[float, str]
 """A value and its label."""
 
 
-def draw_baseline(axis: Axes, line: Line | None, upright: bool = False, key: bool = False) -> None:
-    """Draw a dashed line at a value, if there is one; with `key`, label it in the panel."""
+def draw_baseline(axis: Axes, line: Line | None, upright: bool = False) -> list[Artist]:
+    """Draw a dashed line at a value, if there is one, and return it for a legend."""
     if line is None:
-        return
+        return []
     value, label = line
     draw = axis.axvline if upright else axis.axhline
-    drawn = draw(value, label=label, **BASELINE)
-    if key:
-        axis.legend(handles=[drawn], frameon=False, fontsize=SIZE)
+    return [draw(value, label=label, **BASELINE)]
+
+
+def with_one_label(lines: Sequence[Line | None]) -> list[Line | None]:
+    """Return the lines of several panels: labels that differ in the number of samples lose it.
+
+    Examples
+    --------
+    >>> with_one_label([(50.0, "mean of the labels, 36 test samples"), (40.0, "mean of the labels"), None])
+    [(50.0, 'mean of the labels'), (40.0, 'mean of the labels'), None]
+    """
+    if len({line[1] for line in lines if line}) < 2:
+        return [*lines]
+    return [line and (line[0], line[1].split(",")[0]) for line in lines]
+
+
+FORMATS = ("png", "pdf", "svg")
+"""The formats of figures' files."""
 
 
 def save_figure(path: Path, figure: Figure, dpi: int = 200) -> None:
-    """Save a figure atomically, in the format of its extension."""
+    """Save a figure atomically, in the format of its extension, one of `FORMATS`."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=dpi)
+    with matplotlib.rc_context({"pdf.fonttype": 42}):  # publishers want TrueType
+        figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=dpi)
     write_atomically(path, buffer.getvalue())

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from fda_flower.errors import unknown
 from fda_flower.reporting import experiment_tables, plots, regret
-from fda_flower.reporting.figures import save_figure
+from fda_flower.reporting.figures import FORMATS, save_figure
 from fda_flower.reporting.results import Results
-from fda_flower.reporting.tables import Heading, Part, Table, markdown
+from fda_flower.reporting.tables import Heading, Part, Table, latex, markdown
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,10 @@ class Report:
     def markdown(self, results: Results) -> str:
         """Return the whole text."""
         return markdown([Heading(results.title, 1), *self.parts(results)])
+
+    def latex(self, results: Results) -> str:
+        """Return the tables in LaTeX."""
+        return latex([Heading(results.title, 1), *self.parts(results)])
 
 
 SCORES = Report([experiment_tables.report], {"": experiment_tables.numbers})
@@ -55,11 +59,17 @@ def check_figures(names: Iterable[str]) -> None:
             raise unknown("figure", name, FIGURES)
 
 
-def save_figures(results: Results, folder: Path) -> list[Path]:
-    """Write each of the experiment's figures as PNG; return their paths."""
+def check_format(name: str) -> None:
+    """Raise a `ConfigError` if figures have no such format."""
+    if name not in FORMATS:
+        raise unknown("figure format", name, FORMATS)
+
+
+def save_figures(results: Results, folder: Path, kind: str = "png") -> list[Path]:
+    """Write each of the experiment's figures in a format of `FORMATS`; return their paths."""
     check_figures(results.figures)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{results.name}-{name}.png" for name in results.figures]
+    paths = [folder / f"{results.name}-{name}.{kind}" for name in results.figures]
     for path, name in zip(paths, results.figures, strict=True):
         save_figure(path, FIGURES[name](results))
     return paths

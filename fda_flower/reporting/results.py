@@ -1,8 +1,10 @@
 """The results of runs for tables, figures and pages, and the test samples that each run gets right."""
 
 import re
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product, zip_longest
 from operator import attrgetter
 from typing import Any
@@ -33,7 +35,7 @@ def mean_outcomes(history: Sequence[Record], ending: str = "") -> Outcomes | Non
     A round's ``outcomes`` are the bits of its ``test-examples`` samples as hexadecimal digits. Warm-up rounds
     do not count. `ending` is appended to both names: ``-average`` for the averaged model.
     """
-    last = [record for record in history if not record.get("warmup")][-LAST:]
+    last = deque((record for record in history if not record.get("warmup")), maxlen=LAST)
     rounds = [
         np.unpackbits(np.frombuffer(bytes.fromhex(bits), np.uint8), count=record[f"test-examples{ending}"])
         for record in last
@@ -153,8 +155,16 @@ class RecordedRun:
 
         `ending` is the field's suffix, by default the run's.
         """
-        value = scores(self.history, self.metric, self.ending if ending is None else ending).get(key)
+        ending = self.ending if ending is None else ending
+        if ending not in self._scores:
+            self._scores[ending] = scores(self.history, self.metric, ending)
+        value = self._scores[ending].get(key)
         return np.nan if value is None else value
+
+    @cached_property
+    def _scores(self) -> dict[str, dict[str, float | None]]:
+        """The scores so far computed, by `ending`: the records of a long run are read once."""
+        return {}
 
     @property
     def validation(self) -> float | None:

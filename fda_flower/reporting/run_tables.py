@@ -14,8 +14,9 @@ from fda_flower.runs.settings import SETTINGS
 
 def cost(history: Sequence[Record]) -> tuple[str, str]:
     """Return the megabytes that the server received, and the seconds."""
-    received = sum(record.get("bytes-received", 0) for record in history) / 1e6
-    return f"{received:.1f}", f"{sum(sum(record['seconds'].values()) for record in history):.1f}"
+    costs = [(record.get("bytes-received", 0), sum(record["seconds"].values())) for record in history]
+    received, seconds = (sum(numbers) for numbers in zip((0, 0.0), *costs, strict=True))
+    return f"{received / 1e6:.1f}", f"{seconds:.1f}"
 
 
 def left_out(record: Record) -> list[Record]:
@@ -63,14 +64,21 @@ def name_rounds(rounds: Sequence[int]) -> str:
     return ", ".join(" to ".join(map(str, span)) for span in spans)
 
 
+SIZES = ("role", "train", "labelled", "unlabelled", "validation", "test")
+"""The columns of a table of samples, in order."""
+
+
 def sizes_table(history: Sequence[Record]) -> Table:
-    """Return the number of samples of each domain, as far as the records have it."""
+    """Return the number of samples of each domain, as far as the records have it.
+
+    The samples to ``train`` are the labelled and the unlabelled ones.
+    """
     sizes: dict[str, dict[str, object]] = {}
     for record in history:
         target = record.get("target") or {}
         for role, entry in [("target", target), *(("source", each) for each in record["sources"].values())]:
             if "domain" in entry and "examples" in entry:
-                sizes.setdefault(entry["domain"], {"role": role})["trained on"] = entry["examples"]
+                sizes.setdefault(entry["domain"], {"role": role}).setdefault("train", entry["examples"])
         if "test-examples" in record and "domain" in target:
             sizes.setdefault(target["domain"], {"role": "target"})["test"] = record["test-examples"]
         for domain, known in record.get("sizes", {}).items():
@@ -78,7 +86,8 @@ def sizes_table(history: Sequence[Record]) -> Table:
     silent = [domain for domain, each in sizes.items() if "role" not in each]
     if len(silent) == 1 and all(each.get("role") != "target" for each in sizes.values()):
         sizes[silent[0]]["role"] = "target"  # the method trains only the sources
-    columns = list(dict.fromkeys(key for each in sizes.values() for key in each))
+    known = {key: None for each in sizes.values() for key in each}
+    columns = [key for key in SIZES if key in known] + [key for key in known if key not in SIZES]
     rows = [[domain, *(each.get(key, "") for key in columns)] for domain, each in sizes.items()]
     return Table(["domain", *columns], rows)
 

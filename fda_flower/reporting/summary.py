@@ -38,23 +38,24 @@ def scores(history: Sequence[Record], metric: str = ACCURACY, ending: str = "") 
 
     If validation has chosen a round, its figure is ``selected``. Warm-up rounds do not count.
     """
-    return _scores(history, metric, lambda records: curve(records, metric, ending))
+    return _scores(history, metric, lambda: curve(history, metric, ending))
 
 
 def shares(history: Sequence[Record], metric: str = ACCURACY, ending: str = "") -> dict[str, float | None]:
     """Return `scores` in the unit of records and files: shares in place of percent."""
-    return _scores(history, metric, lambda records: recorded(records, metric, ending))
+    return _scores(history, metric, lambda: recorded(history, metric, ending))
 
 
 def _scores(
-    history: Sequence[Record], metric: str, figures: Callable[[Sequence[Record]], list[float]]
+    history: Sequence[Record], metric: str, figures: Callable[[], list[float]]
 ) -> dict[str, float | None]:
-    values = np.array(figures([record for record in history if not record.get("warmup")]))
+    by_round = figures()
+    values = np.array(by_round)[[not record.get("warmup") for record in history]]
     tail = values[-LAST:]
     tail = tail[~np.isnan(tail)]
     best = METRICS[metric].best(values.tolist())
     chosen = chosen_round(history)
-    (selected,) = [np.nan] if chosen is None else figures([history[chosen - 1]])
+    selected = np.nan if chosen is None else by_round[chosen - 1]
     return {
         "last5": float(tail.mean()) if tail.size else None,
         "best": None if np.isnan(best) else best,
@@ -82,9 +83,8 @@ def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, An
     if average["best"] is not None:
         summary["average"] = average
     summary |= last_evaluation(history, metric)
-    for name in ("sizes", "mixture", "sites"):
-        if values := [record[name] for record in history if name in record]:
-            summary[name] = values[-1]
+    for record in history:
+        summary |= {name: record[name] for name in ("sizes", "mixture", "sites") if name in record}
     if spent := largest_epsilons(history):
         summary["privacy"] = spent
     return summary | {

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -80,10 +81,31 @@ class Table:
         return "".join(f"| {' | '.join(cells)} |\n" for cells in (header, rule, *rows))
 
     def csv(self) -> str:
-        """Return the table in CSV; None is left empty."""
+        """Return the table in CSV; None is left empty.
+
+        Where a table has a column ``NAME_std``, that has two significant digits, and ``NAME`` as many
+        decimals, both at least one; such a table's other numbers have six significant digits.
+        """
         buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="\n").writerows((self.header, *self.rows))
+        csv.writer(buffer, lineterminator="\n").writerows((self.header, *map(self._rounded, self.rows)))
         return buffer.getvalue()
+
+    def _rounded(self, row: Sequence[object]) -> Sequence[object]:
+        values = dict(zip(self.header, row, strict=True))
+        spreads = {
+            name: values[f"{name.removesuffix('_std')}_std"] for name in self.header if self._has_std(name)
+        }
+        return [_digits(value, spreads.get(name)) for name, value in values.items()] if spreads else row
+
+    def _has_std(self, name: str) -> bool:
+        return f"{name.removesuffix('_std')}_std" in self.header
+
+    def latex(self) -> str:
+        """Return the table in LaTeX, for the package booktabs."""
+        columns = f"l{'r' * (len(self.header) - 1)}"
+        header, *rows = (" & ".join(map(_latex, row)) + r" \\" for row in (self.header, *self.rows))
+        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", header, r"\midrule", *rows, r"\bottomrule"]
+        return "\n".join([*lines, r"\end{tabular}"])
 
     def records(self) -> list[dict[str, object]]:
         """Return each row as a dictionary by column."""
@@ -97,6 +119,40 @@ Part = Heading | Table | str
 def markdown(parts: Iterable[Part]) -> str:
     """Return a report in Markdown."""
     return "\n\n".join(str(part).rstrip() for part in parts) + "\n"
+
+
+LATEX = {
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"†": r"$^\dagger$", "‡": r"$^\ddagger$", "±": r"$\pm$", "−": "$-$", "β": r"$\beta$"},
+}
+"""Marks and letters that LaTeX reads in another way."""
+
+
+def _latex(cell: object) -> str:
+    text = "" if cell is None else str(getattr(cell, "text", cell))
+    below = getattr(cell, "below", "")
+    written = "".join(LATEX.get(letter, letter) for letter in (f"{text}; {below}" if below else text))
+    return rf"\textbf{{{written}}}" if getattr(cell, "best", False) else written
+
+
+def _digits(value: object, std: object) -> object:
+    """Return a number with the digits that its standard deviation deserves, else with six."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return value
+    if not isinstance(std, float) or not std > 0:
+        return f"{value:.6g}"
+    return f"{value:.{max(1 - math.floor(math.log10(std)), 1)}f}"
+
+
+def latex(parts: Iterable[Part]) -> str:
+    """Return the tables of a report in LaTeX, its headings as comments; the text is left out."""
+    written = [
+        part.latex() if isinstance(part, Table) else f"% {part.text}"
+        for part in parts
+        if not isinstance(part, str)
+    ]
+    return "\n\n".join(written) + "\n"
 
 
 def mean_std(values: Sequence[float], decimals: int = 1) -> str:

@@ -191,10 +191,10 @@ def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, 
 
 def missing_replies(config: RunConfig, history: Sequence[Record]) -> str:
     """Return the counts of held rounds and missing or dropped replies as text; empty if there are none."""
-    trained = [record for record in history if record["sources"]]
+    every = len(config.data.source_names)
     counts = {
         "rounds without a new model": sum(record["held"] is not None for record in history),
-        "rounds without all sources": sum(len(r["sources"]) < len(config.data.source_names) for r in trained),
+        "rounds without all sources": sum(0 < len(record["sources"]) < every for record in history),
         "dropped replies": sum(len(record["dropped"]) for record in history),
     }
     return ", ".join(f"{what}: {number}" for what, number in counts.items() if number)

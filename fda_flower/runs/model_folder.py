@@ -107,7 +107,7 @@ def has_ended(run: Path) -> bool:
         settings = _settings_of(run)
     except ConfigError:
         return False
-    return has_stopped(RunFolder(run).read_rounds(), settings.get("patience"))
+    return has_stopped(RunFolder(run).read_rounds(light=True), settings.get("patience"))
 
 
 def run_of(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from fda_flower.names import Natural, as_written
 from fda_flower.records.record import COSTS
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources
 from fda_flower.strategies.fedavg import SourceOnly
-from fda_flower.strategies.method import Epochs
+from fda_flower.strategies.method import HELD_OUT, TARGET_ALONE, Epochs, benefit_of_sources
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
 from fda_flower.wire.protocol import GROUPS, LABELLED, EvaluateRequest, to_layers
@@ -34,7 +34,8 @@ class Mixture(SourceOnly):
     mixture's accuracy; rounds without an evaluation have none.
 
     A round's record has ``mixture``: for each member its ``weight``, ``temperature`` and accuracies
-    (``held-out``, ``test``), the sizes of the ``folds``, and the cost of the mixture.
+    (``held-out``, ``test``), the sizes of the ``folds``, and the cost of the mixture; also the accuracies of
+    the mixture (``held-out``) and of one without the sources (``held-out-target``) on held-out labels.
 
     Parameters
     ----------
@@ -146,10 +147,11 @@ class Mixture(SourceOnly):
         return metrics
 
     def conclusion(self, record: Record) -> list[str]:
-        """Return a line with the accuracies of the student and its mixture, if both are known."""
+        """Return lines on the sources' benefit, and with the accuracies of a student and its mixture."""
         mixture, figure = record.get("mixture", {}), "r2" if "r2" in record else "accuracy"
+        lines = benefit_of_sources(mixture, figure == "r2")
         if not self.student or figure not in record or not {"teacher", "taught"} <= mixture.keys():
-            return []
+            return lines
         form = "{:.2f}" if figure == "r2" else "{:.1%}"
         taught = mixture["taught"]
         how = (
@@ -159,7 +161,10 @@ class Mixture(SourceOnly):
         )
         own, mixed = form.format(record[figure]), form.format(mixture["teacher"])
         line = f"One network, made of {how}: {own}; the mixture itself {mixed}"
-        return [line if taught else f"{line}. With unlabelled samples there is a student in its place"]
+        return [
+            *lines,
+            line if taught else f"{line}. With unlabelled samples there is a student in its place",
+        ]
 
     def evaluates_in(self, number: int) -> bool:
         """Return whether a round is evaluated: after the warm-up by `every`, before it also by `report`."""
@@ -215,5 +220,6 @@ def _entries(report: MixtureReport) -> Record:
             if is_member(name):
                 members.setdefault(name, {})[column] = value
     others = {"alone": report.alone, "taught": report.taught, "teacher": report.teacher}
+    others |= {HELD_OUT: report.held_out_mixture, TARGET_ALONE: report.held_out_target}
     known = {name: value for name, value in others.items() if value is not None}
     return {**known, "members": members, "folds": list(report.folds[:MOST_FOLDS])}

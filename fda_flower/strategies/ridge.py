@@ -39,6 +39,7 @@ from fda_flower.metrics import METRICS, Metric
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.features import OnFeatures
+from fda_flower.strategies.method import benefit_of_sources
 from fda_flower.strategies.replies import BadReplyError, check_figures
 from fda_flower.strategies.secure_sums import SecureSum
 from fda_flower.wire import protocol
@@ -55,7 +56,7 @@ from fda_flower.wire.questions import (
 from fda_flower.wire.secure_sums import FEWEST, KEYS, MOST, decode
 
 RIDGE, SHARE, WEIGHTS = "ridge", "share", "weights"
-HELD_OUT, TARGET_ALONE, FEWEST_LABELS = "held-out", "held-out-target", "fewest-labels"
+FEWEST_LABELS = "fewest-labels"
 """Entries of the record."""
 
 SITES, GAIN, INTERVAL, JUDGED_BY = "sites", "gain", "interval", "judged-by"
@@ -302,19 +303,11 @@ class Ridge(OnFeatures):
     def conclusion(self, record: Record) -> list[str]:
         """Return a line on the sources' benefit, by leave-one-out on the target's labels."""
         entry = record.get(RIDGE, {})
-        figures = [entry.get(name) for name in (HELD_OUT, TARGET_ALONE)]
-        if None in figures:
-            return []
-        whole, alone = figures
-        if "r2" in record:
-            brought, split = f"R² {whole - alone:+.2f}", f"{whole:.2f} with them, {alone:.2f} without"
-        else:
-            brought = f"{100 * (whole - alone):.0f} points"
-            split = f"{100 * whole:.0f} with them, {100 * alone:.0f} without"
-        line = f"The sources bring {brought} here, by held-out labels: {split}"
-        if entry.get(FEWEST_LABELS, ENOUGH) < ENOUGH:
-            line += f"; that is optimistic, since a class has fewer than {ENOUGH} labels and each is held out"
-        return [line]
+        lines = benefit_of_sources(entry, "r2" in record)
+        if lines and entry.get(FEWEST_LABELS, ENOUGH) < ENOUGH:
+            why = f"since a class has fewer than {ENOUGH} labels and each is held out"
+            return [f"{lines[0]}; that is optimistic, {why}"]
+        return lines
 
 
 def forms_of(model: Layers) -> list[Form]:

@@ -397,7 +397,7 @@ def test_compare_writes_tables_and_a_picture_and_shows_the_table(fda, in_process
     code, out, err = fda(*COMPARE, "--methods", "fedavg,fedgp", "--seeds", "2", "--jobs", "1")
     assert (code, err) == (0, "")
     assert {path.name for path in Path("c").iterdir()} == {
-        *(".lock", "comparison.png", "table.csv", "table.md"),
+        *(".lock", "comparison.png", "table.csv", "table.md", "table.tex"),
         *(f"{method}-seed{seed}" for method in ("fedavg", "fedgp") for seed in (0, 1)),
     }
     *table, _, caption = Path("c/table.md").read_text(encoding="utf-8").splitlines()

@@ -64,7 +64,13 @@ def test_an_experiment_ends_with_a_report(fda, pictures):
     code, out, err = fda("experiment", "noise.toml", "--device", "cpu", "--jobs", "1")
     assert (code, err) == (0, "")
     assert len(cells()) == 2 * 2 * 2
-    names = ["report.md", "report/noise.csv", "report/noise-columns.png", "report/noise-rounds.png"]
+    names = [
+        "report.md",
+        "report/noise.csv",
+        "report/noise.tex",
+        "report/noise-columns.png",
+        "report/noise-rounds.png",
+    ]
     paths = [Path("runs/noise", name) for name in names]
     assert out.splitlines()[-1] == f"Written: {', '.join(map(str, paths))}"
     assert all(path.stat().st_size for path in paths)

@@ -33,7 +33,9 @@ def test_rows_are_predicted_with_their_lines_and_what_is_kept(table_run):
     says = fda("predict", table_run, "--csv", "new.csv")
     assert "columns patient" in says
     assert "--keep (it needs age, height)" in says
-    assert fda("predict", table_run, "--csv", "new.csv", "--keep", "patient").startswith("2 predictions.")
+    verdict, said = fda("predict", table_run, "--csv", "new.csv", "--keep", "patient").splitlines()
+    assert (verdict.startswith("The run: "), said.startswith("2 predictions.")) == (True, True)
+    assert "than naming the most frequent class" in verdict
     first, second = rows_of()
     assert list(first) == ["line", "patient", "prediction", "p(0)", "p(1)"]
     assert (first["line"], first["patient"], second["line"]) == ("2", "p1", "4")
@@ -62,6 +64,7 @@ def test_a_files_own_labels_or_the_test_set_judge_the_model(table_run):
     own = fda("evaluate", table_run)
     assert f"accuracy: {100 * recorded['accuracy']:.1f}% (95% interval: " in own
     assert own.endswith("8 samples\n")
+    assert "than naming the most frequent class" in own
     whole = fda("evaluate", table_run, "--csv", table_run.parent / "c.csv")
     assert whole.endswith("40 samples\n")
     fda("predict", table_run, "--csv", table_run.parent / "c.csv")

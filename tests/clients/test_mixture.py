@@ -90,7 +90,7 @@ class Definition:
             )
             for name, models in members.items()
         }
-        self.mixture = fit_mixture(self.held_out, y.numpy(), fold_of)
+        self.mixture, self.fold_of = fit_mixture(self.held_out, y.numpy(), fold_of), fold_of
         priors = [prior_outputs(y[view].numpy(), 10) for view in views]
         self.held_out["prior"] = np.concatenate([priors[fold + 1] for fold in fold_of])
         test = self.domain.test
@@ -138,6 +138,11 @@ def test_by_the_definition(data):
         assert told.temperatures == pytest.approx(by_hand.mixture.temperatures)
         held_out = {name: by_hand.score(outputs, labels) for name, outputs in by_hand.held_out.items()}
         assert told.held_out == pytest.approx(held_out, abs=1e-5)
+        for known, members in ((told.held_out_mixture, by_hand.held_out), (told.held_out_target, ["target"])):
+            outputs = {name: by_hand.held_out[name] for name in members if name != "prior"}
+            mixture = fit_mixture(outputs, labels.numpy(), by_hand.fold_of)
+            both = mixture.predict({name: [by_hand.held_out[name]] for name in mixture.weights})
+            assert known == pytest.approx(by_hand.score(both, labels), abs=1e-5)
         alone = {name: by_hand.score(outputs[0], test) for name, outputs in by_hand.views.items()}
         assert told.test == pytest.approx(alone, abs=1e-5)
         used = {name: outputs[:1] if views == "full" else outputs for name, outputs in by_hand.views.items()}

@@ -178,7 +178,7 @@ def test_a_cells_result_is_that_of_the_run_alone_and_results_know_what_the_exper
     results = load_results(tmp_path / "out")
     assert (results.name, results.title) == ("noise", "Digits with noise")
     assert results.source == "Nobody, 2024, Table 1"
-    assert (results.rows, results.columns) == (["FedAvg", "Target Only"], ["little", "much"])
+    assert (results.rows, results.columns) == (["FedAvg"], ["little"]), "only what was asked for"
     assert (results.values, results.groups) == ({"little": 0.1, "much": 0.5}, [""])
     assert results.paper == {("", "FedAvg", "little"): 60.5, ("", "FedAvg", "much"): 30.0}
     ((place, (one,)),) = results.runs.items()
@@ -406,7 +406,7 @@ def test_packed_records_have_the_results_of_the_runs_and_more_are_added(define, 
     for only in (["little"], []):
         run_experiment(auto, tmp_path / "out", rounds=2, only=only)
         loaded = load_results(tmp_path / "out")
-        assert texts(packed()) == texts(loaded)
+        assert texts(replace(packed(), columns=loaded.columns)) == texts(loaded)
     both = [[betas([one.history]) for one in each.all_runs] for each in (packed(), loaded)]
     assert sum(map(bool, both[0])) == 4
     for ours, expected in zip(*both, strict=True):
@@ -524,7 +524,8 @@ def test_a_report_is_tables_and_figures_of_each_experiment_with_what_was_measure
     output, folder = tmp_path / "reports" / "all.md", tmp_path / "reports" / "all"
     paths, experiments = write_report(results, output), ("noise", "a second", "noise-2")
     stems = [f"{name}-{figure}" for name in experiments for figure in ("columns", "rounds")]
-    expected = [*(f"{name}.csv" for name in experiments), *(f"{stem}.png" for stem in stems)]
+    expected = [f"{name}.{ending}" for name in experiments for ending in ("csv", "tex")]
+    expected += [f"{stem}.png" for stem in stems]
     assert (paths[0], sorted(paths[1:])) == (output, sorted(folder / name for name in expected))
     assert sorted(output.parent.iterdir()) == [folder, output]
     assert sorted(folder.iterdir()) == sorted(paths[1:])
@@ -532,6 +533,10 @@ def test_a_report_is_tables_and_figures_of_each_experiment_with_what_was_measure
     before = output.read_bytes()
     assert write_report(results, output) == paths
     assert output.read_bytes() == before
+    vectors = write_report(results[1:2], tmp_path / "pdf.md", figures="pdf")[-2:]
+    assert all(path.read_bytes().startswith(b"%PDF") for path in vectors)
+    with pytest.raises(ConfigError, check=names("figure format", "bmp")):
+        write_report(results, output, figures="bmp")
     text = output.read_text(encoding="utf-8")
     assert links(text) == [f"all/{stem}.png" for stem in stems]
     titles = ["# Digits with noise", "# Another one", "# Digits with noise"]
@@ -545,7 +550,7 @@ def test_a_report_is_tables_and_figures_of_each_experiment_with_what_was_measure
         assert float(line["last5"]) == pytest.approx(measured["last5"])
         assert float(line["best"]) == pytest.approx(measured["best"])
         assert (float(line["paper"]), line["seeds"], line["rounds"]) == (60.5, "1", "2")
-        assert float(line["difference"]) == pytest.approx(measured["last5"] - 60.5)
+        assert float(line["difference"]) == pytest.approx(measured["last5"] - 60.5, rel=1e-5)
         assert lines["Target Only", "little"]["paper"] == ""
     assert f"{measured['last5']:.1f}" in text
     assert "paper 60.5" in text
@@ -562,7 +567,7 @@ def test_before_anything_is_measured_a_report_has_no_figures(experiment, tmp_pat
     results = load_results(tmp_path / "out")
     assert results.runs == {}
     paths = write_report([results], tmp_path / "r" / "report.md")
-    assert [path.name for path in paths] == ["report.md", "noise.csv"]
+    assert [path.name for path in paths] == ["report.md", "noise.csv", "noise.tex"]
     text = paths[0].read_text(encoding="utf-8")
     assert links(text) == []
     assert "0 of 4 cells" in text
@@ -586,7 +591,7 @@ def test_a_board_has_tables_of_regrets_and_epochs_and_marks_references(define, t
     }
     paths = write_report([results], tmp_path / "board.md")
     names = ["board.md", "noise.csv", "noise-regret.csv"]
-    assert [path.name for path in paths] == [*names, "noise-regret.png"]
+    assert [path.name for path in paths] == [*names, "noise.tex", "noise-regret.png"]
     names = [f"{row}-little-seed0" for row in ("FedAvg", "Target_Only")]
     scores = [100 * cell(tmp_path / "out", name)["summary"]["last5"] for name in names]
     lines = table(tmp_path / "board" / "noise-regret.csv")

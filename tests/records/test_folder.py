@@ -329,3 +329,20 @@ def test_of_two_processes_in_one_folder_the_second_is_refused_and_the_first_lose
     run(**settings, output=tmp_path, resume=True)
     found = verify(tmp_path)
     assert (found.rounds, found.problems) == (done + 1, ())
+
+
+def test_light_records_read_their_sources_when_asked_for(tmp_path):
+    lines = [{"round": i, "sources": {"a": {"beta": i}, "b": {}}, "chain": {}} for i in (1, 2)]
+    rounds = tmp_path / "rounds.jsonl"
+    rounds.write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '{"round": 3, "sou')
+    folder = RunFolder(tmp_path)
+    light = folder.read_rounds(light=True)
+    assert light == folder.read_rounds() == [without_link(line) for line in lines]
+    sources = light[1]["sources"]
+    assert (len(sources), sources["a"], [*sources], dict(sources.items())) == (
+        *(2, {"beta": 2}, ["a", "b"]),
+        lines[1]["sources"],
+    )
+    rounds.write_text("")
+    with pytest.raises(RunError, check=names(str(rounds))):
+        sources.items()

@@ -267,7 +267,7 @@ def test_the_best_means_of_each_column_are_bold_and_what_is_unknown_is_a_dash(co
     assert table.header == ["method", "last5", "last5_std", "best", "best_std", "seeds", "rounds"]
     assert table.rows[0] == ["A", None, None, None, None, 0, 6]
     assert table.rows[1][1:] == pytest.approx([60, 0, 68, math.sqrt(8), 2, 3])
-    assert table.csv().splitlines()[5] == '"E, F",68.0,,68.0,,1,1'
+    assert table.csv().splitlines()[5] == '"E, F",68,,68,,1,1'
 
 
 def test_a_comparison_has_columns_of_the_averaged_model_and_the_round_chosen_if_there_are_any(compared):

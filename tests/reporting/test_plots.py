@@ -376,8 +376,8 @@ def test_a_row_with_few_evaluations_has_a_marker_on_each(results, history, runs_
     rounds: dict[str, list[Any]] = {"FedAvg": [0.5] * 30, "FedGP": [0.6] * 30, "Mixture": [*[None] * 29, 0.7]}
     runs = {("", row, "0.2"): runs_of(row, history(*each)) for row, each in rounds.items()}
     (axis,) = FIGURES["rounds"](results(runs=runs, rows=[*rounds])).axes
-    assert lines_of(axis)["Mixture"] == pytest.approx({30: 70.0})
-    assert [line.get_markevery() for line in axis.get_lines()] == [(0, 6), (2, 6), (0, 1)]
+    assert bars_of(axis)["Mixture"][0] == pytest.approx({30: 70.0})
+    assert [line.get_markevery() for line in axis.get_lines()[:2]] == [(0, 6), (2, 6)]
 
 
 def test_the_end_of_the_warmup_rounds_is_marked(results, history, runs_of):
@@ -458,8 +458,7 @@ def test_the_most_frequent_class_is_a_dashed_line_in_each_panel(results, uneven,
 def test_the_pictures_of_runs_say_how_many_test_samples_the_line_is_of(results, uneven):
     (run, *_) = uneven(results(ACCURACIES)).all_runs
     for runs in ({"A": [run.history]}, {"A": [run.history], "B": [run.history]}):
-        axis = plot_runs(runs).subfigs[0].axes[0]
-        (key,) = [text.get_text() for text in axis.get_legend().get_texts()]
+        (key,) = [text.get_text() for text in plot_runs(runs).subfigs[0].legends[0].get_texts()]
         assert key == "most frequent class, 40 test samples"
 
 

@@ -181,6 +181,17 @@ def test_a_student_is_asked_for_and_said_with_its_teacher():
     assert "0.62" in line
 
 
+@pytest.mark.parametrize(
+    ("metrics", "said"), [(METRICS, ("+30", "80", "50")), ({"r2": 0.5}, ("+0.30", "0.80", "0.50"))]
+)
+def test_a_run_ends_with_what_the_sources_bring(metrics, said):
+    answer = replace(REPORT, held_out_mixture=0.8, held_out_target=0.5)
+    _, strategy, _ = start(1, metrics, answer)
+    (line,) = strategy.conclusion(strategy.history[-1])
+    assert [number in line for number in said] == [True] * 3
+    assert strategy.conclusion({**metrics, "mixture": {"held-out": 0.8}}) == [], "the target alone is unknown"
+
+
 def test_a_projects_own_metrics_stay_apart():
     (record,) = start(1, {**METRICS, "weight.patients": 70.5, "teacher": 0.5})[1].history
     assert record["metrics"] == {"weight.patients": 70.5, "teacher": 0.5}

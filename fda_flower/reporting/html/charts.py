@@ -9,22 +9,24 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from fda_flower.reporting.figures import (
     PRINT,
+    Ends,
     Line,
     Series,
     Style,
     add_legend,
+    draw_bars,
     draw_baseline,
     draw_curves,
     draw_dots,
     draw_sources,
+    mark_rounds,
     panels,
     styles_of,
 )
-from fda_flower.reporting.plots import PAPER
+from fda_flower.reporting.plots import PAPER, paper_keys
 
 STATES = {
     "took part": ("#009e73", "s"),
@@ -63,9 +65,7 @@ def shares(series: Mapping[str, Series], ylabel: str) -> Figure:
 
 def _by_round(figure: Figure, axis: Axes, series: Mapping[str, Series]) -> Figure:
     """Show all rounds, and the legend."""
-    longest = max((len(each) for values in series.values() for each in values), default=1)
-    margin = max(0.5, longest / 40)
-    axis.set_xlim(1 - margin, longest + margin)
+    mark_rounds(axis, max((len(each) for values in series.values() for each in values), default=1))
     add_legend(figure, [axis], [*series])
     return figure
 
@@ -85,11 +85,21 @@ def dots(
     known = {name: each for name, each in values.items() if each}
     figure, (axis,) = panels([""], xlabel, wide=True, height=0.5 + 0.16 * len(known))
     draw_dots(axis, known, styles)
-    draw_baseline(axis, baseline, upright=True, key=True)
+    dashed = draw_baseline(axis, baseline, upright=True)
     for height, name in enumerate(known):
         if name in paper:
             look: Any = {"color": styles[name].color, "marker": styles[name].marker}
             axis.plot([paper[name]], [height], **PAPER, **look)
+    add_legend(figure, [], more=[*(paper_keys() if known.keys() & paper.keys() else ()), *dashed])
+    return figure
+
+
+@matplotlib.rc_context(PRINT)
+def bars(values: Mapping[str, tuple[float, Ends]], xlabel: str, baseline: Line | None = None) -> Figure:
+    """Return a bar for each name, with its interval; a `baseline` is a dashed line."""
+    figure, (axis,) = panels([""], xlabel, wide=True, height=0.6 + 0.2 * len(values))
+    draw_bars(axis, values)
+    add_legend(figure, [], more=draw_baseline(axis, baseline, upright=True))
     return figure
 
 
@@ -113,7 +123,7 @@ def presence(states: Mapping[str, Sequence[str]]) -> Figure:
             axis.plot(*zip(*ends, strict=True), **look)
     axis.set_yticks(range(len(states)), [*states])
     axis.set_ylim(len(states) - 0.5, -0.5)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    mark_rounds(axis, max(map(len, states.values()), default=1))
     add_legend(figure, [axis])
     return figure
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,18 @@ from matplotlib.figure import Figure
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.names import counted
 from fda_flower.records.record import Record
-from fda_flower.reporting.figures import styles_of
+from fda_flower.reporting.figures import Ends, are_single, styles_of
 from fda_flower.reporting.html import charts
 from fda_flower.reporting.html.page import Chart, Code, Page, Section
-from fda_flower.reporting.plots import WEIGHT, baseline_line, member_weights, weights
+from fda_flower.reporting.plots import (
+    MEMBER,
+    WEIGHT,
+    baseline_line,
+    member_weights,
+    plot_sites,
+    weights,
+    with_deviation,
+)
 from fda_flower.reporting.results import Place, RecordedRun, Results
 from fda_flower.reporting.run_tables import (
     cost,
@@ -27,13 +35,22 @@ from fda_flower.reporting.run_tables import (
     sizes_table,
 )
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
-from fda_flower.reporting.summary import name_of_baseline, scores, summarise
+from fda_flower.reporting.summary import (
+    name_of_baseline,
+    samples_of,
+    sampling_interval,
+    scores,
+    summarise,
+)
 from fda_flower.reporting.tables import Part, Table, escaped
 from fda_flower.reporting.words import judge
 
+BY_ROUND = "The target by round"
 NO_FIGURES = {"round", "bytes-received", "test-examples", "test-examples-average", "selected"}
 """Numbers in a record that do not measure the target."""
 TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
+ROLES = ("target", "source", "")
+"""The roles of domains in the order of tables; a domain that never replied has none."""
 
 
 def run_page(run: RecordedRun, title: str, card: Sequence[Part] = ()) -> Page:
@@ -92,26 +109,44 @@ def results_page(
 
 def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
     """Return charts of all measurements of the target: the headline's together, each other one alone."""
-    entries = (entry for record in history for entry in record.items() if entry[0] not in NO_FIGURES)
-    measured = (name for name, v in entries if isinstance(v, int | float) and not isinstance(v, bool))
-    names = list(dict.fromkeys(measured))
-    together = [name for name in names if _metric_of(name) == METRICS[headline]]
+    by_name = _measured(history)
+    together = [name for name in by_name if _metric_of(name) == METRICS[headline]]
     charted = {METRICS[headline].axis: together} if together else {}
-    charted |= {name: [name] for name in names if name not in together}
-    figures = {}
+    charted |= {name: [name] for name in by_name if name not in together}
+    figures, once = {}, are_single({name: [values] for name, values in by_name.items()})
     for label, group in charted.items():
-        series = {name: [_by_round(history, name)] for name in group}
+        series = {name: by_name[name] for name in group}
         known = headline if group == together else group[0]
         line = baseline_line([history], known) if known in METRICS else None
-        figures[label] = charts.curves(series, styles_of(group), label, line)
-    return [Chart(figures, "The target by round")] if figures else []
+        if once:
+            figures[label] = charts.bars(_with_intervals(series, samples_of(history)), label, line)
+        else:
+            curves = {name: [values] for name, values in series.items()}
+            figures[label] = charts.curves(curves, styles_of(group), label, line)
+    title = "The target, evaluated once; a black line is a 95% interval" if once else BY_ROUND
+    return [Chart(figures, title)] if figures else []
 
 
-def _by_round(history: Sequence[Record], name: str) -> list[float]:
-    """Return one number of the records by round, in the tables' unit."""
-    metric = _metric_of(name)
-    values = [_number(record.get(name)) for record in history]
-    return values if metric is None else [metric.scaled(value) for value in values]
+def _measured(history: Sequence[Record]) -> dict[str, list[float]]:
+    """Return the numbers of the records by name, with a value for each round, in the tables' unit."""
+    by_name: dict[str, list[float]] = {}
+    for number, record in enumerate(history):
+        for name, value in record.items():
+            if name not in NO_FIGURES and isinstance(value, int | float) and not isinstance(value, bool):
+                values = by_name.setdefault(name, [math.nan] * len(history))
+                metric = _metric_of(name)
+                values[number] = value if metric is None else metric.scaled(value)
+    return by_name
+
+
+def _with_intervals(series: Mapping[str, Sequence[float]], samples: int) -> dict[str, tuple[float, Ends]]:
+    """Return the last value of each name, with its interval for a number of test samples."""
+    last = {name: next(v for v in reversed(values) if not math.isnan(v)) for name, values in series.items()}
+    metrics = {name: key for name in series for key in METRICS if name == key or name.startswith(f"{key}-")}
+    return {
+        name: (value, sampling_interval(value, samples, metrics[name]) if name in metrics else None)
+        for name, value in last.items()
+    }
 
 
 def _metric_of(name: str) -> Metric | None:
@@ -131,11 +166,12 @@ def _trust(history: Sequence[Record]) -> list[Chart | Table]:
     return [Chart({"weights": charts.shares(series, WEIGHT)}), table] if rows else []
 
 
-def _sites(history: Sequence[Record]) -> list[Table | str]:
-    """Return the table of sites of a run in which each site is a target."""
+def _sites(history: Sequence[Record]) -> list[Chart | Table | str]:
+    """Return the sites of a run in which each site is a target, and their gains with intervals."""
     if not sites_in(history):
         return []
-    return [replace(sites_table(history), title=""), escaped(sites_note(history))]
+    figure = plot_sites(history)
+    return [Chart({"sites": figure}), replace(sites_table(history), title=""), escaped(sites_note(history))]
 
 
 def _members(history: Sequence[Record]) -> list[Chart | Table]:
@@ -149,44 +185,65 @@ def _members(history: Sequence[Record]) -> list[Chart | Table]:
     rows = [[name, *(short(each.get(key)) for key in columns)] for name, each in last.items()]
     table = Table(["member", *columns], rows, f"The members in round {max(mixtures)}")
     if len(mixtures) < 2:
-        return [table]
+        weights = {name: with_deviation([each["weight"]]) for name, each in last.items() if "weight" in each}
+        return [*([Chart({"members": charts.bars(weights, MEMBER)})] if weights else []), table]
     by_round = [mixtures.get(number, {}) for number in range(1, max(mixtures) + 1)]
     series = {name: [[_number(each.get(name, {}).get("weight")) for each in by_round]] for name in last}
-    figure = charts.shares(series, "Weight of the member")
+    figure = charts.shares(series, MEMBER)
     return [Chart({"members": figure}), table]
 
 
 def _presence(history: Sequence[Record]) -> list[Chart | Table]:
     """Return who took part in which round, and counts of rounds and replies."""
-    targets = [record["target"]["domain"] for record in history if (record.get("target") or {}).get("domain")]
-    others = sorted(name for record in history for name in record["sources"])
-    listed = [each["domain"] for record in history for each in left_out(record)]
-    states = {
-        domain: [_state(record, domain) for record in history]
-        for domain in dict.fromkeys([*targets, *others, *listed])
-    }
-    rows = []
-    for domain, each in states.items():
-        entries = [entry for record in history if (entry := _entry(record, domain))]
-        counts = [sum(state == one for state, _ in each) for one in (TOOK_PART, NOT_USED, COULD_NOT)]
-        role = "source" if domain in others else "target" if entries else ""
-        steps = sum(entry.get("steps", 0) for entry in entries)
-        losses = [entry["train-loss"] for entry in entries if entry.get("train-loss") is not None]
-        clipped = sum("clipped" in entry for entry in entries)
-        rows.append([domain, role, *counts, steps, f"{losses[-1]:.4g}" if losses else "", clipped])
+    domains: dict[str, _Domain] = {}
+    for number, record in enumerate(history):
+        for role, name, entry in _entries(record):
+            domains.setdefault(name, _Domain(len(history))).add(number, role, entry)
+        for each in left_out(record):
+            states = domains.setdefault(each["domain"], _Domain(len(history))).states
+            states[number] = {"dropped": NOT_USED, "missing": COULD_NOT}[each["kind"]]
+    listed = sorted(domains.items(), key=lambda item: ROLES.index(item[1].role))
+    rows = [
+        [name, each.role, *map(each.states.count, (TOOK_PART, NOT_USED, COULD_NOT)), *each.numbers]
+        for name, each in listed
+    ]
     header = ["domain", "role", "took part", "not used", "could not", "steps", "last train loss", "clipped"]
     table = Table(header, rows, "Rounds by domain, and its replies")
     if not rows:
         return []
-    figure = charts.presence({domain: [state for state, _ in each] for domain, each in states.items()})
+    figure = charts.presence({name: each.states for name, each in listed})
     return [Chart({"presence": figure}), table]
 
 
-def _state(record: Record, domain: str) -> tuple[str, str]:
-    for each in left_out(record):
-        if each["domain"] == domain:
-            return {"dropped": NOT_USED, "missing": COULD_NOT}[each["kind"]], each["reason"]
-    return (TOOK_PART, "") if _entry(record, domain) else (NO_REPLY, "")
+def _entries(record: Record) -> Iterator[tuple[str, str, Record]]:
+    """Yield the role, the domain and the reply of each client that took part in a round."""
+    target = record.get("target") or {}
+    if target.get("domain"):
+        yield "target", target["domain"], target
+    for name, entry in sorted(record["sources"].items()):
+        yield "source", name, entry
+
+
+class _Domain:
+    """A domain's states by round, and the sums over its replies."""
+
+    def __init__(self, rounds: int) -> None:
+        self.states = [NO_REPLY] * rounds
+        self.role, self.loss = "", ""
+        self.steps = self.clipped = 0
+
+    def add(self, number: int, role: str, entry: Record) -> None:
+        """Add the reply of a round."""
+        self.states[number], self.role = TOOK_PART, role
+        self.steps += entry.get("steps", 0)
+        self.clipped += "clipped" in entry
+        if entry.get("train-loss") is not None:
+            self.loss = f"{entry['train-loss']:.4g}"
+
+    @property
+    def numbers(self) -> tuple[int, str, int]:
+        """The steps, the last training loss, and the replies that were clipped."""
+        return self.steps, self.loss, self.clipped
 
 
 def _number(value: object) -> float:
@@ -196,16 +253,19 @@ def _number(value: object) -> float:
 # A table of runs
 
 
-def _charts(results: Results, draw: Callable[[Results, str, str], Figure]) -> list[Chart]:
-    """Return a chart for each group and column with a run."""
+def _charts(results: Results, draw: Callable[[Results, str, str], Figure | None]) -> list[Chart]:
+    """Return a chart for each group and column with a run; `draw` returns None where there is none."""
     names = [title.replace("\n", ", ") or "all" for title in results.titles(results.measured)]
-    figures = {name: draw(results, *at) for name, at in zip(names, results.measured, strict=True)}
+    drawn = {name: draw(results, *at) for name, at in zip(names, results.measured, strict=True)}
+    figures = {name: figure for name, figure in drawn.items() if figure is not None}
     return [Chart(figures)] if figures else []
 
 
-def _curves(results: Results, group: str, column: str) -> Figure:
+def _curves(results: Results, group: str, column: str) -> Figure | None:
     series = {row: [run.curve for run in results.at((group, row, column))] for row in results.rows}
     known = {row: curves for row, curves in series.items() if curves}
+    if are_single(known):
+        return None
     line = results.line(group, column)
     return charts.curves(known, styles_of(results.rows), results.metric(group, column).axis, line)
 
@@ -311,8 +371,3 @@ def _headlines(run: RecordedRun) -> Table:
         columns[f"{name_of_baseline(run.metric)}, {metric.label}"] = f"{line[0]:.{metric.decimals}f}"
     columns |= {"rounds": str(len(run.history)), "seconds": seconds, "MB received": received}
     return Table(["method", "seed", *columns], [[run.label, run.seed, *columns.values()]])
-
-
-def _entry(record: Record, domain: str) -> Record:
-    target = record.get("target") or {}
-    return target if target.get("domain") == domain else record["sources"].get(domain, {})
