@@ -35,6 +35,7 @@ from fda_flower.aggregation.personal import (
     groupdro_weights,
     guidance_distances,
     mixed_scores,
+    nearness_weights,
     neighbour_probabilities,
     personal_model,
     vrex_weights,
@@ -100,8 +101,8 @@ __all__ = [
     "fit_temperature", "functional_distance", "gate_of", "gradient_similarity", "groupdro_weights",
     "guidance_distances", "head_in", "is_finite", "joined_head", "joint_weights", "labels_for",
     "linear_head", "matched_step", "mean_update", "mixed_scores", "move", "multipliers",
-    "neighbour_probabilities", "paths_of", "personal_model", "prior_outputs", "read_gradients", "sets_of",
-    "shape_of_head", "smoothed_weights", "source_weights", "split_rows", "stratified_folds", "to_rows",
+    "nearness_weights", "neighbour_probabilities", "paths_of", "personal_model", "prior_outputs",
+    "read_gradients", "sets_of", "shape_of_head", "smoothed_weights", "source_weights", "split_rows", "stratified_folds", "to_rows",
     "to_targets", "vrex_weights", "widths_of", "with_head", "with_kinds",
 ]
 # fmt: on
