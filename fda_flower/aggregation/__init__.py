@@ -102,7 +102,7 @@ __all__ = [
     "guidance_distances", "head_in", "is_finite", "joined_head", "joint_weights", "labels_for",
     "linear_head", "matched_step", "mean_update", "mixed_scores", "move", "multipliers",
     "nearness_weights", "neighbour_probabilities", "paths_of", "personal_model", "prior_outputs",
-    "read_gradients", "sets_of", "shape_of_head", "smoothed_weights", "source_weights", "split_rows", "stratified_folds", "to_rows",
-    "to_targets", "vrex_weights", "widths_of", "with_head", "with_kinds",
+    "read_gradients", "sets_of", "shape_of_head", "smoothed_weights", "source_weights", "split_rows",
+    "stratified_folds", "to_rows", "to_targets", "vrex_weights", "widths_of", "with_head", "with_kinds",
 ]
 # fmt: on

@@ -25,9 +25,13 @@ from fda_flower.aggregation import (
     SourceWeights,
     mean_update,
     read_gradients,
+    source_weights,
 )
 from fda_flower.aggregation.adaptive import FROM_STEPS
+from fda_flower.aggregation.rules import passes
+from fda_flower.aggregation.theory import errors_of_round, labels_worth
 from fda_flower.errors import ConfigError, invalid, unknown
+from fda_flower.files import checksum
 from fda_flower.names import Count, as_text, as_written
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
@@ -183,6 +187,8 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Weigh the sources, and apply the rule."""
         sources = self._believable(round, sources)
+        if self.asks_again:
+            sources = shuffled(sources)
         betas = np.array([self._beta_of(domain) for domain in sources])
         if self.asks_again:
             return Aggregated(self._aggregate_on_target(round, sources, betas))
@@ -201,10 +207,29 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             }
             if self.auto:
                 _record_estimate(entry, result, i)
+        if result.estimates is not None:
+            self._record_theory(record, result, target, sources)
         reasons = zip(sources, result.fallbacks, strict=True)
         fixed = [(domain, reason) for domain, reason in reasons if self.auto and reason]
         round.warn(fixed, {"beta": "β is fixed for", "weight": "the weight is fixed for"}[self.weighs_by])
         return Aggregated(result.model)
+
+    def _record_theory(
+        self, record: Any, result: AdaptiveResult, target: ClientUpdate, sources: Sources
+    ) -> None:
+        """Record the Delta errors, and how many labels each source is worth."""
+        assert result.estimates is not None, "there is nothing to record without"
+        own = type(self._rule.rule).__name__.lower()
+        betas = {own: result.betas} if self.weighs_by == "beta" else {}
+        alphas = source_weights([*sources.values()], self.source_weights)
+        size = sum(layer.size for layer in target.parameters.values())
+        errors = errors_of_round(result.estimates, alphas, betas, size)
+        if errors:
+            record["delta-errors"] = {**errors, "helps": errors[own] < errors["gradient"]}
+        seen = target.examples * (passes(target) if target.batch_size and not self._at_start else 1)
+        for domain, estimates in zip(sources, result.estimates, strict=True):
+            if not np.isnan(estimates.d2):
+                record["sources"][domain]["labels-worth"] = labels_worth(estimates, seen)
 
     def _believable(self, round: Round, sources: Sources) -> Sources:
         """Return the sources without those whose steps or rate are out of line, which are dropped.
@@ -298,17 +323,25 @@ def _gradients(update: ClientUpdate) -> Layers | str:
     return update.faults.get(protocol.GRADIENTS) or update.extra[protocol.GRADIENTS]
 
 
+def shuffled(sources: Sources) -> Sources:
+    """Return the sources in the order of their models' digests, which says nothing of their names (C.1)."""
+
+    def digest(domain: str) -> str:
+        return checksum({}, sources[domain].extra[protocol.ARRAYS])
+
+    return {domain: sources[domain] for domain in sorted(sources, key=digest)}
+
+
 def forwarded(
     rule: AdaptiveRule, buffers: Sequence[str], sources: Sources, betas: Sequence[float]
 ) -> dict[str, ArrayRecord | ConfigRecord]:
     """Return the records from which the target aggregates the sources' models in the server's place.
 
     The `ArrayRecord` ``source.I`` is the model of the ``I``-th source. The `ConfigRecord` ``aggregate`` holds
-    the rule as text (``weighing``) and a list with the other values of each source.
+    the rule as text (``weighing``) and a list with the other values of each source, without their names.
     """
     updates = list(sources.values())
     columns: dict[str, Any] = {
-        "domains": list(sources),
         "betas": list(betas),
         "examples": [update.examples for update in updates],
         "steps": [update.steps for update in updates],
