@@ -486,7 +486,8 @@ class FedDAJoint(AdaptiveStrategy):
 
     It uses the same estimates as FedDA_Auto, and with one source it is the same method. With several, a
     source from the target's own domain may weigh up to 1 instead of α, and sources that err in opposite
-    directions correct each other; see `fda_flower.aggregation.joint`.
+    directions correct each other; see `fda_flower.aggregation.joint`. (In the first version of the paper the
+    distance is of the sources' mean, Definition 4.1, in which such errors cancel, too.)
 
     A round's record has the ``weight`` of each source.
 
