@@ -167,7 +167,7 @@ def describe_theory(summary: Mapping[str, Any]) -> list[str]:
         return []
     rounds, helps, gradient = errors.pop("rounds"), errors.pop("helps"), errors.pop("gradient")
     ranked = ", ".join(
-        f"{METHODS[name].label} {errors[name]:.3g}" for name in sorted(errors, key=errors.__getitem__)
+        f"{METHODS[name].label} {_amount(errors[name])}" for name in sorted(errors, key=errors.__getitem__)
     )
     worth = (
         f"{domain} {'more than the estimate can tell' if number is None else format(number, ',.0f')}"
@@ -176,9 +176,14 @@ def describe_theory(summary: Mapping[str, Any]) -> list[str]:
     return [
         f"Delta errors in the last rounds: {ranked}; the smallest names the best rule",
         f"By the theory {helps} of {rounds} rounds have helped: the error is below the squared gradient, "
-        f"{gradient:.3g} on average",
+        f"{_amount(gradient)} on average",
         f"A source alone serves like this number of the target's labels: {', '.join(worth)}",
     ]
+
+
+def _amount(value: float) -> str:
+    """Return three digits of a number, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def describe_sets(figures: Mapping[str, float], samples: int) -> list[str]:
