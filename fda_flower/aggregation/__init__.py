@@ -8,8 +8,8 @@ from fda_flower.aggregation.estimation import (
     beta_fedda,
     beta_fedda_reference,
     beta_fedgp,
+    beta_fedgp_filter_aware,
     beta_fedgp_reference,
-    beta_fedgp_thresholded,
     estimate,
 )
 from fda_flower.aggregation.features import (
@@ -95,7 +95,7 @@ __all__ = [
     "Evidence", "FedDA", "FedGP", "Geometry", "JointRule", "Kind", "KindsFit", "Layers", "Mean", "Median",
     "Mixture", "MovingAverage", "Paths", "PrivateSums", "RidgeFit", "SourceMean", "SourceWeights", "Sums",
     "TailAverage", "TrimmedMean", "Update", "Votes", "best_weight", "beta_fedda", "beta_fedda_reference",
-    "beta_fedgp", "beta_fedgp_reference", "beta_fedgp_thresholded", "blend", "by_kind",
+    "beta_fedgp", "beta_fedgp_filter_aware", "beta_fedgp_reference", "blend", "by_kind",
     "change_of_patient", "choose_share", "choose_weight", "class_priors", "combine", "distance_weights",
     "domain_weights", "estimate", "find_buffers", "fit_kinds", "fit_mixture", "fit_ridge",
     "fit_temperature", "functional_distance", "gate_of", "gradient_similarity", "groupdro_weights",

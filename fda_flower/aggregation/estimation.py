@@ -129,7 +129,7 @@ def beta_fedgp(e: Estimates) -> float:
     return _ratio(e.sigma2, e.tau2_d2 + e.sigma2)
 
 
-def beta_fedgp_thresholded(e: Estimates) -> float:
+def beta_fedgp_filter_aware(e: Estimates) -> float:
     """Return the ``β`` of FedGP with its filter taken into account; NaN where it is undefined.
 
     ``σ̂² / (σ̂² + δ̂ τ̂²d̂² + (1−δ̂)(‖ḡ‖² − σ̂²))``: it minimises the approximation before equation 2 in

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fda_flower.aggregation.estimation import Estimates, beta_fedda, beta_fedgp_thresholded
+from fda_flower.aggregation.estimation import Estimates, beta_fedda, beta_fedgp_filter_aware
 from fda_flower.aggregation.updates import Vector
 
 
@@ -123,7 +123,7 @@ def errors_of_round(
         e = replace(e, d2=float(np.maximum(e.d2, 0)), tau2_d2=float(np.maximum(e.tau2_d2, 0)))
         if math.isnan(e.d2):
             continue
-        best = {"fedda": beta_fedda(e), "fedgp": beta_fedgp_thresholded(e)}
+        best = {"fedda": beta_fedda(e), "fedgp": beta_fedgp_filter_aware(e)}
         used = {rule: float(betas[rule][i]) if rule in betas else beta for rule, beta in best.items()}
         error = delta_errors(used["fedda"], e.sigma2, e.d2, e.tau2_d2, parameters)
         filtered = delta_errors(used["fedgp"], e.sigma2, e.d2, e.tau2_d2, parameters, e.delta, gradient2)

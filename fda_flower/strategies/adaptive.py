@@ -431,7 +431,7 @@ class FedDA(AdaptiveStrategy):
 
 FEDGP_FORMULAS = {
     "definition": "beta_fedgp",
-    "filter-aware": "beta_fedgp_thresholded",
+    "filter-aware": "beta_fedgp_filter_aware",
     "reference-code": "beta_fedgp_reference",
 }
 """Functions that compute β, by value of `beta_formula`."""
@@ -448,7 +448,7 @@ class FedGP(AdaptiveStrategy):
         See `fda_flower.aggregation.FedGP`.
     beta_formula : {"definition", "filter-aware", "reference-code"}
         With `auto`, compute β by equation 3; by Appendix A.4, which accounts for the filter; or as the
-        authors' code does. See `fda_flower.aggregation.beta_fedgp_thresholded` and `beta_fedgp_reference`.
+        authors' code does. See `fda_flower.aggregation.beta_fedgp_filter_aware` and `beta_fedgp_reference`.
     batch_update_encoding : {"sketch", "full"}
         With `auto` the target sends a sketch of each batch update, or the full batch updates.
     """

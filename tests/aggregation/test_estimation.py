@@ -15,13 +15,13 @@ from fda_flower.aggregation import (
     beta_fedda,
     beta_fedda_reference,
     beta_fedgp,
+    beta_fedgp_filter_aware,
     beta_fedgp_reference,
-    beta_fedgp_thresholded,
     estimate,
 )
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=100)
-BETA_RULES = [beta_fedda, beta_fedgp, beta_fedgp_thresholded, beta_fedda_reference, beta_fedgp_reference]
+BETA_RULES = [beta_fedda, beta_fedgp, beta_fedgp_filter_aware, beta_fedda_reference, beta_fedgp_reference]
 
 
 def estimate_one(target, source, batches):
@@ -244,7 +244,7 @@ def test_a_zero_source_has_a_distance_but_no_direction(make_target, make_update)
     e = estimate_one(target, make_update([0, 0, 0], steps=1, rate=1), batches)
     assert (e.sigma2, e.d2) == pytest.approx((8, 12 - 8))
     assert beta_fedda(e) == pytest.approx(8 / 12)
-    assert all(math.isnan(rule(e)) for rule in (beta_fedgp, beta_fedgp_thresholded, beta_fedgp_reference))
+    assert all(math.isnan(rule(e)) for rule in (beta_fedgp, beta_fedgp_filter_aware, beta_fedgp_reference))
 
 
 @pytest.mark.parametrize(
@@ -255,8 +255,8 @@ def test_a_zero_source_has_a_distance_but_no_direction(make_target, make_update)
         (beta_fedda, Estimates(1, math.inf, 1, 1, 1)),
         (beta_fedgp, Estimates(1, 1, 1, -2, 1)),
         (beta_fedgp, Estimates(1, 1, 1)),
-        (beta_fedgp_thresholded, Estimates(1, 1, 0, 0, 0)),
-        (beta_fedgp_thresholded, Estimates(1, 1, 1)),
+        (beta_fedgp_filter_aware, Estimates(1, 1, 0, 0, 0)),
+        (beta_fedgp_filter_aware, Estimates(1, 1, 1)),
         (beta_fedda_reference, Estimates(1, 1, 1, 1, 1, -1)),
         (beta_fedgp_reference, Estimates(1, 1, 1, math.nan, 1, 1, 2)),
         (beta_fedgp_reference, Estimates(0, 1, 0, -1, 1, 1, 2)),
