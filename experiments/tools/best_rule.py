@@ -11,7 +11,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from fda_flower.aggregation.estimation import predicted_best_rule
+from fda_flower.aggregation.theory import delta_errors, predicted_best_rule
 from fda_flower.reporting import RecordedRun, Results
 from fda_flower.reporting.figures import PRINT, SIZE, add_legend, panels, set_categories
 from fda_flower.reporting.summary import PARAMETERS
@@ -73,8 +73,8 @@ def predict(results: Results, group: str, column: str) -> str | None:
         return None
     values = np.array([[entry.get(key) for key in ESTIMATES] for _, entry in estimates], dtype=float)
     sigma2, d2, tau2_d2 = np.ma.masked_invalid(values).mean(axis=0).filled(np.nan).tolist()
-    rule = predicted_best_rule(BETA, sigma2, d2, tau2_d2, estimates[0][0].summary[PARAMETERS])
-    return METHODS[rule].label
+    errors = delta_errors(BETA, sigma2, d2, tau2_d2, estimates[0][0].summary[PARAMETERS])
+    return METHODS[predicted_best_rule(errors)].label
 
 
 def _first_estimates(run: RecordedRun) -> Sequence[Mapping[str, float]]:

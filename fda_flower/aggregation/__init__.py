@@ -8,8 +8,8 @@ from fda_flower.aggregation.estimation import (
     beta_fedda,
     beta_fedda_reference,
     beta_fedgp,
+    beta_fedgp_filter_aware,
     beta_fedgp_reference,
-    beta_fedgp_thresholded,
     estimate,
 )
 from fda_flower.aggregation.features import (
@@ -35,6 +35,7 @@ from fda_flower.aggregation.personal import (
     groupdro_weights,
     guidance_distances,
     mixed_scores,
+    nearness_weights,
     neighbour_probabilities,
     personal_model,
     vrex_weights,
@@ -94,14 +95,14 @@ __all__ = [
     "Evidence", "FedDA", "FedGP", "Geometry", "JointRule", "Kind", "KindsFit", "Layers", "Mean", "Median",
     "Mixture", "MovingAverage", "Paths", "PrivateSums", "RidgeFit", "SourceMean", "SourceWeights", "Sums",
     "TailAverage", "TrimmedMean", "Update", "Votes", "best_weight", "beta_fedda", "beta_fedda_reference",
-    "beta_fedgp", "beta_fedgp_reference", "beta_fedgp_thresholded", "blend", "by_kind",
+    "beta_fedgp", "beta_fedgp_filter_aware", "beta_fedgp_reference", "blend", "by_kind",
     "change_of_patient", "choose_share", "choose_weight", "class_priors", "combine", "distance_weights",
     "domain_weights", "estimate", "find_buffers", "fit_kinds", "fit_mixture", "fit_ridge",
     "fit_temperature", "functional_distance", "gate_of", "gradient_similarity", "groupdro_weights",
     "guidance_distances", "head_in", "is_finite", "joined_head", "joint_weights", "labels_for",
     "linear_head", "matched_step", "mean_update", "mixed_scores", "move", "multipliers",
-    "neighbour_probabilities", "paths_of", "personal_model", "prior_outputs", "read_gradients", "sets_of",
-    "shape_of_head", "smoothed_weights", "source_weights", "split_rows", "stratified_folds", "to_rows",
-    "to_targets", "vrex_weights", "widths_of", "with_head", "with_kinds",
+    "nearness_weights", "neighbour_probabilities", "paths_of", "personal_model", "prior_outputs",
+    "read_gradients", "sets_of", "shape_of_head", "smoothed_weights", "source_weights", "split_rows",
+    "stratified_folds", "to_rows", "to_targets", "vrex_weights", "widths_of", "with_head", "with_kinds",
 ]
 # fmt: on

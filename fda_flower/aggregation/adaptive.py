@@ -14,8 +14,8 @@ from fda_flower.aggregation.estimation import (
     beta_fedda,
     beta_fedda_reference,
     beta_fedgp,
+    beta_fedgp_filter_aware,
     beta_fedgp_reference,
-    beta_fedgp_thresholded,
     estimate,
 )
 from fda_flower.aggregation.gradients import StartGradients, within_range
@@ -28,7 +28,7 @@ RULES: dict[str, type[FedDA] | type[FedGP]] = {rule.__name__: rule for rule in (
 
 BETA_RULES: dict[str, BetaRule] = {
     rule.__name__: rule
-    for rule in (beta_fedda, beta_fedda_reference, beta_fedgp, beta_fedgp_reference, beta_fedgp_thresholded)
+    for rule in (beta_fedda, beta_fedda_reference, beta_fedgp, beta_fedgp_reference, beta_fedgp_filter_aware)
 }
 """Functions that compute β from one source's estimates."""
 

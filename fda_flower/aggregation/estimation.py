@@ -1,14 +1,13 @@
-"""The estimators of auto-weighting, and the theory's prediction of the best rule for a setting.
+"""The estimators of auto-weighting.
 
 References
 ----------
 Jiang et al., ICLR 2024: equation 3 and Appendix A.5; the estimator of ``τ²d²`` is equation 105 of the earlier
-version (misprinted in the ICLR text). The theory: Theorem 4.2 (FedDA), equation 2 (FedGP), Section 4 (the
-baselines).
+version (misprinted in the ICLR text).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,7 +129,7 @@ def beta_fedgp(e: Estimates) -> float:
     return _ratio(e.sigma2, e.tau2_d2 + e.sigma2)
 
 
-def beta_fedgp_thresholded(e: Estimates) -> float:
+def beta_fedgp_filter_aware(e: Estimates) -> float:
     """Return the ``β`` of FedGP with its filter taken into account; NaN where it is undefined.
 
     ``σ̂² / (σ̂² + δ̂ τ̂²d̂² + (1−δ̂)(‖ḡ‖² − σ̂²))``: it minimises the approximation before equation 2 in
@@ -159,37 +158,3 @@ def _ratio(numerator: float, denominator: float) -> float:
     if not (math.isfinite(numerator) and math.isfinite(denominator)) or denominator <= 0:
         return math.nan
     return min(max(numerator / denominator, 0.0), 1.0)
-
-
-def delta_errors(
-    beta: float, sigma2: float, d2: float, tau2_d2: float, parameters: int
-) -> Mapping[str, float]:
-    """Return bounds on each rule's error for one source, by the method's name.
-
-    These are ``d²``, the bias of the source; ``σ²``, the variance of the target; ``(1−β)² σ² + β² d²``
-    (equation 1); and ``((1−β)² + (2β−β²)/m) σ² + β² τ²d²`` (equation 2), for ``m`` parameters.
-
-    Examples
-    --------
-    >>> delta_errors(0.5, sigma2=4.0, d2=8.0, tau2_d2=4.0, parameters=3)
-    {'source-only': 8.0, 'target-only': 4.0, 'fedda': 3.0, 'fedgp': 3.0}
-    """
-    variance = (1 - beta) ** 2 + (2 * beta - beta**2) / parameters
-    return {
-        "source-only": d2,
-        "target-only": sigma2,
-        "fedda": (1 - beta) ** 2 * sigma2 + beta**2 * d2,
-        "fedgp": variance * sigma2 + beta**2 * tau2_d2,
-    }
-
-
-def predicted_best_rule(beta: float, sigma2: float, d2: float, tau2_d2: float, parameters: int) -> str:
-    """Return the rule with the smallest Delta error; on a tie, the simplest.
-
-    Examples
-    --------
-    >>> predicted_best_rule(0.5, sigma2=1.0, d2=100.0, tau2_d2=100.0, parameters=1000)
-    'target-only'
-    """
-    errors = delta_errors(beta, sigma2, d2, tau2_d2, parameters)
-    return min(errors, key=lambda rule: math.inf if math.isnan(errors[rule]) else errors[rule])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.rules import total, weighted_mean
-from fda_flower.aggregation.updates import BLOCK, Layers, Vector, blocks, inner_products
+from fda_flower.aggregation.updates import BLOCK, Geometry, Layers, Vector, blocks, inner_products
 
 
 def gradient_similarity(source: Layers, target: Layers) -> float:
@@ -75,6 +75,21 @@ def blend(source: Layers, target: Layers, alpha: float, buffers: Collection[str]
         name: (weighted_mean if name in buffers else total)([array, source[name]], weights)
         for name, array in target.items()
     }
+
+
+def nearness_weights(geometry: Geometry) -> Vector:
+    """Return ``softmax_i(−‖Δ_i − Δ_T‖)``, shape ``(N,)``: the sources' weights in FedDAF's code.
+
+    Examples
+    --------
+    >>> updates = Geometry(np.ones(1), np.array([[0.0], [9.0]]), np.array([[0.0], [3.0]]))  # 1; 0 and 3
+    >>> nearness_weights(updates).round(4)
+    array([0.7311, 0.2689])
+    """
+    products, squares = geometry.products.sum(axis=1), geometry.source_squared.sum(axis=1)
+    distances = np.sqrt(np.maximum(squares - 2 * products + geometry.target_squared.sum(), 0))
+    weights = np.exp(distances.min() - distances)
+    return np.asarray(weights / weights.sum())
 
 
 NO_DISTANCE = 1e-12

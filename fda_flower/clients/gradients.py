@@ -23,13 +23,19 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """Mean loss of a batch, from outputs and labels."""
 
 
-def each_gradient(model: nn.Module, batches: Batches, loss_of: Loss) -> Iterator[None]:
+def each_gradient(
+    model: nn.Module, batches: Batches, loss_of: Loss, evaluation: bool = False
+) -> Iterator[None]:
     """Yield after the backward pass of each batch, with only this batch's gradients in ``.grad``.
 
-    The model is in training mode; its buffers, such as running statistics, are restored at the end.
+    The model is in training mode, or in `evaluation` mode; its buffers, such as running statistics, are
+    restored at the end.
     """
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    to_train(model)
+    if evaluation:
+        model.eval()
+    else:
+        to_train(model)
     for x, y in batches:
         model.zero_grad()
         torch.autograd.backward(loss_of(model(x), y))

@@ -215,24 +215,38 @@ def blend_models(client: TargetClient, request: TrainRequest, question: Blend) -
     adapted: Layers = received
     numbers: dict[str, float] = {}
     if state is not None:
-        adapted, numbers = blended(client, received, state[0], client.domain.train, config, question.mu)
-    reply = client.train_from(adapted, config)
+        own, train, apart = state[0], client.domain.train, question.gradients == "apart"
+        adapted, numbers = blended(client, received, own, train, config, question.mu, apart)
+        if question.statistics == "own":
+            parameters = client.exchange.parameters(client.model)
+            adapted = {name: layer if name in parameters else own[name] for name, layer in adapted.items()}
+    client.load(received)
+    drawn = replace(client.training_in(config), proximal=question.penalty)
+    objective = penalised(plain_objective(client.domain.train.y, drawn), client.model, drawn, "λ")
+    reply = client.train_from(adapted, config, objective)
     client.own_state.save_after(OWN_FEDDAF, reply.arrays, {}, server_round)
     return replace(reply, answer=Blended(adapted=adapted, fresh_start=state is None, **numbers))
 
 
 def blended(
-    client: TargetClient, sources: Layers, own: Layers, samples: Samples, config: Settings, mu: float
+    client: TargetClient,
+    sources: Layers,
+    own: Layers,
+    samples: Samples,
+    config: Settings,
+    mu: float,
+    apart: bool = False,
 ) -> tuple[Layers, dict[str, float]]:
     """Return FedDAF's blend of two models, and ``sim``, ``theta`` and ``alpha``.
 
-    Both models' mean gradients use the same batches of samples, noise and dropout.
+    Both models' mean gradients use the same batches of samples, noise and dropout. If they are taken `apart`,
+    the target's own model is in evaluation mode, with a draw of its own.
     """
     gradients = []
-    for model in (sources, own):
+    for model, evaluation in ((sources, False), (own, apart)):
         client.load(model)
-        with client.drawing("gradient", config) as generator:
-            gradients.append(mean_gradient(client.model, samples, client.training, generator))
+        with client.drawing("gradient-own" if evaluation else "gradient", config) as generator:
+            gradients.append(mean_gradient(client.model, samples, client.training, generator, evaluation))
     similarity = gradient_similarity(*gradients)
     theta, alpha = functional_distance(similarity, mu)
     blended = blend(sources, own, alpha, sources.keys() - gradients[0].keys())

@@ -57,7 +57,7 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
     request: dict[str, Any] = dict(message.content.config_records[protocol.AGGREGATE])
     config = protocol.settings_in(message.content, protocol.CONFIG)
     model = to_layers(message.content.array_records[protocol.ARRAYS])
-    records, sources, indices = message.content.array_records, list[Update](), range(len(request["domains"]))
+    records, sources, indices = message.content.array_records, list[Update](), range(len(request["betas"]))
     for i, factor in enumerate(request["factors"]):
         numbers = [request[key][i] for key in ("examples", "steps", "learning-rates", "batch-sizes")]
         update = _update(model, records.pop(f"source.{i}"), request["buffers"], *numbers)
@@ -73,8 +73,8 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
     evidence = _evidence(reply.content, gradients, target, config)
     rule = AdaptiveRule.from_text(str(request["weighing"]))
     result = rule(model, target, sources, np.array(request["betas"], dtype=np.float64), evidence)
-    for domain, beta, fallback in zip(request["domains"], result.betas, result.fallbacks, strict=True):
-        log(INFO, "β of %s: %.4g%s", domain, beta, f" (fixed: {fallback})" if fallback else "")
+    for i, (beta, fallback) in enumerate(zip(result.betas, result.fallbacks, strict=True), start=1):
+        log(INFO, "β of source %d: %.4g%s", i, beta, f" (fixed: {fallback})" if fallback else "")
     reply.content[protocol.ARRAYS] = to_record(result.model)
     for name in (protocol.BATCH_UPDATES, protocol.GRADIENTS):
         reply.content.pop(name, None)

@@ -133,17 +133,21 @@ def penalised(
 
 
 def mean_gradient(
-    model: nn.Module, samples: Samples, training: LocalTraining, generator: torch.Generator
+    model: nn.Module,
+    samples: Samples,
+    training: LocalTraining,
+    generator: torch.Generator,
+    evaluation: bool = False,
 ) -> dict[str, NDArray[np.float32]]:
     """Return ``g = (1/J) Σ_j ∂F_j/∂w`` over a client's ``J`` mini-batches (FedDAF, Algorithm 2).
 
-    It has each trained parameter, by its name in the state dictionary; see `each_gradient`.
+    It has each trained parameter, by its name in the state dictionary; for the modes see `each_gradient`.
     """
     named = model.named_parameters(remove_duplicate=False)
     parameters = {name: p for name, p in named if p.requires_grad}
     sums, count = {name: torch.zeros_like(p).detach() for name, p in parameters.items()}, 0
     batches = samples.batches(training.batch_size, generator)
-    for _ in each_gradient(model, batches, training_loss(samples.y, training)):
+    for _ in each_gradient(model, batches, training_loss(samples.y, training), evaluation):
         count += 1
         for name, parameter in parameters.items():
             if parameter.grad is not None:

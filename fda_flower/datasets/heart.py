@@ -2,8 +2,10 @@
 
 import math
 from pathlib import Path
+from typing import Literal
 
 import torch
+from torch import Tensor
 
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.folders import unusable
@@ -27,17 +29,21 @@ LEVELS = {"cp": (1, 2, 3, 4), "restecg": (0, 1, 2)}
 LABEL = 13
 TRAIN_SHARE = 0.66
 FEWEST = 4
+FLAMBY_STATE = 43
 
 
-def load(data_dir: Path | None, seed: int) -> Splits:
+def load(data_dir: Path | None, seed: int, split: Literal["seed", "flamby"] = "seed") -> Splits:
     """Return the patients of each hospital, 66 % for training, labelled as ill (1) or healthy (0).
 
     As in Fed-Heart-Disease, the columns slope, ca and thal, which most hospitals lack, are dropped, and so
     are patients with a missing value in another column: 303, 261, 46 and 130 patients remain. The chest pain
     type (cp) and the electrocardiogram (restecg) become an indicator for each level but the first, after the
-    8 other columns: `x` has shape ``(n, 13)``. Unlike in Fed-Heart-Disease, `seed` draws the split, balanced
-    by label, and each hospital standardises its features with its own training samples, which it need not
-    share; a constant feature is only centred. Switzerland's only healthy patient is always a training sample.
+    8 other columns: `x` has shape ``(n, 13)``. Each hospital standardises its features with its own training
+    samples, which it need not share; a constant feature is only centred.
+
+    By default `seed` draws the split, balanced by label, and Switzerland's only healthy patient is always a
+    training sample. With `split` ``"flamby"`` it is Fed-Heart-Disease's, the same for every seed: 104, 89, 16
+    and 45 patients are for testing.
 
     `data_dir` holds ``heart_disease/`` with the files ``processed.*.data``; each is read when its hospital is
     accessed. A missing or damaged file or line raises a `ConfigError`.
@@ -56,16 +62,20 @@ def load(data_dir: Path | None, seed: int) -> Splits:
             value="heart",
         )
     folder = data_dir.expanduser() / "heart_disease"
-    return Splits(tuple(FILES), lambda name: _split(folder / f"processed.{FILES[name]}.data", seed))
+    drawn = None if split == "flamby" else seed
+    return Splits(tuple(FILES), lambda name: _split(folder / f"processed.{FILES[name]}.data", drawn))
 
 
-def _split(path: Path, seed: int) -> Split:
+def _split(path: Path, seed: int | None) -> Split:
     rows = torch.tensor(_read(path), dtype=torch.float64).reshape(-1, COLUMNS)
     if len(rows) < FEWEST:
         what = f"has {len(rows)} patients without a missing value, at least {FEWEST} are needed"
         raise unusable("data file", path, what, "get it again")
     labels = (rows[:, LABEL] > 0).long()
-    train, test = balanced(labels, int(TRAIN_SHARE * len(rows)), torch.Generator().manual_seed(seed))
+    if seed is None:
+        train, test = _flamby(labels)
+    else:
+        train, test = balanced(labels, int(TRAIN_SHARE * len(rows)), torch.Generator().manual_seed(seed))
     columns: dict[str, Column] = {name: rows[:, column] for name, column in NUMBERS.items()}
     columns |= {name: [f"{level:g}" for level in rows[:, at]] for name, at in CATEGORIES.items()}
     words = {name: tuple(map(str, levels)) for name, levels in LEVELS.items()}
@@ -74,6 +84,17 @@ def _split(path: Path, seed: int) -> Split:
     preparation = TablePreparation.fit(columns, train, others, baseline=first)
     samples = Samples(preparation.apply(columns), labels)
     return Split(samples.take(train), samples.take(test), 2, preparation=preparation)
+
+
+def _flamby(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the indices of FLamby's training and test patients, balanced if each class has more than two."""
+    from sklearn.model_selection import train_test_split
+
+    large = int(torch.bincount(labels, minlength=2).min()) > 2
+    shares = {"train_size": TRAIN_SHARE, "test_size": 1 - TRAIN_SHARE}
+    stratify = labels.numpy() if large else None
+    train, test = train_test_split(range(len(labels)), random_state=FLAMBY_STATE, stratify=stratify, **shares)
+    return torch.tensor(train), torch.tensor(test)
 
 
 def _read(path: Path) -> list[list[float]]:

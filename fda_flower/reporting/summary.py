@@ -74,7 +74,8 @@ def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, An
     If they exist, ``average`` holds ``last5`` and ``best`` of the averaged model, ``mixture`` and ``sites``
     are from the last record with them, and ``privacy`` is the largest ``ε`` of each domain. If validation has
     chosen a round, ``selected-round`` is its number, ``selected`` its figure on the test set, and
-    ``validation`` its figure on the labels held out.
+    ``validation`` its figure on the labels held out. For ``delta-errors`` and ``labels-worth`` see
+    `theory_of`.
     """
     average = shares(history, metric, AVERAGE)
     summary: dict[str, Any] = {"metric": metric, **shares(history, metric)}
@@ -87,11 +88,38 @@ def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, An
         summary |= {name: record[name] for name in ("sizes", "mixture", "sites") if name in record}
     if spent := largest_epsilons(history):
         summary["privacy"] = spent
+    summary |= theory_of(history)
     return summary | {
         "rounds": len(history),
         "held-rounds": sum(record["held"] is not None for record in history),
         "dropped": sum(len(record["dropped"]) for record in history),
         "seconds": sum(sum(record["seconds"].values()) for record in history),
+    }
+
+
+def theory_of(history: Sequence[Record]) -> dict[str, Any]:
+    """Return what the estimates of the last 5 rounds with any say; empty without estimates.
+
+    ``delta-errors`` has the mean of each rule's Delta error and of ``gradient``, the squared gradient; the
+    number of ``rounds``, and of those that `helps` is true for. ``labels-worth`` has by domain the median
+    number of the target's labels that a source is worth, or None where the estimate has no limit.
+    """
+    rounds = [record for record in history if record.get("delta-errors")][-LAST:]
+    if not rounds:
+        return {}
+    each = [record["delta-errors"] for record in rounds]
+    names = [name for name in each[-1] if name != "helps"]
+    values = {name: [e[name] for e in each if e[name] is not None and np.isfinite(e[name])] for name in names}
+    means: dict[str, Any] = {name: float(np.mean(value)) for name, value in values.items() if value}
+    worth: dict[str, list[float]] = {}
+    for domain, entry in (item for record in rounds for item in record["sources"].items()):
+        if "labels-worth" in entry:
+            number = entry["labels-worth"]
+            worth.setdefault(domain, []).append(np.inf if number is None else number)
+    medians = {domain: float(np.median(numbers)) for domain, numbers in worth.items()}
+    return {
+        "delta-errors": {**means, "rounds": len(rounds), "helps": sum(e["helps"] for e in each)},
+        "labels-worth": {domain: n if np.isfinite(n) else None for domain, n in medians.items()},
     }
 
 

@@ -13,6 +13,7 @@ from fda_flower.names import counted
 from fda_flower.records.record import Record, has_stopped
 from fda_flower.reporting.summary import FAIR, describe_interval, is_uneven, scores
 from fda_flower.runs.config import RunConfig
+from fda_flower.runs.methods import METHODS
 
 if TYPE_CHECKING:
     from fda_flower.datasets import FederatedDataset
@@ -128,9 +129,9 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     """
     baseline = summary.get("baseline", {})
     floor = baseline.get(summary.get("metric"))
-    of_sets = describe_sets(summary.get(SETS, {}), summary.get("test-samples", 0))
+    more = describe_sets(summary.get(SETS, {}), summary.get("test-samples", 0)) + describe_theory(summary)
     if floor is None or summary["last5"] is None:
-        return of_sets
+        return more
     metric = METRICS[summary["metric"]]
     samples = f"{summary['test-samples']} " if "test-samples" in summary else ""
     what = f"naming the most frequent class, '{baseline.get('class')}',"
@@ -145,7 +146,44 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
         fair = {METRICS[n]: (summary["figures"].get(n), baseline.get(n)) for n in FAIR}
         figures = [f"{m.title} {m.show(a)} ({m.show(b)})" for m, (a, b) in fair.items() if None not in (a, b)]
         lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(figures)}")
-    return lines + of_sets
+    return lines + more
+
+
+def describe_theory(summary: Mapping[str, Any]) -> list[str]:
+    """Return sentences on the Delta errors of a run, and on the sources' worth; none without estimates.
+
+    Examples
+    --------
+    >>> errors = {"source-only": 8.0, "target-only": 4.0, "fedda": 2.0, "gradient": 6.0}
+    >>> errors |= {"rounds": 5, "helps": 4}
+    >>> for line in describe_theory({"delta-errors": errors, "labels-worth": {"a": 25.2, "b": None}}):
+    ...     print(line)
+    Delta errors in the last rounds: FedDA 2, Target Only 4, Source Only 8; the smallest names the best rule
+    By the theory 4 of 5 rounds have helped: the error is below the squared gradient, 6 on average
+    A source alone serves like this number of the target's labels: a 25, b more than the estimate can tell
+    """
+    errors = dict(summary.get("delta-errors", {}))
+    if not errors:
+        return []
+    rounds, helps, gradient = errors.pop("rounds"), errors.pop("helps"), errors.pop("gradient")
+    ranked = ", ".join(
+        f"{METHODS[name].label} {_amount(errors[name])}" for name in sorted(errors, key=errors.__getitem__)
+    )
+    worth = (
+        f"{domain} {'more than the estimate can tell' if number is None else format(number, ',.0f')}"
+        for domain, number in summary.get("labels-worth", {}).items()
+    )
+    return [
+        f"Delta errors in the last rounds: {ranked}; the smallest names the best rule",
+        f"By the theory {helps} of {rounds} rounds have helped: the error is below the squared gradient, "
+        f"{_amount(gradient)} on average",
+        f"A source alone serves like this number of the target's labels: {', '.join(worth)}",
+    ]
+
+
+def _amount(value: float) -> str:
+    """Return three digits of a number, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def describe_sets(figures: Mapping[str, float], samples: int) -> list[str]:

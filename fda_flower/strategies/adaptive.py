@@ -25,9 +25,13 @@ from fda_flower.aggregation import (
     SourceWeights,
     mean_update,
     read_gradients,
+    source_weights,
 )
 from fda_flower.aggregation.adaptive import FROM_STEPS
+from fda_flower.aggregation.rules import passes
+from fda_flower.aggregation.theory import errors_of_round, labels_worth
 from fda_flower.errors import ConfigError, invalid, unknown
+from fda_flower.files import checksum
 from fda_flower.names import Count, as_text, as_written
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
@@ -187,6 +191,8 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Weigh the sources, and apply the rule."""
         sources = self._believable(round, sources)
+        if self.asks_again:
+            sources = shuffled(sources)
         betas = np.array([self._beta_of(domain) for domain in sources])
         if self.asks_again:
             return Aggregated(self._aggregate_on_target(round, sources, betas))
@@ -205,10 +211,29 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             }
             if self.auto:
                 _record_estimate(entry, result, i)
+        if result.estimates is not None:
+            self._record_theory(record, result, target, sources)
         reasons = zip(sources, result.fallbacks, strict=True)
         fixed = [(domain, reason) for domain, reason in reasons if self.auto and reason]
         round.warn(fixed, {"beta": "β is fixed for", "weight": "the weight is fixed for"}[self.weighs_by])
         return Aggregated(result.model)
+
+    def _record_theory(
+        self, record: Any, result: AdaptiveResult, target: ClientUpdate, sources: Sources
+    ) -> None:
+        """Record the Delta errors, and how many labels each source is worth."""
+        assert result.estimates is not None, "there is nothing to record without"
+        own = type(self._rule.rule).__name__.lower()
+        betas = {own: result.betas} if self.weighs_by == "beta" else {}
+        alphas = source_weights([*sources.values()], self.source_weights)
+        size = sum(layer.size for layer in target.parameters.values())
+        errors = errors_of_round(result.estimates, alphas, betas, size)
+        if errors:
+            record["delta-errors"] = {**errors, "helps": errors[own] < errors["gradient"]}
+        seen = target.examples * (passes(target) if target.batch_size and not self._at_start else 1)
+        for domain, estimates in zip(sources, result.estimates, strict=True):
+            if not np.isnan(estimates.d2):
+                record["sources"][domain]["labels-worth"] = labels_worth(estimates, seen)
 
     def _believable(self, round: Round, sources: Sources) -> Sources:
         """Return the sources without those whose steps or rate are out of line, which are dropped.
@@ -303,17 +328,25 @@ def _gradients(update: ClientUpdate) -> Layers | str:
     return update.faults.get(protocol.GRADIENTS) or update.extra[protocol.GRADIENTS]
 
 
+def shuffled(sources: Sources) -> Sources:
+    """Return the sources in the order of their models' digests, which says nothing of their names (C.1)."""
+
+    def digest(domain: str) -> str:
+        return checksum({}, sources[domain].extra[protocol.ARRAYS])
+
+    return {domain: sources[domain] for domain in sorted(sources, key=digest)}
+
+
 def forwarded(
     rule: AdaptiveRule, buffers: Sequence[str], sources: Sources, betas: Sequence[float]
 ) -> dict[str, ArrayRecord | ConfigRecord]:
     """Return the records from which the target aggregates the sources' models in the server's place.
 
     The `ArrayRecord` ``source.I`` is the model of the ``I``-th source. The `ConfigRecord` ``aggregate`` holds
-    the rule as text (``weighing``) and a list with the other values of each source.
+    the rule as text (``weighing``) and a list with the other values of each source, without their names.
     """
     updates = list(sources.values())
     columns: dict[str, Any] = {
-        "domains": list(sources),
         "betas": list(betas),
         "examples": [update.examples for update in updates],
         "steps": [update.steps for update in updates],
@@ -403,7 +436,7 @@ class FedDA(AdaptiveStrategy):
 
 FEDGP_FORMULAS = {
     "definition": "beta_fedgp",
-    "filter-aware": "beta_fedgp_thresholded",
+    "filter-aware": "beta_fedgp_filter_aware",
     "reference-code": "beta_fedgp_reference",
 }
 """Functions that compute β, by value of `beta_formula`."""
@@ -420,7 +453,7 @@ class FedGP(AdaptiveStrategy):
         See `fda_flower.aggregation.FedGP`.
     beta_formula : {"definition", "filter-aware", "reference-code"}
         With `auto`, compute β by equation 3; by Appendix A.4, which accounts for the filter; or as the
-        authors' code does. See `fda_flower.aggregation.beta_fedgp_thresholded` and `beta_fedgp_reference`.
+        authors' code does. See `fda_flower.aggregation.beta_fedgp_filter_aware` and `beta_fedgp_reference`.
     batch_update_encoding : {"sketch", "full"}
         With `auto` the target sends a sketch of each batch update, or the full batch updates.
     """
@@ -458,7 +491,8 @@ class FedDAJoint(AdaptiveStrategy):
 
     It uses the same estimates as FedDA_Auto, and with one source it is the same method. With several, a
     source from the target's own domain may weigh up to 1 instead of α, and sources that err in opposite
-    directions correct each other; see `fda_flower.aggregation.joint`.
+    directions correct each other; see `fda_flower.aggregation.joint`. (In the first version of the paper the
+    distance is of the sources' mean, Definition 4.1, in which such errors cancel, too.)
 
     A round's record has the ``weight`` of each source.
 

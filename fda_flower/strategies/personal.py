@@ -10,11 +10,12 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
+    Geometry,
     Layers,
-    SourceWeights,
     distance_weights,
     guidance_distances,
     mean_update,
+    nearness_weights,
     personal_model,
     source_weights,
 )
@@ -185,12 +186,25 @@ class FedDAF(OwnModel):
 
     A round's record has the target's ``sim``, ``theta`` and ``alpha``, and ``accuracy-global`` of ``w^S``.
 
+    The defaults are the paper's. The authors' code differs in all options but `mu`; the sources' weights then
+    depend on the target's model, which leaves the target in either case.
+
     Parameters
     ----------
     mu : float
         ``μ`` of the Gompertz function (Algorithm 3); the paper uses 5.
-    source_weights : {"examples", "uniform"}
-        Weights of the sources' mean; equation 3 is uniform.
+    source_weights : {"examples", "uniform", "nearness"}
+        Weights of the sources' mean: equation 3 is uniform, the authors' code has
+        `fda_flower.aggregation.nearness_weights`.
+    statistics : {"blended", "own"}
+        BatchNorm's running statistics of ``w_n``: blended like the parameters, or the target's own.
+    gradients : {"alike", "apart"}
+        Take the gradients of both models in training mode on the same draw of noise and dropout, or the
+        target's own model's in evaluation mode, with a draw of its own.
+    penalty : float
+        ``λ``: the target's loss also has ``λ/2 ‖w − w^S‖²``; the authors' code has 0.001.
+    evaluate : {"blended", "trained"}
+        The run's model, which is evaluated: ``w_n``, or ``w^T`` trained from it.
 
     Raises
     ------
@@ -200,9 +214,23 @@ class FedDAF(OwnModel):
 
     averages_sources = True
     starts_from: ClassVar[str] = "the sources'"
+    variants: ClassVar = {
+        "reference-code": {
+            "source_weights": "nearness",
+            "statistics": "own",
+            "gradients": "apart",
+            "penalty": 0.001,
+            "evaluate": "trained",
+        },
+        "paper": {},
+    }
 
     mu: Annotated[float, Bounds("a finite number; the paper's is 5", math.isfinite)] = 5.0
-    source_weights: SourceWeights = "uniform"
+    source_weights: Literal["examples", "uniform", "nearness"] = "uniform"
+    statistics: Literal["blended", "own"] = "blended"
+    gradients: Literal["alike", "apart"] = "alike"
+    penalty: NotNegative = 0.0
+    evaluate: Literal["blended", "trained"] = "blended"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -214,7 +242,10 @@ class FedDAF(OwnModel):
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Send the source model to all nodes; require the target to blend and to report how."""
         request = TrainRequest(self.state.get(SOURCES, round.arrays), round.config)
-        return replace(request, question=Blend(mu=self.mu)) if node.is_target else request
+        question = Blend(
+            mu=self.mu, gradients=self.gradients, statistics=self.statistics, penalty=self.penalty
+        )
+        return replace(request, question=question) if node.is_target else request
 
     def answered(self, domain: str, answer: Blended) -> Record:
         """Record what the blend follows from."""
@@ -222,13 +253,18 @@ class FedDAF(OwnModel):
         return {**blend, **super().answered(domain, answer)}
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Average the sources into the next source model; the run's model is the adapted one."""
+        """Average the sources into the next source model; the run's model is the target's, see `evaluate`."""
         assert target is not None, "the base class holds the round without the target"
         updates = list(sources.values())
-        weights = source_weights(updates, self.source_weights)
+        if self.source_weights == "nearness":
+            weights = nearness_weights(Geometry.of(target, updates))
+        else:
+            weights = source_weights(updates, self.source_weights)
         before = to_layers(self.state[SOURCES]) if SOURCES in self.state else round.model
         model = self.mean_of_sources(before, updates, weights)
-        return Aggregated(target.answer.adapted, {SOURCES: model})
+        trained = self.evaluate == "trained"
+        own = mean_update(before, [target], np.ones(1)) if trained else target.answer.adapted
+        return Aggregated(own, {SOURCES: model})
 
     def further_requests(self, round: Round) -> Mapping[str, EvaluateRequest]:
         """Request an evaluation of the source model."""

@@ -519,7 +519,8 @@ class Blended(OwnModelTrained):
 class Blend(Question):
     """FedDAF: blend the sources' model with the target's own, train from the blend, and keep the result.
 
-    `mu` is μ of the Gompertz function.
+    `mu` is μ of the Gompertz function. The gradients are of both models in training mode on the same draw, or
+    `apart`: of the target's own in evaluation mode. The `penalty` (λ) draws to the sources' model.
     """
 
     action = "blend"
@@ -527,6 +528,9 @@ class Blend(Question):
     answered_by = "fda_flower.clients.personal:blend_models"
 
     mu: float
+    gradients: Literal["alike", "apart"]
+    statistics: Literal["blended", "own"]
+    penalty: NotNegative
 
 
 class Guided(Answer):

@@ -14,7 +14,7 @@ RULES = [
     AdaptiveRule(FedDA(), "beta_fedda"),
     AdaptiveRule(FedDA("aligned"), "beta_fedda", "uniform"),
     AdaptiveRule(FedGP("model", filter=False), "beta_fedgp"),
-    AdaptiveRule(FedGP(magnitude="cosine"), "beta_fedgp_thresholded"),
+    AdaptiveRule(FedGP(magnitude="cosine"), "beta_fedgp_filter_aware"),
     AdaptiveRule(FedDA(), "beta_fedda_reference"),
     AdaptiveRule(FedGP(magnitude="reference-code"), "beta_fedgp_reference"),
 ]

@@ -284,7 +284,11 @@ KEEPERS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "feddwa": (TargetClient, {"question": Guide(keep=True)}, "personal"),
     "ditto": (TargetClient, {"question": Personalise(penalty=1.0)}, "personal"),
     "apfl": (TargetClient, {"question": APFL}, "apfl"),
-    "feddaf": (TargetClient, {"question": Blend(mu=5.0)}, "feddaf"),
+    "feddaf": (
+        TargetClient,
+        {"question": Blend(mu=5.0, gradients="alike", statistics="blended", penalty=0.0)},
+        "feddaf",
+    ),
     "fedrep": (TargetClient, FEDREP, "local-part"),
     "fedper": (TargetClient, {"question": KeepPart(part="head")}, "local-part"),
     "fedbn": (SourceClient, {"question": KeepPart(part="batch-norm")}, "local-part"),

@@ -1,5 +1,6 @@
 """FedDAF's target: its gradients, its blend and what it keeps, against the definitions."""
 
+import numpy as np
 import pytest
 import torch
 from digit_clients import kept, make, same, shifted, trained
@@ -12,10 +13,11 @@ from fda_flower.wire.questions import Blend
 every_network = pytest.mark.parametrize("model", ["mlp", "batchnorm"])
 
 
-def ask(state=None, round=1, model="mlp", mu=5.0, shift=0.0):
+def ask(state=None, round=1, model="mlp", mu=5.0, shift=0.0, **code):
     """The reply of a round to the network's first arrays, all of them moved by a number."""
     client = make(TargetClient, model, state=state)
-    return trained(client, round, shifted(client.layers(), shift), Blend(mu=mu))
+    question = Blend(mu=mu, **{"gradients": "alike", "statistics": "blended", "penalty": 0.0, **code})
+    return trained(client, round, shifted(client.layers(), shift), question)
 
 
 def own(state):
@@ -47,6 +49,28 @@ def test_in_the_second_it_blends_and_trains_from_the_blend(model, mu):
     assert same(reply.answer.adapted, expected)
     assert same(reply.arrays, trained(plain, 2, expected).arrays)
     assert same(own(state), reply.arrays)
+
+
+def test_in_the_authors_code_it_keeps_its_own_statistics_and_is_drawn_to_the_sources_model():
+    state, plain = RecordDict(), make(TargetClient, "batchnorm")
+    first = ask(state, model="batchnorm").arrays
+    alike = ask(state, 2, "batchnorm", 5.0, 0.01).answer
+    reply = ask(state, 2, "batchnorm", 5.0, 0.01, gradients="apart", statistics="own", penalty=0.1)
+    received, parameters = shifted(plain.layers(), 0.01), dict(plain.model.named_parameters())
+    assert reply.answer.sim != alike.sim
+    expected = blend(received, first, reply.answer.alpha, received.keys() - parameters.keys())
+    expected |= {name: layer for name, layer in first.items() if name not in parameters}
+    assert same(reply.answer.adapted, expected)
+    plain.load(received)
+    anchor = [p.detach().clone() for p in plain.model.parameters()]
+
+    def loss(model, x, y):
+        pairs = zip(model.parameters(), anchor, strict=True)
+        far = sum((p - a).square().sum() for p, a in pairs)
+        return torch.nn.functional.cross_entropy(model(x), y) + 0.05 * far
+
+    by_hand = plain.train_from(expected, {"server-round": 2}, loss).arrays
+    assert all(np.allclose(reply.arrays[name], by_hand[name], atol=1e-6) for name in by_hand)
 
 
 def test_the_similarity_is_of_the_two_mean_gradients():

@@ -117,3 +117,11 @@ def test_the_real_files_have_flambys_sizes(seed):
     assert int(data["cleveland"].train.y.sum()) in (91, 92)
     assert (int(data["switzerland"].train.y.sum()), int(data["switzerland"].test.y.sum())) == (29, 16)
     assert bool((data["switzerland"].train.x[:, 3] == 0).all()), "cholesterol is 0 for all of them"
+
+
+@real
+def test_flambys_split_is_the_same_for_every_seed():
+    ill = {"cleveland": (104, 48), "hungary": (89, 33), "switzerland": (16, 15), "va": (45, 35)}
+    first, second = (load(DATA_DIR, seed, split="flamby") for seed in (0, 1))
+    assert {name: (len(first[name].test), int(first[name].test.y.sum())) for name in ill} == ill
+    assert all(torch.equal(first[name].train.x, second[name].train.x) for name in ill)

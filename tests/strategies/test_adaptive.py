@@ -163,6 +163,20 @@ def test_beta_by_the_formula(strategy, denominator):
         assert (entry["tau2-d2"], entry["delta"]) == pytest.approx((TAU2_D2, DELTA), rel=1e-4)
 
 
+def test_the_record_has_the_delta_errors_and_how_many_labels_a_source_is_worth():
+    _, record, _ = run(FedDA(auto=True), target(), source("a", MOVE))
+    d2 = ((MOVE / (2 * 0.5) - MEAN) ** 2).sum() - SIGMA2
+    gradient2, error = (MEAN**2).sum() - SIGMA2, SIGMA2 * d2 / (SIGMA2 + d2)
+    errors = record["delta-errors"]
+    told = {name: errors[name] for name in ("source-only", "target-only", "fedda", "gradient")}
+    expected = {"source-only": d2, "target-only": SIGMA2, "fedda": error, "gradient": gradient2}
+    assert told == pytest.approx(expected, rel=1e-4)
+    assert errors["helps"] == (error < gradient2)
+    assert errors["fedgp"] is None  # it needs more than norms
+    worth = record["target"]["examples"] * SIGMA2 / d2
+    assert record["sources"]["a"]["labels-worth"] == pytest.approx(worth, rel=1e-4)
+
+
 @pytest.mark.parametrize("make", [FedDA, FedGP])
 def test_the_authors_formula_needs_the_steps_of_the_training(make):
     with pytest.raises(

@@ -351,7 +351,12 @@ AT_START: dict[str, Any] = {"estimate_at": "start", "sketch_size": 64}
             {"question": Guide(keep=True)},
             PERSONAL,
         ),
-        (partial(FedDAF, mu=-2.5), {}, {"question": Blend(mu=-2.5)}, {}),
+        (
+            partial(FedDAF, mu=-2.5),
+            {},
+            {"question": Blend(mu=-2.5, gradients="alike", statistics="blended", penalty=0.0)},
+            {},
+        ),
         (partial(IRM, lam=7.0, anneal_steps=0), {"question": Penalise(strength=7.0)}, None, {}),
         (partial(IRM, lam=0.0), {}, None, {}),
         (VREx, {"question": MeasureLoss()}, None, {}),

@@ -52,6 +52,14 @@ def test_the_sources_mean_is_uniform_or_by_examples_and_never_holds_the_target()
     np.testing.assert_allclose(strategy.state_dict()["sources"]["w"], [1.375, 1.75])
 
 
+def test_in_the_authors_code_the_runs_model_is_the_trained_one_and_near_sources_weigh_more():
+    result, strategy, _ = start(target(), **FedDAF.variants["reference-code"])
+    np.testing.assert_allclose(weights(result), [10, 20])  # ten times the model received
+    # the target's update is (9, 18), at 19.88 from (0.5, 0) and 21.02 from (0, -1)
+    near = 1 / (1 + np.exp(np.hypot(8.5, 18) - np.hypot(9, 19)))
+    np.testing.assert_allclose(strategy.state_dict()["sources"]["w"], [1 + near / 2, 2 - (1 - near)])
+
+
 def test_the_runs_model_is_the_adapted_one_which_is_evaluated_and_beside_it_the_source_model():
     result, strategy, grid = start(target((7.0, 8.0)), rounds=3, warmup_rounds=1)
     np.testing.assert_array_equal(weights(result), [7, 8])
