@@ -94,8 +94,8 @@ def test_delta_errors_agree_with_monte_carlo(beta, toward):
         "fedgp": (1 - beta) * noisy + beta * np.outer(np.maximum(along, 0), unit),
     }
     measured = {rule: np.square(steps - target).sum(axis=1).mean() for rule, steps in rules.items()}
-    d2, gradient2 = np.square(source - target).sum(), target @ target
-    tau2_d2, delta = gradient2 - (target @ unit) ** 2, (along > 0).mean()
+    d2, gradient2 = float(np.square(source - target).sum()), float(target @ target)
+    tau2_d2, delta = gradient2 - float(target @ unit) ** 2, float((along > 0).mean())
     predicted = delta_errors(beta, 4.0, d2, tau2_d2, m, delta, gradient2)
     assert predicted == pytest.approx(measured, rel=0.02)
 

@@ -11,6 +11,9 @@ from fda_flower.strategies import FedGP
 
 
 class Client(NumPyClient):
+    def __init__(self, domain):
+        self.domain = domain
+
     def get_properties(self, config):
         return {"domain": self.domain}
 
@@ -19,9 +22,7 @@ class Client(NumPyClient):
 
 
 def client_fn(context):
-    client = Client()
-    client.domain = str(partition_of(context))
-    return client.to_client()
+    return Client(str(partition_of(context))).to_client()
 
 
 def server_fn(context):

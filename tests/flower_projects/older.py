@@ -1,5 +1,7 @@
 """An older server's settings for each round and its own evaluation, and clients with a loss alone."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from flwr.client import NumPyClient
@@ -46,12 +48,12 @@ class Saving(LegacyStrategy):
 
 def server_fn(context):
     initial = ndarrays_to_parameters([tensor.numpy() for tensor in network().state_dict().values()])
+    options: dict[str, Any] = {"fraction_fit": 1.0, "min_available_clients": 4}
     strategy = Saving(
         FedGP(target="3"),
         initial,
         names=NAMES,
-        fraction_fit=1.0,
-        min_available_clients=4,
+        **options,
         on_fit_config_fn=lambda number: {"lr": 0.1 / number},
         on_evaluate_config_fn=lambda number: {"share": 0.5},
         evaluate_fn=lambda number, arrays, config: (0.75, {"acc": 0.5}),

