@@ -278,7 +278,6 @@ def test_the_readme_is_a_page_with_the_methods_that_the_demo_compares_in_its_ord
         ("images", DataSpec("digits")),
         ("text", DataSpec("table", dataset_options=(("domains", "a,b"), ("text", "note")))),
         ("tables", DataSpec("heart")),
-        ("tables", DataSpec("rbf")),
         ("--target all", DataSpec("heart", target="all")),
     ],
 )

@@ -253,6 +253,7 @@ __all__ = [
     "FORMS",
     "LINEAR",
     "MODELS",
+    "PIXELS",
     "Model",
     "Train",
     "build_architecture",

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.clients.settings import LocalTraining
 from fda_flower.datasets.amounts import most, read_amount
-from fda_flower.datasets.registry import DATASETS, network_for_rows
+from fda_flower.datasets.folders import read_size
+from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
 from fda_flower.datasets.spec import EVERY_SITE, DataSpec
 from fda_flower.datasets.splitting import HeldOut, read_validation
@@ -20,6 +22,7 @@ from fda_flower.models import (
     AND,
     LINEAR,
     MODELS,
+    PIXELS,
     Train,
     check_installed,
     check_name,
@@ -168,7 +171,17 @@ class RunConfig(RunSettings):
         linear = MODELS[fits].linear
         if self.privacy.of_patients and uses_own_statistics(linear):
             return linear.partition(AND)[0]
+        if linear == PIXELS and self._has_many_pixels:
+            return linear.rpartition(AND)[2]
         return linear
+
+    @property
+    def _has_many_pixels(self) -> bool:
+        """Whether images have more numbers than Ridge takes in a row."""
+        from fda_flower.strategies.ridge import WIDEST
+
+        size = dict(self.data.dataset_options).get("image_size")
+        return size is not None and 3 * prod(read_size(str(size))) > WIDEST
 
     def _check_trained(self) -> None:
         _ = self.trained
@@ -439,7 +452,9 @@ class RunConfig(RunSettings):
 
 
 def fitting_method(data: DataSpec, model: str = AUTO, obstacle: str | None = None) -> tuple[str, str]:
-    """Return the method of a run that names none, and why: Mixture for tables, Ridge for all else.
+    """Return the method of a run that names none, and why.
+
+    It is Ridge where a linear layer reads more than a table's columns, such as features, else Mixture.
 
     `model` is the network that the run names, if it names one; `obstacle` is what rules Ridge out, in words.
 
@@ -456,11 +471,12 @@ def fitting_method(data: DataSpec, model: str = AUTO, obstacle: str | None = Non
         return "mixture", obstacle
     if model not in (AUTO, LINEAR):
         return "ridge", f"the body of the network '{model}' stays frozen"
-    if reads_text(fits := data.fitting_model):
-        return "ridge", "the samples have a text"
-    if data.is_regression or fits == network_for_rows({}):
+    fits = data.fitting_model
+    if MODELS[fits].linear == LINEAR:
         return "mixture", "the samples are rows of a table"
-    return "ridge", "the samples are images"
+    if reads_text(fits):
+        return "ridge", "the samples have a text"
+    return "ridge", "random features fit the numbers" if data.is_regression else "the samples are images"
 
 
 def parse_beta(text: str) -> float | tuple[float, ...]:

@@ -411,7 +411,7 @@ PATIENTS = {"dp_unit": "patient", "max_epsilon": 4.0, "model": "logistic"}
         ({"dataset": "heart"}, "mixture"),
         ({"dataset": "heart", "model": "logistic"}, "mixture"),
         ({"dataset": "heart", "target": "all"}, "ridge"),
-        ({"dataset": "rbf"}, "mixture"),
+        ({"dataset": "rbf"}, "ridge"),
         ({"dp_clip": 1.0, "dp_noise": 1.0}, "mixture"),
         ({**PATIENTS, "dp_open_target": True}, "ridge"),
         ({**PATIENTS, "dp_open_target": True, "dp_clip": 2.0}, "mixture"),
