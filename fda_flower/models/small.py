@@ -21,13 +21,6 @@ def check_images(name: str, shape: tuple[int, ...], smallest: int = 1) -> None:
         raise unfit(name, f"{needed}, but these are {shape[1]}x{shape[2]}", "")
 
 
-def check_rows(name: str, shape: tuple[int, ...]) -> None:
-    """Raise a `ConfigError` unless samples are rows of numbers."""
-    if len(shape) != 1:
-        size = "x".join(map(str, shape))
-        raise unfit(name, f"needs rows of numbers, but these are images of {size}", "choose cnn, or logistic")
-
-
 def logistic(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Build one linear layer: logistic regression or, for a regression task, linear regression."""
     return nn.Sequential(nn.Flatten(), nn.Linear(Size(shape).numel(), classes))

@@ -178,10 +178,12 @@ class RunConfig(RunSettings):
     @property
     def _has_many_pixels(self) -> bool:
         """Whether images have more numbers than Ridge takes in a row."""
+        size = dict(self.data.dataset_options).get("image_size")
+        if size is None:
+            return False
         from fda_flower.strategies.ridge import WIDEST
 
-        size = dict(self.data.dataset_options).get("image_size")
-        return size is not None and 3 * prod(read_size(str(size))) > WIDEST
+        return 3 * prod(read_size(str(size))) > WIDEST
 
     def _check_trained(self) -> None:
         _ = self.trained

@@ -35,6 +35,8 @@ SENT = {
     **{"records": {"arrays": {"bytes": 1200}}, "bytes": 1200, "failed": "OSError('the disk is full')"},
 }
 
+SITE = "node.toml --dataset-option domains=north,south --method fedavg"
+
 CALLS = {
     "list": ("methods", {"methods", "centralised-references", "strategies-of-flower"}),
     "run": (f"{SMALL} --output r", {"folder", "method", "seed", "last5", "test-samples"}),
@@ -53,6 +55,7 @@ CALLS = {
     "deploy key": ("north --output keys", {"files"}),
     "deploy app-hash": ("", {"app"}),
     "deploy log": ("state", {"sent", "refused", "failed"}),
+    "deploy check": (SITE, {"domain", "data", "answer"}),
     "deploy rehearse": ("--output o", {"folder", "rounds", "history"}),
 }
 """By command, its arguments, and the keys of its JSON object."""
@@ -74,6 +77,7 @@ WRONG = {
     "deploy certificates": "--host é --output keys",
     "deploy key": "",
     "deploy app-hash": "nowhere",
+    "deploy check": "nowhere.toml",
     "deploy log": "data",
     **dict.fromkeys(("run", "deploy rehearse --output o"), "--method nope"),
     **dict.fromkeys(("predict", "evaluate", "export", "verify", "data check"), "nowhere"),
@@ -93,6 +97,9 @@ def call(fda, table_run, rehearsed, in_process, quick_export, tmp_path, monkeypa
         make_run(Path("c/fedgp-seed0"))
         for i, name in enumerate(("north", "south")):
             write_table(Path("data", f"{name}.csv"), i)
+        Path("node.toml").write_text(
+            'role = "source"\ndomain = "north"\ndata-dir = "data"\nstate-dir = "kept"\n'
+        )
         Path("state").mkdir()
         Path("state/sent.jsonl").write_text(json.dumps(SENT) + "\n")
         words = [str(table_run) if word == "RUN" else word for word in arguments.split()]

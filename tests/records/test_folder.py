@@ -314,7 +314,7 @@ def fda(*arguments):
 @pytest.mark.smoke
 def test_of_two_processes_in_one_folder_the_second_is_refused_and_the_first_loses_nothing(tmp_path):
     command = ["run", "--model", "mlp", "--target-samples", "16", "--device", "cpu", "--workers", "2"]
-    command += ["--rounds", "100000", "--output", str(tmp_path), "--resume"]
+    command += ["--method", "fedgp-auto", "--rounds", "100000", "--output", str(tmp_path), "--resume"]
     first = fda(*command)
     next(line for line in first.stdout if line.startswith("round 2/"))
     second = fda(*command)
