@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fda_flower.cli.runs import COMPARED
+from fda_flower.experiments.experiment import USUAL
 from fda_flower.runs.methods import METHODS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,7 +20,7 @@ def test_the_demo_ends_with_a_table_and_a_picture(fda, tmp_path, monkeypatch):
     small = ("--rounds", 2, "--seeds", 1, "--output", tmp_path / "demo")
     code, shown, said = fda(*shlex.split(command), *small)
     assert code == 0, said
-    methods = COMPARED.split(",")
+    methods = USUAL
     assert [method for method in methods if METHODS[method].label not in shown] == []
     table = (tmp_path / "demo/table.md").read_text(encoding="utf-8")
     assert table.count("\n|") == len(["rule", *methods, "most frequent class"])

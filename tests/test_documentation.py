@@ -19,8 +19,8 @@ import pytest
 from mkdocstrings import Inventory
 
 import fda_flower
-from fda_flower.cli.runs import COMPARED
 from fda_flower.datasets import DataSpec
+from fda_flower.experiments.experiment import USUAL
 from fda_flower.runs.config import fitting_method
 from fda_flower.runs.methods import METHODS
 
@@ -268,7 +268,7 @@ def test_the_readme_is_a_page_with_the_methods_that_the_demo_compares_in_its_ord
     assert len(text.splitlines()) < 130
     assert [line for line in text.splitlines() if len(line) > 120] == []
     labels = re.findall(r"^\| (\w[\w ]+?) \| \*{0,2}\d", text.split("<!-- demo table")[1], flags=re.MULTILINE)
-    assert labels == [METHODS[name].label for name in COMPARED.split(",")]
+    assert labels == [METHODS[name].label for name in USUAL]
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,6 @@ from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS
 if TYPE_CHECKING:
     from fda_flower.experiments import RunResult
 
-COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture,ridge"
-"""The methods of the FedGP paper, Mixture and Ridge."""
 
 COMPARABLE = [each.name for each in SETTINGS if each.defines_run and each.hint in (int, float, str, bool)]
 """Settings that config.json records as given, or as what `auto` stood for."""
@@ -171,7 +169,7 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str]:
 
 def _judged(result: "RunResult") -> list[str]:
     """Return whether the model is useful, and the command of the comparison to run next."""
-    from fda_flower.experiments.experiment import comparison_of
+    from fda_flower.experiments.experiment import USUAL, comparison_of
     from fda_flower.reporting.summary import PARAMETERS
     from fda_flower.reporting.words import is_better, judge
 
@@ -181,10 +179,10 @@ def _judged(result: "RunResult") -> list[str]:
     if PARAMETERS not in summary or (useful and (known or config.strategy.conclusion(result.history[-1]))):
         return lines
     what = "What the sources bring" if useful else "Other methods on the same data"
-    methods, options = comparison_of(config, [alone] if useful else COMPARED.split(","))
+    methods, options = comparison_of(config, [alone] if useful else USUAL)
     if len(methods) < 2:
         return lines
-    chosen = [] if methods == COMPARED.split(",") else ["--methods", ",".join(methods)]
+    chosen = [] if methods == list(USUAL) else ["--methods", ",".join(methods)]
     return [*lines, f"{what}: {shlex.join(['fda', 'compare', *chosen, *options])}"]
 
 
@@ -194,10 +192,10 @@ def compare(
     methods: Annotated[
         str,
         typer.Option(
-            help="Methods, separated by commas, or all that fit the data; `fda list` shows them.",
+            help="Methods, separated by commas; or the usual ones, or all, that fit; `fda list` shows them.",
             autocompletion=complete_methods,
         ),
-    ] = COMPARED,
+    ] = "usual",
     seeds: Annotated[str, typer.Option(help="Number of seeds, or a list or range: 3, 4,7, 10-12.")] = "3",
     config: ConfigFile = None,
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("runs/compare"),
@@ -231,7 +229,7 @@ def compare(
     require("matplotlib")  # for the picture at the end
     with bar:
         comparison = run_comparison(
-            "all" if methods == "all" else [name.strip() for name in methods.split(",")],
+            methods if methods in ("usual", "all") else [name.strip() for name in methods.split(",")],
             read_seeds(seeds),
             output,
             engine=engine,

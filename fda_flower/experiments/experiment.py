@@ -503,12 +503,19 @@ def chosen_places(experiment: Experiment, only: Collection[str]) -> list[Place]:
     ]
 
 
+USUAL = (
+    *("source-only", "fedavg", "target-only", "fedda", "fedgp", "fedda-auto", "fedgp-auto", "fedda-joint"),
+    *("mixture", "ridge"),
+)
+"""The methods that a comparison has if none is named."""
+
+
 @dataclass(frozen=True)
 class Comparison:
     """The result of a comparison: its results, with a row for each method.
 
     `failures` holds reasons by cell. The folder at `path` has a folder per cell, ``table.md``,
-    ``table.tex`` and ``table.csv``. If ``"all"`` methods were requested, `left_out` holds the methods that do
+    ``table.tex`` and ``table.csv``. Unless methods were named, `left_out` holds the methods that do
     not fit the settings, with the reasons.
     """
 
@@ -519,7 +526,7 @@ class Comparison:
 
 
 def compare(
-    methods: Sequence[str] | Literal["all"],
+    methods: Sequence[str] | Literal["usual", "all"],
     seeds: Sequence[int],
     output: str | Path,
     *,
@@ -538,8 +545,8 @@ def compare(
 
     Parameters
     ----------
-    methods : sequence of str or "all"
-        The methods, or all that fit the settings.
+    methods : sequence of str, "usual" or "all"
+        The methods, or the ones of `USUAL` or of all that fit the settings.
     seeds : sequence of int
         The seeds; each method with each seed is a cell.
     output : str or Path
@@ -565,7 +572,9 @@ def compare(
     from fda_flower.server_app import check_data
 
     own = [name for name in method_names() if not name.startswith(OF_FLOWER)]
-    chosen = own if methods == "all" else [known_name(name, method_names()) for name in methods]
+    groups: dict[Any, Sequence[str]] = {"all": own, "usual": USUAL}
+    named = not isinstance(methods, str)
+    chosen = [known_name(name, method_names()) for name in methods] if named else groups[methods]
     for name, values in (("method", chosen), ("seed", seeds)):
         if not values:
             raise ConfigError(f"a comparison needs at least one {name}", thing=name)
@@ -594,7 +603,7 @@ def compare(
                 check_federated(method)
             check_data(_config(method, seeds[0], chosen, settings))
         except ConfigError as error:
-            if methods != "all":
+            if named:
                 raise
             left_out[method] = str(error)
     if len(left_out) == len(chosen):

@@ -22,7 +22,7 @@ from fda_flower.cli.app import app
 from fda_flower.datasets import DATASETS, SHIFTS
 from fda_flower.errors import RunError
 from fda_flower.experiments import RUNNERS, RunResult
-from fda_flower.experiments.experiment import _config, compared
+from fda_flower.experiments.experiment import USUAL, _config, compared
 from fda_flower.models import FORMS, MODELS
 from fda_flower.records.record import COSTS
 from fda_flower.runs.methods import METHODS, method_names
@@ -190,9 +190,9 @@ def test_run_writes_a_folder_named_after_what_was_run(fda, tmp_path):
     ("about", "better", "methods"),
     [
         ({"method": "ridge"}, True, ["target-only", "ridge"]),
-        ({"method": "ridge"}, False, runs.COMPARED.split(",")),
+        ({"method": "ridge"}, False, list(USUAL)),
         ({"method": "fedprox", "method_options": {"mu": 0.5}}, True, ["target-only", "fedprox"]),
-        ({"method": "fedgp", "beta": 0.25}, False, runs.COMPARED.split(",")),
+        ({"method": "fedgp", "beta": 0.25}, False, list(USUAL)),
         ({"method": "ridge", "target": "all", "sources": 3}, False, None),
     ],
 )
@@ -206,6 +206,7 @@ def test_the_comparison_that_a_run_suggests_has_it_as_it_ran_and_others_that_fit
     assert len(lines) == 1 + (methods is not None)
     if methods is not None:
         ((chosen, _, _), settings) = caught(*shlex.split(lines[-1].partition(": fda ")[2]))
+        chosen = list(USUAL) if chosen == "usual" else chosen
         assert chosen == methods
         assert not {"rounds", "model"} & settings.keys()
         assert _config(config.method, 0, chosen, known(settings)).fingerprint() == config.fingerprint()
@@ -425,7 +426,7 @@ def test_the_defaults_of_compare_are_those_of_the_configuration(caught):
     config = RunConfig(**{name: value for name, value in where.items() if name in names})
     assert {**config.fingerprint(), "method": ""} == {**RunConfig().fingerprint(), "method": ""}
     assert config.rounds == RunConfig().rounds
-    assert list(methods) == [m for m in METHODS if m not in ALONE]
+    assert (methods, list(USUAL)) == ("usual", [m for m in METHODS if m not in ALONE])
     assert (list(seeds), output) == ([0, 1, 2], Path("runs/compare"))
     assert (where["workers"], where["resume"]) == (None, False)
     options = ["--methods", "fedavg, fedgp", "--method-option", "magnitude=cosine", "--resume"]

@@ -238,6 +238,8 @@ def test_all_methods_are_those_that_can_work_and_the_others_are_named(
     )
     assert {"fedavg", "fedda", "ditto", "central:erm"} <= asked
     assert "a mixture with 4 folds needs 8" in result.left_out["mixture"]
+    usual = compare("usual", [3], tmp_path / "usual", **{**small, "model": "cnn"})
+    assert usual.left_out.keys() == {"ridge"}, "it reads no random body"
     on_ray = compare("all", [3], tmp_path / "ray", engine="ray", **small)
     assert "needs all data in one place" in on_ray.left_out["central:erm"]
     assert {name for name in on_ray.left_out if name.startswith("central:")} == {
