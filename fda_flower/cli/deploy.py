@@ -95,8 +95,7 @@ def check(
     site = SiteConfig(configuration, 0)
     if site.data_dir is not None:
         settings["data_dir"] = site.data_dir
-        if "dataset" not in settings:
-            settings["dataset"] = find_dataset(Path(site.data_dir).expanduser())
+        settings["dataset"] = settings.get("dataset") or find_dataset(Path(site.data_dir).expanduser())
     run, name = at_node(RunConfig(**settings), site)
     data = show_data(run.data, name) if run.dataset in CHECKS and run.data_dir is not None else {}
     answer = dict(ask_node(run, configuration).info)

@@ -101,8 +101,8 @@ def _cells(
             raise invalid(
                 "only", ", ".join(only), "name its file, or leave it out", "but there is no experiment"
             )
-        whole = {"validation": VALIDATION_SHARE, "method": METHOD, **settings}
-        return {"": (lambda seed, own: RunConfig(**{**merged(whole, own), "seed": seed}), output)}
+        defaults = {"validation": VALIDATION_SHARE, "method": METHOD, **settings}
+        return {"": (lambda seed, own: RunConfig(**{**merged(defaults, own), "seed": seed}), output)}
     experiment = read_experiment(file)
     shared = {name: value for name, value in settings.items() if name != "seed"}
     cells: dict[str, tuple[Make, Path]] = {}

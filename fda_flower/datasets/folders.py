@@ -74,7 +74,7 @@ def options_in(folder: Path | None, build: Callable[..., Any]) -> dict[str, Any]
 
 
 def visible(place: Path) -> list[Path]:
-    """Return a folder's entries by name, without those of which `is_shown` is false."""
+    """Return a folder's entries by name, those that `is_shown` accepts."""
     return sorted(path for path in place.iterdir() if is_shown(path.name))
 
 

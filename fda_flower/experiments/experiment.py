@@ -252,10 +252,10 @@ def load_results(folder: str | Path) -> Results:
 
 def _of_calls(results: Results, experiment: Experiment, calls: Sequence[Mapping[str, Any]]) -> Results:
     """Return the results without the rows, columns and groups that no call asked for, unless one has runs."""
-    asked = {place for call in calls for place in chosen_places(experiment, call.get("only", ()))}
-    asked = asked | {*results.runs, *results.refused} if calls else {*results.places}
+    places = {place for call in calls for place in chosen_places(experiment, call.get("only", ()))}
+    places = places | {*results.runs, *results.refused} if calls else {*results.places}
     groups, rows, columns = (
-        [label for label in labels if any(place[i] == label for place in asked)]
+        [label for label in labels if any(place[i] == label for place in places)]
         for i, labels in enumerate((results.groups, results.rows, results.columns))
     )
     average = results.average and len(columns) == len(results.columns)  # the paper's is over all columns
@@ -369,22 +369,22 @@ def write_report(results: Sequence[Results], output: str | Path, figures: str = 
 
     check_format(figures)
     output = Path(output)
-    beside = output.with_suffix("")
+    folder = output.with_suffix("")
     paths, sections, seen = [], [], Counter[str]()
     with writing("report", output):
-        beside.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for one in results:
             seen[one.name] += 1
             if seen[one.name] > 1:  # files of its own
                 one = replace(one, name=f"{one.name}-{seen[one.name]}")
             report = REPORTS[one.report]
             for ending, table in report.tables.items():
-                paths.append(beside / f"{one.name}{ending}.csv")
+                paths.append(folder / f"{one.name}{ending}.csv")
                 write_atomically(paths[-1], table(one).csv().encode())
-            paths.append(beside / f"{one.name}.tex")
+            paths.append(folder / f"{one.name}.tex")
             write_atomically(paths[-1], report.latex(one).encode())
-            drawn = save_figures(one, beside, figures) if one.runs else []
-            pictures = [f"![{escaped(one.title)}]({quote(f'{beside.name}/{path.name}')})" for path in drawn]
+            drawn = save_figures(one, folder, figures) if one.runs else []
+            pictures = [f"![{escaped(one.title)}]({quote(f'{folder.name}/{path.name}')})" for path in drawn]
             sections.append("\n\n".join([report.markdown(one).strip(), *pictures]))
             paths += drawn
         write_atomically(output, ("\n\n".join(sections) + "\n").encode())

@@ -188,8 +188,8 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 def _from_here(folder: Path) -> Path:
     """Return a folder below the working folder as relative to it: pages are read on other machines, too."""
-    whole, here = folder.absolute(), Path.cwd()
-    return whole.relative_to(here) if whole.is_relative_to(here) else folder
+    place, here = folder.absolute(), Path.cwd()
+    return place.relative_to(here) if place.is_relative_to(here) else folder
 
 
 def write_html(folders: Sequence[str | Path], output: str | Path) -> None:

@@ -219,8 +219,8 @@ def federation_features(
         for name, domain in domains.items()
     }
     sites = {name: _site(domains[name], own) if adaptable(backbone) else b"" for name, own in keys.items()}
-    asked = {key for name, own in keys.items() for part in own.values() for key in _at(sites[name], part)}
-    if new := len(asked - store.known.keys()):
+    needed = {key for name, own in keys.items() for part in own.values() for key in _at(sites[name], part)}
+    if new := len(needed - store.known.keys()):
         tell("%d samples pass the frozen part of the network, once", new)
     for name, domain in domains.items():
         own, made = backbone, dict[str, Any]()

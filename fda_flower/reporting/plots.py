@@ -99,11 +99,11 @@ def _plot_figures(part: SubFigure, runs: Runs, metric: str) -> None:
         axis = part.subplots()
         axis.set_title(next(iter(runs)))
     else:
-        axis, beside = part.subplots(1, 2, width_ratios=[2, 1])
-        draw_dots(beside, dots, styles)
-        draw_baseline(beside, line, upright=True)
-        beside.yaxis.tick_right()
-        beside.set_xlabel(xlabel)
+        axis, dots_axis = part.subplots(1, 2, width_ratios=[2, 1])
+        draw_dots(dots_axis, dots, styles)
+        draw_baseline(dots_axis, line, upright=True)
+        dots_axis.yaxis.tick_right()
+        dots_axis.set_xlabel(xlabel)
     if not once:
         draw_curves(axis, values, styles)
         axis.set(xlabel="Round", ylabel=unit.axis)

@@ -72,7 +72,7 @@ class RunConfig(RunSettings):
     """One method on one federation with one seed; an invalid combination raises a `ConfigError`.
 
     Every setting may also be given as text, as on the command line or in Flower's configuration. If no method
-    is named, `method` becomes that of `fitting_method`, and `choice` says which and why.
+    is named, `method` becomes the choice of `fitting_method`, and `choice` says which and why.
     """
 
     def __post_init__(self) -> None:

@@ -50,7 +50,7 @@ class FlowersOptions(ABCMeta):
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """The signature without Flower's options: that of the class's own ``__init__``."""
+        """The signature of the class's own ``__init__``, without Flower's options."""
         own = inspect.signature(cls.__init__)  # type: ignore[misc]
         return own.replace(parameters=[*own.parameters.values()][1:], return_annotation=own.empty)
 

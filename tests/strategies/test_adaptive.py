@@ -168,9 +168,9 @@ def test_the_record_has_the_delta_errors_and_how_many_labels_a_source_is_worth()
     d2 = ((MOVE / (2 * 0.5) - MEAN) ** 2).sum() - SIGMA2
     gradient2, error = (MEAN**2).sum() - SIGMA2, SIGMA2 * d2 / (SIGMA2 + d2)
     errors = record["delta-errors"]
-    told = {name: errors[name] for name in ("source-only", "target-only", "fedda", "gradient")}
+    known = {name: errors[name] for name in ("source-only", "target-only", "fedda", "gradient")}
     expected = {"source-only": d2, "target-only": SIGMA2, "fedda": error, "gradient": gradient2}
-    assert told == pytest.approx(expected, rel=1e-4)
+    assert known == pytest.approx(expected, rel=1e-4)
     assert errors["helps"] == (error < gradient2)
     assert errors["fedgp"] is None  # it needs more than norms
     worth = record["target"]["examples"] * SIGMA2 / d2
