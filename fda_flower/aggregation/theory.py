@@ -88,7 +88,7 @@ def predicted_best_rule(errors: Mapping[str, float]) -> str:
 def labels_worth(e: Estimates, samples: float) -> float:
     """Return the number of the target's labels that serve as well as the source alone, ``n σ̂²/d̂²``.
 
-    With that number of labels the target's variance is the source's bias. `samples` is ``n``, the number behind the
+    With that number the target's variance is the source's bias. `samples` is ``n``, the number behind the
     estimate. Infinite where the source cannot be told from the target (``d̂² ≤ 0``).
 
     Examples
