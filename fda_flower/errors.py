@@ -10,6 +10,8 @@ LONGEST = 1000
 """The most characters of a printed text."""
 LONGEST_MESSAGE = 10_000
 """The most characters of a message, which may list texts of many machines."""
+RULE = "it must be "
+"""The beginning of a remedy that says which values are valid."""
 
 
 class FdaError(Exception):
@@ -53,8 +55,20 @@ def unknown(what: str, name: str, valid: Iterable[str]) -> ConfigError:
 
 
 def invalid(thing: str, value: object, remedy: str, why: str = "") -> ConfigError:
-    """Return the error for an invalid value of a setting; `why` explains it if the remedy does not."""
+    """Return the error for an invalid value of a setting; `why` explains it if the remedy does not.
+
+    Examples
+    --------
+    >>> print(invalid("rounds", 0, "it must be at least 1"))
+    rounds must be at least 1, not 0
+    >>> print(invalid("target-samples", "many", "give a number, or a share such as 15%"))
+    target-samples is 'many': give a number, or a share such as 15%
+    """
     text = repr(str(value)) if isinstance(value, (str, PathLike)) else str(value)
+    if remedy.startswith(RULE) and not why:
+        error = ConfigError(f"{thing}{remedy.removeprefix('it')}, not {text}", thing=thing, value=value)
+        error.remedy = remedy
+        return error
     message = f"{thing} is {text}{', ' if why else ''}{why}"
     return ConfigError(message, thing=thing, value=value, remedy=remedy)
 

@@ -431,7 +431,7 @@ MOST_NAMED = 5
 
 
 def domains_by_reason(failed: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return the domains of each reason, of pairs of a domain and a reason."""
+    """Group pairs of a domain and a reason by the reason."""
     domains: dict[str, list[str]] = {}
     for domain, reason in failed:
         domains.setdefault(reason, []).append(domain)

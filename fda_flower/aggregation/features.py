@@ -141,7 +141,7 @@ class ClassGaussians:
 
 
 def class_priors(labels: NDArray[Any], classes: int) -> Vector:
-    """Return the shares of classes among labels, each with `SMALL` more, of sum 1."""
+    """Return the relative frequencies of the classes, each smoothed by `SMALL`."""
     shares = np.bincount(labels, minlength=classes) / len(labels) + SMALL
     return np.asarray(shares / shares.sum())
 

@@ -30,7 +30,7 @@ from fda_flower.aggregation.updates import Layers, received
 Array = NDArray[np.float64]
 
 SHARE = 0.05
-"""Of ``1/z²``, what the release of the mean takes."""
+"""The share of the privacy budget ``1/z²`` that the release of the mean spends."""
 
 CONSTANT, PRODUCTS, RADIUS = 0.4, 1.5, 0.7
 """``κ``, ``w``, and ``R`` over the rows' root mean square distance from the centre."""

@@ -52,7 +52,7 @@ Coverage = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps or xpu.")]
 Trust = Annotated[
     bool,
-    typer.Option("--trust", help="Run the code of the user's own network that the model file names."),
+    typer.Option("--trust", help="Allow running the network code that the model file refers to."),
 ]
 
 

@@ -82,7 +82,7 @@ def run(
 ) -> None:
     """Run one method on one data set; write its records, model and picture to a folder.
 
-    A run of one round has no picture.
+    No picture is drawn of a single round.
     """
     trackers = read_names(track)
     wanted, folder = _begin(settings, output, resume, repeats=config is not None and not resume)

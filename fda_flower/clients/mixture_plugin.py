@@ -109,7 +109,7 @@ def mix_on_target(
         If no member has finite outputs.
     """
     if epochs < 0:
-        raise invalid("epochs", epochs, "it must not be negative")
+        raise invalid("epochs", epochs, "it must be at least 0")
     if loader.batch_size is None:
         message = "the loader has no batch size, so that its data cannot be divided: give it one"
         raise ConfigError(message, thing="batch size")

@@ -30,15 +30,14 @@ def read_amount(name: str, value: object) -> Amount | None:
         raise invalid(name, value, "give a number, or a share such as 15%") from None
     if amount.endswith("%"):
         if not 0 < number <= 100:
-            what = f"{name} is {text}, a share must be above 0% and at most 100%"
-            raise ConfigError(what, thing=name, value=text)
+            raise invalid(name, text, "it must be above 0% and at most 100%")
         if amount != text:
             raise invalid(name, text, "give a number after 'up to', or the share alone")
         return text
     if not number.is_integer():
         raise invalid(name, text, "give a whole number, or a share such as 15%")
     if number < 1:
-        raise invalid(name, text, "at least 1 is needed")
+        raise invalid(name, text, "it must be at least 1")
     return int(number) if amount == text else f"{UP_TO}{int(number)}"
 
 

@@ -86,7 +86,7 @@ def found_names(dataset: str, folder: Path, names: Iterable[str], wanted: str) -
     domains = tuple(sorted(names))
     if not domains:
         there = ", ".join(path.name for path in visible(folder)[:10]) or "nothing"
-        what = f"data set '{dataset}' finds no domain in '{folder}', which holds {there}"
+        what = f"data set '{dataset}' finds no domain in '{folder}' (it contains {there})"
         remedy = f"put {wanted} there, or give another folder with --data-dir (FDA_DATA_DIR)"
         raise ConfigError(what, thing="data set", value=dataset, remedy=remedy)
     for name in domains:

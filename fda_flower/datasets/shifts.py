@@ -218,7 +218,7 @@ class Noise(TargetShift):
 
     def __post_init__(self) -> None:
         if not 0 <= self.std < math.inf:
-            raise invalid("option 'std' of shift 'noise'", self.std, "it must not be negative")
+            raise invalid("option 'std' of shift 'noise'", self.std, "it must be at least 0")
 
     def shifted(self, samples: Samples) -> Samples:
         """Return the samples with noise."""

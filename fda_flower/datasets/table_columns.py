@@ -176,8 +176,8 @@ NO_NUMBER = (
 )
 A_WORD = (
     "a word",
-    "make categories of words by --dataset-option categorical=onehot; of texts, have an encoder make numbers "
-    "by text=COLUMN; or leave the column out by ignore=COLUMN",
+    "for categories give --dataset-option categorical=onehot, for free text text=COLUMN, for patient numbers "
+    "group=COLUMN or ignore=COLUMN",
 )
 UNKNOWN, MARKS = "none of the known categories", "a number with other marks"
 WITH_POINT = (

@@ -15,7 +15,7 @@ COSTS = logging.getLogger("flwr.costs")
 """Log for a method's choice and costs, which `fda run` prints even when it hides the rest of Flower's log."""
 
 Record = dict[str, Any]
-"""A JSON object. `docs/results.md` explains each field of a round's record."""
+"""A JSON object. `docs/records.md` explains each field of a round's record."""
 
 TEST_EXAMPLES = "test-examples"
 """Field with the number of test samples."""

@@ -58,10 +58,10 @@ class FlowerFedAvg(DomainAdaptationStrategy):
         if self._combine(0, [({"probe": np.zeros(1, np.float32)}, 1)] * count) is None:
             options = ", ".join(f"{name}={value}" for name, value in self.of_flower().items())
             raise RefusedError(
-                f"Flower's {self.rule.__name__} aggregates nothing for {count} clients with {options}: "
-                "have more sources, or choose other options",
+                f"Flower's {self.rule.__name__} cannot aggregate {count} clients with {options}",
                 thing="clients",
                 value=count,
+                remedy="use more sources, or other options",
             )
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
@@ -71,7 +71,7 @@ class FlowerFedAvg(DomainAdaptationStrategy):
         arrays = self._combine(round.number, models)
         if arrays is None:
             raise BadReplyError(
-                f"Flower's {self.rule.__name__} aggregates nothing for {len(clients)} clients"
+                f"Flower's {self.rule.__name__} cannot aggregate {len(clients)} clients"
             )
         return Aggregated(
             {name: np.asarray(arrays[name]).astype(layer.dtype) for name, layer in round.model.items()}

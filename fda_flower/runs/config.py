@@ -189,14 +189,13 @@ class RunConfig(RunSettings):
         _ = self.trained
         if (own := self.entry.train) is None:
             return
-        what = f"method '{self.method}' trains a linear layer alone"
+        what = f"method '{self.method}' trains only a linear layer"
         if self.train not in (AUTO, "head", own):
             raise invalid("train", self.train, "leave it out", f"but {what}")
         if self.train == AUTO and self.model != LINEAR and not self._is_pretrained:
             raise ConfigError(
-                f"{what}, so that what model '{self.model}' has before its head would keep random weights: "
-                f"leave the model out, choose a pretrained one, or {LINEAR}, which takes the samples as they "
-                "are, or freeze the random weights with --train head",
+                f"{what}, so the layers of '{self.model}' below its head would stay random: leave the model "
+                f"out, choose a pretrained one or '{LINEAR}', or keep the random layers by --train head",
                 thing="model",
                 value=self.model,
             )

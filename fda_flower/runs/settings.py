@@ -322,7 +322,7 @@ class RunSettings:
     evaluate_every: int | None = _machine(
         None,
         "The target evaluates in every Nth round, and in the last 5.",
-        shown="by the numbers of samples, at most a tenth of the time",
+        shown="often enough to take at most a tenth of the time",
         defines_run=False,
     )
     metric: str | None = _machine(

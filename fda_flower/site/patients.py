@@ -1,4 +1,4 @@
-"""How a client trains whose site protects each patient: what the site's mod says to it, and it to the mod."""
+"""The messages between a site's mod and its client where the site protects each patient."""
 
 import os
 from collections.abc import Mapping

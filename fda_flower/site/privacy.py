@@ -642,7 +642,7 @@ def _ask(site: PrivateSite, message: Message, context: Context, call_next: Clien
 
 
 def _take_steps(content: RecordDict, settings: PrivacySettings) -> Steps | None:
-    """Take out of a reply the steps that had noise for each patient, which stay at the site."""
+    """Remove the steps that had noise for each patient from a reply; they stay at the site."""
     if not settings.of_patients or STEPS not in content.array_records:
         return None
     found = content.array_records[STEPS]

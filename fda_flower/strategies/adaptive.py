@@ -377,8 +377,7 @@ def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:
         raise invalid("beta", beta, "give a number in [0, 1], or one for each source") from None
     for value in values:
         if not 0 <= value <= 1:
-            remedy = "0 trusts the target alone, 1 the source alone"
-            raise invalid("beta", value, remedy, "it must be in [0, 1]")
+            raise invalid("beta", value, "it must be in [0, 1] (0 trusts the target alone, 1 the source)")
     if isinstance(beta, Mapping):
         return {as_text(domain): value for domain, value in zip(beta, values, strict=True)}
     return values[0] if np.ndim(beta) == 0 else tuple(values)

@@ -95,7 +95,7 @@ class Round:
     silent, spent : set of Node
         The nodes that did not reply to a train message, and those whose privacy budget is spent.
     is_first : bool
-        Whether no round before has made a model: what all nodes fail at now, no later round mends.
+        Whether no round before has made a model: a failure that all nodes share then ends the run.
     away : set of Node
         The nodes that were silent, or that Flower says are not there.
     without_evaluation : set of Node

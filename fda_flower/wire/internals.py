@@ -105,9 +105,9 @@ PLACE = re.compile(r'^ *File "(?P<path>.*)", line (?P<line>\d+)', re.MULTILINE)
 
 
 def cause_of(reason: str) -> str:
-    r"""Return what has gone wrong in a client app and where, of a reason with a traceback; else the reason.
+    r"""Return the error and its place from a reason that contains a traceback; otherwise the reason unchanged.
 
-    A simulation by Ray has a traceback with process numbers, other at each node, as the reason.
+    In a simulation by Ray the reason is a traceback with process numbers that differ between nodes.
 
     Examples
     --------
