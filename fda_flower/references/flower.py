@@ -70,9 +70,7 @@ class FlowerFedAvg(DomainAdaptationStrategy):
         models = [(_model(round.model, client), client.examples) for client in clients]
         arrays = self._combine(round.number, models)
         if arrays is None:
-            raise BadReplyError(
-                f"Flower's {self.rule.__name__} cannot aggregate {len(clients)} clients"
-            )
+            raise BadReplyError(f"Flower's {self.rule.__name__} cannot aggregate {len(clients)} clients")
         return Aggregated(
             {name: np.asarray(arrays[name]).astype(layer.dtype) for name, layer in round.model.items()}
         )

@@ -437,7 +437,7 @@ def test_the_defaults_of_compare_are_those_of_the_configuration(caught):
 
 def test_a_comparison_of_no_parallel_runs_is_refused(fda):
     code, _, err = fda(*COMPARE, "--methods", "fedavg", "--jobs", "0")
-    assert (code, "jobs is 0" in err) == (2, True)
+    assert (code, "jobs must be at least 1, not 0" in err) == (2, True)
 
 
 @pytest.mark.parametrize(("workers", "jobs"), [(2, 3), (4, 1), (8, 1)])

@@ -34,9 +34,9 @@ def test_an_amount_is_read_from_numbers_and_text_and_reads_as_itself(value, amou
         ("2.5", "a whole number, or a share such as 15%"),
         ("up to 5%", "after 'up to'"),
         *((value, "a number") for value in ("", "%", "15%%", True, [5], "up to all")),
-        *((value, "") for value in ("0%", "-5%", "100.5%", "nan%")),
+        *((value, "at most 100%") for value in ("0%", "-5%", "100.5%", "nan%")),
         *((value, "a whole number") for value in ("nan", "inf")),
-        *((value, "at least 1 is needed") for value in ("0", "-3", "up to 0")),
+        *((value, "at least 1") for value in ("0", "-3", "up to 0")),
     ],
     ids=str,
 )
