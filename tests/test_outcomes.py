@@ -17,12 +17,16 @@ from fda_flower.strategies.replies import read_outcomes
 SMALL: dict[str, Any] = {"model": "mlp", "device": "cpu", "target_samples": 16, "source_samples": 40}
 
 
-def test_outcomes_change_nothing_else_and_a_regression_has_none() -> None:
-    settings = {**SMALL, "method": "ditto", "rounds": 2}
+@pytest.mark.parametrize("more", [{"method": "ditto"}, {"method": "fedavg", "dp_clip": 1.0, "dp_noise": 0.1}])
+def test_outcomes_change_nothing_else_not_even_noise(more: dict[str, Any]) -> None:
+    settings = {**SMALL, "rounds": 2, **more}
     plain, with_outcomes = run(**settings), run_config(RunConfig(**settings), outcomes=True)
     assert "outcomes" not in plain.history[-1]
     assert plain.accuracies == with_outcomes.accuracies
     assert same_bits(plain.model, with_outcomes.model)
+
+
+def test_a_regression_has_no_outcomes() -> None:
     config = RunConfig(dataset="rbf", model="sigmoid", target_samples=16, method="fedavg", rounds=1)
     result = run_config(config, outcomes=True)
     assert "outcomes" not in result.history[-1]

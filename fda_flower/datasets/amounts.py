@@ -1,6 +1,6 @@
 """Numbers of samples: exact, at most, or a share."""
 
-from fda_flower.errors import ConfigError, invalid
+from fda_flower.errors import invalid
 from fda_flower.names import as_written
 
 Amount = int | str

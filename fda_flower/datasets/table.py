@@ -142,9 +142,10 @@ class OwnTables(Splits):
                         filled = tables.setdefault(name, {})[part] = table.filled
                         if empty := len(table) - len(filled):
                             notes.append(f"'{path}' has rows of empty cells, which are left out: {empty}")
-        if beside := [path.name for path in left_out(self._folder)]:
-            listed = f"{', '.join(beside[:LISTED])}{', ...' if len(beside) > LISTED else ''}"
-            notes.append(f"'{self._folder}' also holds {listed}: export tables of other formats as CSV")
+        for folder in sorted({(self._folder / name).parent for name in self}):
+            if others := [path.name for path in left_out(folder)]:
+                listed = f"{', '.join(others[:LISTED])}{', ...' if len(others) > LISTED else ''}"
+                notes.append(f"'{folder}' also holds {listed}: export tables of other formats as CSV")
         result = survey(tables, len(self), self._meaning, problems)
         result.notes += notes
         return result

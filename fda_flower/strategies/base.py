@@ -76,7 +76,6 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         self.history = self.progress.history
         self.roster = Roster(self.target, self.query_timeout, self.has_target)
         self.state: dict[str, ArrayRecord] = {}
-        self._always = {protocol.OUTCOMES: True} if self.outcomes else {}
         self._keys = Keys(self.arrayrecord_key, self.configrecord_key)
         self.schedules: Mapping[str, Any] = {}
         self._timeout = 3600.0
@@ -286,7 +285,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
                 remedy="a client's error is logged above; auto-weighting does not work within Flower's "
                 "wrappers for differential privacy",
             )
-        settings = {**config, **self._always, **self.evaluate_config(round)}
+        outcomes = {protocol.OUTCOMES: True} if self.outcomes else {}
+        settings = {**config, **outcomes, **self.evaluate_config(round)}
         round.arrays, round.config, round.sent = arrays, {**settings, protocol.SERVER_ROUND: server_round}, {}
         if not self.evaluates_in(server_round):
             return []
@@ -366,7 +366,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         self, server_round: int, arrays: ArrayRecord, config: Mapping[str, Any], grid: Grid
     ) -> Round:
         warmup = server_round <= self.warmup_rounds
-        sent = {**config, **self._always, protocol.SERVER_ROUND: server_round}
+        sent = {**config, protocol.SERVER_ROUND: server_round}
         if self.learning_rate_factor != 1 and not warmup:
             sent[protocol.LEARNING_RATE_FACTOR] = self.learning_rate_factor
         record: Record = {"round": server_round, "warmup": warmup}

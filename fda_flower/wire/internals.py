@@ -105,7 +105,7 @@ PLACE = re.compile(r'^ *File "(?P<path>.*)", line (?P<line>\d+)', re.MULTILINE)
 
 
 def cause_of(reason: str) -> str:
-    r"""Return the error and its place from a reason that contains a traceback; otherwise the reason unchanged.
+    r"""Return the error and its place from a reason that contains a traceback, else the reason unchanged.
 
     In a simulation by Ray the reason is a traceback with process numbers that differ between nodes.
 
