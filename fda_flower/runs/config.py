@@ -157,6 +157,8 @@ class RunConfig(RunSettings):
             return f"train is {self.train}, and Ridge trains a linear layer alone"
         if self.train == AUTO and self.model not in (AUTO, LINEAR) and not self._is_pretrained:
             return f"the network '{self.model}' starts from random weights"
+        if self.class_weights != "none":
+            return "Ridge has no training loss in which classes could weigh more"
         noise_for_sums = self.dp_open_target and self.dp_clip is None and not self.regression
         if self.privacy.on and not noise_for_sums:
             return "Ridge has noise for patients alone, with classes and dp-open-target and without dp-clip"
@@ -273,7 +275,8 @@ class RunConfig(RunSettings):
         self._set("method_options", tuple(sorted(options.items())))
         if self.beta is not None:
             self._check_beta(what)
-        if self.class_weights != "none" and (self.regression or method.centralised):
+        trains = not method.centralised and method.train is None
+        if self.class_weights != "none" and (self.regression or not trains):
             why = f"but {what} has no local training to weigh them in"
             if self.regression:
                 why = f"but '{self.dataset}' is a regression, which has no classes"
