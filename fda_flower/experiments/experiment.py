@@ -519,7 +519,7 @@ class Comparison:
     not fit the settings, with the reasons.
     """
 
-    results: Results
+    results: Results = field(repr=False)
     failures: dict[str, str]
     path: Path
     left_out: dict[str, str] = field(default_factory=dict)

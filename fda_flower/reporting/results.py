@@ -115,16 +115,16 @@ class RecordedRun:
 
     label: str
     seed: int
-    history: Sequence[Record]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    history: Sequence[Record] = field(repr=False)
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    notes: Mapping[str, Any] = field(default_factory=dict, repr=False)
     rounds: int = 0
     done: bool = True
-    commands: Sequence[str] = ()
+    commands: Sequence[str] = field(default=(), repr=False)
     metric: str = ACCURACY
     ending: str = ""
-    fingerprint: Mapping[str, Any] = field(default_factory=dict)
-    summary: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    summary: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def whole(self) -> bool:
@@ -225,7 +225,7 @@ class Results:
     axis: str
     rows: Sequence[str]
     columns: Sequence[str]
-    runs: Mapping[Place, Sequence[RecordedRun]]
+    runs: Mapping[Place, Sequence[RecordedRun]] = field(repr=False)
     rounds: int
     groups: Sequence[str] = ("",)
     group_axis: str = ""
