@@ -169,7 +169,7 @@ class RunSettings:
     sources: int | None = _data(DataSpec.num_sources, "Number of sources.", shown="the shift's")
     target: str | None = _data(
         DataSpec.target,
-        "Domain of the target; all: every site is a target (ridge only).",
+        "Target domain. With all, every site is a target (ridge only).",
         shown="the shift's, or the data set's last",
     )
     only_sources: Sequence[str] | None = _data(
@@ -177,13 +177,14 @@ class RunSettings:
     )
     target_samples: Amount | None = _data(
         "up to 50",
-        "Labelled samples of the target: a number, a share such as 15%, or all (as for your own data).",
+        "Labelled samples of the target: a number, a percentage such as 15%, or all (the default for your own "
+        "data).",
     )
     source_samples: Amount | None = _data(
-        DataSpec.source_samples, "Samples of each source: a number, a share, or all.", shown="all"
+        DataSpec.source_samples, "Samples of each source: a number, a percentage, or all.", shown="all"
     )
     test_samples: Amount | None = _data(
-        DataSpec.test_samples, "Test samples of the target: a number, a share, or all.", shown="all"
+        DataSpec.test_samples, "Test samples of the target: a number, a percentage, or all.", shown="all"
     )
     seed: int = _data(DataSpec.seed, "Seed of all randomness.")
     data_dir: str | None = _data(
