@@ -177,8 +177,8 @@ class RunSettings:
     )
     target_samples: Amount | None = _data(
         "up to 50",
-        "Labelled samples of the target: a number, a percentage such as 15%, or all (the default for your own "
-        "data).",
+        "Labelled samples of the target: a number, a percentage such as 15%, or all (the default for your "
+        "own data).",
     )
     source_samples: Amount | None = _data(
         DataSpec.source_samples, "Samples of each source: a number, a percentage, or all.", shown="all"
