@@ -4,7 +4,8 @@
 updates, which every rule needs, are not counted, and beyond 100 sites they take turns in the same memory.
 (2) A round of FedAvg through a real SuperLink, whose state is in memory or in SQLite on disk: seconds, CPU
 seconds of the SuperLink and of the ServerApp, their peaks of memory, and the database. The sites are one
-process here, without training: each has its own connection, downloads the model, and sends another.
+process here, without training: each has its own connection, asks for messages as often as `fda-supernode`
+does, downloads the model, and sends another.
 (3) How many requests for messages the SuperLink answers in a second while it has none: each SuperNode
 asks every 3 seconds, and sends a heartbeat every 30.
 """
@@ -55,6 +56,7 @@ from fda_flower.deployment import Federation
 from fda_flower.deployment.submission import Connection
 from fda_flower.engines import PollingGrid
 from fda_flower.strategies import FedAvg
+from fda_flower.supernode.command import LEAST, SHARE
 from fda_flower.wire.bundles import join
 from fda_flower.wire.internals import pull_sooner, task_identity
 
@@ -203,10 +205,15 @@ class Sites:
         return sum(counts) / seconds
 
     def _serve(self, share: Sequence[int]) -> None:
+        last = dict.fromkeys(share, time.monotonic())
+        due = dict(last)
         while not self._over.is_set():
-            begun = time.monotonic()
-            if not any([self._answer(site) for site in share]):
-                self._over.wait(max(0.0, 0.25 - (time.monotonic() - begun)))
+            for site in [site for site in share if due[site] <= time.monotonic()]:
+                if self._answer(site):
+                    last[site] = time.monotonic()
+                now = time.monotonic()
+                due[site] = now + min(POLL_SECONDS, max(LEAST, SHARE * (now - last[site])))
+            self._over.wait(0.02)
 
     def _answer(self, site: int) -> bool:
         _, receive, send, _, _, pull, push, confirm = self._connections[site]
@@ -233,7 +240,7 @@ class Sites:
             role = "source" if site else "target"
             return RecordDict({"info": ConfigRecord({"domain": f"{site:05}", "role": role})})
         if kind.startswith("evaluate"):
-            return RecordDict({"metrics": MetricRecord({"num-examples": 10, "accuracy": 0.5})})
+            return RecordDict({"metrics": MetricRecord({"num-examples": 10 + site, "accuracy": 0.5})})
         draw = np.random.default_rng([site, int(time.monotonic_ns())])
         moved = model_of(self._numbers * 4 / MB)
         for array in moved.values():

@@ -19,6 +19,7 @@ from torch.utils import backend_registration
 from whole_runs import untimed
 
 import fda_flower
+from fda_flower.files import MODEL
 from fda_flower.models import devices
 from fda_flower.prediction.model import export
 
@@ -206,6 +207,8 @@ def register(float64=True):
     own = torch.library.Library("aten", "IMPL", "PrivateUse1")
     for name in ("arange", "arange.start", "arange.start_step"):  # else they resize a tensor
         own.impl(name, lambda *args, device=None, **kwargs: Wrapped(torch.arange(*args, **kwargs)))
+    whole = ATEN.scaled_dot_product_attention.default  # else it has other steps than the CPU's
+    own.impl("scaled_dot_product_attention", lambda *args, **kwargs: run(whole, args, kwargs))
     every.fallback(torch.library.fallthrough_kernel, dispatch_key="AutocastPrivateUse1")
     half = torch.library.Library("aten", "IMPL", "AutocastPrivateUse1")
     for name in ("conv2d", "linear", "matmul", "mm", "addmm", "bmm"):
@@ -238,10 +241,11 @@ def in_process(**options):
     return ProcessPoolExecutor(1, context, partial(register, **options))
 
 
-def both(settings, folder=None):
+def both(settings, folder=None, samples=None, exports=True):
     """Run on the CPU and on the device; return how the results differ, and how often the device calculated.
 
-    With a folder, also predict with each run's model on either device, and export it.
+    With a folder, also predict `samples`, or random ones, with each run's models on either device, and
+    export them.
     """
     outputs = {}
     for device in ("cpu", "auto"):
@@ -252,8 +256,8 @@ def both(settings, folder=None):
         result = fda_flower.run(device=device, output=output, **settings)
         outputs[device] = [untimed(result.history), _bits(result.model)]
         if folder is not None:
-            outputs[device] += _used(output, device)
-    names = ("history", "model", "predictions", "exported")
+            outputs[device].append([_used(path.parent, device, samples, exports) for path in _models(output)])
+    names = ("history", "model", "predictions and exports")
     different = [name for name, *pair in zip(names, *outputs.values(), strict=False) if pair[0] != pair[1]]
     return different, CALLS.total()
 
@@ -262,10 +266,21 @@ def _bits(arrays):
     return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
-def _used(run_folder, device):
-    """Return what a run's model predicts on a device, and the file that it is exported to."""
-    model = fda_flower.load(run_folder, device)
-    inputs = np.random.default_rng(0).random((9, *model.about.shape), dtype=np.float32)
-    predicted = model.predict_proba(inputs).tobytes()
-    export(model, run_folder / "model.onnx")
-    return [predicted, (run_folder / "model.onnx").read_bytes()]
+def _models(folder):
+    paths = sorted(folder.rglob(MODEL))
+    assert paths
+    return paths
+
+
+def _used(folder, device, samples, exports):
+    """Return what a model predicts on a device, and the file that it is exported to."""
+    model = fda_flower.load(folder, device)
+    if samples is None:
+        samples = np.random.default_rng(0).random((9, *model.about.shape), dtype=np.float32)
+    used = [model.outputs(model.samples(samples)).tobytes()]
+    if exports:
+        export(model, folder / "model.onnx")
+        used.append((folder / "model.onnx").read_bytes())
+    kinds = {tensor.device.type for tensor in model.module.state_dict().values()}
+    assert kinds == {"cpu" if device == "cpu" else NAME}, "it stays on its device"
+    return used

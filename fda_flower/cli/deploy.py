@@ -188,14 +188,17 @@ def _table(config: RunConfig, history: list[Record]) -> "Table":
     """Return a table with one row per round."""
     from fda_flower.reporting import Table
 
-    names, metric = config.data.source_names, METRICS[config.headline]
-    rows = []
+    def beta(record: Record, name: str) -> float | None:
+        return source_weight(record["sources"].get(name, {}))
+
+    metric, rows = METRICS[config.headline], []
+    names = [name for name in config.data.source_names if any(beta(r, name) is not None for r in history)]
     for record in history:
         value = figure_of(record, config.headline)
-        betas = [source_weight(record["sources"].get(name, {})) for name in names]
+        betas = [beta(record, name) for name in names]
         trouble = [record["held"], *(f"{drop['domain']}: {drop['reason']}" for drop in record["dropped"])]
         figure = "-" if value is None else metric.show(value).removesuffix("%")
-        weights = ("-" if beta is None else f"{beta:.2f}" for beta in betas)
+        weights = ("-" if each is None else f"{each:.2f}" for each in betas)
         rows.append([record["round"], figure, *weights, "; ".join(filter(None, trouble))])
     label = metric.label[0].upper() + metric.label[1:]
     title = f"{config.entry.label} on {config.dataset}, over SuperLink and SuperNodes"

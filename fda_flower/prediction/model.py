@@ -480,7 +480,9 @@ def export(model: LoadedModel, path: Path, coverage: float | None = None) -> Non
     import onnxscript  # noqa: F401
 
     thresholds = None if coverage is None else model.thresholds(coverage)
-    whole, part = Probabilities(model, thresholds).cpu().eval(), path.with_name(f".{path.name}.part")
+    # A copy, since the model stays on its device.
+    whole = copy.deepcopy(Probabilities(model, thresholds)).cpu().eval()
+    part = path.with_name(f".{path.name}.part")
     with writing("file", path):
         try:
             torch.onnx.export(

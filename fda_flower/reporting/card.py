@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fda_flower.datasets.spec import EVERY_SITE
 from fda_flower.errors import printable
 from fda_flower.metrics import CONFIDENCE, METRICS
 from fda_flower.names import counted
@@ -97,6 +98,14 @@ def _target(run: RecordedRun) -> str:
     return next(named, str(run.settings.get("target") or "target"))
 
 
+def _is_for_every_site(run: RecordedRun) -> bool:
+    return run.settings.get("target") == EVERY_SITE
+
+
+def _made_for(run: RecordedRun) -> str:
+    return "the domain of each site" if _is_for_every_site(run) else f"the domain {_target(run)}"
+
+
 # The header
 
 
@@ -148,10 +157,10 @@ def _model(run: RecordedRun, model: Model) -> list[Part]:
     classes = description.get("class-names") or ()
     rows = {
         "predicts": "numbers" if description.get("regression") else ", ".join(map(str, classes)),
-        "for": f"the domain {_target(run)}",
+        "for": _made_for(run),
         "network": description.get("network", settings.get("model")),
         "trained part": description.get("train", settings.get("train")),
-        "trained parameters": f"{run.summary.get('parameters', 0):,}" or None,
+        "trained parameters": f"{run.summary['parameters']:,}" if "parameters" in run.summary else None,
         "predicts with": (description.get("predictor") or {}).get("kind"),
         "input": "x".join(map(str, description.get("shape", ()))),
         "classes": "" if description.get("regression") else description.get("classes"),
@@ -160,9 +169,14 @@ def _model(run: RecordedRun, model: Model) -> list[Part]:
     table = Table(["model", "value"], [[name, value] for name, value in rows.items() if value])
     about = (
         "Several clients trained this model together, without sharing samples (federated domain adaptation). "
-        f"It is made for one of them, the target **{escaped(_target(run))}**, which has few labels. The "
-        "others, the sources, have more, from other distributions."
     )
+    if _is_for_every_site(run):
+        about += "Each of them is a target, with a model of its own, for which the others are the sources."
+    else:
+        about += (
+            f"It is made for one of them, the target **{escaped(_target(run))}**, which has few labels. The "
+            "others, the sources, have more, from other distributions."
+        )
     return [about, table]
 
 
@@ -179,9 +193,11 @@ def _results(run: RecordedRun, model: Model) -> list[Part]:
     ends = evaluation.get("interval")
     between = f", {CONFIDENCE:.0%} interval {' to '.join(map(metric.show, ends))}" if ends else ""
     tests = f" on {evaluation['test-samples']:,} test samples" if "test-samples" in evaluation else ""
+    whose = "as a mean of the sites" if _is_for_every_site(run) else "of the target"
+    covers = " The interval covers the choice of test samples, not of a seed." if ends else ""
     parts.append(
-        f"**{metric.title} {metric.show(last5)}**{tests} of the target{between}: the mean of the "
-        "last rounds, of one run and seed. The interval covers the choice of test samples, not of a seed."
+        f"**{metric.title} {metric.show(last5)}**{tests} {whose}{between}: the mean of the last rounds, of "
+        f"one run and seed.{covers}"
     )
     parts += map(escaped, judge(summarise(run.history, run.metric)))
     least = evaluation.get("baseline", {})
@@ -266,9 +282,7 @@ def _privacy(history: Sequence[Record]) -> list[Part]:
 
 def _limits(run: RecordedRun, model: Model) -> list[Part]:
     evaluation = last_evaluation(run.history, run.metric)
-    lines = [
-        f"It is made for the domain {_target(run)}. Nothing is known of its accuracy elsewhere, or later."
-    ]
+    lines = [f"It is made for {_made_for(run)}. Nothing is known of its accuracy elsewhere, or later."]
     if 0 < (tests := evaluation.get("test-samples", 0)) < FEW_TESTS:
         lines.append(f"{tests} test samples are few: read the interval, not the figure.")
     if weak := [name for name, each in evaluation.get("classes", {}).items() if each["recall"] < 0.5]:

@@ -59,7 +59,8 @@ def start(tmp_path, tmp_path_factory):
         command = subprocess.Popen(
             [
                 *(sys.executable, "-c", "from fda_flower.cli import main; main()"),
-                *("deploy", "rehearse", "--output", "out", "--device", "cpu", *options),
+                *("deploy", "rehearse", "--output", "out", "--device", "cpu"),
+                *("--method", "fedgp-auto", *options),
             ],
             cwd=tmp_path,
             env={**os.environ, **folders, "PYTHONUNBUFFERED": "1"},

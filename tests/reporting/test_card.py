@@ -119,6 +119,14 @@ def test_it_says_how_sure_the_figure_is_and_that_few_tests_are_few():
     assert "test samples" not in section(card(recorded(record(1, tests=400)), Model()), "Limits")
 
 
+def test_where_every_site_is_a_target_it_is_for_all_of_them():
+    text = card(recorded(record(1), target="all"), Model())
+    assert "domain all" not in text
+    assert "target **" not in section(text, "The model")
+    assert "mean of the sites" in section(text, "Results")
+    assert "trained parameters" not in text, "a server does not count them"
+
+
 def test_it_says_who_took_part_in_how_many_rounds():
     dropped = record(2, dropped=[{"domain": "large", "reason": "no numbers"}], sources={}, held="no source")
     text = section(card(recorded(record(1), dropped), Model()), "Who took part")
