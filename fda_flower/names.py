@@ -186,10 +186,16 @@ def check_fields(owner: Any, called: Mapping[str, str] = {}) -> None:
     Raise a `ConfigError` on a value of another type or out of its `Bounds`; it names the field as `called`
     does, or else by its own name with ``-`` for ``_``.
     """
-    hints = typing.get_type_hints(type(owner), include_extras=True)
+    hints = _hints_of(type(owner))
     for name in (each.name for each in fields(owner)):
         thing = called.get(name, name.replace("_", "-"))
         object.__setattr__(owner, name, _checked(thing, getattr(owner, name), hints[name]))
+
+
+@cache
+def _hints_of(kind: type) -> dict[str, Any]:
+    """Return the types of a dataclass's fields; cached, as every training of a round checks its settings."""
+    return typing.get_type_hints(kind, include_extras=True)
 
 
 def _checked(name: str, value: Any, hint: Any) -> Any:
