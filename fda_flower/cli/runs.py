@@ -20,7 +20,7 @@ from fda_flower.datasets.registry import DATASETS
 from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError, invalid, near
 from fda_flower.files import only_writer, read_json
-from fda_flower.names import known_name, read_options, split_options
+from fda_flower.names import importing, known_name, read_options, split_options
 from fda_flower.records.record import COSTS, Record, headline, round_line
 from fda_flower.reporting.trackers import read_names
 from fda_flower.runs.config import NAMED, RunConfig
@@ -85,7 +85,9 @@ def run(
     No picture is drawn of a single round.
     """
     trackers = read_names(track)
-    wanted, folder = _begin(settings, output, resume, repeats=config is not None and not resume)
+    with importing():
+        wanted, folder = _begin(settings, output, resume, repeats=config is not None and not resume)
+        from fda_flower.experiments import run_config
     from fda_flower.records.folder import RunFolder
 
     RunFolder(folder.absolute(), wanted.fingerprint(), resume=resume).check()
@@ -96,7 +98,6 @@ def run(
             f"Continue with: {this_command('--resume', output=folder)}"
         )
     )
-    from fda_flower.experiments import run_config
     from fda_flower.names import require
     from fda_flower.reporting import sites_in, sites_note, sites_table
     from fda_flower.reporting.words import cost_of_round, missing_replies

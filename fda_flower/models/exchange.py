@@ -4,6 +4,7 @@ import fnmatch
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -50,9 +51,17 @@ class Exchange:
         """Return the partition of a network.
 
         Arrays are frozen by ``requires_grad`` of the parameters (see `fda_flower.models.parts`). The part
-        `own`, which the client keeps, is a name of `PARTS` or a pattern such as ``layer4.*``. Raises a
-        `ConfigError` if nothing in the network is trainable, or it has no such part.
+        `own`, which the client keeps, is a name of `PARTS` or a pattern such as ``layer4.*``. The partition
+        is found once per network. Raises a `ConfigError` if nothing in the network is trainable, or it has
+        no such part.
         """
+        known = _KNOWN.setdefault(network, {})
+        if own not in known:
+            known[own] = cls._find(network, own)
+        return known[own]
+
+    @classmethod
+    def _find(cls, network: nn.Module, own: str) -> "Exchange":
         frozen = frozen_names(network)
         fixed = set(frozen)
         moving = [name for name in tensors(network) if name not in fixed]
@@ -83,6 +92,9 @@ class Exchange:
         """Return a network's parameters that travel, in the order of its dictionary."""
         parameters = dict(network.named_parameters(remove_duplicate=False))
         return {name: parameters[name] for name in self.shared if name in parameters}
+
+
+_KNOWN: WeakKeyDictionary[nn.Module, dict[str, Exchange]] = WeakKeyDictionary()
 
 
 def frozen_layers(network: nn.Module) -> dict[str, NDArray[Any]]:

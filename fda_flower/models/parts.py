@@ -160,8 +160,9 @@ def to_train(model: nn.Module, part: Part = "all") -> list[nn.Parameter]:
     if part != "all":
         head = head_of(model).train(part == "head")
         inside |= set(head.parameters())
-    for module in frozen_modules(model):
-        module.training = False
+    if frozen_names(model):
+        for module in frozen_modules(model):
+            module.training = False
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return trained if part == "all" else [p for p in trained if (p in inside) == (part == "head")]
 

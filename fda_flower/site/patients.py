@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
-from flwr.app import RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import invalid
@@ -20,7 +20,9 @@ PREFIX = f"{OF_PATIENTS}-"
 def remove_claims(content: RecordDict) -> None:
     """Remove from a message what the site's mod alone tells its client."""
     content.pop(MEAN_NOISE, None)
-    for record in content.config_records.values():
+    for record in content.values():
+        if not isinstance(record, ConfigRecord):
+            continue
         for name in [name for name in record if name == OF_PATIENTS or name.startswith(PREFIX)]:
             del record[name]
 

@@ -69,8 +69,13 @@ class Asked:
 
     def values_of(self, setting: str) -> list[Any]:
         """Return the values of a setting in the message, in records of any name."""
-        records = self.message.content.config_records.values()
-        return [record[setting] for record in records if setting in record]
+        return [record[setting] for record in self.settings.values() if setting in record]
+
+    @cached_property
+    def settings(self) -> Mapping[str, ConfigRecord]:
+        """The message's records of settings; unlike Flower's own view, this copies no records."""
+        records = self.message.content.items()
+        return {name: record for name, record in records if isinstance(record, ConfigRecord)}
 
     @property
     def of_patients(self) -> bool:
@@ -353,7 +358,7 @@ def wanted_level(asked: Asked) -> str:
 
     The role query includes it for both roles, a train message for the node itself.
     """
-    records = asked.message.content.config_records
+    records = asked.settings
     if asked.kind == "query":
         told = records.get(protocol.ASKS, ConfigRecord())
         return _known(told.get(asked.role or "", "none"))
