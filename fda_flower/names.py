@@ -188,7 +188,7 @@ def check_fields(owner: Any, called: Mapping[str, str] = {}) -> None:
     Raise a `ConfigError` on a value of another type or out of its `Bounds`; it names the field as `called`
     does, or else by its own name with ``-`` for ``_``.
     """
-    hints = _hints_of(type(owner))
+    hints = _hints_of(owner.__class__)
     for name in (each.name for each in fields(owner)):
         thing = called.get(name, name.replace("_", "-"))
         object.__setattr__(owner, name, _checked(thing, getattr(owner, name), hints[name]))

@@ -68,6 +68,37 @@ def fda(monkeypatch, capsys):
     return call
 
 
+class CaughtError(Exception):
+    """Stops a command once it has called what was to be tested."""
+
+
+@pytest.fixture
+def caught(monkeypatch):
+    """What a command calls with which arguments, by position and by name; it does not run."""
+
+    def catch(*positional, **named):
+        raise CaughtError(positional, named)
+
+    for name in ("run_config", "compare", "run_experiment"):
+        monkeypatch.setattr(f"fda_flower.experiments.{name}", catch)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["fda", *map(str, arguments)])
+        with pytest.raises(CaughtError) as caught:
+            importlib.import_module("fda_flower.cli").main()
+        return caught.value.args
+
+    return call
+
+
+@pytest.fixture
+def flower_log(caplog, monkeypatch):
+    """What Flower's log has from warnings on."""
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.WARNING, "flwr")
+    return caplog
+
+
 @pytest.fixture(scope="module")
 def flower(tmp_path_factory):
     """The environment of `flwr run` in a home of its own, with a SuperLink that simulates nodes.

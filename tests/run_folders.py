@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from fda_flower import RunConfig
+from fda_flower.runs.settings import SETTINGS
 
 RECORD = {
     **{"warmup": False, "held": None, "target": {"domain": "target", "examples": 50}, "dropped": []},
@@ -31,3 +32,8 @@ def files_below(folder):
     """The contents of all files but for the lock, which a writer may leave."""
     files = [path for path in Path(folder).rglob("*") if path.is_file() and path.name != ".lock"]
     return {str(path): path.read_bytes() for path in files}
+
+
+def settings_in(arguments):
+    """The settings of a run among the arguments of a call."""
+    return {each.name: arguments[each.name] for each in SETTINGS if each.name in arguments}

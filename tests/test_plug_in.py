@@ -135,13 +135,9 @@ def test_what_serves_instead_is_known_of_each_option_of_flowers_fedavg(flowers, 
         ("accept_failures", True, False),
     ],
 )
-def test_of_flowers_fedavg_only_what_would_change_the_result_is_refused(
-    make, name, alike, value, caplog, monkeypatch
-):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    caplog.set_level(logging.WARNING, "flwr")
+def test_of_flowers_fedavg_only_what_would_change_the_result_is_refused(make, name, alike, value, flower_log):
     make(**{name: alike, "min_available_nodes": 4})
-    (warning,) = caplog.messages
+    (warning,) = flower_log.messages
     assert name in warning
     assert "min_available_nodes (wait_for is" in warning
     with pytest.raises(ConfigError, check=names(name, value)):
@@ -303,9 +299,8 @@ def test_of_a_frozen_body_the_decorator_finds_what_is_sent(make, everything):
     assert not any(torch.equal(torch.tensor(result.arrays[name].numpy()), first[name]) for name in first)
 
 
-def test_an_app_that_says_it_has_no_evaluate_function_is_never_asked(caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    caplog.set_level(logging.INFO, "flwr")
+def test_an_app_that_says_it_has_no_evaluate_function_is_never_asked(flower_log):
+    flower_log.set_level(logging.INFO, "flwr")
     asked = []
 
     def train(message, context):
@@ -322,10 +317,10 @@ def test_an_app_that_says_it_has_no_evaluate_function_is_never_asked(caplog, mon
     start(strategy, app, initial(), evaluate_fn=lambda *_: MetricRecord({"acc": 0.5}))
     assert set(asked) == {"query.role", "train"}
     assert not any("evaluation-failed" in record for record in strategy.history)
-    assert [line for line in caplog.messages if "evalua" in line] == [
+    assert [line for line in flower_log.messages if "evalua" in line] == [
         "Round 1: no evaluation by 3: its app has no evaluate function, so it is not asked"
     ]
-    assert [line for line in caplog.messages if line.startswith("round 2/2: server acc 0.5")]
+    assert [line for line in flower_log.messages if line.startswith("round 2/2: server acc 0.5")]
 
 
 @every_auto
@@ -429,7 +424,7 @@ class OwnStart(FedGP):
 
 
 def test_a_subclass_with_a_start_of_its_own_waits_for_nodes_and_says_what_a_client_with_its_own_head_lacks(
-    caplog, monkeypatch
+    flower_log,
 ):
     heads = {}
 
@@ -443,11 +438,10 @@ def test_a_subclass_with_a_start_of_its_own_waits_for_nodes_and_says_what_a_clie
         heads[own] = {name: tensor.clone() for name, tensor in model[-1].state_dict().items()}
         return reply_to(message, model.state_dict())
 
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    caplog.set_level(logging.INFO, "flwr")
+    flower_log.set_level(logging.INFO, "flwr")
     strategy, seen = OwnStart(target="3", auto=True), []
     strategy.summary()
-    assert not any("Target:" in line for line in caplog.messages), "no node is connected yet"
+    assert not any("Target:" in line for line in flower_log.messages), "no node is connected yet"
 
     def judge(number, _):
         seen.append(number)
@@ -456,7 +450,7 @@ def test_a_subclass_with_a_start_of_its_own_waits_for_nodes_and_says_what_a_clie
     first = ArrayRecord(network(batch_norm=False).state_dict())
     assert start(strategy, client_app(train), first, evaluate_fn=judge) == 0.5
     assert seen == [1, 2]
-    assert [line for line in caplog.messages if "Target:" in line] == ["Target: 3. Sources: 0, 1, 2"]
+    assert [line for line in flower_log.messages if "Target:" in line] == ["Target: 3. Sources: 0, 1, 2"]
     assert strategy.record["metrics"] == {"eval_loss": 0.1}
     told = {entry["fallback"] for entry in strategy.record["sources"].values()}
     assert all("does your client begin with the model that it received?" in each for each in told)

@@ -3,7 +3,6 @@
 import json
 import shlex
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -190,17 +189,6 @@ def test_an_option_that_would_be_ignored_is_refused(fda, options, words):
     assert files_below("runs") == before
 
 
-def test_without_the_extra_the_command_says_what_to_install(fda, monkeypatch):
-    package = "jinja2"
-    make_run(Path("runs/first"), method="fedavg")
-    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
-    code, _, err = fda("report", "--html", "runs")
-    assert code == 2
-    assert f"fda report needs {package}, which is not installed: pip install 'fda-flower[cli]'" in err
-
-
 # Mistakes
 
 
@@ -211,7 +199,6 @@ def test_without_the_extra_the_command_says_what_to_install(fda, monkeypatch):
         (["noise.toml", "--only", "nobody"], ["'nobody'", "choose one of 0.1, 0.5, FedAvg, Target Only"]),
         (["noise.toml", "--seeds", "0"], ["seeds is '0'"]),
         (["noise.toml", "--rounds", "0"], ["cell 'FedAvg, 0.1'", "rounds is 0"]),
-        (["noise.toml", "--jobs", "0"], ["jobs is 0"]),
         (["noise.toml", "--set", "colour=red"], ["--set is 'colour=red'", *sorted(RUN_KEYS)]),
         (["noise.toml", "--set", "Model=mlp"], ["--set is 'Model=mlp'", "did you mean 'model'?"]),
         (["noise.toml", "--set", "model"], ["'model'", "KEY=VALUE"]),

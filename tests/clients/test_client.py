@@ -1,6 +1,5 @@
 """What every client of the package keeps to, and what any message may ask of it."""
 
-import logging
 import math
 from typing import Any
 
@@ -261,17 +260,15 @@ def test_dittos_personal_model_has_its_own_penalty_alone():
     assert not same(one.arrays, other.arrays)
 
 
-def test_a_rate_that_will_diverge_is_warned_of(caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    caplog.set_level(logging.WARNING, logger="flwr")
+def test_a_rate_that_will_diverge_is_warned_of(flower_log):
     moved_to(9.9, 1)
     trained(drawn(20.0, optimizer="adam"))
     trained(drawn(0.0), question=Personalise(penalty=10.0))
-    assert "diverges" not in caplog.text
+    assert "diverges" not in flower_log.text
     moved_to(10.0, 1)
     trained(drawn(0.0), question=Personalise(penalty=20.0))
     for symbol in "μλ":
-        assert f"The learning rate times {symbol} is 1" in caplog.text
+        assert f"The learning rate times {symbol} is 1" in flower_log.text
 
 
 # What a client keeps for itself

@@ -1,6 +1,5 @@
 """Mixture's target: against the definition written out once more, and what it keeps and sends."""
 
-import logging
 import math
 from dataclasses import replace
 
@@ -315,12 +314,10 @@ def test_classes_with_a_single_label_are_allowed_and_counted(labels, alone):
     assert math.isfinite(reply.metrics["loss"])
 
 
-def test_members_that_diverge_are_left_out_with_a_warning(caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    caplog.set_level(logging.WARNING, logger="flwr")
+def test_members_that_diverge_are_left_out_with_a_warning(flower_log):
     reply = ask(make(training=LocalTraining(1e30, 7, optimizer="sgd")))
     for name in ("target", "tuned-1", "tuned-3"):
-        assert f"The mixture leaves out '{name}': not all of its outputs are finite" in caplog.text
+        assert f"The mixture leaves out '{name}': not all of its outputs are finite" in flower_log.text
         assert name in reply.answer.left_out
         assert name not in reply.answer.weights
     assert reply.answer.weights["sources"] + reply.answer.weights["prior"] == pytest.approx(1)

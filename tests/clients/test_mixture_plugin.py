@@ -1,6 +1,5 @@
 import copy
 import io
-import logging
 from collections import UserDict
 
 import numpy as np
@@ -296,9 +295,7 @@ def test_a_mixture_can_be_saved_and_loaded():
     assert loaded.models[0] is loaded.trained.models["sources"][0]
 
 
-def test_classes_with_a_single_label_are_said(caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+def test_classes_with_a_single_label_are_said(flower_log):
     x, _ = two_classes()
-    with caplog.at_level(logging.WARNING, logger="flwr"):
-        mix(loader_of(x, torch.tensor([0, 1] * 19 + [0, 2])), nn.Linear(2, 3), first=nn.Linear(2, 3))
-    assert "Classes with a single label, which a model without it does not know: [2]" in caplog.text
+    mix(loader_of(x, torch.tensor([0, 1] * 19 + [0, 2])), nn.Linear(2, 3), first=nn.Linear(2, 3))
+    assert "Classes with a single label, which a model without it does not know: [2]" in flower_log.text

@@ -1,6 +1,5 @@
 """What a client keeps for itself: files, or records of the context; damaged files are like none."""
 
-import logging
 import os
 from typing import Any
 
@@ -63,13 +62,11 @@ def file(tmp_path):
     ],
     ids=["cut off", "a bit", "foreign", "empty", "without notes"],
 )
-def test_a_damaged_file_is_like_none_with_a_warning(file, damage, monkeypatch, caplog):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    caplog.set_level(logging.WARNING, logger="flwr")
+def test_a_damaged_file_is_like_none_with_a_warning(file, damage, flower_log):
     state = OwnState(RecordDict(), file.parent)
     file.write_bytes(damage(file.read_bytes()))
     assert state.load("mixture") is None
-    assert f"The client's state '{file}' is damaged" in caplog.text
+    assert f"The client's state '{file}' is damaged" in flower_log.text
     state.save("mixture", ARRAYS, NOTES)
     assert state.load("mixture") is not None
 

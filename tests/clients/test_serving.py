@@ -251,13 +251,11 @@ def test_a_number_of_examples_that_is_not_whole_is_for_the_server_to_refuse(kind
     assert np.array_equal(found, examples, equal_nan=True)
 
 
-def test_metrics_that_are_no_numbers_are_logged_once_and_left_out(caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    caplog.set_level(logging.WARNING, "flwr")
+def test_metrics_that_are_no_numbers_are_logged_once_and_left_out(flower_log):
     others = {"a text": "fine", "a none": None, "a list": [1], "an array": np.array(1.0), "bytes": b""}
     for _ in range(2):
         assert numbers_in({"auc": 0.5, **others, "a true": True, "record.array": b""}) == {"auc": 0.5}
-    told = [line.split("'")[1] for line in caplog.messages]
+    told = [line.split("'")[1] for line in flower_log.messages]
     assert sorted(told) == sorted([*others, "a true"])
 
 

@@ -13,7 +13,7 @@ from naming import names
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fda_flower import RunConfig, run
+from fda_flower import run
 from fda_flower.clients import LocalTraining, evaluate, train
 from fda_flower.clients.training import (
     OPTIMIZERS,
@@ -242,12 +242,6 @@ def test_every_training_on_labels_is_weighted(method):
     settings |= {"method": method, "partition": "dirichlet", "partition_options": {"alpha": 0.3}}
     plain, weighted = (run(**settings, class_weights=each) for each in ("none", "balanced"))  # type: ignore[arg-type]
     assert any((weighted.model[name] != array).any() for name, array in plain.model.items())
-
-
-@pytest.mark.parametrize(("name", "value"), [("class-weights", "balanced"), ("metric", "auroc")])
-def test_a_regression_has_neither_class_weights_nor_figures_of_classes(name, value):
-    with pytest.raises(ConfigError, check=names(name, value)):
-        RunConfig(dataset="rbf", **{name.replace("-", "_"): value})
 
 
 # Optimizers without the compiler

@@ -262,25 +262,6 @@ def test_an_interrupted_cell_is_a_result_when_it_has_ended_and_goes_on_to_the_sa
     assert not any("rounds instead of" in cut for cut in load_results(tmp_path / "out").cuts)
 
 
-def test_a_cell_that_fails_is_reported_while_others_run_and_is_run_on_the_next_call(
-    experiment, tmp_path, module, monkeypatch
-):
-    run_config = module.run_config
-
-    def fail(config, **where):
-        if config.method == "fedavg" and config.shift_options == (("std", 0.5),):
-            raise RunError("the reason")
-        return run_config(config, **where)
-
-    monkeypatch.setattr(module, "run_config", fail)
-    failures = run_experiment(experiment, tmp_path / "out", rounds=1, seeds=[0])
-    assert failures == {"FedAvg-much-seed0": "the reason"}
-    assert len(cells(tmp_path / "out")) == 3
-    monkeypatch.setattr(module, "run_config", run_config)
-    assert run_experiment(experiment, tmp_path / "out", rounds=1, seeds=[0]) == {}
-    assert len(cells(tmp_path / "out")) == 4
-
-
 # Cut-down runs, and what they leave in the results
 
 
@@ -484,15 +465,6 @@ def test_a_summary_that_cannot_be_written_fails_its_cell_and_can_be_written_late
 
 
 # Trackers
-
-
-@pytest.mark.parametrize("asked", [False, True])
-def test_a_tracker_shows_each_cell_on_request(experiment, tmp_path, asked):
-    pytest.importorskip("tensorboard")
-    assert run_experiment(experiment, tmp_path / "out", rounds=1, track=["tensorboard"] * asked, **ONE) == {}
-    files = list((tmp_path / "out" / "runs" / FIRST).glob("*tfevents*"))
-    assert len(files) == asked
-    assert all(path.stat().st_size > 100 for path in files)
 
 
 # Reports

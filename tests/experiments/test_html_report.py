@@ -3,20 +3,17 @@
 import json
 import os
 import shlex
-import sys
 from itertools import product
 from typing import Any
 
 import pytest
 from naming import names
-from run_folders import make_run, records
+from run_folders import make_run, records, settings_in
 
 from fda_flower import ConfigError
-from fda_flower.cli import main
 from fda_flower.experiments import read_experiment, run_experiment
 from fda_flower.experiments.experiment import _config, config_of, kind_of, read_run, read_runs
 from fda_flower.experiments.pages import single_page, table_page, write_html
-from fda_flower.runs.settings import SETTINGS
 
 EXPERIMENT = """
 title = "Digits"
@@ -177,26 +174,10 @@ def test_the_page_of_an_experiment_repeats_each_call_with_what_was_chosen(tmp_pa
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def asked(caught, monkeypatch):
     """What a printed command calls, which then does not run."""
     monkeypatch.delenv("FDA_DATA_DIR", raising=False)  # a command would take it
-
-    def call(command):
-        monkeypatch.setattr(sys, "argv", shlex.split(command))
-        with pytest.raises(CaughtError) as caught:
-            main()
-        return caught.value.args
-
-    def catch(*positional, **named):
-        raise CaughtError(positional, named)
-
-    for name in ("run_config", "compare", "run_experiment"):
-        monkeypatch.setattr(f"fda_flower.experiments.{name}", catch)
-    return call
-
-
-class CaughtError(Exception):
-    """Stops a command once it has called what was to be tested."""
+    return lambda command: caught(*shlex.split(command)[1:])
 
 
 def test_the_commands_of_a_run_run_it(run, asked):
@@ -235,10 +216,6 @@ def test_the_command_of_a_comparison_runs_each_of_its_cells(tmp_path, asked):
         expected = [config_of(run.settings) for run in runs]
         assert [config.fingerprint() for config in configs] == [each.fingerprint() for each in expected]
         assert [config.rounds for config in configs] == [3, 3, 3, 3, 1, 1]
-
-
-def settings_in(how):
-    return {name: value for name, value in how.items() if name in {each.name for each in SETTINGS}}
 
 
 def test_runs_that_no_comparison_repeats_are_repeated_one_by_one(tmp_path, asked):

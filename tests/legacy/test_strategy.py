@@ -201,9 +201,8 @@ def test_clients_receive_the_projects_settings_and_the_strategys():
     assert seen == [{"server-round": 1, "rate-factor": 0.5, "epochs": 10}]
 
 
-def test_the_servers_own_evaluation_is_flowers_and_nobody_says_how_many_rounds_there_are(caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    caplog.set_level(logging.INFO, "flwr")
+def test_the_servers_own_evaluation_is_flowers_and_nobody_says_how_many_rounds_there_are(flower_log):
+    flower_log.set_level(logging.INFO, "flwr")
     strategy = build("fedavg")
     _, history = run_legacy(
         strategy,
@@ -212,7 +211,7 @@ def test_the_servers_own_evaluation_is_flowers_and_nobody_says_how_many_rounds_t
     )
     assert history.losses_centralized == [(0, 0.0), (1, 1.0), (2, 2.0)]
     assert strategy.history[1]["server"] == {"loss": 2.0, "arrays": 4}
-    lines = [line.partition(":")[0] for line in caplog.messages if line.startswith("round")]
+    lines = [line.partition(":")[0] for line in flower_log.messages if line.startswith("round")]
     assert lines == ["round 1", "round 2"]
 
 

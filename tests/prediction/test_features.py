@@ -165,9 +165,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 def test_features_that_are_not_finite_are_named():
     backbone = Backbone()
     nn.init.constant_(backbone.layer.weight, torch.inf)
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(RunError, check=names("network")):
         made(images(), backbone)
-    assert caught.value.thing == "network"
 
 
 def two_statistics():
@@ -235,6 +234,5 @@ def test_features_with_own_statistics_are_kept_by_site(tmp_path):
 @pytest.mark.parametrize("name", ["conv3x64", "resnet9"])
 def test_a_network_without_batch_norm_in_a_block_of_its_own_has_no_statistics(name):
     """The random filters have no blocks; a residual connection goes around the last block of resnet9."""
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, check=lambda error: error.value == name):
         split(build_model(f"{name}+adabn", (3, 16, 16), 3, 0), Train("linear"), (3, 16, 16), name)
-    assert caught.value.value == name

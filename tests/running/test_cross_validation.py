@@ -197,29 +197,6 @@ def test_the_mean_over_sources_chooses_where_they_hold_out_samples():
         assert record["target"]["examples"] == 60
 
 
-SOURCES: dict[str, Any] = {"validation": 0.2, "select_by": "sources"}
-BY_SOURCES = ("select-by", "sources")
-
-
-@pytest.mark.parametrize(
-    ("settings", "error"),
-    [
-        ({"patience": 3}, ("patience", 3)),
-        ({"select_by": "sources"}, BY_SOURCES),
-        ({**SOURCES, "validation": "cv:5"}, ("validation", ANY)),
-        ({"validation": 0.2, "method": "central:erm"}, ("validation", ANY)),
-        ({"validation": 0.2, "patience": 2, "method": "mixture"}, ("patience", 2)),
-        ({"validation": 0.2, "patience": 0}, ("patience", 0)),
-        ({"validation": 1.5}, ("validation", ANY)),
-        ({"select_by": "nobody"}, ("select-by", "nobody")),
-        *(({**SOURCES, "method": method}, BY_SOURCES) for method in ("ditto", "mixture", "central:s+t")),
-    ],
-)
-def test_a_selection_that_cannot_work_is_refused_before_anything_runs(settings, error):
-    with pytest.raises(ConfigError, check=names(*error)):
-        RunConfig(**settings)
-
-
 @pytest.mark.parametrize(
     "settings",
     [

@@ -165,7 +165,6 @@ def test_other_methods_refuse_and_say_which_can(method):
     [
         ({"target_samples": 20, "source_samples": 20}, "source-samples"),
         ({"validation": 0.2}, "validation"),
-        ({"method_options": {"per_source": True}}, "per_source"),
     ],
 )
 def test_what_cannot_be_with_every_site_is_refused(settings, thing):

@@ -48,13 +48,16 @@ def test_names_are_taken_in_whatever_case(given: dict[str, Any], meant: dict[str
     assert RunConfig(**given) == RunConfig(**meant)
 
 
+OF_CLASSES = {"class_weights": "balanced", "metric": "auroc"}
+SOURCES: dict[str, Any] = {"validation": 0.2, "select_by": "sources"}
+
 # Of the data alone, `tests/datasets/test_spec.py` has them.
 MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"method": "fedmagic"}, "method", "fedmagic"),
     ({"dataset": "letters"}, "data set", "letters"),
+    *(({"dataset": "rbf", name: value}, name.replace("_", "-"), value) for name, value in OF_CLASSES.items()),
     ({"model": "resnet"}, "model", "resnet"),
     ({"variant": "mine"}, "variant", "mine"),
-    ({"optimizer": "lion"}, "optimizer", "lion"),
     ({"device": "tpu"}, "device", "tpu"),
     ({"rounds": 0}, "rounds", "0"),
     *(({"rounds": number}, "option", "rounds") for number in (2.5, "many")),
@@ -62,23 +65,15 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"batch_size": None}, "batch_size", "None"),
     ({"seed": -1}, "seed", "-1"),
     ({"threads": 0}, "threads", "0"),
-    ({"epochs": 0}, "epochs", "0"),
     ({"batch_size": 0}, "batch size", "0"),
     ({"target_batch_size": 0}, "batch size", "0"),
-    ({"learning_rate": 0.0, "target_learning_rate": 0.1}, "learning rate", "0"),
-    ({"learning_rate": NAN}, "learning rate", "nan"),
     ({"target_learning_rate": 0.0}, "learning rate", "0"),
-    ({"target_epochs": 0}, "epochs", "0"),
-    ({"warmup_rounds": -1}, "warmup_rounds", "-1"),
-    ({"learning_rate_factor": 0}, "learning_rate_factor", "0"),
     ({"min_sources": 0}, "min_sources", "0"),
-    ({"max_update_norm": -1.0}, "max_update_norm", "-1.0"),
     *(
         ({"round_timeout": value}, "round-timeout", text)
         for value, text in ((-5, "-5"), (0, "0"), (NAN, "nan"))
     ),
     ({"beta": 1.5}, "beta", "1.5"),
-    ({"beta": NAN}, "beta", "nan"),
     ({"beta": "half"}, "beta", "half"),
     ({"beta": {"source-1": 0.5}}, "beta", "source-1"),
     ({"beta": ["half", 0.5, 0.5]}, "beta", "half"),
@@ -92,7 +87,6 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     *(({"method_options": {name: 1}}, "option", name) for name in ("beta", "auto", "min_sources")),
     ({"method_options": {"granularity": "atom"}}, "option", "granularity"),
     ({"method_options": {"sketch-size": 0}}, "sketch_size", "0"),
-    ({"method": "mixture", "method_options": {"epochs": "30,1"}}, "epochs", "[30, 1]"),
     ({"model_options": {"size": 2}}, "option", "size"),
     ({"shift_options": "speed"}, "option", "speed"),
     ({"average": "tail:4", "rounds": 3, "warmup_rounds": 2}, "average", "tail:4"),
@@ -107,6 +101,13 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"method": "ridge", "class_weights": "balanced"}, "class-weights", "balanced"),
     ({"method": "central:erm", "dp_clip": 1.0}, "dp-clip", "1"),
     ({"validation": "cv:5", "dp_clip": 1.0, "dp_noise": 1.0}, "validation", "cv:5"),
+    ({"validation": 1.5}, "validation", "1.5"),
+    ({"patience": 3}, "patience", "3"),
+    ({"select_by": "sources"}, "select-by", "sources"),
+    ({**SOURCES, "validation": "cv:5"}, "validation", "cv:5"),
+    ({"validation": 0.2, "method": "central:erm"}, "validation", "0.2"),
+    ({"validation": 0.2, "patience": 2, "method": "mixture"}, "patience", "2"),
+    *(({**SOURCES, "method": name}, "select-by", "sources") for name in ("ditto", "mixture", "central:s+t")),
     ({"target_samples": 31, "target_batch_size": 16, "method": "fedda-auto"}, "target", "31"),
     ({"method": "mixture", "target_samples": 7}, "target", "7"),
 ]
@@ -392,9 +393,8 @@ def test_a_method_may_train_a_linear_layer_of_any_network(settings: dict[str, An
     ids=str,
 )
 def test_such_a_method_refuses_random_weights_and_other_parts(settings: dict[str, Any], thing: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, check=names(thing)):
         RunConfig(method="ridge", **settings)
-    assert caught.value.thing == thing
 
 
 PATIENTS = {"dp_unit": "patient", "max_epsilon": 4.0, "model": "logistic"}
@@ -432,6 +432,5 @@ def test_a_run_that_names_no_method_has_the_one_that_fits(settings: dict[str, An
 
 @pytest.mark.usefixtures("by_the_rule")
 def test_an_option_that_the_fitting_method_does_not_have_is_refused() -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, check=names("beta", 0.5)):
         RunConfig(beta=0.5)
-    assert (caught.value.thing, caught.value.value) == ("beta", 0.5)

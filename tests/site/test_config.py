@@ -103,10 +103,3 @@ def test_a_run_has_them_as_settings():
     assert not RunConfig().privacy.on
     more = RunConfig(dp_clip=1.0, dp_noise=0.5, max_epsilon=20.0)
     assert more.fingerprint() == run.fingerprint() != RunConfig().fingerprint()
-
-
-def test_runs_that_it_does_not_fit_are_refused():
-    with pytest.raises(ConfigError, check=names("validation", "cv:3")):
-        RunConfig(dp_clip=1.0, dp_noise=1.0, validation="cv:3")
-    with pytest.raises(ConfigError, check=names("dp-clip", 1.0)):
-        RunConfig(dp_clip=1.0, method="central:erm")

@@ -625,18 +625,6 @@ def test_a_project_tells_its_method_in_the_runs_configuration(settings, answers)
         assert "the run names none: set 'method' in the run's configuration" in str(info["problem"])
 
 
-def test_any_client_app_may_have_the_gate():
-    app = ClientApp(mods=[SiteGate()])
-
-    @app.train()
-    def train(message, context):
-        metrics = MetricRecord({"num-examples": 5})
-        return Message(RecordDict({"arrays": SMALL, "metrics": metrics}), reply_to=message)
-
-    assert ask(app, {"min-samples": 5}, "train").has_content()
-    assert "at least 6" in ask(app, {"min-samples": 6}, "train").error.reason
-
-
 def test_what_cannot_be_noted_does_not_leave(tmp_path):
     (tmp_path / "sent.jsonl").mkdir()
     app, node = serve(lambda context: Own()), {"state-dir": str(tmp_path)}

@@ -1,5 +1,3 @@
-import logging
-
 import handmade
 import pytest
 
@@ -13,11 +11,3 @@ def always_in_a_run(in_a_run):
 def bare_replies(monkeypatch):
     """Nothing is added to the replies of a test's clients."""
     monkeypatch.setattr(handmade, "add_answer", lambda *_: None)
-
-
-@pytest.fixture
-def flower_log(caplog, monkeypatch):
-    """What Flower's log has from warnings on."""
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    caplog.set_level(logging.WARNING, "flwr")
-    return caplog

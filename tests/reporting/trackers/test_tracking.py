@@ -1,7 +1,6 @@
 """Names of trackers; one made for the test: what it is told, and what becomes of one that fails."""
 
 import json
-import logging
 import os
 import warnings
 from contextlib import suppress
@@ -97,14 +96,12 @@ def test_rounds_before_the_tracker_was_asked_for_are_taken_from_the_folder(fake,
 
 
 @pytest.mark.parametrize("at", ["begin", "record", "close"])
-def test_a_tracker_that_fails_is_off_with_one_warning(fake, tracked, record, caplog, at, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    caplog.set_level(logging.WARNING, logger="flwr.trackers")
+def test_a_tracker_that_fails_is_off_with_one_warning(fake, tracked, record, flower_log, at):
     fake.fails_at = at
     with Tracking(["fake", "tensorboard"], tracked) as shown:
         for number in (1, 2, 3):
             shown.record(record(number))
-    (line,) = [entry.getMessage() for entry in caplog.records]
+    (line,) = [entry.getMessage() for entry in flower_log.records]
     assert line == f"The tracker fake is off, the run goes on: OSError('no server at {at}')"
     assert list(tracked.folder.glob("*tfevents*")), "the other one works"
 
