@@ -4,30 +4,38 @@ from dataclasses import replace
 
 import pytest
 from naming import names
-from sites import write_images, write_table, write_texts
+from sites import write_texts
 
-from fda_flower.datasets import DataSpec
+from fda_flower.datasets import DATASETS, DataSpec
 from fda_flower.datasets.check import check_table, find_dataset, sizes_of
 from fda_flower.errors import ConfigError
 
 
-def test_the_data_set_follows_from_the_content(tmp_path):
-    write_table(tmp_path / "tables/a.csv", 0)
-    write_table(tmp_path / "parts/train/a.csv", 0)
-    (tmp_path / "parts/test").mkdir()
-    write_images(tmp_path / "images/a", 0)
-    write_images(tmp_path / "both/a", 0)
-    write_table(tmp_path / "both/a.csv", 0)
-    for name in ("saved/state.json", "files/rows.parquet"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).touch()
-    folders = ("tables", "parts", "images", "saved", "files")
-    found = {name: find_dataset(tmp_path / name) for name in folders}
-    assert found == {"tables": "table", "parts": "table", "images": "images", "saved": "hf", "files": "hf"}
-    (tmp_path / "empty").mkdir()
-    for folder, says in ((tmp_path / "both", "both"), (tmp_path / "empty", "neither")):
-        with pytest.raises(ConfigError, match=says, check=names(str(folder))):
-            find_dataset(folder)
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        (["a.csv"], "table"),
+        (["train/a.csv", "test/"], "table"),
+        (["a.csv", "plot.png"], "table"),
+        (["a/ant/0.png"], "images"),
+        (["x/a/ant/0.png"], "images"),
+        (["a/0.png"], "images"),
+        (["0.tif"], "images"),
+        (["state.json"], "hf"),
+        (["rows.parquet"], "hf"),
+        (["a.csv", "x/a/ant/0.png"], "both"),
+        ([], "neither"),
+    ],
+)
+def test_the_data_set_follows_from_the_content(tmp_path, files, found):
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).touch()
+    if found in DATASETS:
+        assert find_dataset(tmp_path) == found
+    else:
+        with pytest.raises(ConfigError, match=found, check=names(str(tmp_path))):
+            find_dataset(tmp_path)
     with pytest.raises(ConfigError, check=names("folder", tmp_path / "nowhere")):
         find_dataset(tmp_path / "nowhere")
 

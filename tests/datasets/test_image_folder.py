@@ -1,6 +1,5 @@
 """What lies below a folder of images: read, told as left out, or refused with its place."""
 
-import doctest
 import shutil
 
 import pytest
@@ -8,14 +7,9 @@ from naming import names
 from PIL import Image
 from sites import write_images
 
-from fda_flower.datasets import DataSpec, image_folder, load_federation
-from fda_flower.datasets.check import find_dataset
+from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets.image_folder import ImageFolder
 from fda_flower.errors import ConfigError
-
-
-def test_examples():
-    assert doctest.testmod(image_folder).failed == 0
 
 
 @pytest.fixture
@@ -143,26 +137,3 @@ def test_links_are_followed_but_not_in_circles(photos):
     (photos / "a/ant/again").symlink_to(photos)
     with pytest.raises(ConfigError, check=names("folder", photos / "a/ant/again")):
         ImageFolder.read(photos)
-
-
-@pytest.mark.parametrize(
-    ("files", "found"),
-    [
-        (["a/ant/0.png"], "images"),
-        (["x/a/ant/0.png"], "images"),
-        (["a/0.png"], "images"),
-        (["0.tif"], "images"),
-        (["a.csv", "plot.png"], "table"),
-        (["a.csv", "x/a/ant/0.png"], None),
-    ],
-)
-def test_a_data_set_is_found_by_images_at_any_depth(tmp_path, files, found):
-    for name in files:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    if found:
-        assert find_dataset(tmp_path) == found
-    else:
-        with pytest.raises(ConfigError, check=names(str(tmp_path), None)):
-            find_dataset(tmp_path)

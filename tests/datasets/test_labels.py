@@ -1,18 +1,11 @@
 """What is said of labels that are too few."""
 
-import doctest
 import logging
 
 import pytest
 
 from fda_flower import run
-from fda_flower.datasets import folders, labels
 from fda_flower.datasets.labels import label_problems
-
-
-@pytest.mark.parametrize("module", [folders, labels])
-def test_the_examples(module):
-    assert doctest.testmod(module).failed == 0
 
 
 def test_labels_of_all_classes_are_no_problem_and_a_long_list_is_cut():

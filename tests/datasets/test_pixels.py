@@ -1,6 +1,5 @@
 """Image files become the pixels that a viewer shows, or are refused with what to do."""
 
-import doctest
 import struct
 import sys
 import zlib
@@ -18,10 +17,6 @@ from fda_flower.datasets.pixels import ImageError, bits_in, decode, depth_of, fa
 GREY = np.array([[0, 4095], [2048, 700]], dtype=np.uint16)
 INVERTED = {262: 0}
 """TIFF's tag that says that 0 is white."""
-
-
-def test_examples():
-    assert doctest.testmod(pixels).failed == 0
 
 
 def saved(image: Any, kind="png", **options) -> bytes:

@@ -135,7 +135,10 @@ def test_a_label_that_is_another_in_each_row_or_a_date_is_named(tmp_path, labels
 def test_an_option_with_a_misspelt_column_offers_the_near_one(tmp_path, option):
     write(tmp_path, a=NUMBERS, b=NUMBERS)
     value = {"label": "lable", "categories": "agee:1|2"}.get(option, "agee")
-    with pytest.raises(ConfigError, match=r"did you mean '(label|age)'"):
+    near = "label" if option == "label" else "age"
+    file = names("data file", tmp_path / "a.csv")
+    check = names("column of the option 'ignore'", "agee") if option == "ignore" else file
+    with pytest.raises(ConfigError, match=f"did you mean '{near}'", check=check):
         _ = tables(tmp_path, **{option: value})["a"]
 
 

@@ -1,6 +1,5 @@
 """Averages of a run's models, of the sources, and of buffers: what they are, and what they leave as it is."""
 
-import doctest
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,6 @@ from fda_flower.strategies import (
     RunFolder,
     SourceOnly,
     TargetOnly,
-    averaging,
 )
 from fda_flower.strategies.averaging import read_source_mean
 
@@ -158,7 +156,6 @@ def test_a_run_killed_before_its_first_average_is_resumed_but_not_with_another(t
 
 
 def test_words_are_read():
-    assert doctest.testmod(averaging) == (0, 2)
     assert [read_source_mean(text) for text in ("mean", "trimmed")] == [Mean(), TrimmedMean(0.2)]
 
 
