@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fda_flower.aggregation import BatchUpdates, CountSketch, Geometry, beta_fedgp, estimate
@@ -13,7 +13,6 @@ from fda_flower.aggregation.batches import ENCODINGS
 from fda_flower.aggregation.estimation import _unbiased
 from fda_flower.aggregation.updates import BLOCK
 
-deterministic = settings(derandomize=True, deadline=None)
 B, M, SKETCH = 2, 3, CountSketch(4, seed=0)
 
 
@@ -143,7 +142,6 @@ def test_products_do_not_lose_many_small_elements_beside_a_large_one():
 
 @pytest.mark.parametrize("form", ENCODINGS)
 @given(rows=st.lists(st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3), min_size=1, max_size=6))
-@deterministic
 def test_steps_fit_the_update_that_they_make(make_target, form, rows):
     target, batches = make_target(rows, 0.1, CountSketch(64, 0), form)
     batches.check_sum(target.parameters)

@@ -20,7 +20,6 @@ from fda_flower.aggregation import (
     estimate,
 )
 
-deterministic = settings(derandomize=True, deadline=None, max_examples=100)
 BETA_RULES = [beta_fedda, beta_fedgp, beta_fedgp_filter_aware, beta_fedda_reference, beta_fedgp_reference]
 
 
@@ -131,7 +130,6 @@ def size_of(round_):
 
 
 @given(round_=rounds())
-@deterministic
 def test_full_estimates_are_those_of_the_definitions(make_target, make_update, round_):
     rows, rate, source, steps = round_
     e = estimates_of(make_target, make_update, round_)
@@ -146,7 +144,6 @@ def test_full_estimates_are_those_of_the_definitions(make_target, make_update, r
 
 
 @given(round_=rounds())
-@deterministic
 def test_norms_are_enough_for_sigma2_and_d2(make_target, make_update, round_):
     e = estimates_of(make_target, make_update, round_, form="norms")
     full = estimates_of(make_target, make_update, round_)
@@ -275,7 +272,7 @@ any_number = st.floats(allow_nan=True, allow_infinity=True)
 
 
 @given(e=st.builds(Estimates, *[any_number] * 6, st.integers(2, 9)))
-@settings(deterministic, max_examples=500)
+@settings(max_examples=500)
 def test_betas_of_any_estimates_are_in_0_1_or_nan(e):
     for rule in BETA_RULES:
         beta = rule(e)

@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 from fda_flower.aggregation import ClassGaussians, choose_share, class_priors, stratified_folds
 from fda_flower.aggregation.features import SMALL
 
-deterministic = settings(derandomize=True, deadline=None, max_examples=50)
+examples = settings(max_examples=50)
 
 
 @st.composite
@@ -36,7 +36,7 @@ def test_means_and_covariance_by_hand():
 
 
 @given(samples())
-@deterministic
+@examples
 def test_the_linear_layer_is_bayes_rule(given):
     x, y, rng = given
     classes = len(np.unique(y))
@@ -53,7 +53,7 @@ def test_the_linear_layer_is_bayes_rule(given):
 
 
 @given(samples())
-@deterministic
+@examples
 def test_the_sent_arrays_come_back_and_the_mixture_ends_where_it_should(given):
     x, y, _ = given
     known = ClassGaussians.initial(4, x.shape[1])
@@ -90,7 +90,7 @@ def brute_force(x, y, known, folds):
 
 
 @given(samples(), st.sampled_from([2, 3]))
-@deterministic
+@examples
 def test_the_share_is_the_one_that_predicts_best_on_the_folds(given, folds):
     x, y, rng = given
     known = ClassGaussians(rng.standard_normal((4, x.shape[1])) / 2, np.eye(x.shape[1]))

@@ -4,14 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from fda_flower.aggregation import Estimates, Geometry, beta_fedda, joint_weights
 from fda_flower.aggregation.joint import inner_products_of, nonnegative_least_squares, update_differences
-
-deterministic = settings(derandomize=True, deadline=None, max_examples=100)
 
 
 def objective(weights, D, sigma2):
@@ -42,7 +40,6 @@ def check_minimum(weights, D, sigma2):
 
 
 @given(problem=problems(), seed=st.integers(0, 99), exponent=st.integers(-20, 20))
-@deterministic
 def test_what_always_holds(problem, seed, exponent):
     D, sigma2 = problem
     weights, generator = joint_weights(D, sigma2), np.random.default_rng(seed)
@@ -95,7 +92,6 @@ def test_what_is_not_finite_or_negative_is_refused(D, sigma2):
 
 
 @given(problem=problems(), twins=st.integers(0, 3), noise=st.sampled_from([0.0, 1e-15, 1e-9]))
-@deterministic
 def test_alike_sources_have_the_best_weights_too(problem, twins, noise):
     D, sigma2 = problem
     order = [*range(len(D)), *[0] * twins]

@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fda_flower.aggregation import matched_step
 from fda_flower.aggregation.joint import SMOOTHING, matching_weights
-
-deterministic = settings(derandomize=True, deadline=None, max_examples=100)
 
 
 @st.composite
@@ -45,7 +43,6 @@ def test_the_mean_alone_without_kappa_and_without_updates():
 
 
 @given(problems())
-@deterministic
 def test_the_weights_minimise_the_objective(problem):
     updates, shares, kappa, rng = problem
     products = smoothed(updates)
@@ -64,7 +61,6 @@ def test_the_weights_minimise_the_objective(problem):
 
 
 @given(problems())
-@deterministic
 def test_no_other_step_as_near_to_the_mean_serves_the_worst_update_better(problem):
     updates, shares, kappa, rng = problem
     coefficients, _ = matched_step(updates @ updates.T, shares, kappa)
@@ -79,7 +75,6 @@ def test_no_other_step_as_near_to_the_mean_serves_the_worst_update_better(proble
 
 
 @given(problems(), st.integers(-20, 20))
-@deterministic
 def test_order_and_unit_do_not_matter(problem, exponent):
     updates, shares, kappa, rng = problem
     products = updates @ updates.T

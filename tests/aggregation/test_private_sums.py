@@ -75,7 +75,7 @@ def exact(rows, targets):
 
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(seed=st.integers(0, 10**6))
 def test_a_patient_with_any_rows_changes_the_sums_by_the_sensitivity_at_most(seed, classes):
     rng = np.random.default_rng(seed)
@@ -112,7 +112,7 @@ def test_the_worst_patient_found_by_search_changes_the_sums_by_as_much(classes):
     assert 0.999 * limit < best <= limit * (1 + 1e-9)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(seed=st.integers(0, 10**6))
 def test_a_patient_changes_the_sum_that_the_centre_follows_from_by_one_at_most(seed):
     rng = np.random.default_rng(seed)

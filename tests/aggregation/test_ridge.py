@@ -296,7 +296,7 @@ def test_the_temperature_fits_the_outputs_of_rows_left_out():
 TABLES = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rng=TABLES,
     n=st.integers(2, 9),
@@ -329,7 +329,7 @@ def test_any_table_has_a_finite_head_and_its_weights_sum_to_one(rng, n, features
         assert np.isfinite(head.residuals).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rng=TABLES, width=st.integers(1, 9), n=st.integers(1, 20))
 def test_the_upper_triangle_is_the_whole(rng, width, n):
     rows, targets = rng.normal(size=(n, width)), rng.normal(size=(n, 2))
@@ -393,18 +393,19 @@ def test_moved_sums_are_those_of_the_rows_that_all_values_standardise(seed, site
     assert np.square(rows[:, :-1]).sum(axis=1).mean() == pytest.approx(1), "the mean square of a row's length"
 
 
-def test_a_column_that_is_constant_everywhere_is_only_centred():
-    values = [np.array([[5.0, 1.0], [5.0, 3.0]]), np.array([[5.0, 2.0]])]
-    common = Columns.pooled([(of(x), Sums.of(standardised(x, of(x)), np.zeros((len(x), 1)))) for x in values])
-    assert common.means.tolist() == [5, 2]
-    assert common.deviations == pytest.approx([2**0.5, (2 / 3 * 2) ** 0.5])
-
-
-def test_columns_far_from_zero_keep_their_digits():
-    values = [1.7e9 + np.array([[0.0], [1.0], [2.0]]), 1.7e9 + np.array([[4.0], [8.0]])]
-    common = Columns.pooled([(of(x), Sums.of(standardised(x, of(x)), np.zeros((len(x), 1)))) for x in values])
-    assert common.means == pytest.approx([1.7e9 + 3], abs=1e-6)
-    assert common.deviations == pytest.approx([8**0.5], rel=1e-9)
+@pytest.mark.parametrize(
+    ("values", "means", "deviations"),
+    [
+        ([[[5.0, 1.0], [5.0, 3.0]], [[5.0, 2.0]]], [5, 2], [2**0.5, (2 / 3 * 2) ** 0.5]),
+        ([[[1.7e9], [1.7e9 + 1], [1.7e9 + 2]], [[1.7e9 + 4], [1.7e9 + 8]]], [1.7e9 + 3], [8**0.5]),
+    ],
+    ids=["a constant column is only centred", "columns far from zero keep their digits"],
+)
+def test_columns_by_hand(values, means, deviations):
+    each = [np.array(x) for x in values]
+    common = Columns.pooled([(of(x), Sums.of(standardised(x, of(x)), np.zeros((len(x), 1)))) for x in each])
+    assert common.means == pytest.approx(means, abs=1e-6)
+    assert common.deviations == pytest.approx(deviations, rel=1e-9)
 
 
 def test_they_travel():

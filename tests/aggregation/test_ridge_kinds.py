@@ -134,7 +134,7 @@ def test_one_kind_without_further_rows_is_ridge_to_the_bit(paths):
 
 
 @given(seed=st.integers(0, 1000), number=st.integers(1, 3))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_order_of_rows_without_labels_does_not_matter_and_shares_are_shares(seed, number):
     kinds, labels, result = fitted(seed, number=number)
     order = np.random.default_rng(seed).permutation(len(kinds[0].unlabelled))

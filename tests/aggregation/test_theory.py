@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fda_flower.aggregation import Estimates, beta_fedda, beta_fedgp
@@ -16,7 +16,6 @@ from fda_flower.aggregation.theory import (
     predicted_best_rule,
 )
 
-deterministic = settings(derandomize=True, deadline=None, max_examples=100)
 amounts = st.floats(1e-6, 1e6)
 
 
@@ -54,7 +53,6 @@ def test_the_predicted_best_rule_by_hand(beta, sigma2, d2, tau2_d2, best):
 
 
 @given(sigma2=amounts, d2=amounts)
-@deterministic
 def test_the_beta_of_fedda_minimises_its_error(sigma2, d2):
     def error_of(beta):
         return delta_errors(beta, sigma2, d2, 0.0, 1)["fedda"]
@@ -66,7 +64,6 @@ def test_the_beta_of_fedda_minimises_its_error(sigma2, d2):
 
 
 @given(sigma2=amounts, tau2_d2=amounts)
-@deterministic
 def test_the_beta_of_fedgp_minimises_its_error_in_a_large_model(sigma2, tau2_d2):
     def error_of(beta):
         return delta_errors(beta, sigma2, 0.0, tau2_d2, 10**15)["fedgp"]

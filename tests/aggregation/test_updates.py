@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from threadpoolctl import threadpool_limits
@@ -20,7 +20,6 @@ ARRANGEMENTS = {
     "strided": lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
     "reversed": lambda a: a[::-1].copy()[::-1],
 }
-deterministic = settings(derandomize=True, deadline=None)
 vectors = hnp.arrays(np.float32, 3, elements=st.floats(-1e6, 1e6, width=32))
 
 
@@ -224,7 +223,6 @@ def test_cosines_of_updates_whose_squares_multiply_out_of_range(make_update, siz
 
 
 @given(a=vectors, b=vectors, exponent=st.integers(-20, 20))
-@deterministic
 def test_cosines_are_within_one_and_do_not_depend_on_the_scale_of_a_source(make_update, a, b, exponent):
     b = np.where(np.abs(b) < 1e-20, 0, b).astype(np.float32)  # no denormal numbers after scaling
     others = [make_update(v) for v in (b, b * np.float32(2.0**exponent), a, -a)]

@@ -221,19 +221,13 @@ def test_a_comparison_whose_first_cells_start_is_ended_by_one_line(start):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
-def test_a_run_in_workers_is_ended_by_one_line_with_all_its_processes(start, number):
-    process = start("run", *SMALL, "--rounds", "4000", "--workers", "2", "--output", "w")
+@pytest.mark.parametrize(
+    ("how", "number"),
+    [("--workers 2", signal.SIGINT), ("--workers 2", signal.SIGTERM), ("--engine ray", signal.SIGINT)],
+)
+def test_a_run_in_other_processes_is_ended_by_one_line_with_all_of_them(start, how, number):
+    process = start("run", *SMALL, "--rounds", "4000", *how.split(), "--output", "w")
     read_until(process.stdout, "^round 2/4000")
     line = the_only(end(process, number))
-    assert re.match(r"Stopped after round \d+ of 4000\. Continue with: .* --workers 2 .* --resume$", line)
+    assert re.match(rf"Stopped after round \d+ of 4000\. Continue with: .* {how} .* --resume$", line)
     assert Path("w/summary.json").exists()
-
-
-@pytest.mark.slow
-def test_a_simulation_on_ray_is_ended_with_all_its_processes(start):
-    process = start("run", *SMALL, "--rounds", "4000", "--engine", "ray", "--output", "r")
-    read_until(process.stdout, "^round 1/4000")
-    line = the_only(end(process))
-    assert re.match(r"Stopped after round \d+ of 4000\. Continue with: ", line)
-    assert Path("r/summary.json").exists()

@@ -127,10 +127,6 @@ def test_every_client_sends_them_and_trains_with_the_same_bits(kind):
 # AdaBN's statistics
 
 
-def points(n=60, seed=1):
-    return torch.randn(n, 64, generator=torch.Generator().manual_seed(seed)) * 3 + 1
-
-
 def statistics(model):
     return [(layer.running_mean.clone(), layer.running_var.clone()) for layer in batch_norms(model)]
 

@@ -88,8 +88,6 @@ def test_the_test_samples_are_the_same_whatever_else_is_cut(settings, monkeypatc
     ("setting", "value", "remedy"),
     [
         ("target_samples", "1%", "ask for more"),
-        ("source_samples", "2%", "ask for more"),
-        ("target_samples", 41, "ask for fewer"),
         ("source_samples", 25, "ask for fewer"),
         ("test_samples", 25, "ask for fewer"),
     ],

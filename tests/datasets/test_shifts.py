@@ -183,12 +183,6 @@ def test_color_takes_the_mean_of_the_channels_of_a_coloured_image():
     assert all(tuple(image.flatten().tolist()) in grey for image in domain.train.x.sum(dim=1))
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_color_has_two_sources(count):
-    with pytest.raises(ConfigError, check=names("sources", count)):
-        DataSpec("digits", "color", num_sources=count)
-
-
 def test_color_labels_do_not_depend_on_which_classes_a_part_happens_to_hold():
     y = torch.arange(20_000) % 8
     samples = constant_images(y, (y + 1) / 16)

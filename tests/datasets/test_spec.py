@@ -59,7 +59,7 @@ def test_the_option_domains_names_them_and_the_last_is_the_target():
         ({"shift": "blur"}, "shift", "blur", ", ".join(sorted(SHIFTS))),
         ({"partition": "striped"}, "partition", "striped", "dirichlet, even, labels"),
         ({"num_sources": 0}, "sources", 0, "at least 1"),
-        ({"num_sources": -2}, "sources", -2, "at least 1"),
+        *(({"shift": "color", "num_sources": count}, "sources", count, "") for count in (1, 3)),
         ({"target_samples": 0}, "target-samples", "0", "at least 1"),
         ({"source_samples": 0}, "source-samples", "0", "at least 1"),
         ({"test_samples": "0%"}, "test-samples", "0%", ""),

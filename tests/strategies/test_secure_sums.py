@@ -272,9 +272,8 @@ ACTIVE = "acdefghi"
 
 @pytest.mark.parametrize("active", ["c", "cccccccc", "abdefghi", "acdefghix", "acdefg", ""])
 def test_a_source_confirms_no_list_of_too_few_or_unknown_sources_or_without_itself(active):
-    ask = Asked()
     with pytest.raises(RunError, check=lambda error: error.value == sorted(set(active))):
-        ask(CONFIRM, active=active)
+        Asked()(CONFIRM, active=active)
 
 
 def test_a_source_reveals_one_secret_of_each_and_only_once():
@@ -318,9 +317,8 @@ def test_a_source_helps_to_sum_one_list_of_sources_in_a_run():
 
 @pytest.mark.parametrize(("stage", "number"), [(SHARES, 1), (MASKED, 1), (UNMASK, 2)])
 def test_a_source_answers_in_the_order_of_the_stages(stage, number):
-    ask = Asked()
     with pytest.raises(RunError, check=lambda error: error.value == stage):
-        ask(stage, number, active=ACTIVE)
+        Asked()(stage, number, active=ACTIVE)
 
 
 @pytest.mark.parametrize("case", ["alone", "twice", "one key", "another's"])
@@ -341,9 +339,8 @@ def test_a_source_shares_its_secrets_with_different_sources_alone(case):
 
 
 def test_a_source_masks_nothing_without_the_shares_of_others():
-    ask = Asked(before=MASKED, lost="x")
     with pytest.raises(RunError, check=lambda error: error.value == []):
-        ask(MASKED, sent={})
+        Asked(before=MASKED, lost="x")(MASKED, sent={})
 
 
 def test_numbers_that_do_not_fit_are_refused():

@@ -12,7 +12,6 @@ import psutil
 import pytest
 from waiting import children_with, until
 
-from fda_flower.supernode import launcher
 from fda_flower.supernode.launcher import PROGRAM, Stage, launching
 from fda_flower.supernode.worker import Folder
 
@@ -182,14 +181,6 @@ def test_a_launcher_ends_with_its_process_however_that_ends(here, number):
     until(lambda: folders(here) == [])
 
 
-@pytest.fixture
-def said(monkeypatch):
-    """What the log says."""
-    said: list[str] = []
-    monkeypatch.setattr(launcher, "log", lambda level, text, *values: said.append(text % values))
-    return said
-
-
 def fails(*_):
     raise OSError("no sockets here")
 
@@ -204,13 +195,13 @@ def fails(*_):
     ids=["another system", "no folder", "no sockets"],
 )
 def test_where_there_can_be_none_the_log_says_why_and_the_command_runs_as_it_is(
-    place, name, value, why, here, monkeypatch, said
+    place, name, value, why, here, monkeypatch, flower_log
 ):
     monkeypatch.setattr(place, name, value)
     with launching(STAGE):
         assert launchers() == folders(here) == []
         assert told(input="")["loaded"] is None
-    assert [text.startswith(f"This node has no launcher ({why}") for text in said] == [True]
+    assert [text.startswith(f"This node has no launcher ({why}") for text in flower_log.messages] == [True]
 
 
 def test_the_program_that_hands_over_imports_nothing_of_the_package():

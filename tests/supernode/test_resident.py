@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from unittest.mock import ANY
 
 import psutil
 import pytest
@@ -28,14 +27,6 @@ def supernode():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
-
-
-@pytest.fixture
-def said(monkeypatch):
-    """What the log says."""
-    said: list[str] = []
-    monkeypatch.setattr(resident, "log", lambda level, text, *values: said.append(text % values))
-    return said
 
 
 @pytest.fixture
@@ -131,13 +122,15 @@ def test_a_worker_that_is_killed_is_replaced_as_are_those_of_supernodes_that_are
 
 
 def test_a_message_that_comes_while_the_worker_is_busy_is_answered_as_without_one(
-    asked, state_dir, supernode, said
+    asked, state_dir, supernode, flower_log
 ):
     folder = state_dir / WORKERS / str(Owner.of(supernode.pid))
     folder.mkdir(parents=True)
+    flower_log.set_level("INFO", "flwr")
     with held(folder):
         assert asked() == os.getpid()
-    assert said == ["The resident worker is busy: another process answers this message (train)"]
+    (said,) = flower_log.messages
+    assert said == "The resident worker is busy: another process answers this message (train)"
 
 
 @pytest.mark.parametrize(
@@ -157,19 +150,20 @@ def test_a_message_that_comes_while_the_worker_is_busy_is_answered_as_without_on
     ids=lambda given: str(given)[:20],
 )
 def test_where_there_can_be_no_worker_this_process_answers_and_the_log_says_why_once_a_run(
-    place, name, value, why, asked, said, monkeypatch
+    place, name, value, why, asked, flower_log, monkeypatch
 ):
     monkeypatch.setattr(place, name, value)
     for kind in ("query.role", "train", "train"):
         assert asked(kind=kind) == os.getpid()
-    assert [text.partition(why)[::2] for text in said] == [("This node has no resident worker (", ANY)]
+    (said,) = flower_log.messages
+    assert said.startswith(f"This node has no resident worker ({why}")
 
 
 @pytest.mark.parametrize("node", [{}, {"resident": False}, {"resident": "yes"}])
-def test_a_node_that_is_not_configured_to_have_one_has_none(app, said, node, state_dir):
+def test_a_node_that_is_not_configured_to_have_one_has_none(app, flower_log, node, state_dir):
     reply = app(message(), context(**{"state-dir": str(state_dir), **node}))
     assert reply.content["numbers"]["pid"] == os.getpid()
-    assert said == []
+    assert flower_log.messages == []
     assert not state_dir.exists()
 
 
