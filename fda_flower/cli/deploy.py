@@ -194,7 +194,7 @@ def _table(config: RunConfig, history: list[Record]) -> "Table":
     metric, rows = METRICS[config.headline], []
     names = config.data.source_names
     if all(beta(record, name) is None for record in history for name in names):
-        names = ()  # the method weighs no sources
+        names = []  # the method weighs no sources
     for record in history:
         value = figure_of(record, config.headline)
         betas = [beta(record, name) for name in names]
