@@ -261,7 +261,8 @@ def test_the_app_runs_where_flower_installs_what_it_asks_for(machine, app, simul
         for i in range(0 if simulated else 2):
             own = ["--port", str(free_port()), "--node-config", f"partition-id={i} num-partitions=2"]
             stack.enter_context(machine.runs(f"node-{i}", joins, *own))
-        said = machine.call(link, "flwr", "run", app, "here", "--stream", "--run-config", "rounds=2")
+        wanted = 'rounds=2 method="fedgp-auto"'
+        said = machine.call(link, "flwr", "run", app, "here", "--stream", "--run-config", wanted)
         (run,) = json.loads(machine.call(link, "flwr", "list", "here", "--format", "json"))["runs"]
     assert "round 2/2: target accuracy" in said
     assert "the model is unchanged" not in said

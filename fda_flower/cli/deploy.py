@@ -192,7 +192,9 @@ def _table(config: RunConfig, history: list[Record]) -> "Table":
         return source_weight(record["sources"].get(name, {}))
 
     metric, rows = METRICS[config.headline], []
-    names = [name for name in config.data.source_names if any(beta(r, name) is not None for r in history)]
+    names = config.data.source_names
+    if all(beta(record, name) is None for record in history for name in names):
+        names = []  # the method weighs no sources
     for record in history:
         value = figure_of(record, config.headline)
         betas = [beta(record, name) for name in names]

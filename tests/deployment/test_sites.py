@@ -5,11 +5,14 @@ KD3A's sites keep nothing: it is here because it asks the target within a round.
 import os
 import shutil
 import stat
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnxruntime
 import pytest
 from engine_settings import FROZEN, PATH
-from sites import write_table
+from sites import write_images, write_table
 from typer.testing import CliRunner
 from whole_runs import same_bits, untimed
 
@@ -18,6 +21,9 @@ from fda_flower.cli.app import app
 from fda_flower.datasets import load_domain
 from fda_flower.deployment import Federation, run_deployed
 from fda_flower.errors import RunError
+from fda_flower.experiments.pages import write_card
+from fda_flower.files import BODY, MODEL
+from fda_flower.prediction.model import export
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.verification import verify
 from fda_flower.site import epsilon, read_log
@@ -184,23 +190,56 @@ def test_sites_refuse_note_what_they_send_and_end_a_run_and_a_changed_round_is_f
     assert verify(changed, found.last).problems == ("the record of round 1 has changed",)
 
 
-@pytest.mark.slow
-def test_where_every_site_is_a_target_each_keeps_a_head_that_predicts(three_sites, tmp_path):
-    federation, folder = three_sites
+def write_files(folder, dataset):
+    """The domains' files; return the settings of Ridge on them, with a target at each site."""
     for seed, domain in enumerate(DOMAINS):
-        write_table(tmp_path / "data" / f"{domain}.csv", seed)
-    settings: dict[str, Any] = {"method": "ridge", "target": "all", "dataset": "table", "device": "cpu"}
-    settings |= {"data_dir": str(tmp_path / "data"), "dataset_options": {"domains": ",".join(DOMAINS)}}
+        if dataset == "table":
+            write_table(folder / f"{domain}.csv", seed)
+        else:
+            write_images(folder / domain, seed, count=5)
+    photos = {"model": "efficientnet-lite0+adabn"} if dataset == "images" else {}
+    return {
+        **{"method": "ridge", "target": "all", "device": "cpu", "dataset": dataset, "data_dir": str(folder)},
+        **{"dataset_options": {"domains": ",".join(DOMAINS)}, **photos},
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dataset", "option"), [("table", "--csv"), ("images", "--images")])
+def test_where_every_site_is_a_target_each_keeps_a_model_that_predicts(
+    dataset, option, three_sites, tmp_path, monkeypatch
+):
+    """Of photos, each has BatchNorm statistics of its own, which another runtime uses, too."""
+    monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path / "cache"))
+    federation, folder = three_sites
+    before = {path.parent for path in folder.rglob(MODEL)}
+    settings = write_files(tmp_path / "data", dataset)
     history, there = deployed(federation, settings, tmp_path / "deployed")
     local = run(**settings, output=tmp_path / "local")
     assert untimed(history) == untimed(local.history)
     assert same_bits(RunFolder(there).load_checkpoint().model, local.model)
     assert list(history[0]["sites"]) == list(DOMAINS)
+    assert verify(Path(there)).problems == ()
+    assert "the domain of each site" in write_card(Path(there)).read_text()
+    own_files = dict[str, bytes]()
     for domain in DOMAINS:
-        same = tmp_path / "local" / "clients" / domain / "model.safetensors"
-        [kept] = (path for path in (folder / domain).rglob(same.name))
-        assert kept.read_bytes() == same.read_bytes()
-        new = ["--csv", str(tmp_path / "data" / f"{domain}.csv"), "--output", str(tmp_path / "p.csv")]
-        said = CliRunner().invoke(app, ["predict", str(kept.parent), *new])
+        [kept] = {path.parent for path in (folder / domain).rglob(MODEL)} - before
+        same = tmp_path / "local" / "clients" / domain
+        for name in (path.name for path in same.glob("*.safetensors")):
+            own_files[f"{domain}/{name}"] = (kept / name).read_bytes()
+            assert own_files[f"{domain}/{name}"] == (same / name).read_bytes()
+        data = (tmp_path / "data" / domain).with_suffix(".csv" if dataset == "table" else "")
+        new = [option, str(data), "--output", str(tmp_path / "p.csv")]
+        said = CliRunner().invoke(app, ["predict", str(kept), *new])
         assert said.exit_code == 0, said.output
-        assert len((tmp_path / "p.csv").read_text().splitlines()) == 41
+        assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + (40 if dataset == "table" else 10)
+        _check_exported(load(kept), tmp_path / "model.onnx")
+    bodies = {content for name, content in own_files.items() if name.endswith(BODY)}
+    assert len(bodies) == (0 if dataset == "table" else 3)
+
+
+def _check_exported(model, path):
+    export(model, path)
+    x = np.random.default_rng(0).random((3, *model.about.shape), dtype=np.float32)
+    (probabilities,) = onnxruntime.InferenceSession(path).run(None, {"samples": x})
+    np.testing.assert_allclose(probabilities, model.predict_proba(x), atol=1e-5)
