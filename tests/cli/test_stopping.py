@@ -173,7 +173,8 @@ def belongs(process, session):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
 def test_a_run_is_summarised_and_goes_on_with_the_command_that_is_told(start, number):
-    process = start("run", *SMALL, "--rounds", "300", "--output", "a b")
+    arguments = ["run", *SMALL, "--method", "fedavg", "--rounds", "300", "--output", "a b"]
+    process = start(*arguments)
     read_until(process.stdout, r"^round 2/300: target accuracy [\d.]+%$")
     line = the_only(end(process, number))
     told = re.fullmatch(r"Stopped after round (\d+) of 300\. Continue with: (.*)", line)
@@ -182,7 +183,7 @@ def test_a_run_is_summarised_and_goes_on_with_the_command_that_is_told(start, nu
     records = RunFolder("a b").read_rounds()
     assert done <= len(records) <= done + 1
     assert f'"rounds": {summarise(records)["rounds"]}' in Path("a b/summary.json").read_text()
-    assert shlex.split(told[2])[1:] == ["run", *SMALL, "--rounds", "300", "--output", "a b", "--resume"]
+    assert shlex.split(told[2])[1:] == [*arguments, "--resume"]
     if number == signal.SIGINT:
         subprocess.run(told[2], shell=True, check=True, capture_output=True)
         assert [record["round"] for record in RunFolder("a b").read_rounds()] == list(range(1, 301))
