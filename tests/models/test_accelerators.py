@@ -112,7 +112,7 @@ def test_texts_have_the_features_of_the_cpu(device, method, tmp_path):
         write_texts(tmp_path / "data" / f"{name}.csv", seed, rows=10)
     data = {"dataset": "table", "data_dir": str(tmp_path / "data"), "dataset_options": {"text": "note"}}
     new = {"note": ["The film was a joy.", "Too bad!"], "age": [10, 20]}
-    same(device, {**data, "method": method, "rounds": 1, "target_samples": 4}, tmp_path, new)
+    same(device, {**data, "method": method, "rounds": 1, "target_samples": 8}, tmp_path, new)
 
 
 @pytest.mark.slow
