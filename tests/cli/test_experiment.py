@@ -198,7 +198,7 @@ def test_an_option_that_would_be_ignored_is_refused(fda, options, words):
         (["nothing.toml"], ["'nothing.toml'", "fashion_mnist_noise"]),
         (["noise.toml", "--only", "nobody"], ["'nobody'", "choose one of 0.1, 0.5, FedAvg, Target Only"]),
         (["noise.toml", "--seeds", "0"], ["seeds is '0'"]),
-        (["noise.toml", "--rounds", "0"], ["cell 'FedAvg, 0.1'", "rounds is 0"]),
+        (["noise.toml", "--rounds", "0"], ["cell 'FedAvg, 0.1'", "rounds must be at least 1, not 0"]),
         (["noise.toml", "--set", "colour=red"], ["--set is 'colour=red'", *sorted(RUN_KEYS)]),
         (["noise.toml", "--set", "Model=mlp"], ["--set is 'Model=mlp'", "did you mean 'model'?"]),
         (["noise.toml", "--set", "model"], ["'model'", "KEY=VALUE"]),

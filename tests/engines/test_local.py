@@ -62,6 +62,7 @@ def test_wrong_resources(values, thing, value):
 
 @pytest.mark.parametrize("before", [False, True])
 def test_the_collector_leaves_alone_what_was_there_before_a_run(before):
+    gc.unfreeze()  # what a command in this process has frozen
     if before:
         gc.freeze()  # what a program has frozen itself stays frozen
     try:
