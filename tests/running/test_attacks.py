@@ -284,9 +284,7 @@ def test_cells_of_an_experiment_are_attacked_or_refused_and_say_so(tmp_path, in_
     results = load_results(folder)
     assert {place[1:] for place in results.refused} == {("Bulyan", "none"), ("Bulyan", "flip")}
     assert results.cuts == []
-    assert "cannot aggregate 4 clients with num_malicious_nodes=1" in next(
-        iter(results.refused.values())
-    )
+    assert "cannot aggregate 4 clients with num_malicious_nodes=1" in next(iter(results.refused.values()))
     done = []
     assert run_experiment(experiment, folder, on_progress=done.append) == {}
     assert done == []  # no cell was run again
