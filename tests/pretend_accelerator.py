@@ -207,8 +207,8 @@ def register(float64=True):
     own = torch.library.Library("aten", "IMPL", "PrivateUse1")
     for name in ("arange", "arange.start", "arange.start_step"):  # else they resize a tensor
         own.impl(name, lambda *args, device=None, **kwargs: Wrapped(torch.arange(*args, **kwargs)))
-    whole = ATEN.scaled_dot_product_attention.default  # else it has other steps than the CPU's
-    own.impl("scaled_dot_product_attention", lambda *args, **kwargs: run(whole, args, kwargs))
+    attention = ATEN.scaled_dot_product_attention.default  # else it has other steps than the CPU's
+    own.impl("scaled_dot_product_attention", lambda *args, **kwargs: run(attention, args, kwargs))
     every.fallback(torch.library.fallthrough_kernel, dispatch_key="AutocastPrivateUse1")
     half = torch.library.Library("aten", "IMPL", "AutocastPrivateUse1")
     for name in ("conv2d", "linear", "matmul", "mm", "addmm", "bmm"):

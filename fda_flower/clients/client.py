@@ -317,8 +317,6 @@ class DomainClient(NumPyFace):
         ``rate-factor`` in the message multiplies the learning rate; ``epochs`` and ``proximal`` replace the
         client's own.
         """
-        if config.keys().isdisjoint(protocol.OF_TRAINING):
-            return self.training
         rate = self.training.learning_rate * config.get(protocol.LEARNING_RATE_FACTOR, 1.0)
         epochs = int(config.get(protocol.EPOCHS, self.training.epochs))
         penalty = config.get(protocol.PROXIMAL, self.training.proximal)

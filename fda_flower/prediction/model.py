@@ -481,17 +481,17 @@ def export(model: LoadedModel, path: Path, coverage: float | None = None) -> Non
 
     thresholds = None if coverage is None else model.thresholds(coverage)
     # A copy, since the model stays on its device.
-    whole = copy.deepcopy(Probabilities(model, thresholds)).cpu().eval()
+    graph = copy.deepcopy(Probabilities(model, thresholds)).cpu().eval()
     part = path.with_name(f".{path.name}.part")
     with writing("file", path):
         try:
             torch.onnx.export(
-                whole,
+                graph,
                 # A graph traced with one sample may work for one sample only.
-                (torch.zeros(2, *whole.shape),),
+                (torch.zeros(2, *graph.shape),),
                 str(part),
                 input_names=["samples"],
-                output_names=whole.names,
+                output_names=graph.names,
                 dynamic_shapes=({0: "n"},),
                 dynamo=True,
                 external_data=False,

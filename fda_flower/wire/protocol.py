@@ -54,9 +54,6 @@ TUNE, PROXIMAL = "tune", "proximal"
 EPOCHS = "epochs"
 """Settings of a train message."""
 
-OF_TRAINING = frozenset({LEARNING_RATE_FACTOR, EPOCHS, PROXIMAL})
-"""Those that change a client's own `LocalTraining`."""
-
 VALIDATION = "validation"
 """Prefix of metrics on the validation samples, and the setting of an evaluate message that, with the value
 ``only``, asks a source for these alone."""

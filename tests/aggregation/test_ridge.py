@@ -402,8 +402,8 @@ def test_moved_sums_are_those_of_the_rows_that_all_values_standardise(seed, site
     ids=["a constant column is only centred", "columns far from zero keep their digits"],
 )
 def test_columns_by_hand(values, means, deviations):
-    each = [np.array(x) for x in values]
-    common = Columns.pooled([(of(x), Sums.of(standardised(x, of(x)), np.zeros((len(x), 1)))) for x in each])
+    sites = [np.array(x) for x in values]
+    common = Columns.pooled([(of(x), Sums.of(standardised(x, of(x)), np.zeros((len(x), 1)))) for x in sites])
     assert common.means == pytest.approx(means, abs=1e-6)
     assert common.deviations == pytest.approx(deviations, rel=1e-9)
 

@@ -255,8 +255,8 @@ def test_metrics_that_are_no_numbers_are_logged_once_and_left_out(flower_log):
     others = {"a text": "fine", "a none": None, "a list": [1], "an array": np.array(1.0), "bytes": b""}
     for _ in range(2):
         assert numbers_in({"auc": 0.5, **others, "a true": True, "record.array": b""}) == {"auc": 0.5}
-    told = [line.split("'")[1] for line in flower_log.messages]
-    assert sorted(told) == sorted([*others, "a true"])
+    entries = [line.split("'")[1] for line in flower_log.messages]
+    assert sorted(entries) == sorted([*others, "a true"])
 
 
 def test_a_method_of_flowers_that_a_client_overrides_is_called_in_place_of_the_hook():
