@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from logging import WARNING
 from pathlib import Path
 from typing import Any, ClassVar
@@ -320,7 +320,7 @@ class DomainClient(NumPyFace):
         rate = self.training.learning_rate * config.get(protocol.LEARNING_RATE_FACTOR, 1.0)
         epochs = int(config.get(protocol.EPOCHS, self.training.epochs))
         penalty = config.get(protocol.PROXIMAL, self.training.proximal)
-        return replace(self.training, learning_rate=rate, epochs=epochs, proximal=penalty)
+        return _training(self.training, rate, epochs, penalty)
 
     def load(self, model: Layers) -> None:
         """Load arrays into the model."""
@@ -383,3 +383,9 @@ class TargetClient(DomainClient):
         for problem in target_problems(len(self.domain.test), self.domain.train.y.tolist(), names):
             log(WARNING, "The target '%s': %s", self.domain.name, problem)
         return properties
+
+
+@lru_cache(typed=True)
+def _training(training: LocalTraining, rate: float, epochs: int, penalty: float) -> LocalTraining:
+    """Return the settings with these values, checked; cached, as all messages of a run have the same few."""
+    return replace(training, learning_rate=rate, epochs=epochs, proximal=penalty)
