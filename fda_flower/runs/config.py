@@ -106,6 +106,8 @@ class RunConfig(RunSettings):
         self._check_text()
         self._check_trained()
         if self.entry.rounds is not None:
+            if self.choice and self.rounds not in (RunSettings.rounds, self.entry.rounds):
+                self._set("_choice", f"{self.choice}; it takes {self.entry.rounds} round, not {self.rounds}")
             self._set("rounds", self.entry.rounds)
         _ = self.headline
         # Building these validates their fields.

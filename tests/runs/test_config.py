@@ -431,6 +431,14 @@ def test_a_run_that_names_no_method_has_the_one_that_fits(settings: dict[str, An
 
 
 @pytest.mark.usefixtures("by_the_rule")
+@pytest.mark.parametrize(("settings", "ending"), [({"rounds": 500}, "1 round, not 500"), ({}, "images")])
+def test_a_number_of_rounds_that_the_fitting_method_does_not_take_is_named(
+    settings: dict[str, Any], ending: str
+) -> None:
+    assert str(RunConfig(**settings).choice).endswith(ending)
+
+
+@pytest.mark.usefixtures("by_the_rule")
 def test_an_option_that_the_fitting_method_does_not_have_is_refused() -> None:
     with pytest.raises(ConfigError, check=names("beta", 0.5)):
         RunConfig(beta=0.5)
