@@ -71,6 +71,7 @@ def show_data(spec: "DataSpec", only: str | None = None) -> dict[str, Any]:
     If a run would refuse the data, print why, and exit with 1.
     """
     from fda_flower.datasets.check import CHECKS, sizes_of
+    from fda_flower.datasets.folders import OPTIONS_FILE
 
     folder, options = Path(str(spec.data_dir)).expanduser(), dict(spec.dataset_options)
     options |= {} if only is None else {"domains": join_names([only])}
@@ -103,6 +104,8 @@ def show_data(spec: "DataSpec", only: str | None = None) -> dict[str, Any]:
     if report.problems:
         kinds = report.problems.by_kind()
         show_problems(kinds)
+        if folder.is_dir() and any("--dataset-option" in kind for kind in kinds):
+            out.text(f'In {folder / OPTIONS_FILE} an option is a line, such as: missing = "mean"')
         out.result(result, *(_refused(kind) for kind in kinds if out.quiet))
         raise typer.Exit(1)
     return result

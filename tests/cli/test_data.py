@@ -80,6 +80,10 @@ def test_check_tells_of_gaps_and_words_before_it_knows_the_label(fda):
     assert (code, refused(out)) == (1, ["the columns age, sex, ill", "no value", "a word"])
     assert [row[:2] for row in cells_of(out)] == [["north", "20"], ["west (target)", "20"]]
     assert out.split("All places:")[1].count(".csv: age, line 6") == 2
+    (hint,) = [line for line in out.splitlines() if "fda.toml" in line]
+    name, value = hint.split(": ")[1].split(" = ")
+    Path("fda.toml").write_text(f'label = "ill"\ncategorical = "onehot"\n{name} = {value}\n')
+    assert fda("data", "check", ".")[0] == 0
 
 
 def test_each_column_of_names_is_told_and_no_other(fda):
@@ -119,6 +123,7 @@ def test_check_of_images(fda):
     (kind,) = refused(out)
     assert kind.startswith("an image that is damaged")
     assert all(str(path) in out for path in damaged)
+    assert "fda.toml" not in out
     assert [row[1:] for row in cells_of(out)] == [["20", "", "", "10", "10"]] * 2
 
 
@@ -171,7 +176,7 @@ def test_check_of_a_data_set_of_hugging_face_is_short_and_ends_with_the_command_
     code, out, _ = fda("data", "check", "saved", *given)
     assert (code, refused(out)) == (1, ["a word"])
     assert "\n  saved/a: sex, line 1 and 19 more lines; 60 in all\n" in out
-    assert out.split("All places:")[1].count("saved/") == 3
+    assert out.split("All places:")[1].count("    saved/") == 3
     code, out, _ = fda("data", "check", "saved", *given, "--dataset-option", "categorical=onehot")
     assert code == 0
     assert [row[0] for row in cells_of(out)] == ["a", "b", "c (target)"]
