@@ -79,7 +79,7 @@ def rehearsed(resident: bool) -> tuple[float, ...]:
     meter.start()
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        config = RunConfig(sources=2, rounds=2)
+        config = RunConfig(method="fedgp-auto", sources=2, rounds=2)
         records = rehearse(config, Path(folder) / "run", resident=resident)
     taken = time.monotonic() - begun
     return sum(records[1]["seconds"].values()), taken, *meter.stop()

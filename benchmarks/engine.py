@@ -124,7 +124,8 @@ def main() -> None:
     quick = quick_asked(__doc__)
     logging.getLogger("flwr").setLevel(logging.WARNING)
     DATASETS["random-28x28"] = Dataset("random images", random_images)
-    digits = RunConfig(rounds=WARM_UP + (5 if quick else 60), evaluate_every=1, device="cpu")
+    rounds = WARM_UP + (5 if quick else 60)
+    digits = RunConfig(method="fedgp-auto", rounds=rounds, evaluate_every=1, device="cpu")
     large: dict[str, Any] = {"dataset": "random-28x28", "rounds": WARM_UP + 20}
     cases = [digits]
     if not quick:

@@ -58,6 +58,7 @@ def rounds_of(engine: str, clients: int) -> tuple[float, float]:
         source_samples=SAMPLES,
         target_samples=SAMPLES,
         target_batch_size=SAMPLES // 2,
+        method="fedgp-auto",
         model="mlp",
         rounds=WARM_UP + ROUNDS,
         evaluate_every=1,
@@ -165,7 +166,10 @@ def bytes_in(message: Message) -> int:
 def bytes_of_a_round(place: str, form: str) -> tuple[int, int]:
     """Bytes sent to the clients and received from them: digits, 3 sources, a target with 13 steps."""
     config = RunConfig(
-        rounds=1, method_options={"aggregate_on": place, "batch_update_encoding": form}, device="cpu"
+        method="fedgp-auto",
+        rounds=1,
+        method_options={"aggregate_on": place, "batch_update_encoding": form},
+        device="cpu",
     )
     with task_identity():
         grid = CountingGrid(make_client_app(config), len(config.data.domain_names))

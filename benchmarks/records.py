@@ -29,7 +29,8 @@ def write_run(folder: Path, sources: int, rounds: int) -> list[bytes]:
     from fda_flower.runs.config import RunConfig
 
     few: dict[str, Any] = {"source_samples": 6, "target_samples": 6, "target_batch_size": 3, "device": "cpu"}
-    run_config(RunConfig(model="mlp", sources=sources, rounds=3, **few), output=folder)
+    config = RunConfig(method="fedgp-auto", model="mlp", sources=sources, rounds=3, **few)
+    run_config(config, output=folder)
     path = folder / "rounds.jsonl"
     first, second, last = (json.loads(line) for line in path.read_bytes().splitlines())
     middle = (second | {"round": number} for number in range(2, rounds))
