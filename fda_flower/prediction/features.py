@@ -3,7 +3,7 @@
 import copy
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -207,27 +207,33 @@ def federation_features(
     store: FeatureStore,
     device: torch.device,
     tell: Callable[[str, int], None],
+    tested: Collection[str],
 ) -> FederatedDataset:
     """Return a federation's or a site's data with features as inputs; `shape` stays.
 
-    Each domain has its own statistics, if the backbone uses such; see `fda_flower.models.kinds`. `tell` is
-    called with the number of new samples.
+    Each domain has its own statistics, if the backbone uses such; see `fda_flower.models.kinds`. The test
+    samples of domains that are not `tested` have no inputs. `tell` is called with the number of new samples.
     """
     backbone, domains, begin = backbone.to(device).eval(), dict(data.domains), columns_of(backbone)
-    keys = {
-        name: {part: keys_of(samples.x, begin) for part, samples in domain.parts.items()}
+    parts = {
+        name: {part: own for part, own in domain.parts.items() if part != "test" or name in tested}
         for name, domain in domains.items()
+    }
+    keys = {
+        name: {part: keys_of(samples.x, begin) for part, samples in own.items()}
+        for name, own in parts.items()
     }
     sites = {name: _site(domains[name], own) if adaptable(backbone) else b"" for name, own in keys.items()}
     needed = {key for name, own in keys.items() for part in own.values() for key in _at(sites[name], part)}
     if new := len(needed - store.known.keys()):
         tell("%d samples pass the frozen part of the network, once", new)
     for name, domain in domains.items():
-        own, made = backbone, dict[str, Any]()
+        own, test = backbone, domain.test
+        made: dict[str, Any] = {"test": replace(test, x=torch.zeros(len(test), 0), noise=0.0)}
         if site := sites[name]:
             own = copy.deepcopy(backbone)
             made["statistics"] = _adapt(own, site, domain, keys[name], store, device)
-        for part, samples in domain.parts.items():
+        for part, samples in parts[name].items():
             made[part] = features(own, samples, store, device, keys[name][part], site)
         domains[name] = replace(domain, **made)
     return replace(data, domains=domains)

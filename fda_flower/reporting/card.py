@@ -13,7 +13,7 @@ from fda_flower.metrics import CONFIDENCE, METRICS
 from fda_flower.names import counted
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.reporting.results import RecordedRun
-from fda_flower.reporting.run_tables import settings_table, sizes_table
+from fda_flower.reporting.run_tables import settings_table, sizes_table, sources_in
 from fda_flower.reporting.summary import (
     largest_epsilons,
     last_evaluation,
@@ -224,8 +224,7 @@ def _took_part(run: RecordedRun) -> list[Part]:
     roles: dict[str, str] = {}
     for record in history:
         target = record.get("target") or ({"domain": _target(run)} if TEST_EXAMPLES in record else {})
-        entries = [("target", target), *(("source", each) for each in record["sources"].values())]
-        for role, entry in entries:
+        for role, entry in [("target", target), *sources_in(record)]:
             if "domain" in entry:
                 used[entry["domain"]] += 1
                 roles[entry["domain"]] = role

@@ -68,6 +68,12 @@ SIZES = ("role", "train", "labelled", "unlabelled", "validation", "test")
 """The columns of a table of samples, in order."""
 
 
+def sources_in(record: Record) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the role and the entry of each source; it is a target, too, where every site is one."""
+    role = "source and target" if "sites" in record else "source"
+    return [(role, entry) for entry in record["sources"].values()]
+
+
 def sizes_table(history: Sequence[Record]) -> Table:
     """Return the number of samples of each domain, as far as the records have it.
 
@@ -76,7 +82,7 @@ def sizes_table(history: Sequence[Record]) -> Table:
     sizes: dict[str, dict[str, object]] = {}
     for record in history:
         target = record.get("target") or {}
-        for role, entry in [("target", target), *(("source", each) for each in record["sources"].values())]:
+        for role, entry in [("target", target), *sources_in(record)]:
             if "domain" in entry and "examples" in entry:
                 sizes.setdefault(entry["domain"], {"role": role}).setdefault("train", entry["examples"])
         if "test-examples" in record and "domain" in target:

@@ -126,4 +126,6 @@ def _as_features(config: RunConfig, data: FederatedDataset, folder: Path | None)
         return data.in_memory()
     device = find_device(config.device)
     place = (cache_folder() if folder is None else folder) / "features"
-    return federation_features(backbone, data, _stores(_body(backbone)[0], place), device, COSTS.info)
+    tested = data.domains if config.every_site else [data.target]
+    store = _stores(_body(backbone)[0], place)
+    return federation_features(backbone, data, store, device, COSTS.info, tested)

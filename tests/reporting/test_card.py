@@ -120,7 +120,9 @@ def test_it_says_how_sure_the_figure_is_and_that_few_tests_are_few():
 
 
 def test_where_every_site_is_a_target_it_is_for_all_of_them():
-    text = card(recorded(record(1), target="all"), Model())
+    round_of_all = record(1, target={}, sites={"large": {}}, sizes={"large": {"labelled": 30}})
+    text = card(recorded(round_of_all, target="all"), Model())
+    assert "| large | source and target | 1 | 0 |" in section(text, "Who took part")
     assert "domain all" not in text
     assert "target **" not in section(text, "The model")
     assert "mean of the sites" in section(text, "Results")
