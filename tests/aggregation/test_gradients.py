@@ -178,10 +178,10 @@ def test_distances_are_unbiased_and_of_equal_domains_zero_on_average(shift):
     assert whole.mean() == pytest.approx(g @ g, abs=4 * whole.std() / math.sqrt(repetitions))
 
 
-@pytest.mark.parametrize("thresholded", [False, True])
-def test_fedgp_projects_on_what_explains_the_target(thresholded, make_update):
+@pytest.mark.parametrize("filter_aware", [False, True])
+def test_fedgp_projects_on_what_explains_the_target(filter_aware, make_update):
     update = make_update([1.0, 1.0])
-    rule = AdaptiveRule(FedGP(), "beta_fedgp_filter_aware" if thresholded else "beta_fedgp")
+    rule = AdaptiveRule(FedGP(), "beta_fedgp_filter_aware" if filter_aware else "beta_fedgp")
     # ḡ_T = (3, 0), v_T = 1; the sources are exact: along it, across it.
     target, along, across = [[3, 1], [3, -1]], [[1, 0], [1, 0]], [[0, 1], [0, 1]]
     result = rule({"w": np.zeros(2)}, update, [update] * 2, np.zeros(2), exact(target, along, across))
