@@ -26,7 +26,7 @@ from fda_flower.clients.settings import LocalTraining
 from fda_flower.clients.training import Objective, figures, repeatable, train, training_loss
 from fda_flower.datasets import Domain, Samples
 from fda_flower.datasets.labels import target_problems
-from fda_flower.errors import invalid
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
 from fda_flower.metrics import ASKED, SETS, confusion
 from fda_flower.models.exchange import Exchange, frozen_digest
@@ -303,8 +303,15 @@ class DomainClient(NumPyFace):
         return records
 
     def passes(self, config: Settings, phase: str = "test", samples: Samples | None = None) -> Passes:
-        """Return the passes of samples through the network; by default of the test set."""
-        samples = self.domain.test if samples is None else samples
+        """Return the passes of samples through the network; by default of the test set.
+
+        Raises a `ConfigError` if that has no features, as at a source (`fda_flower.prediction.features`).
+        """
+        if samples is None:
+            samples = self.domain.test
+            if tuple(samples.x.shape[1:]) == (0,):
+                why = "is not a target of this run, and has no features of its test samples"
+                raise ConfigError(f"'{self.domain.name}' {why}", thing="evaluation", value=self.domain.name)
         return Passes(self.model, samples, partial(self.drawing, phase, config))
 
     def parameters(self) -> list[Tensor]:

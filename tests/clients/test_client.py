@@ -1,6 +1,7 @@
 """What every client of the package keeps to, and what any message may ask of it."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from digit_clients import (
     trained,
 )
 from flwr.app import RecordDict
+from naming import names
 from torch import nn
 
 from fda_flower import clients
@@ -32,6 +34,7 @@ from fda_flower.clients import (
 from fda_flower.clients.mixture import Mixing
 from fda_flower.clients.training import plain_objective, train
 from fda_flower.datasets import Domain, Samples
+from fda_flower.errors import ConfigError
 from fda_flower.metrics import metric_names
 from fda_flower.wire.protocol import EvaluateReply, split_held_out
 from fda_flower.wire.questions import Blend, FineTune, Guide, KeepPart, Personalise, TrainToMix
@@ -170,6 +173,14 @@ def test_evaluate_tells_the_figures_and_follows_the_model(kind, model):
     better = fit(one, 1, model, epochs=5)
     assert one.evaluate(initial(model), {"server-round": 3}) == first
     assert one.evaluate(better, {"server-round": 3})[0] < loss
+
+
+def test_a_client_whose_test_samples_have_no_features_does_not_evaluate():
+    one = client(SourceClient)
+    test = replace(one.domain.test, x=torch.zeros(len(one.domain.test), 0))
+    one.domain = replace(one.domain, test=test)
+    with pytest.raises(ConfigError, check=names("evaluation", one.domain.name)):
+        one.evaluate(initial(), {"server-round": 1})
 
 
 @pytest.mark.parametrize("form", list(FORMS))
