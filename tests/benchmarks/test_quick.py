@@ -19,6 +19,6 @@ def test_a_benchmark_prints_its_tables(name, tmp_path):
     if name in OF_IMAGES and not ("FDA_DATA_DIR" in os.environ and data.is_dir()):
         pytest.skip(f"needs {OF_IMAGES[name]} in FDA_DATA_DIR")
     command = [sys.executable, str(FOLDER / f"{name}.py"), "--quick"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "| ---:" in done.stdout
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert "| ---:" in process.stdout

@@ -12,7 +12,7 @@ from fda_flower.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("files", "found"),
+    ("files", "dataset"),
     [
         (["a.csv"], "table"),
         (["train/a.csv", "test/"], "table"),
@@ -27,14 +27,14 @@ from fda_flower.errors import ConfigError
         ([], "neither"),
     ],
 )
-def test_the_data_set_follows_from_the_content(tmp_path, files, found):
+def test_the_data_set_follows_from_the_content(tmp_path, files, dataset):
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).touch()
-    if found in DATASETS:
-        assert find_dataset(tmp_path) == found
+    if dataset in DATASETS:
+        assert find_dataset(tmp_path) == dataset
     else:
-        with pytest.raises(ConfigError, match=found, check=names(str(tmp_path))):
+        with pytest.raises(ConfigError, match=dataset, check=names(str(tmp_path))):
             find_dataset(tmp_path)
     with pytest.raises(ConfigError, check=names("folder", tmp_path / "nowhere")):
         find_dataset(tmp_path / "nowhere")

@@ -186,8 +186,8 @@ def of_site(noise=0.0, seed=0, **changes):
 def made_at(site, folder=None, backbone=None):
     backbone = backbone or two_statistics()
     store, counts = FeatureStore.of(digest_of(backbone), folder), list[int]()
-    found = federation_features(backbone, site, store, CPU, lambda _, count: counts.append(count), ["a"])
-    return found.domains["a"], sum(counts)
+    alone = federation_features(backbone, site, store, CPU, lambda _, count: counts.append(count), ["a"])
+    return alone.domains["a"], sum(counts)
 
 
 def test_test_samples_of_domains_that_are_not_tested_pass_no_network():
@@ -195,11 +195,11 @@ def test_test_samples_of_domains_that_are_not_tested_pass_no_network():
     data = replace(site, domains={**site.domains, "b": other})
     backbone, counts = two_statistics(), list[int]()
     store = FeatureStore.of(digest_of(backbone), None)
-    found = federation_features(backbone, data, store, CPU, lambda _, count: counts.append(count), ["a"])
+    both = federation_features(backbone, data, store, CPU, lambda _, count: counts.append(count), ["a"])
     assert counts == [90 + 80]
-    assert torch.equal(found.domains["a"].test.x, made_at(site, backbone=backbone)[0].test.x)
-    assert (len(found.domains["b"].test), found.domains["b"].test.x.numel()) == (len(other.test), 0)
-    assert len(found.domains["b"].train.x) == len(other.train)
+    assert torch.equal(both.domains["a"].test.x, made_at(site, backbone=backbone)[0].test.x)
+    assert (len(both.domains["b"].test), both.domains["b"].test.x.numel()) == (len(other.test), 0)
+    assert len(both.domains["b"].train.x) == len(other.train)
 
 
 def test_a_site_has_the_statistics_of_its_own_training_samples():

@@ -113,11 +113,11 @@ def test_the_onnx_file_takes_the_numbers_that_the_package_makes_of_a_text(model,
 
 def test_each_text_is_encoded_once_for_all_seeds_and_methods(settings, tmp_path, monkeypatch):
     monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path))
-    found = []
+    runs = []
     for more in ({"seed": 1}, {"method": "target-only", "seed": 2}, {"seed": 1}):
         network._stores.cache_clear()
-        found.append(run(**{**settings, **more}))
-    check_same(*found[::2])
+        runs.append(run(**{**settings, **more}))
+    check_same(*runs[::2])
     files = [load_file(path)["keys"] for path in tmp_path.rglob("*.safetensors")]
     texts = [key.tobytes() for keys in files for key in keys]
     assert len(texts) == len(set(texts)) > 0, "the ages are standardised by other training rows"
