@@ -38,7 +38,8 @@ def single_page(folder: Path) -> Page:
     if run.commands:
         first, *others = run.commands
         run = replace(run, commands=[_into(first, _again(folder)), *others])
-    return run_page(run, folder.resolve().name, card_parts(run, _model(folder, run)))
+    model = _model(folder, run)
+    return run_page(run, folder.resolve().name, card_parts(run, model), model.conclusion)
 
 
 def _model(folder: Path, run: RecordedRun, states: Sequence[Path] = ()) -> Model:

@@ -160,7 +160,7 @@ def _model(run: RecordedRun, model: Model) -> list[Part]:
         "for": _made_for(run),
         "network": description.get("network", settings.get("model")),
         "trained part": description.get("train", settings.get("train")),
-        "trained parameters": f"{run.summary['parameters']:,}" if "parameters" in run.summary else None,
+        "size": f"{run.summary['parameters']:,} numbers" if "parameters" in run.summary else None,
         "predicts with": (description.get("predictor") or {}).get("kind"),
         "input": "x".join(map(str, description.get("shape", ()))),
         "classes": "" if description.get("regression") else description.get("classes"),
@@ -199,7 +199,7 @@ def _results(run: RecordedRun, model: Model) -> list[Part]:
         f"**{metric.title} {metric.show(last5)}**{tests} {whose}{between}: the mean of the last rounds, of "
         f"one run and seed.{covers}"
     )
-    parts += map(escaped, judge(summarise(run.history, run.metric)))
+    parts += map(escaped, [*model.conclusion, *judge(summarise(run.history, run.metric))])
     least = evaluation.get("baseline", {})
     values = [[METRICS[n].title, METRICS[n].show(value)] for n, value in evaluation["figures"].items()]
     header = ["figure, last round", "value"]
@@ -208,7 +208,6 @@ def _results(run: RecordedRun, model: Model) -> list[Part]:
         floors = (METRICS[n].show(least[n]) if n in least else "" for n in evaluation["figures"])
         values = [[*row, floor] for row, floor in zip(values, floors, strict=True)]
     parts.append(Table(header, values))
-    parts += map(escaped, model.conclusion)
     if classes := evaluation.get("classes"):
         header = ["class", "precision", "recall", "F1", "test samples"]
         rows = [

@@ -126,7 +126,7 @@ def test_where_every_site_is_a_target_it_is_for_all_of_them():
     assert "domain all" not in text
     assert "target **" not in section(text, "The model")
     assert "mean of the sites" in section(text, "Results")
-    assert "trained parameters" not in text, "a server does not count them"
+    assert "| size |" not in text, "a server does not count them"
 
 
 def test_it_says_who_took_part_in_how_many_rounds():

@@ -53,10 +53,12 @@ ROLES = ("target", "source", "")
 """The roles of domains in the order of tables; a domain that never replied has none."""
 
 
-def run_page(run: RecordedRun, title: str, card: Sequence[Part] = ()) -> Page:
-    """Return the page of a run; `card` is its model card."""
+def run_page(
+    run: RecordedRun, title: str, card: Sequence[Part] = (), conclusion: Sequence[str] = ()
+) -> Page:
+    """Return the page of a run; `card` is its model card, `conclusion` what its method concludes."""
     history = run.history
-    judged = map(escaped, judge(summarise(history, run.metric)))
+    judged = map(escaped, [*conclusion, *judge(summarise(history, run.metric))])
     sections = [
         Section("Results", [_headlines(run), *judged, *_figures(history, run.metric)]),
         Section("What the others bring to each site", _sites(history)),
