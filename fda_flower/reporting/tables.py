@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -124,15 +125,21 @@ def markdown(parts: Iterable[Part]) -> str:
 LATEX = {
     **{mark: f"\\{mark}" for mark in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    **{"†": r"$^\dagger$", "‡": r"$^\ddagger$", "±": r"$\pm$", "−": "$-$", "β": r"$\beta$"},
+    **{"†": r"$^\dagger$", "‡": r"$^\ddagger$", "±": r"$\pm$", "−": "$-$", "≤": r"$\le$", "≥": r"$\ge$"},
+    **{letter: rf"$\{unicodedata.name(letter).split()[-1].lower()}$" for letter in "αβγδεηθκμστφω"},
+    "λ": r"$\lambda$",
 }
 """Marks and letters that LaTeX reads in another way."""
+
+NEGATIVE = re.compile(r"(?<!\w)-(?=\d)")
+"""The sign of a negative number, which LaTeX would print as a hyphen."""
 
 
 def _latex(cell: object) -> str:
     text = "" if cell is None else str(getattr(cell, "text", cell))
     below = getattr(cell, "below", "")
-    written = "".join(LATEX.get(letter, letter) for letter in (f"{text}; {below}" if below else text))
+    text = NEGATIVE.sub("−", f"{text}; {below}" if below else text)
+    written = "".join(LATEX.get(letter, letter) for letter in text)
     return rf"\textbf{{{written}}}" if getattr(cell, "best", False) else written
 
 

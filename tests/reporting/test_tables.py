@@ -48,7 +48,9 @@ def test_csv_has_the_digits_that_the_standard_deviation_deserves():
 
 
 def test_latex_has_the_tables_and_escapes_what_latex_reads_in_another_way():
-    table = Table(["A_b", "100%"], [[r"†\~", Cell("1.0", best=True, below="paper 2")], ["x", None]])
+    table = Table(
+        ["A_b", "100%"], [[r"†\~", Cell("1.0", best=True, below="paper 2, -1")], ["μ = -5, 0-1", None]]
+    )
     assert latex([Heading("A", 2), "text & more", table]).splitlines() == [
         "% A",
         "",
@@ -56,8 +58,8 @@ def test_latex_has_the_tables_and_escapes_what_latex_reads_in_another_way():
         r"\toprule",
         r"A\_b & 100\% \\",
         r"\midrule",
-        r"$^\dagger$\textbackslash{}\textasciitilde{} & \textbf{1.0; paper 2} \\",
-        r"x &  \\",
+        r"$^\dagger$\textbackslash{}\textasciitilde{} & \textbf{1.0; paper 2, $-$1} \\",
+        r"$\mu$ = $-$5, 0-1 &  \\",
         r"\bottomrule",
         r"\end{tabular}",
     ]

@@ -53,9 +53,7 @@ ROLES = ("target", "source", "")
 """The roles of domains in the order of tables; a domain that never replied has none."""
 
 
-def run_page(
-    run: RecordedRun, title: str, card: Sequence[Part] = (), conclusion: Sequence[str] = ()
-) -> Page:
+def run_page(run: RecordedRun, title: str, card: Sequence[Part] = (), conclusion: Sequence[str] = ()) -> Page:
     """Return the page of a run; `card` is its model card, `conclusion` what its method concludes."""
     history = run.history
     judged = map(escaped, [*conclusion, *judge(summarise(history, run.metric))])
