@@ -223,8 +223,8 @@ def main(grid: Grid, context: Context) -> None:
     path, sends = str(settings.get("output", "")), bool(settings.get("send-results"))
     with sending(grid, Path(path)) if sends else nullcontext() as on_round:
         config = RunConfig.from_flower(settings)
-        if config.choice:
-            COSTS.info(config.choice)
+        for line in config.remarks:
+            COSTS.info(line)
         folder = make_folder(path, config, bool(settings.get("resume", False))) if path else None
         result, history = run_server(PollingGrid(grid), config, folder, on_round)
         if folder is not None:

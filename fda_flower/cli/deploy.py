@@ -173,8 +173,8 @@ def rehearse(
             on_step(round_line(record, wanted.all_rounds, wanted.headline, before))
             done, before = record["round"], record
 
-        if wanted.choice:
-            on_step(wanted.choice)
+        for line in wanted.remarks:
+            on_step(line)
         history = run_rehearsal(wanted, output, on_step=on_step, on_round=on_round)
     out.table(_table(wanted, history), ["Trouble"])
     if sites_in(history):

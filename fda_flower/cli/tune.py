@@ -134,13 +134,13 @@ def _search(name: str, make: "Make", folder: Path, spaces: "Spaces", **how: Any)
     best = tuning.best
     run = None if best is None else make(how["seeds"][0], settings_of_trial(best.values))
     files = write_tuning(tuning, folder, run)
-    if best is None or best.figure is None:
+    if best is None or best.figure is None or run is None:
         failed = [trial.reason for trial in tuning.trials if trial.reason]
         why = f", the first because {failed[0]}" if failed else ""
         raise RunError(f"no trial of {len(tuning.trials)} is complete{why}: see '{folder / 'trials.md'}'")
     figure = METRICS[tuning.metric].show(best.figure)
     out.text(
-        f"{f'{name}: ' if name else ''}best of {counted(len(tuning.trials), 'trial')}: trial {best.number}, "
+        f"{name or run.entry.title}: best of {counted(len(tuning.trials), 'trial')}: trial {best.number}, "
         f"{METRICS[tuning.metric].title} {figure} on the held-out labels"
     )
     for doubt in tuning.doubts:

@@ -293,10 +293,13 @@ def _check(make: Make, spaces: Spaces, seeds: Sequence[int]) -> tuple[RunConfig,
         )
     for name, space in spaces.items():
         for value in space.choices if isinstance(space, CategoricalDistribution) else (space.low, space.high):
+            where = f"search of {name}"
             try:
-                make(seeds[0], settings_of_trial({name: value}))
+                changed = make(seeds[0], settings_of_trial({name: value}))
+                if name in changed.idle:
+                    remedy = "search another setting, or name another method"
+                    raise invalid(name, value, remedy, f"but '{changed.method}' takes no training steps")
             except ConfigError as error:
-                where = f"search of {name}"
                 raise ConfigError(f"{where}, value {value}: {error}", thing=where, value=value) from error
     configs = [config for seed in seeds for config in _parts(make(seed, {}))]
     floors = [floor for config in configs for floor in _floors(check_data(config)[0], base.headline)]

@@ -348,8 +348,8 @@ def run_config(
     if DATASETS[config.dataset].is_own:
         forget()  # the user may have changed a file since the last run in this process
     check_trackers(track)
-    if config.choice:
-        COSTS.info(config.choice)
+    for line in config.remarks:
+        COSTS.info(line)
     if track and path is None:
         raise invalid("track", ",".join(track), "give an output folder", "but nothing is written")
     about = config.settings() | {"data_dir": None}

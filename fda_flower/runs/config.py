@@ -106,8 +106,7 @@ class RunConfig(RunSettings):
         self._check_text()
         self._check_trained()
         if self.entry.rounds is not None:
-            if self.choice and self.rounds not in (RunSettings.rounds, self.entry.rounds):
-                self._set("_choice", f"{self.choice}; it takes {self.entry.rounds} round, not {self.rounds}")
+            self._set("_idle", self._without_effect)
             self._set("rounds", self.entry.rounds)
         _ = self.headline
         # Building these validates their fields.
@@ -151,6 +150,32 @@ class RunConfig(RunSettings):
     def choice(self) -> str | None:
         """Which method was chosen, and why; None if the run names one."""
         return self.__dict__.get("_choice")
+
+    @property
+    def idle(self) -> Sequence[str]:
+        """The settings that were changed, but change nothing, since the method takes no training steps."""
+        idle: Sequence[str] = self.__dict__.get("_idle", ())
+        return idle
+
+    @property
+    def _without_effect(self) -> Sequence[str]:
+        changed = [each for each in SETTINGS if each.of_steps and getattr(self, each.name) != each.default]
+        if self.warmup_rounds:
+            changed = [each for each in changed if each.name == "rounds"]
+        return [
+            each.key for each in changed if getattr(self, each.name) != getattr(self.entry, each.name, None)
+        ]
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Lines on a chosen method, and on settings that change nothing."""
+        lines = [self.choice] if self.choice else []
+        if self.idle:
+            which = f"{', '.join(self.idle)} {'changes' if len(self.idle) == 1 else 'change'} nothing"
+            lines.append(
+                f"{self.entry.label} takes {self.entry.rounds} round without training steps: {which}"
+            )
+        return lines
 
     @property
     def _rules_ridge_out(self) -> str | None:

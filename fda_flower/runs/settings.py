@@ -35,6 +35,8 @@ class Setting:
         Its environment variable on the command line.
     defines_run : bool
         Whether two runs that differ in it are different runs.
+    of_steps : bool
+        Whether it changes nothing where a method takes no training steps.
     name, hint : str, type
         The field's name and its type; `settings_of` fills them in.
     """
@@ -45,6 +47,7 @@ class Setting:
     shown: str = ""
     envvar: str | None = None
     defines_run: bool = True
+    of_steps: bool = False
     name: str = ""
     hint: Any = None
 
@@ -139,6 +142,8 @@ _data, _method, _training, _selection, _limit, _privacy, _machine = (
     for group in ("Data", "Method", "Training", "Selection", "Limits", "Privacy", "Machine")
 )
 
+_steps = partial(_training, of_steps=True)
+
 AUTO = "auto"
 """The value that stands for the method, or the network, that fits the data."""
 
@@ -210,6 +215,7 @@ class RunSettings:
         30,
         "Rounds of local training and aggregation; ridge takes one.",
         defines_run=False,
+        of_steps=True,
     )
     warmup_rounds: int | None = _method(
         None, "Rounds before the others in which only the sources train.", shown="the method's"
@@ -217,6 +223,7 @@ class RunSettings:
     learning_rate_factor: float = _method(
         StrategySettings.learning_rate_factor,
         "Factor that multiplies all learning rates after the warm-up rounds.",
+        of_steps=True,
     )
     average: str | None = _method(
         StrategySettings.average,
@@ -242,23 +249,21 @@ class RunSettings:
         "Part of the network that trains: head, linear (a new head), last (block), adapters:RANK, all.",
         shown="head of a pretrained network, else all",
     )
-    optimizer: str = _training(LocalTraining.optimizer, "Optimizer of all clients: adam or sgd.")
-    learning_rate: float | None = _training(
+    optimizer: str = _steps(LocalTraining.optimizer, "Optimizer of all clients: adam or sgd.")
+    learning_rate: float | None = _steps(
         None, "Learning rate of the sources.", shown="0.003; 0.001 if only a head trains"
     )
-    batch_size: int = _training(16, "Batch size of the sources.")
-    target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")
-    target_batch_size: int = _training(4, "Batch size of the target.")
-    epochs: int = _training(LocalTraining.epochs, "Passes over a client's samples in a round.")
-    target_epochs: int | None = _training(
+    batch_size: int = _steps(16, "Batch size of the sources.")
+    target_learning_rate: float | None = _steps(None, "Learning rate of the target.", shown="the sources'")
+    target_batch_size: int = _steps(4, "Batch size of the target.")
+    epochs: int = _steps(LocalTraining.epochs, "Passes over a client's samples in a round.")
+    target_epochs: int | None = _steps(
         None, "The target's passes over its samples in a round.", shown="the sources'"
     )
     class_weights: str = _training(
         LocalTraining.class_weights, "balanced: rare classes weigh more in a client's loss."
     )
-    precision: str = _training(
-        "float32", "bf16: train in bfloat16; models are stored and evaluated in float32."
-    )
+    precision: str = _steps("float32", "bf16: train in bfloat16; models are stored and evaluated in float32.")
     validation: str | float | None = _selection(
         DataSpec.validation,
         "Labels held out for choosing: a share such as 0.2, or cv:5 for cross-validation.",

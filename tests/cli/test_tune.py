@@ -28,7 +28,7 @@ def test_a_search_ends_with_the_best_settings_which_a_run_takes(fda, tmp_path):
     arguments = ("tune", *SMALL, "--search", "batch-size=8,16", "--trials", "5", "--output", folder)
     code, out, _ = fda(*arguments)
     assert code == 0
-    assert "best of 2 trials: trial" in out
+    assert "FedGP_Auto: best of 2 trials: trial" in out
     assert "batch-size = " in out
     assert {path.name for path in folder.iterdir()} == {
         *(".lock", "study.db", "trials.md", "trials.csv", "trials.png", "best.json")

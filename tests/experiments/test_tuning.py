@@ -106,6 +106,7 @@ def test_a_trial_changes_options_one_by_one():
         ({"spaces": read_spaces(["learning-rate=-1..1"])}, ("search of learning-rate", -1.0)),
         ({"spaces": read_spaces(["optimizer=adam,best"])}, ("search of optimizer", "best")),
         ({"spaces": read_spaces(["method-option.mu=0.1..1"])}, ("search of method-option.mu", 0.1)),
+        ({"settings": {"method": "ridge", "model": "auto"}}, ("search of learning-rate", 1e-4)),
         ({"settings": {"validation": None}}, ("validation", None)),
         ({"settings": {"target_samples": 12}}, ("validation", ANY)),
     ],

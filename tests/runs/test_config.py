@@ -430,12 +430,25 @@ def test_a_run_that_names_no_method_has_the_one_that_fits(settings: dict[str, An
     assert RunConfig.from_flower({**config.to_flower(), "method": ""}) == config
 
 
-@pytest.mark.usefixtures("by_the_rule")
-@pytest.mark.parametrize(("settings", "ending"), [({"rounds": 500}, "1 round, not 500"), ({}, "images")])
-def test_a_number_of_rounds_that_the_fitting_method_does_not_take_is_named(
-    settings: dict[str, Any], ending: str
+@pytest.mark.parametrize(
+    ("settings", "idle"),
+    [
+        ({"method": "ridge"}, []),
+        ({"method": "ridge", "rounds": 1}, []),
+        ({"method": "ridge", "rounds": 500, "epochs": 3}, ["rounds", "epochs"]),
+        ({"method": "ridge", "target_learning_rate": 0.1}, ["target-learning-rate"]),
+        ({"method": "ridge", "rounds": 500, "epochs": 3, "warmup_rounds": 2}, ["rounds"]),
+        ({"method": "mixture", "epochs": 3}, []),
+    ],
+    ids=str,
+)
+def test_settings_that_change_nothing_without_training_steps_are_named(
+    settings: dict[str, Any], idle: list[str]
 ) -> None:
-    assert str(RunConfig(**settings).choice).endswith(ending)
+    config = RunConfig(**settings)
+    assert [*config.idle] == idle
+    assert all(name in config.remarks[-1] for name in idle)
+    assert bool(config.remarks) == bool(idle)
 
 
 @pytest.mark.usefixtures("by_the_rule")
