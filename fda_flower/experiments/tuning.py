@@ -20,9 +20,11 @@ from matplotlib.figure import Figure
 from optuna import Study, Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
+from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 from optuna.visualization.matplotlib import plot_slice
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from fda_flower.datasets import FederatedDataset
 from fda_flower.errors import ConfigError, FdaError, RunError, invalid, unknown
@@ -322,6 +324,11 @@ def _parts(config: RunConfig) -> list[RunConfig]:
     return fold_configs(config) if held_out is not None and held_out.in_turn else [config]
 
 
+def storage_of(path: Path) -> RDBStorage:
+    """Return Optuna's storage in an SQLite file, without a connection that stays open after its use."""
+    return RDBStorage(f"sqlite:///{path.absolute()}", engine_kwargs={"poolclass": NullPool})
+
+
 def _open(folder: Path, base: RunConfig, spaces: Spaces, how: Mapping[str, Any], resume: bool) -> Study:
     path = folder / STUDY
     if path.exists() and not resume:
@@ -333,7 +340,7 @@ def _open(folder: Path, base: RunConfig, spaces: Spaces, how: Mapping[str, Any],
         )
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
-        storage=f"sqlite:///{path.absolute()}",
+        storage=storage_of(path),
         study_name=NAME,
         direction=_direction(how["metric"]),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=5),

@@ -26,6 +26,7 @@ from fda_flower.experiments.tuning import (
     read_space,
     read_spaces,
     settings_of_trial,
+    storage_of,
     trials_csv,
     trials_markdown,
     tune,
@@ -165,7 +166,7 @@ def test_a_search_that_was_cut_off_goes_on_as_if_it_had_not_been(done, tmp_path,
 
 def test_a_trial_whose_process_was_killed_is_run_again(done, tmp_path):
     tune(make, RATES, tmp_path, trials=2)
-    study = optuna.load_study(study_name="tune", storage=f"sqlite:///{tmp_path / 'study.db'}")
+    study = optuna.load_study(study_name="tune", storage=storage_of(tmp_path / "study.db"))
     study.ask(dict(RATES))
     assert facts(tune(make, RATES, tmp_path, trials=4, resume=True)) == facts(done[0])
 
