@@ -18,7 +18,7 @@ def main() -> None:
             out.begin(as_json="--json" in sys.argv)  # until the command line is read
             from fda_flower.cli.app import app
 
-            app()
+            app(prog_name="fda")
     except (FdaError, ImportError) as error:
         if missing := missing_extra(error):
             needed = ConfigError(f"{_command()} needs {missing}", thing=missing.partition(",")[0])

@@ -87,7 +87,7 @@ def check(
     from fda_flower.cli.data import show_data
     from fda_flower.client_app import at_node
     from fda_flower.datasets.check import CHECKS, find_dataset
-    from fda_flower.deployment import ask_node, read_node
+    from fda_flower.deployment import ask_node, read_node, spent_budget
     from fda_flower.site import SiteConfig
 
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
@@ -99,7 +99,12 @@ def check(
     run, name = at_node(RunConfig(**settings), site)
     data = show_data(run.data, name) if run.dataset in CHECKS and run.data_dir is not None else {}
     answer = dict(ask_node(run, configuration).info)
-    out.result({"domain": name, "data": data, "answer": answer}, f"{name} can take part")
+    spent = spent_budget(run, configuration)
+    lines = [
+        f"{name} can take part",
+        *([] if spent is None else [f"It has spent an ε of {spent:.4g} so far"]),
+    ]
+    out.result({"domain": name, "data": data, "answer": answer, "epsilon": spent}, *lines)
 
 
 @app.command(epilog="Example: `fda deploy log /srv/fl-state`")

@@ -5,12 +5,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from flwr.app import Context, RecordDict
+
 from fda_flower.client_app import make_client_app
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import check_writable, read_toml
 from fda_flower.runs.config import RunConfig
-from fda_flower.site import SiteConfig
+from fda_flower.site import PrivateSite, SiteConfig
+from fda_flower.site.config import SITE
+from fda_flower.site.noise import Entry, PrivacyError
 from fda_flower.strategies.nodes import Node
 from fda_flower.supernode.gate import Gate
 from fda_flower.wire.internals import node_config, task_identity
@@ -65,6 +69,30 @@ def ask_node(config: RunConfig, node: Mapping[str, Any]) -> Node:
         raise RunError(f"'{domain}' cannot take part: {reason}", thing="domain", value=domain)
     (one,) = roster.nodes
     return one
+
+
+def spent_budget(config: RunConfig, node: Mapping[str, Any]) -> float | None:
+    """Return the ``ε`` that a node has spent in all runs so far; None if it adds no noise.
+
+    Raises
+    ------
+    RunError
+        If its budget does not allow a further reply in the run, or its ledger is damaged.
+    """
+    context = Context(run_id=0, node_id=0, node_config=dict(node), state=RecordDict(), run_config={})
+    site = PrivateSite.of(context, run=config.privacy)
+    if site is None or not site.settings.private:
+        return None
+    unit, by_steps = site.settings.dp_unit, config.entry.strategy_class.of_patients == "steps"
+    # A step costs little, and how little follows from the data.
+    releases = 0 if by_steps and unit != SITE and not site.settings.chooses_noise else 1
+    try:
+        site.check_budget(Entry(0, "", site.noise, releases, unit))
+        return site.ledger.epsilon(site.settings.dp_delta, unit=unit)
+    except PrivacyError as error:
+        raise RunError(
+            f"'{site.domain}' cannot take part: {error}", thing="domain", value=site.domain
+        ) from error
 
 
 def _check_state_dir(node: Mapping[str, Any]) -> None:

@@ -451,6 +451,17 @@ class PrivateSite:
             return noise_of_steps(float(settings.max_epsilon or 0), settings.dp_delta, 1.0, 1)
         return settings.dp_noise
 
+    def check_budget(self, entry: Entry) -> None:
+        """Raise a `BudgetError` if the releases of an entry would exceed the site's budget."""
+        most, delta, again = self.settings.max_epsilon, self.settings.dp_delta, self.seed is not None
+        next_one = self.ledger.epsilon(delta, entry, again, unit=entry.unit)
+        if most is not None and next_one > most:
+            spent = self.ledger.epsilon(delta, unit=entry.unit)
+            raise BudgetError(
+                f"the privacy budget is spent: its ε is {spent:.4g} and would become {next_one:.4g}, above "
+                f"its max-epsilon {most:g} (δ = {delta:g})"
+            )
+
     def of_patients(self, request: str) -> PatientPrivacy:
         """Return what the site says to its client, if it protects each patient."""
         settings, seed = self.settings, -1
@@ -582,7 +593,7 @@ def _train(site: PrivateSite, message: Message, context: Context, call_next: Cli
         if kind == SumRows.message_type():
             content[protocol.MEAN_NOISE] = to_record(noise_of_mean(model, mechanism))
     if settings.private:  # before data are read: whether the reply fails may depend on them
-        _check_budget(site, entry)
+        site.check_budget(entry)
         site.ledger.spend(entry, settings.dp_delta, settings.max_epsilon, again=site.seed is not None)
     try:
         reply = _ask(site, message, context, call_next)
@@ -654,17 +665,6 @@ def _evaluate(site: PrivateSite, message: Message, context: Context, call_next: 
     reply = _ask(site, message, context, call_next)
     _tell(reply.content, site, protect_evaluation(reply.content, site.settings))
     return reply
-
-
-def _check_budget(site: PrivateSite, entry: Entry) -> None:
-    settings, again = site.settings, site.seed is not None
-    next_one = site.ledger.epsilon(settings.dp_delta, entry, again, unit=entry.unit)
-    if settings.max_epsilon is not None and next_one > settings.max_epsilon:
-        spent = site.ledger.epsilon(settings.dp_delta, unit=entry.unit)
-        raise BudgetError(
-            f"the privacy budget is spent: its ε is {spent:.4g} and would become {next_one:.4g}, above its "
-            f"max-epsilon {settings.max_epsilon:g} (δ = {settings.dp_delta:g})"
-        )
 
 
 def _tell(content: RecordDict, site: PrivateSite, uncovered: list[str]) -> None:

@@ -154,6 +154,27 @@ def test_what_keeps_a_site_out_is_told_before_the_run(fda, tmp_path, site, code,
     assert (found, reason in out + err) == (code, True), out + err
 
 
+@pytest.mark.parametrize(
+    ("released", "code", "reason"),
+    [
+        ([], 0, "an ε of 0 so far"),
+        ([7], 0, "an ε of 6.072 so far"),
+        ([10], 1, "is 7.511 and would become 7.955, above its max-epsilon 7.9"),
+        (None, 1, "is damaged"),
+    ],
+)
+def test_a_spent_budget_is_told_before_the_run(fda, tmp_path, released, code, reason):
+    state = tmp_path / "state"
+    state.mkdir()
+    entries = [{"round": 1, "request": "a", "noise": 2.0, "releases": number} for number in released or ()]
+    text = "" if released is None else json.dumps({"released": entries})
+    (state / "north-privacy.json").write_text(text)
+    site = {"dp-clip": 1.0, "dp-noise": 2.0, "max-epsilon": 7.9}
+    found, out, err = checked(fda, tmp_path, **site)
+    assert (found, reason in out + err) == (code, True), out + err
+    assert (state / "north-privacy.json").read_text() == text
+
+
 @pytest.mark.parametrize(("name", "text"), [("node.toml", "x"), ("node.conf", ""), ("none.toml", None)])
 def test_a_node_configuration_that_flower_cannot_read_is_refused(fda, tmp_path, name, text):
     if text is not None:

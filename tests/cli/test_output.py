@@ -55,7 +55,7 @@ CALLS = {
     "deploy key": ("north --output keys", {"files"}),
     "deploy app-hash": ("", {"app"}),
     "deploy log": ("state", {"sent", "refused", "failed"}),
-    "deploy check": (SITE, {"domain", "data", "answer"}),
+    "deploy check": (SITE, {"domain", "data", "answer", "epsilon"}),
     "deploy rehearse": ("--output o", {"folder", "rounds", "history"}),
 }
 """By command, its arguments, and the keys of its JSON object."""
