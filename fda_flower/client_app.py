@@ -88,7 +88,7 @@ def make_client_app(
 
     def client_fn(context: Context) -> NumPyClient:
         run, name = at_node(run_of(context), SiteConfig.of(context))
-        site_of(context)  # raises an error if the settings cannot work
+        private = site_of(context)  # raises an error if the settings cannot work
         of_run = simulation_folder(context) if is_simulated(context) else None
         own = own_folder(run, name, context, of_run)
         if run.every_site and own is None and not is_simulated(context):
@@ -98,6 +98,8 @@ def make_client_app(
         site_folder = SiteConfig.of(context).state_dir
         model_folder = own if run.every_site else of_run or own
         client = make_client(run, name, context.state, own, model_folder, data, site_folder)
+        if private is not None and private.settings.of_patients:
+            client.domain.check_patients()
         if SiteConfig.of(context).is_site:
             check_words(run, client.domain.preparation)
         return client if changed is None else changed(client)

@@ -162,9 +162,8 @@ def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
     for name, domain in federation.domains.items():
         role = "target" if name == federation.target else "source"
         config.check_samples(role, f"'{name}'", len(domain.train))
-        if config.privacy.of_patients and domain.standardised:
-            why = f"but '{name}' standardises its columns by the mean of all patients, so one changes all"
-            raise invalid("dp-unit", config.dp_unit, "choose images, or a column of text alone", why)
+        if config.privacy.of_patients:
+            domain.check_patients()
     model = make_model(config, federation.shape, federation.classes)
     target = federation.domains.get(federation.target)
     unlabelled = None if target is None else target.unlabelled

@@ -215,13 +215,10 @@ class DomainClient(NumPyFace):
         on_step: Callable[[], None] | None,
     ) -> tuple[int, Layers]:
         """Train as a site asks that protects each patient; return the number of steps, and their record."""
-        what = "patient"
         if objective is not None:
             why = "but the method trains by a loss of its own, whose gradients have no noise for a patient"
-            raise invalid("dp-unit", what, "choose a method that trains by the plain loss", why)
-        if self.domain.standardised:
-            why = f"but '{self.domain.name}' standardises its columns by the mean of all patients"
-            raise invalid("dp-unit", what, "choose images, or a column of text alone", why)
+            raise invalid("dp-unit", "patient", "choose a method that trains by the plain loss", why)
+        self.domain.check_patients()
         with self.drawing("train", config) as generator:
             training = self.training_in(config)
             steps = train_patients(self.model, self.domain.train, training, generator, privacy, on_step)

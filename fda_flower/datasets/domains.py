@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
+from fda_flower.errors import invalid
+
 if TYPE_CHECKING:
     import torch
 
@@ -100,6 +102,12 @@ class Domain:
     def standardised(self) -> bool:
         """Whether each sample affects the inputs of all, as through a table column's mean."""
         return self.preparation is not None and self.preparation.fitted
+
+    def check_patients(self) -> None:
+        """Raise a `ConfigError` if no noise can protect each patient, since one changes the rows of all."""
+        if self.standardised:
+            why = f"but '{self.name}' standardises its columns by the mean of all patients"
+            raise invalid("dp-unit", "patient", "choose images, or a column of text alone", why)
 
     def labels(self, outputs: "torch.Tensor") -> "torch.Tensor":
         """Return a regression's outputs or scaled labels in the labels' own unit."""

@@ -206,6 +206,7 @@ class Rules:
         if reason := self._asks_too_much(asked):
             return f"{reason} (the site's allow-batch-updates)"
         asks_open = asked.message.metadata.message_type == SumRows.message_type()
+        asks_open |= announced(asked) == protocol.OPEN_SUMS
         return self._open_sums(asked) if asks_open else None
 
     def _open_sums(self, asked: Asked) -> str | None:
@@ -353,6 +354,12 @@ def _is_misspelt(name: str) -> bool:
     return name not in RULES and (plain.startswith(RESERVED) or bool(get_close_matches(plain, RULES, 1, 0.8)))
 
 
+def announced(asked: Asked) -> object:
+    """Return what a role query says that the run will request from a node of this role."""
+    asks = asked.settings.get(protocol.ASKS, ConfigRecord()) if asked.kind == "query" else {}
+    return asks.get(asked.role or "", "none")
+
+
 def wanted_level(asked: Asked) -> str:
     """Return the most that a message requests of single batches from this site.
 
@@ -360,8 +367,7 @@ def wanted_level(asked: Asked) -> str:
     """
     records = asked.settings
     if asked.kind == "query":
-        told = records.get(protocol.ASKS, ConfigRecord())
-        return _known(told.get(asked.role or "", "none"))
+        return "none" if (told := announced(asked)) == protocol.OPEN_SUMS else _known(told)
     if protocol.AGGREGATE in records:
         return "none"
     wanted = [

@@ -87,8 +87,9 @@ class Roster:
     Attributes
     ----------
     asks : Mapping[str, str]
-        By role, the per-batch data that the run will request: ``norms``, ``sketch`` or ``full``. The role
-        query includes it, so that a site that forbids it refuses the run before any training.
+        By role, what the run will request that a site may forbid: per-batch data (``norms``, ``sketch`` or
+        ``full``) or open ``sums``. The role query includes it, so that such a site refuses the run before any
+        training.
     by_name : bool
         Whether a node that is registered with the SuperLink under a name may only serve its domain.
     expected : Collection[str]

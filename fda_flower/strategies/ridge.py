@@ -128,6 +128,9 @@ class Ridge(OnFeatures):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.secure:
+            roles = self.trains if self.has_target else {"source", "target"}
+            self.roster.asks = dict.fromkeys(sorted(roles), protocol.OPEN_SUMS)
         if self.secure and self.per_source:
             why = "but with secure nobody sees a source's own head"
             raise invalid("per_source", self.per_source, "leave one of the two out", why)

@@ -21,7 +21,8 @@ from fda_flower.wire.questions import Answer, Question, check_settings
 
 ROLE_QUERY = "query.role"
 ASKS = "asks"
-"""Record of the role query: how much per-batch data the run will request from each role."""
+OPEN_SUMS = "sums"
+"""Record of the role query: by role, the per-batch data or the open sums that the run will request."""
 PROBLEM, REFUSED = "problem", "refused"
 """Entries of the answer's ``info``: why the node cannot take part, and whether its site refuses the run."""
 GATED = "gated"

@@ -147,11 +147,28 @@ def test_a_site_is_checked_as_its_node_reads_it_and_nothing_is_left_behind(fda, 
         ({"allow-methods": "fedda"}, 1, "allows the methods fedda"),
         ({"min-samples": 33}, 1, "requires at least 33"),
         ({"dp-clp": 1}, 1, "'dp-clp'"),
+        ({"dp-unit": "patient", "dp-noise": 1.0}, 1, "standardises its columns"),
     ],
 )
 def test_what_keeps_a_site_out_is_told_before_the_run(fda, tmp_path, site, code, reason):
     found, out, err = checked(fda, tmp_path, "--quiet", **site)
     assert (found, reason in out + err) == (code, True), out + err
+
+
+@pytest.mark.parametrize(
+    ("site", "options", "code"),
+    [
+        ({}, [], 1),
+        ({"require-secure": False}, [], 0),
+        ({}, ["--method-option", "secure=true"], 0),
+        ({}, ["--target", "all"], 1),
+    ],
+    ids=str,
+)
+def test_open_sums_that_would_not_leave_are_told_before_the_run(fda, tmp_path, site, options, code):
+    options = ["--model", "logistic", *options, "--method", "ridge"]
+    found, out, err = checked(fda, tmp_path, *options, **site)
+    assert (found, "require-secure = false" in out + err) == (code, code == 1), out + err
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,11 @@ def test_open_sums_stay_where_the_site_or_the_run_masks_them(required, secure):
     rules = rule("require-secure", required)
     assert rules.refuses_message(replace(asked(kind="train.mask_sums"), secure=secure)) is None
     open_sums = replace(asked(kind="train.sum_rows"), secure=secure)
+    asks = {"source": "sums"}
+    assert rules.refuses_message(asked("query.role", asks=asks)) is None, "another role"
     found = (
         rules.refuses_message(open_sums),
+        rules.refuses_message(replace(asked("query.role", asks=asks, role="source"), secure=secure)),
         rules.refuses_reply(open_sums, reply({"gram": np.ones(2)}, "answer/sums")),
     )
     assert {reason is not None for reason in found} == {required or secure}
