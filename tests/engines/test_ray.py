@@ -11,12 +11,11 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, cast
 
-import numpy as np
 import psutil
 import pytest
-from asking import ARRAYS, asked, counting, echoing
+from asking import asked, counting, echoing, send_arrays
 from engine_settings import FROZEN, with_batch_norm
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from handmade import HandMade, initial, moves
@@ -361,18 +360,7 @@ def test_a_machine_with_other_versions_ends_the_run(cluster, monkeypatch):
 
 @pytest.mark.slow
 def test_arrays_of_any_kind_arrive_as_they_are(cluster):
-    def server(grid):
-        arrays = {str(i): Array(array) for i, array in enumerate(ARRAYS)}
-        sent = ArrayRecord(arrays)
-        contents = [RecordDict({"arrays": sent, "again": sent}) for _ in range(3)]
-        messages = [Message(content, 2 + i % 2, "train") for i, content in enumerate(contents)]
-        for reply in grid.send_and_receive(messages):
-            for name in ("arrays", "again"):
-                for found, array in zip(reply.content[name].values(), ARRAYS, strict=True):
-                    np.testing.assert_array_equal(found.numpy(), array, strict=True)
-                assert reply.content[name].count_bytes() == sent.count_bytes()
-
-    run_ray(server, echoing, 2, Resources())
+    run_ray(send_arrays, echoing, 2, Resources())
 
 
 @pytest.mark.slow

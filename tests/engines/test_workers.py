@@ -9,13 +9,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 import torch
-from asking import ARRAYS, asked, counting, echoing
+from asking import asked, counting, echoing, send_arrays
 from engine_settings import FROZEN, with_batch_norm
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from handmade import HandMade, initial, moves
 from naming import names
@@ -158,16 +157,7 @@ def test_what_fails_is_an_error_reply_and_the_worker_goes_on(node, what, says):
 
 
 def test_arrays_of_any_kind_arrive_as_they_are():
-    def server(grid):
-        sent = ArrayRecord({str(i): Array(array) for i, array in enumerate(ARRAYS)})
-        message = Message(RecordDict({"arrays": sent, "again": sent}), 2, "train")
-        (reply,) = grid.send_and_receive([message])
-        for name in ("arrays", "again"):
-            for found, array in zip(reply.content[name].values(), ARRAYS, strict=True):
-                np.testing.assert_array_equal(found.numpy(), array, strict=True)
-        assert reply.content["arrays"].count_bytes() == sent.count_bytes()
-
-    in_grid(server, app=echoing())
+    in_grid(send_arrays, app=echoing())
 
 
 # How it ends
