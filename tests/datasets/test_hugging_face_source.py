@@ -90,12 +90,6 @@ def test_a_column_of_no_numbers_and_no_words_is_named_by_what_it_holds(value, he
         check_kind("x", data, "leave it out")
 
 
-def test_class_names_that_look_alike_are_named():
-    data = Dataset.from_dict({"x": [0, 1]}).cast_column("x", ClassLabel(names=["Dog", "dog"]))
-    with pytest.raises(ConfigError, check=names("classes", "Dog, dog")):
-        check_kind("x", data, "leave it out")
-
-
 def test_rows_without_a_domain_are_in_none_and_domains_that_look_alike_are_named():
     source = Source(domain="site")
     part = NumberedRows.whole(Dataset.from_dict({"site": [0, -1, None, 1]}).cast_column("site", SITES))

@@ -78,13 +78,6 @@ def test_the_separator_is_that_of_the_header(tmp_path):
         assert torch.equal(found.train.x, expected)
 
 
-def test_a_named_encoding_is_read(tmp_path):
-    write(tmp_path, header="größe,sex,label", rows=numbers())
-    text = (tmp_path / "a.csv").read_text(encoding="utf-8")
-    (tmp_path / "a.csv").write_bytes(text.encode("cp1252"))
-    assert one(tmp_path, encoding="cp1252").features == ("größe", "sex")
-
-
 def test_quotes_hold_separators_and_what_is_no_end_of_a_line_ends_none(tmp_path):
     rows = "".join(f'{i},"a\x85b\u2028c\x0b", {i % 2}\r\n\r\n' for i in range(10))
     text = f'"age; in years; at admission",note,label\r\n{rows}'
