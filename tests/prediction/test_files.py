@@ -170,12 +170,6 @@ def test_a_resumed_run_writes_the_same_bytes(method, tmp_path):
     assert bytes_of(tmp_path / "cut") == bytes_of(tmp_path / "whole")
 
 
-@pytest.mark.slow
-def test_ray_writes_the_same_bytes(run_in):
-    one, other = (run_in(**SETTINGS, rounds=2, method="apfl", engine=engine) for engine in ("local", "ray"))
-    assert bytes_of(one) == bytes_of(other)
-
-
 def test_an_average_is_not_the_model(run_in):
     plain, averaged = (run_in(**SETTINGS, rounds=2, method="fedavg", average=a) for a in (None, "tail:2"))
     assert (plain / MODEL).read_bytes() == (averaged / MODEL).read_bytes()

@@ -4,13 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from naming import names
 from safetensors.numpy import load as load_arrays
 from whole_runs import same_bits, untimed
 
 from fda_flower import RunConfig, run
 from fda_flower.clients import DomainClient
-from fda_flower.errors import ConfigError, RunError
+from fda_flower.errors import RunError
 from fda_flower.prediction.model import load
 from fda_flower.runs.model_folder import write_global_model
 from fda_flower.runs.network import make_model
@@ -96,12 +95,6 @@ def test_privacys_noise_is_on_what_travels_alone(tmp_path):
     added = np.concatenate([changes[name].ravel() for name in HEAD])
     shares = np.array([20, 30, 30]) / 80  # of the samples; two updates differ by at most 2 times the clip
     assert added.std() == pytest.approx(2 * 50 * np.sqrt((shares**2).sum()), rel=0.15)
-
-
-@pytest.mark.parametrize("method", ["fedper", "fedrep"])
-def test_a_method_that_needs_a_body_to_train_says_so(method):
-    with pytest.raises(ConfigError, check=names("method")):
-        run(**SETTINGS, method=method)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Methods on whole runs: any data; what is resumed, redone or lost; and what leaves a client."""
 
-import json
 import math
 import shutil
 from dataclasses import replace
@@ -237,13 +236,6 @@ def test_how_often_a_mixture_evaluates_and_where_it_writes_changes_nothing_of_th
         del record["mixture"]["cost"]
     assert last[0] == last[1] == last[2]
     assert [len([a for a in each.accuracies if a == a]) for each in runs] == [1, 3, 2]
-
-
-def test_with_no_report_a_run_ends_without_an_accuracy_and_with_a_summary(tmp_path):
-    result = run(**MIXTURE, rounds=2, method_options={"report": "none"}, output=tmp_path / "run")
-    assert result.summary["last5"] is result.summary["best"] is None
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["best"] is None
-    assert mixture_of(result)
 
 
 # A part of the model that stays at a client
