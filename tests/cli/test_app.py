@@ -429,7 +429,6 @@ def test_compare_with_all_methods_says_which_it_leaves_out(fda, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "value", "remedy"),
     [
-        ("run --method nope", "'nope'", "choose one of apfl, central:coral"),
         ("run --method [/bold]", "'[/bold]'", "choose one of apfl, central:coral"),
         ("run --shift-option angle", "'angle'", "NAME=VALUE"),
         ("run --target-samples 100000", "100000", "ask for fewer"),

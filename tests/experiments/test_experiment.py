@@ -464,9 +464,6 @@ def test_a_summary_that_cannot_be_written_fails_its_cell_and_can_be_written_late
     assert len(load_results(tmp_path / "out").all_runs) == 1
 
 
-# Trackers
-
-
 # Reports
 
 
