@@ -11,7 +11,7 @@ import pytest
 import torch
 from naming import names
 from PIL import Image
-from sites import write_images
+from sites import write_images, write_sites
 
 from fda_flower.datasets import DATASETS, Dataset, DataSpec, images, load_federation
 from fda_flower.datasets.folders import read_size
@@ -319,8 +319,7 @@ def deepen(folder, bits):
 
 @pytest.mark.parametrize("bits", [10, 12, 14])
 def test_images_of_16_bits_are_scaled_by_those_that_their_domain_uses_which_is_told(tmp_path, caplog, bits):
-    for i, name in enumerate("abc"):
-        write_images(tmp_path / name, i)
+    write_sites(write_images, tmp_path, "abc")
     greys = deepen(tmp_path / "a", bits) | deepen(tmp_path / "b", 16)
     splits = images.load_own(tmp_path, 0, "a,b,c")
     for name, depth in (("a", bits), ("b", 16), ("c", 8)):

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from naming import names
-from sites import write_table
+from sites import write_sites, write_table
 
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets import table_files as reading
@@ -157,8 +157,7 @@ def test_a_folder_without_tables_and_names_that_options_cannot_hold_are_errors(t
 
 
 def test_a_site_needs_its_own_file_only_and_says_so(tmp_path, caplog):
-    for i, name in enumerate("ab"):
-        write_table(tmp_path / f"{name}.csv", i)
+    write_sites(write_table, tmp_path, "ab")
     whole = OwnTables(tmp_path, 0, "a,b")["a"]
     assert caplog.messages == []
     (tmp_path / "b.csv").unlink()

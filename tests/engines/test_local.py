@@ -1,4 +1,5 @@
 import gc
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -25,9 +26,7 @@ def training(train):
 
 @pytest.mark.parametrize(("error", "traced"), [(RunError, False), (OSError, True)])
 def test_an_error_of_a_client_is_an_error_reply_with_a_traceback_if_it_is_a_bug(in_a_run, error, traced):
-    def fails(message, context):
-        raise error("lower the learning rate")
-
+    fails = Mock(side_effect=error("lower the learning rate"))
     reason = ask(training(fails)).error.reason or ""
     assert ("Traceback" in reason) == traced
     assert "lower the learning rate" in reason

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import unquote
 
 import numpy as np
@@ -449,12 +450,8 @@ def test_a_summary_that_cannot_be_written_fails_its_cell_and_can_be_written_late
     experiment, tmp_path, monkeypatch, trained
 ):
     summary = importlib.import_module("fda_flower.reporting.summary")
-
-    def full(path, data):
-        raise NO_ROOM
-
     with monkeypatch.context() as patch:
-        patch.setattr(summary, "write_atomically", full)
+        patch.setattr(summary, "write_atomically", Mock(side_effect=NO_ROOM))
         failures = run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
     assert f"the summary cannot be written to '{tmp_path / 'out' / 'runs' / FIRST}'" in failures[FIRST]
     assert load_results(tmp_path / "out").runs == {}
@@ -528,10 +525,7 @@ def test_a_report_is_tables_and_figures_of_each_experiment_with_what_was_measure
 
 
 def test_before_anything_is_measured_a_report_has_no_figures(experiment, tmp_path, module, monkeypatch):
-    def fail(config, **where):
-        raise RunError("the reason")
-
-    monkeypatch.setattr(module, "run_config", fail)
+    monkeypatch.setattr(module, "run_config", Mock(side_effect=RunError("the reason")))
     run_experiment(experiment, tmp_path / "out", rounds=1)
     results = load_results(tmp_path / "out")
     assert results.runs == {}

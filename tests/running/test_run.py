@@ -4,12 +4,13 @@ import json
 import math
 import random
 import shutil
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from naming import names
-from sites import write_table
+from sites import write_sites, write_table
 from whole_runs import check_same, same_bits, untimed
 
 from fda_flower import ConfigError, RunConfig, RunError, run
@@ -268,11 +269,7 @@ def test_what_stands_after_the_checkpoint_is_dropped_and_run_again(small, six_ro
 
 def test_a_finished_run_is_not_trained_again(small, three_rounds, copy, files_of, monkeypatch):
     before = {name: data for name, (data, _) in files_of(copy).items()}
-
-    def train(*args, **kwargs):
-        raise AssertionError("it trains")
-
-    monkeypatch.setattr("fda_flower.clients.client.train", train)
+    monkeypatch.setattr("fda_flower.clients.client.train", Mock(side_effect=AssertionError("it trains")))
     seen = []
     resumed = run(**small, rounds=3, output=copy, resume=True, on_round=seen.append)
     assert seen == []
@@ -285,11 +282,8 @@ def test_a_finished_run_is_not_trained_again(small, three_rounds, copy, files_of
 def test_a_run_whose_only_evaluation_fails_is_an_error_and_one_more_round_repairs_it(
     small, tmp_path, monkeypatch
 ):
-    def fails(*args):
-        raise MemoryError("out of memory")
-
     with monkeypatch.context() as patched:
-        patched.setattr(mixture, "evaluate_mixture", fails)
+        patched.setattr(mixture, "evaluate_mixture", Mock(side_effect=MemoryError("out of memory")))
         with pytest.raises(RunError, check=names("evaluation", remedy="--rounds 2 --resume")):
             run(**small | {"method": "mixture", "rounds": 1}, output=tmp_path / "run")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["last5"] is None
@@ -366,8 +360,7 @@ def test_own_data_that_changed_since_the_last_run_are_read_again(method, tmp_pat
     settings = {"method": method, "dataset": "table", "data_dir": str(tmp_path), "device": "cpu"}
     scores = []
     for labels in ("01", "10"):
-        for seed, name in enumerate("abc"):
-            write_table(tmp_path / f"{name}.csv", seed)
+        write_sites(write_table, tmp_path, "abc")
         target = tmp_path / "c.csv"
         lines = target.read_text().split("\n")
         changed = [f"{line[:-1]}{labels[int(line[-1])]}" for line in lines[1:]]
