@@ -471,26 +471,6 @@ def test_what_every_client_lacks_ends_also_a_start_of_its_own_in_the_first_round
     assert rounds == [1] * 4
 
 
-@pytest.mark.parametrize("make", [FedDA, FedGP])
-def test_a_mod_that_reads_the_round_of_every_message_finds_0_in_the_role_query(make):
-    """As in Flower's `custom-mods`, around the whole app."""
-    seen = []
-
-    def logs(message, context, call_next):
-        seen.append((message.metadata.message_type, message.content["config"]["server-round"]))
-        return call_next(message, context)
-
-    strategy = make(target="3", auto=True)
-    start(
-        strategy,
-        client_app(recorded_train, mods=[logs]),
-        ArrayRecord(network(batch_norm=False).state_dict()),
-        1,
-    )
-    assert fallbacks(strategy) == {None}
-    assert set(seen) == {("query.role", 0), ("train", 1), ("evaluate", 1)}
-
-
 def test_arrays_of_a_logistic_regression_without_torch():
     """As in Flower's `quickstart-sklearn-tabular`: coefficients and intercept, in float64."""
     linear_model = pytest.importorskip("sklearn.linear_model")

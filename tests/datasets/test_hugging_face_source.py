@@ -129,14 +129,9 @@ def test_a_saved_format_changes_nothing_and_parts_that_no_option_names_are_told(
     assert parts["test"].data["picture"][1]["bytes"].startswith(b"\x89PNG"), "it is not decoded"
 
 
-def test_no_row_is_to_train_on_and_to_test_on(tmp_path):
+def test_no_row_is_to_train_on_and_to_test_on():
     with pytest.raises(ConfigError, check=names("option 'test_split'", "train")):
         Source(domain="site", test_split="train")
-    Dataset.from_dict({"site": ["a", "b"]}).save_to_disk(str(tmp_path))
-    for options in ({"split": "validation"}, {"test_split": "validation"}):
-        (option,) = options
-        with pytest.raises(ConfigError, check=names(f"part of the option '{option}'", "validation")):
-            Source(domain="site", **options).open(tmp_path)
 
 
 def test_a_folder_that_is_not_there_is_no_name_on_the_hub(tmp_path):

@@ -150,12 +150,6 @@ def test_what_is_missing_is_named_with_where_to_get_it(made):
         _ = splits["two"]
 
 
-def test_a_domain_without_images_is_named(made):
-    (made / "made/three").mkdir()
-    with pytest.raises(ConfigError, check=names("domain folder", made / "made/three", "its authors")):
-        _ = images.load("made", ("one", "three"), "its authors", made, 0)["one"]
-
-
 def test_the_options_are_the_size_and_the_classes(made):
     given = (("image-size", "64"), ("classes", "dog,cat"))
     options = DataSpec("pacs", dataset_options=given).dataset_options
