@@ -137,13 +137,6 @@ def test_every_method_runs_and_its_summary_has_the_epochs_that_the_clients_train
     assert result.summary["epochs"] == {role: trained[role] / labels[role] for role in trained}
 
 
-def test_the_number_of_sources_and_the_target_can_be_chosen(small):
-    (record,) = run(**small, sources=2, target="source-2", rounds=1).history
-    assert record["target"]["domain"] == "source-2"
-    assert record["target"]["examples"] == 16
-    assert list(record["sources"]) == ["source-1", "target"]
-
-
 # The files
 
 
