@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 from naming import names
+from small_runs import EXPERIMENT as TEXT
 from whole_runs import untimed
 
 from fda_flower import ConfigError, RunConfig, files, run
@@ -26,27 +27,6 @@ from fda_flower.reporting.plots import betas
 from fda_flower.reporting.results import file_name
 from fda_flower.runs.methods import METHODS
 
-TEXT = """
-title = "Digits with noise"
-source = "Nobody, 2024, Table 1"
-axis = "Noise"
-seeds = [0, 1]
-columns = [
-    { label = "little", value = 0.1, shift-options = { std = 0.1 } },
-    { label = "much", value = 0.5, shift-options = { std = 0.5 } },
-]
-rows = [
-    { label = "FedAvg", method = "fedavg", paper = { little = 60.5, much = 30 } },
-    { label = "Target Only", method = "target-only" },
-]
-
-[run]
-model = "mlp"
-shift = "noise"
-rounds = 4
-target-samples = 16
-batch-size = 64
-"""
 NAMES = [
     f"{row}-{column}-seed{seed}"
     for seed in (0, 1)
