@@ -18,12 +18,18 @@ ARRAYS: list[NDArray[Any]] = [
 """Arrays of any kind."""
 
 
+def app_of(train):
+    """An app of this train function alone."""
+    app = ClientApp()
+    app.train()(train)
+    return app
+
+
 def counting():
     """An app that tells its process, and how often the node was asked, unless it is told to fail."""
-    app = ClientApp()
 
-    @app.train()
-    def train(message, context):
+    @app_of
+    def app(message, context):
         what = message.content["what"]
         if "fail" in what:
             raise ValueError("my data are gone")
@@ -45,13 +51,7 @@ def asked(grid, nodes, **what):
 
 def echoing():
     """An app that sends back what it gets."""
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
-        return Message(message.content, reply_to=message)
-
-    return app
+    return app_of(lambda message, context: Message(message.content, reply_to=message))
 
 
 def send_arrays(grid):

@@ -3,8 +3,8 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from asking import app_of
 from flwr.app import ArrayRecord, Message, RecordDict
-from flwr.clientapp import ClientApp
 from naming import names
 
 from fda_flower.engines import LocalGrid, Resources
@@ -19,9 +19,7 @@ def ask(grid, node=LocalGrid.FIRST_NODE):
 
 def training(train):
     """A grid of two nodes with this train function."""
-    client = ClientApp()
-    client.train()(train)
-    return LocalGrid(client, 2)
+    return LocalGrid(app_of(train), 2)
 
 
 @pytest.mark.parametrize(("error", "traced"), [(RunError, False), (OSError, True)])

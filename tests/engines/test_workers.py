@@ -12,11 +12,10 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from asking import asked, counting, echoing, send_arrays
+from asking import app_of, asked, counting, echoing, send_arrays
 from engine_settings import FROZEN, with_batch_norm
 from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.clientapp import ClientApp
-from handmade import HandMade, initial, moves
+from handmade import B, HandMade, T, initial, moves
 from naming import names
 from whole_runs import check_same
 
@@ -90,10 +89,9 @@ def test_workers_that_begin_anew_have_the_same_bits(monkeypatch):
 def test_threads_of_a_worker_live_though_those_of_this_process_were_not_copied():
     """Had it the thread that used OpenMP here, a worker would wait for its helpers for ever."""
     torch.ones(2_000, 2_000).sum()
-    app = ClientApp()
 
-    @app.train()
-    def train(message, context):
+    @app_of
+    def app(message, context):
         total = float(torch.ones(2_000, 2_000).sum())
         seen: dict[str, Any] = {"sum": total, "threads": torch.get_num_threads()}
         return Message(RecordDict({"seen": ConfigRecord(seen)}), reply_to=message)
@@ -172,12 +170,7 @@ def test_a_worker_that_dies_ends_the_run_with_its_number_and_its_clients(die, co
     def dies(model, message):
         die()
 
-    nodes = [
-        ("target", "t", moves(1.0, "target", "t")),
-        ("source", "a", dies),
-        ("source", "b", moves(1.0, domain="b")),
-        ("source", "c", moves(1.0, domain="c")),
-    ]
+    nodes = [T, ("source", "a", dies), B, ("source", "c", moves(1.0, domain="c"))]
     with pytest.raises(RunError, match="'a', 'c'", check=names("worker 2", code)):
         in_grid(lambda grid: FedAvg().start(grid, initial(), 2), 4, app=HandMade(nodes).app)
 
@@ -205,10 +198,8 @@ def test_a_worker_that_dies_between_rounds_or_cannot_read_ends_the_run(dies, cap
 
 
 def test_an_interrupt_ends_workers_in_the_middle_of_their_work():
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
+    @app_of
+    def app(message, context):
         if context.node_config["partition-id"] == 1:
             os.kill(os.getppid(), signal.SIGALRM)
         threading.Event().wait()
