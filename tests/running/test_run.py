@@ -1,7 +1,6 @@
 """A run: its result, its files, its seeds, how it goes on, and what it refuses."""
 
 import json
-import math
 import random
 import shutil
 from unittest.mock import Mock
@@ -160,48 +159,6 @@ def test_config_json_holds_the_settings_what_their_defaults_were_the_strategy_an
     assert {**given, **resolved}.items() <= settings.items()
     assert RunConfig(**settings).fingerprint() == result.config.fingerprint()
     assert RunConfig(**settings).settings() == settings
-
-
-def test_rounds_jsonl_has_a_line_for_each_round_with_all_that_is_known_of_it(six_rounds):
-    lines = lines_of(six_rounds.path)
-    assert [line["round"] for line in lines] == [1, 2, 3, 4, 5, 6]
-    for line in lines:
-        assert 0 <= line["accuracy"] <= 1
-        assert line["loss"] > 0
-        assert line["held"] is None
-        assert line["dropped"] == []
-        # Four clients' models at the least.
-        assert line["bytes-received"] > 4 * sum(array.nbytes for array in six_rounds.model.values())
-        assert set(line["seconds"]) == {"train", "aggregate", "evaluate"}
-        assert all(seconds >= 0 for seconds in line["seconds"].values())
-        target = line["target"]
-        assert (target["domain"], target["examples"], target["steps"]) == ("target", 16, 4)
-        assert target["norm"] > 0
-        assert list(line["sources"]) == ["source-1", "source-2", "source-3"]
-        for domain, entry in line["sources"].items():
-            assert entry["domain"] == domain
-            assert entry["steps"] == math.ceil(entry["examples"] / 32)
-            assert entry["train-loss"] > 0
-            assert 0 <= entry["beta"] <= 1
-            assert entry["sigma2"] >= 0
-            assert isinstance(entry["d2"], float)
-            assert isinstance(entry["tau2-d2"], float)
-            assert -1 <= entry["cosine"] <= 1
-            assert 0 <= entry["kept"] <= 1
-            assert entry["norm"] > 0
-            assert entry["fallback"] is None
-
-
-def test_what_a_method_does_not_know_is_null_or_left_out(small, tmp_path):
-    run(**small, method="fedda-auto", rounds=2, output=tmp_path / "norms")
-    for line in lines_of(tmp_path / "norms"):
-        for entry in line["sources"].values():
-            assert entry["tau2-d2"] is None
-            assert entry["sigma2"] > 0
-    run(**small, method="source-only", rounds=1, output=tmp_path / "none")
-    (line,) = lines_of(tmp_path / "none")
-    assert line["target"] is None
-    assert all("beta" not in entry for entry in line["sources"].values())
 
 
 # Seeds

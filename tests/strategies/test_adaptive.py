@@ -172,7 +172,8 @@ def test_the_record_has_the_delta_errors_and_how_many_labels_a_source_is_worth()
     expected = {"source-only": d2, "target-only": SIGMA2, "fedda": error, "gradient": gradient2}
     assert known == pytest.approx(expected, rel=1e-4)
     assert errors["helps"] == (error < gradient2)
-    assert errors["fedgp"] is None  # it needs more than norms
+    # They need more than norms.
+    assert errors["fedgp"] is record["sources"]["a"]["tau2-d2"] is None
     worth = record["target"]["examples"] * SIGMA2 / d2
     assert record["sources"]["a"]["labels-worth"] == pytest.approx(worth, rel=1e-4)
 
