@@ -128,13 +128,9 @@ def test_a_file_is_no_link_to_one_that_has_changed_or_where_there_are_no_links(t
     (kept,) = (tmp_path / BODIES).iterdir()
     kept.write_text("another")
     share(tmp_path / "b", tmp_path / BODIES)
-    monkeypatch.setattr("os.link", fails_with(OSError("no links here")))
+    monkeypatch.setattr("os.link", Mock(side_effect=OSError("no links here")))
     share(tmp_path / "c", tmp_path / "others")
     assert [(tmp_path / name).read_text() for name in "bc"] == ["the same"] * 2
-
-
-def fails_with(error):
-    return Mock(side_effect=error)
 
 
 def test_one_onnx_file_goes_from_pixels_to_probabilities(tmp_path):

@@ -105,7 +105,6 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"validation": 0.2, "method": "central:erm"}, "validation", "0.2"),
     ({"validation": 0.2, "patience": 2, "method": "mixture"}, "patience", "2"),
     *(({**SOURCES, "method": name}, "select-by", "sources") for name in ("ditto", "mixture", "central:s+t")),
-    ({"method": "mixture", "target_samples": 7}, "target", "7"),
 ]
 
 

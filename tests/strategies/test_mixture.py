@@ -196,11 +196,6 @@ def test_a_projects_own_metrics_stay_apart():
     assert "teacher" not in record["mixture"]
 
 
-def test_the_epochs_of_a_run_are_those_of_the_own_model_and_of_each_evaluation():
-    epochs = Mixture(every=4).training_epochs(10, 2, {"source": 3, "target": 2}, labels=50)
-    assert epochs == {"source": 3 * 12, "target": 4 * (10 * 2 + 3 * 30)}
-
-
 def test_with_no_report_the_target_says_nothing_and_the_record_says_no_more():
     result, strategy, federation = start(3, report="none", warmup_rounds=1)
     assert asked_in(federation) == [3]
