@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
@@ -18,12 +18,18 @@ ARRAYS: list[NDArray[Any]] = [
 """Arrays of any kind."""
 
 
+def app_of(train):
+    """An app of this train function alone."""
+    app = ClientApp()
+    app.train()(train)
+    return app
+
+
 def counting():
     """An app that tells its process, and how often the node was asked, unless it is told to fail."""
-    app = ClientApp()
 
-    @app.train()
-    def train(message, context):
+    @app_of
+    def app(message, context):
         what = message.content["what"]
         if "fail" in what:
             raise ValueError("my data are gone")
@@ -45,10 +51,18 @@ def asked(grid, nodes, **what):
 
 def echoing():
     """An app that sends back what it gets."""
-    app = ClientApp()
+    return app_of(lambda message, context: Message(message.content, reply_to=message))
 
-    @app.train()
-    def train(message, context):
-        return Message(message.content, reply_to=message)
 
-    return app
+def send_arrays(grid):
+    """Check that an app that echoes gets and sends arrays of any kind as they are."""
+    sent = ArrayRecord({str(i): Array(array) for i, array in enumerate(ARRAYS)})
+    first, second, *_ = grid.get_node_ids()
+    contents = [RecordDict({"arrays": sent, "again": sent}) for _ in range(3)]
+    nodes = (first, second, first)
+    messages = [Message(content, node, "train") for content, node in zip(contents, nodes, strict=True)]
+    for reply in grid.send_and_receive(messages):
+        for name in ("arrays", "again"):
+            for found, array in zip(reply.content[name].values(), ARRAYS, strict=True):
+                np.testing.assert_array_equal(found.numpy(), array, strict=True)
+            assert reply.content[name].count_bytes() == sent.count_bytes()

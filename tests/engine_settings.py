@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sites import write_images
+from sites import write_images, write_sites
 
 from fda_flower.runs.methods import find_method, method_names
 
@@ -32,8 +32,7 @@ PATH = str(Path(__file__).parent)
 
 def with_batch_norm(folder):
     """The settings of a network with BatchNorm, and of images that are large enough for it."""
-    for seed, domain in enumerate("abc"):
-        write_images(folder / domain, seed)
+    write_sites(write_images, folder, "abc")
     return {
         **{"dataset": "images", "dataset_options": {"domains": "a,b,c", "image_size": 16}, "target": "c"},
         **{"data_dir": str(folder), "model": "resnet9", "model_options": {"width": 2}, "target_samples": 10},

@@ -229,6 +229,12 @@ def failing(answer, *rounds, why="off"):
     return answer_or_fail
 
 
+def off_in(node, *rounds):
+    """A node that fails in some rounds, or in all."""
+    role, domain, answer = node
+    return role, domain, failing(answer, *rounds)
+
+
 def bits(arrays):
     """The bytes of a model, of layers or a record, by name."""
     values = {name: array.numpy() if isinstance(array, Array) else array for name, array in arrays.items()}
@@ -263,3 +269,10 @@ def steps_extra(deltas):
     """The full form of batch updates."""
     rows = np.asarray(deltas, np.float32)
     return {"norms": (rows.astype(np.float64) ** 2).sum(axis=1), "full": rows}
+
+
+A, B, T = (
+    ("source", "a", moves([0.5, 0.25], domain="a", examples=30)),
+    ("source", "b", moves([0.1, -0.7], domain="b", examples=10)),
+    ("target", "t", moves([0.25, 0.5], "target", "t", examples=10)),
+)

@@ -1,6 +1,6 @@
 """Sites of a consortium in one process, each with a node configuration and a folder of its own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +55,11 @@ def write_images(folder: Path, seed: int, classes: Sequence[str] = ("ant", "bee"
         for i in range(count):
             pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{i}.png")
+
+
+def write_sites(
+    write: Callable[..., None], folder: Path, names: Iterable[str], *settings: Any, **more: Any
+) -> None:
+    """What one of these functions writes, for each name and by a seed of its own."""
+    for seed, name in enumerate(names):
+        write(folder / (name if write is write_images else f"{name}.csv"), seed, *settings, **more)

@@ -21,6 +21,28 @@ SMALL: dict[str, Any] = {
     "device": "cpu",
 }
 
+EXPERIMENT = """
+title = "Digits with noise"
+source = "Nobody, 2024, Table 1"
+axis = "Noise"
+seeds = [0, 1]
+columns = [
+    { label = "little", value = 0.1, shift-options = { std = 0.1 } },
+    { label = "much", value = 0.5, shift-options = { std = 0.5 } },
+]
+rows = [
+    { label = "FedAvg", method = "fedavg", paper = { little = 60.5, much = 30 } },
+    { label = "Target Only", method = "target-only" },
+]
+
+[run]
+model = "mlp"
+shift = "noise"
+rounds = 4
+target-samples = 16
+batch-size = 64
+"""
+
 
 @pytest.fixture(scope="session")
 def small():

@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 from itertools import product
+from unittest.mock import Mock
 
 import pytest
 from naming import names
@@ -15,11 +16,7 @@ from fda_flower.files import LOCK, check_writable, derive_seed, locked, only_wri
 def test_a_full_disk_leaves_the_file_that_was_there_and_no_other(tmp_path, monkeypatch):
     path = tmp_path / "checkpoint"
     write_atomically(path, b"before")
-
-    def full(handle):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(OSError, match="No space"):
         write_atomically(path, b"after")
     assert [each.name for each in tmp_path.iterdir()] == ["checkpoint"]

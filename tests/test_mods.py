@@ -13,10 +13,8 @@ from flwr.clientapp.mod import (
     fixedclipping_mod,
     message_size_mod,
 )
-from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping
 from projects import (
     EXAMPLES,
-    NODES,
     TARGET,
     client_app,
     data,
@@ -180,18 +178,6 @@ def test_with_auto_weighting_the_target_cannot_be(mod, config, way):
 def test_around_a_whole_app_they_refuse_the_role_query(mod):
     with pytest.raises(RunError, match="expects exactly one ArrayRecord, but found 0"):
         run(around_all, mod, ROLES, False, WITH_NORM)
-
-
-def test_within_flowers_wrapper_for_central_privacy_rounds_are_recorded():
-    model, strategy = run(
-        served,
-        fixedclipping_mod,
-        ROLES,
-        False,
-        wrap=lambda it: DifferentialPrivacyClientSideFixedClipping(it, 0.1, NORM, NODES),
-    )
-    assert not np.array_equal(model["0.weight"], network(False).state_dict()["0.weight"].numpy())
-    assert [record["held"] for record in strategy.history] == [None]
 
 
 @pytest.mark.parametrize("auto", [False, True])

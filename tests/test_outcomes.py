@@ -57,10 +57,3 @@ def test_test_samples_cut_the_targets_test_set_alone() -> None:
         expected = round(0.2 * len(other.test)) if name == cut.target else len(other.test)
         assert len(domain.test) == expected
     assert len({int(y) for y in cut.domains[cut.target].test.y}) == 10
-
-
-def test_the_target_may_train_longer_than_the_sources() -> None:
-    (plain,) = run(**SMALL, method="fedavg", rounds=1).history
-    (longer,) = run(**SMALL, method="fedavg", rounds=1, target_epochs=3).history
-    assert longer["target"]["steps"] == 3 * plain["target"]["steps"]
-    assert longer["sources"] == plain["sources"]

@@ -93,21 +93,6 @@ def test_a_source_without_its_data_is_left_out_and_the_records_say_why(
     assert "south does not take part" in caplog.text
 
 
-def test_damaged_data_of_the_target_end_the_run_with_the_reason(tables: Path) -> None:
-    (tables / "west/west.csv").write_text("age,height,label\n1,2,0\n1,,0\n" + "1,2,0\n" * 5)
-    with pytest.raises(RunError, check=names("target", "west")):
-        run_sites(table_config(), nodes(tables))
-
-
-def test_sites_with_other_columns_or_roles_are_named(tables: Path) -> None:
-    sites = [{**site, "role": "target"} if site["domain"] == "south" else site for site in nodes(tables)]
-    with pytest.raises(RunError, check=names("target", "south")):
-        run_sites(table_config(), sites)
-    write_table(tables / "south/south.csv", 7, columns=("age", "weight"))
-    with pytest.raises(RunError, check=names("features", remedy="only 'south' has weight")):
-        run_sites(table_config(), nodes(tables))
-
-
 def test_sites_with_other_classes_are_named_and_the_option_fixes_it(images: Path) -> None:
     shutil.move(images / "south/south/bee", images / "south/south/cat")
     with pytest.raises(RunError, check=names("class-names", remedy="option 'classes'")):

@@ -429,13 +429,11 @@ def test_compare_with_all_methods_says_which_it_leaves_out(fda, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "value", "remedy"),
     [
-        ("run --method nope", "'nope'", "choose one of apfl, central:coral"),
         ("run --method [/bold]", "'[/bold]'", "choose one of apfl, central:coral"),
         ("run --shift-option angle", "'angle'", "NAME=VALUE"),
         ("run --target-samples 100000", "100000", "ask for fewer"),
         ("run --device cuda", "'cuda'", "use auto or cpu"),
         ("compare --seeds 0", "seeds is '0'", "give their number"),
-        ("compare --methods fedavg,nope", "'nope'", "choose one of apfl, central:coral"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_the_value_and_the_remedy(

@@ -8,7 +8,7 @@ import pytest
 from datasets.arrow_dataset import Dataset
 from datasets.features import Image as Picture
 from PIL import Image
-from sites import write_images, write_table
+from sites import write_images, write_sites, write_table
 
 from fda_flower.cli import data
 
@@ -32,8 +32,7 @@ def write(header, row, names=("north", "west"), count=20):
 
 @pytest.mark.usefixtures("by_the_rule")
 def test_check_shows_the_domains_and_the_command_that_runs_them(fda):
-    for i, name in enumerate(("north", "south", "west")):
-        write_table(Path(f"my data/{name}.csv"), i, rows=80)
+    write_sites(write_table, Path("my data"), ("north", "south", "west"), rows=80)
     given = ["--dataset-option", "label=label", "--target", "south", "--source-samples", "50%"]
     code, out, _ = fda("data", "check", "my data", *given, "--target-samples", "40", "--test-samples", "9")
     assert code == 0
@@ -110,8 +109,7 @@ def test_what_no_table_can_show_is_one_error_of_check_and_of_a_run(fda):
 
 
 def test_check_of_images(fda):
-    for i, name in enumerate(("a", "b")):
-        write_images(Path("data", name), i)
+    write_sites(write_images, Path("data"), ("a", "b"))
     code, out, _ = fda("data", "check", "data", "--target-samples", "all")
     assert code == 0
     assert "Inputs: images of 8x8: 40; brought to 8x8, for the network cnn" in out
@@ -138,8 +136,7 @@ def test_many_classes_are_rows_of_a_table_of_their_own(fda):
 
 def test_check_lists_no_more_damaged_files_than_can_be_read(fda, monkeypatch):
     monkeypatch.setattr(data, "MAX_FILES", 3)
-    for i, name in enumerate("ab"):
-        write_images(Path("photos", name), i)
+    write_sites(write_images, Path("photos"), "ab")
     for number in range(5):
         Path(f"photos/b/bee/{number}.png").write_bytes(b"no image")
     code, out, _ = fda("data", "check", "photos")

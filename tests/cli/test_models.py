@@ -95,8 +95,6 @@ def test_images_are_predicted_by_file_and_judged_by_folder(image_run):
     assert fda("evaluate", image_run, "--images", folder).endswith("20 samples\n")
     Path("images/bee").rename("images/wasp")
     assert "ant, bee" in fda("evaluate", image_run, "--images", folder)
-    Path("images/ant/0.png").write_text("no image")
-    assert "ant/0.png' is damaged" in fda("predict", image_run, "--images", folder)
     Path("empty").mkdir()
     assert "'empty'" in fda("predict", image_run, "--images", "empty")
     assert "'nowhere'" in fda("predict", image_run, "--images", "nowhere")
@@ -105,9 +103,7 @@ def test_images_are_predicted_by_file_and_judged_by_folder(image_run):
 def test_what_cannot_work_is_said(table_run, tmp_path):
     Path("new.csv").write_text("age,height\n1,2\n")
     Path("labelled.csv").write_text("age,height,label\n1,2,9\n")
-    Path("wrong.csv").write_text("age,height\n1,2\n1,much\n")
     assert "nowhere.csv" in fda("predict", table_run, "--csv", "nowhere.csv")
-    assert "line 3, column 'height'" in fda("predict", table_run, "--csv", "wrong.csv")
     assert "--csv and --images are given" in fda("predict", table_run, "--csv", "a", "--images", "b")
     assert "keep is 'a'" in fda("predict", table_run, "--keep", "a")
     assert "has no column label" in fda("evaluate", table_run, "--csv", "new.csv")
@@ -146,8 +142,6 @@ def test_a_regression_has_a_column_for_each_number_in_the_unit_of_the_label(regr
     assert "R²: " in fda("evaluate", regression_run)
     recorded = json.loads((patients_run / "rounds.jsonl").read_text().splitlines()[-1])
     assert f"RMSE: {recorded['rmse']:.3f}" in fda("evaluate", patients_run)
-    fda("predict", patients_run, "--csv", patients_run.parent / "c.csv")
-    assert 900 < float(rows_of()[0]["prediction"]) < 1400
 
 
 def test_a_chosen_or_stopped_model_is_said_and_finds_its_runs_data(quick_export):

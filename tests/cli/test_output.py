@@ -8,7 +8,7 @@ import pytest
 import typer
 from rich.console import Console
 from run_folders import make_run
-from sites import write_table
+from sites import write_sites, write_table
 
 from fda_flower.cli.app import app
 from fda_flower.cli.cells import CellBar, end_with
@@ -95,8 +95,7 @@ def call(fda, table_run, rehearsed, in_process, quick_export, tmp_path, monkeypa
         Path("small.toml").write_text(EXPERIMENT)
         make_run(Path("first"), method="fedavg")
         make_run(Path("c/fedgp-seed0"))
-        for i, name in enumerate(("north", "south")):
-            write_table(Path("data", f"{name}.csv"), i)
+        write_sites(write_table, Path("data"), ("north", "south"))
         Path("node.toml").write_text(
             'role = "source"\ndomain = "north"\ndata-dir = "data"\nstate-dir = "kept"\n'
         )

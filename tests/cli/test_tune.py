@@ -80,7 +80,6 @@ def test_an_experiment_has_a_search_for_each_cell_it_is_told(fda, tmp_path):
     ("arguments", "says"),
     [
         ((), "nothing to search"),
-        (("--search", "speed=1,2"), "'speed'"),
         (("--search", "epochs=1,2", "--only", "FedAvg"), "only is 'FedAvg'"),
         (("--search", "epochs=1,2", "--seeds", "x"), "seeds is 'x'"),
         (("--search", "epochs=1,2", "--seeds", "3", "--seed", "4"), "seed is 4, but --seeds"),
@@ -137,10 +136,3 @@ def test_a_search_that_is_interrupted_or_fails_says_so(fda, tmp_path, monkeypatc
     assert (found[0], found[1]) == (code, "")
     assert says in found[2]
     assert (tmp_path / "tune" / "trials.md").exists() == (code == 1)
-
-
-def test_a_comparison_has_a_column_for_the_round_chosen(fda, tmp_path, in_process):
-    options = "--methods fedavg,target-only --seeds 1 --jobs 1 --validation cv:2 --output compare"
-    code, out, _ = fda("compare", *SMALL, *options.split())
-    assert (code, "selected" in out) == (0, True)
-    assert "| selected (%) |" in (tmp_path / "compare" / "table.md").read_text()

@@ -1,6 +1,7 @@
 import copy
 import io
 from collections import UserDict
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -184,8 +185,7 @@ def test_a_view_has_no_batch_of_one_sample_if_all_labels_have_none(samples, size
     assert mixture(torch.randn(1, 2)).shape == (1, 2)
 
 
-def never(model, loader, epochs):
-    raise AssertionError("it trains")
+never = Mock(side_effect=AssertionError("it trains"))
 
 
 def batches_of_indices():

@@ -2,6 +2,7 @@
 
 import os
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -76,11 +77,7 @@ def test_a_file_that_cannot_be_written_is_an_error_that_names_it_and_leaves_what
     assert state.load("mixture") is None
     with pytest.raises(RunError, check=names("client's state")):
         state.save("mixture", ARRAYS, NOTES)
-
-    def full(number):
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError("No space left on device")))
     state = OwnState(RecordDict(), file.parent)
     with pytest.raises(RunError, check=names("client's state", file)):
         state.save("mixture", {"a": np.ones(3)}, {"round": 9})

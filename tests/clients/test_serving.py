@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asking import app_of
 from digit_clients import state_of
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
@@ -316,10 +317,8 @@ def test_an_error_that_a_mod_addresses_to_the_node_itself_reaches_the_server():
 
 
 def handmade() -> ClientApp:
-    app = ClientApp()
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
+    @app_of
+    def app(message: Message, context: Context) -> Message:
         records = {"arrays": message.content["arrays"], "metrics": MetricRecord({"num-examples": 1})}
         return Message(RecordDict(records), reply_to=message)
 

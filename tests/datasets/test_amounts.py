@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from naming import names
-from sites import write_table
+from sites import write_sites, write_table
 
 from fda_flower.datasets import load_domain
 from fda_flower.datasets.amounts import count, read_amount
@@ -77,8 +77,7 @@ def test_a_default_is_a_limit_and_a_number_that_is_given_is_not():
 
 
 def test_all_labels_of_own_data_are_used_unless_a_number_is_given(tmp_path):
-    for i, name in enumerate("ab"):
-        write_table(tmp_path / f"{name}.csv", i, rows=100)
+    write_sites(write_table, tmp_path, "ab", rows=100)
     for given, labels in (({}, 80), ({"target_samples": 30}, 30), ({"target_samples": "50"}, 50)):
         config = RunConfig(dataset="table", data_dir=str(tmp_path), **given)
         assert len(load_domain(config.data, "b").domains["b"].train) == labels

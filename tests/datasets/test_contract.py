@@ -15,7 +15,7 @@ from datasets.arrow_dataset import Dataset as HubDataset
 from datasets.features import ClassLabel, Features, Value
 from datasets.features import Image as Picture
 from PIL import Image
-from sites import write_images, write_table
+from sites import write_images, write_sites, write_table
 
 from fda_flower.datasets import (
     DATASETS,
@@ -112,8 +112,7 @@ def part_of(dataset):
 
 
 def write_domains(root, domains):
-    for number, domain in enumerate(domains):
-        write_images(root / domain, number, CLASSES, COUNT)
+    write_sites(write_images, root, domains, CLASSES, COUNT)
 
 
 def made_folders(name, root):
@@ -129,8 +128,7 @@ def own_images(root):
 
 
 def own_tables(root):
-    for number, domain in enumerate(OWN):
-        write_table(root / f"{domain}.csv", number, rows=60)
+    write_sites(write_table, root, OWN, rows=60)
     return lambda data_dir, seed: OwnTables(root, seed, ",".join(OWN))
 
 

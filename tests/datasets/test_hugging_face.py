@@ -16,7 +16,6 @@ from datasets.features import Image as Picture
 from naming import names
 from PIL import ExifTags, Image
 
-from fda_flower import run
 from fda_flower.datasets import DataSpec, hugging_face, load_federation
 from fda_flower.datasets.check import check_hugging_face, sizes_of
 from fda_flower.datasets.pixels import ImageError
@@ -242,12 +241,6 @@ def test_a_server_without_the_data_takes_the_names_of_the_domains():
     options = {"domain": "site", "domains": "a,b,c", "path": "somebody/something", "image_size": "6x4"}
     config = RunConfig(dataset="hf", dataset_options=options)
     assert (config.target, config.model) == ("c", "cnn")
-
-
-def test_a_run(tmp_path):
-    images().save_to_disk(str(tmp_path))
-    own: dict[str, Any] = {"data_dir": str(tmp_path), "dataset_options": {"domain": "site"}}
-    assert len(run(dataset="hf", rounds=1, device="cpu", target_samples=8, **own).accuracies) == 1
 
 
 @pytest.mark.parametrize("made", [images, numbers])

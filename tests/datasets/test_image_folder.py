@@ -5,7 +5,7 @@ import shutil
 import pytest
 from naming import names
 from PIL import Image
-from sites import write_images
+from sites import write_images, write_sites
 
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets.image_folder import ImageFolder
@@ -15,8 +15,7 @@ from fda_flower.errors import ConfigError
 @pytest.fixture
 def photos(tmp_path):
     """Two domains of two classes."""
-    for i, name in enumerate("ab"):
-        write_images(tmp_path / name, i)
+    write_sites(write_images, tmp_path, "ab")
     return tmp_path
 
 

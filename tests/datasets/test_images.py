@@ -11,14 +11,12 @@ import pytest
 import torch
 from naming import names
 from PIL import Image
-from sites import write_images
+from sites import write_images, write_sites
 
 from fda_flower.datasets import DATASETS, Dataset, DataSpec, images, load_federation
-from fda_flower.datasets.check import check_images
 from fda_flower.datasets.folders import read_size
 from fda_flower.datasets.image_folder import ImageFolder
 from fda_flower.datasets.images import common_size, sizes_of
-from fda_flower.datasets.pixels import faults
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.datasets.registry import network_for_images, network_for_inputs
 from fda_flower.errors import ConfigError
@@ -152,19 +150,6 @@ def test_what_is_missing_is_named_with_where_to_get_it(made):
         _ = splits["two"]
 
 
-def test_a_domain_without_images_and_a_damaged_image_are_named(made):
-    (made / "made/three").mkdir()
-    with pytest.raises(ConfigError, check=names("domain folder", made / "made/three", "its authors")):
-        _ = images.load("made", ("one", "three"), "its authors", made, 0)["one"]
-    path = made / "made/two/cat/cut.png"
-    make(path, 1)
-    cut = path.read_bytes()[:60]
-    for content in (cut, b"no image"):
-        path.write_bytes(content)
-        with pytest.raises(ConfigError, check=names("image", path)):
-            _ = load(made, 0, image_size=4)["two"].train.in_memory()
-
-
 def test_the_options_are_the_size_and_the_classes(made):
     given = (("image-size", "64"), ("classes", "dog,cat"))
     options = DataSpec("pacs", dataset_options=given).dataset_options
@@ -270,12 +255,8 @@ def test_damaged_images_have_no_size_and_are_named(tmp_path):
     (tmp_path / "a/ant/bad.png").write_text("not an image")
     classes = ImageFolder.read(tmp_path / "a").classes
     assert sizes_of([classes]) == {(8, 8): 4}
-    (problem,) = faults([path for paths in classes.values() for path in paths], 8)
-    assert problem.path == tmp_path / "a/ant/bad.png"
     for good in (tmp_path / "a").rglob("8-*"):
         good.write_text("not an image either")
-    with pytest.raises(ConfigError, check=names("image")):
-        _ = images.load_own(tmp_path, 0, "a")["a"].train.in_memory()
     with pytest.raises(ConfigError, check=names("image")):
         spec_of(tmp_path, domains="a,b")
 
@@ -332,8 +313,7 @@ def deepen(folder, bits):
 
 @pytest.mark.parametrize("bits", [10, 12, 14])
 def test_images_of_16_bits_are_scaled_by_those_that_their_domain_uses_which_is_told(tmp_path, caplog, bits):
-    for i, name in enumerate("abc"):
-        write_images(tmp_path / name, i)
+    write_sites(write_images, tmp_path, "abc")
     greys = deepen(tmp_path / "a", bits) | deepen(tmp_path / "b", 16)
     splits = images.load_own(tmp_path, 0, "a,b,c")
     for name, depth in (("a", bits), ("b", 16), ("c", 8)):
@@ -346,17 +326,3 @@ def test_images_of_16_bits_are_scaled_by_those_that_their_domain_uses_which_is_t
         np.testing.assert_array_equal(splits[name].preparation.apply(files.paths)[:][:, 2].numpy(), expected)
     (message,) = caplog.messages
     assert f"domain a: images of 16 bits use up to {bits} ({bits} bits: 20)" in message
-
-
-def test_a_check_decodes_as_a_run_does(tmp_path):
-    for i, name in enumerate("ab"):
-        write_images(tmp_path / name, i)
-    deepen(tmp_path / "b", 12)
-    Image.fromarray(np.ones((8, 8), np.float32)).save(tmp_path / "a/ant/1.tif")
-    path = tmp_path / "b/ant/1.tif"
-    Image.fromarray(np.full((8, 8), -1, np.int32)).save(path)
-    found = check_images(tmp_path, {"domains": "a,b", "image_size": "8"})
-    assert {problem.path for problem in found.problems.entries.values()} == {tmp_path / "a/ant/1.tif", path}
-    split = images.load_own(tmp_path, 0, "b")["b"]
-    with pytest.raises(ConfigError, check=names("image", path, "PNG")):
-        _ = split.train.joined(split.test).x[:]

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from naming import names
-from sites import write_table
+from sites import write_sites, write_table
 
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets import table_files as reading
@@ -76,13 +76,6 @@ def test_the_separator_is_that_of_the_header(tmp_path):
     for separator, suffix in ((";", ".csv"), ("\t", ".tsv"), ("|", ".txt"), ("\t", ".txt")):
         found = one(write(tmp_path / f"{ord(separator)}{suffix}", "a", HEADER, numbers(), separator, suffix))
         assert torch.equal(found.train.x, expected)
-
-
-def test_a_named_encoding_is_read(tmp_path):
-    write(tmp_path, header="größe,sex,label", rows=numbers())
-    text = (tmp_path / "a.csv").read_text(encoding="utf-8")
-    (tmp_path / "a.csv").write_bytes(text.encode("cp1252"))
-    assert one(tmp_path, encoding="cp1252").features == ("größe", "sex")
 
 
 def test_quotes_hold_separators_and_what_is_no_end_of_a_line_ends_none(tmp_path):
@@ -164,8 +157,7 @@ def test_a_folder_without_tables_and_names_that_options_cannot_hold_are_errors(t
 
 
 def test_a_site_needs_its_own_file_only_and_says_so(tmp_path, caplog):
-    for i, name in enumerate("ab"):
-        write_table(tmp_path / f"{name}.csv", i)
+    write_sites(write_table, tmp_path, "ab")
     whole = OwnTables(tmp_path, 0, "a,b")["a"]
     assert caplog.messages == []
     (tmp_path / "b.csv").unlink()

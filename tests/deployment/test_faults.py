@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 import tomli_w
-from sites import write_table
+from sites import write_sites, write_table
 from waiting import until
 from whole_runs import same_bits
 
@@ -151,8 +151,7 @@ def faults(tmp_path, monkeypatch):
 def data(tmp_path_factory):
     """All sites' tables in one folder, as a local run needs them."""
     folder = tmp_path_factory.mktemp("data")
-    for seed, name in enumerate(SITES):
-        write_table(folder / f"{name}.csv", seed, 60, ("x", "y", "z"))
+    write_sites(write_table, folder, SITES, 60, ("x", "y", "z"))
     return folder
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -44,8 +45,7 @@ class CrashError(Exception):
     """A fault that nobody foresaw."""
 
 
-def fails(*arguments):
-    raise CrashError("out of memory")
+fails = Mock(side_effect=CrashError("out of memory"))
 
 
 class SuperLink:
@@ -393,12 +393,11 @@ def test_a_stream_that_is_quiet_while_the_run_goes_on_is_read_on(superlink, outp
 
 @pytest.mark.parametrize("stream", [[], [None]], ids=["a stream that ended", "a quiet one"])
 def test_a_check_of_the_caller_ends_a_run_at_once(superlink, output, monkeypatch, stream):
-    def check():
-        raise RunError("superlink ended with exit code 137")
-
     monkeypatch.setattr(superlink, "log", lambda run_id: iter(stream))
     with pytest.raises(RunError, match="exit code 137"):
-        run_deployed(CONFIG, "prod", output, check=check)
+        run_deployed(
+            CONFIG, "prod", output, check=Mock(side_effect=RunError("superlink ended with exit code 137"))
+        )
     assert superlink.asked == 0
 
 
@@ -437,11 +436,8 @@ def test_a_full_disk_is_an_error_that_names_the_file(superlink, output, monkeypa
 
 
 def test_an_interrupt_stops_the_run(superlink, output):
-    def interrupt(record):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run_deployed(CONFIG, "prod", output, on_round=interrupt)
+        run_deployed(CONFIG, "prod", output, on_round=Mock(side_effect=KeyboardInterrupt))
     assert superlink.stopped == ["1"]
     assert [record["round"] for record in lines_of(output)] == [1]
 

@@ -1,9 +1,10 @@
 import gc
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from asking import app_of
 from flwr.app import ArrayRecord, Message, RecordDict
-from flwr.clientapp import ClientApp
 from naming import names
 
 from fda_flower.engines import LocalGrid, Resources
@@ -18,16 +19,12 @@ def ask(grid, node=LocalGrid.FIRST_NODE):
 
 def training(train):
     """A grid of two nodes with this train function."""
-    client = ClientApp()
-    client.train()(train)
-    return LocalGrid(client, 2)
+    return LocalGrid(app_of(train), 2)
 
 
 @pytest.mark.parametrize(("error", "traced"), [(RunError, False), (OSError, True)])
 def test_an_error_of_a_client_is_an_error_reply_with_a_traceback_if_it_is_a_bug(in_a_run, error, traced):
-    def fails(message, context):
-        raise error("lower the learning rate")
-
+    fails = Mock(side_effect=error("lower the learning rate"))
     reason = ask(training(fails)).error.reason or ""
     assert ("Traceback" in reason) == traced
     assert "lower the learning rate" in reason

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from flwr.app import RecordDict
-from sites import write_images
+from sites import write_images, write_sites
 
 from fda_flower.datasets import DataSpec, load_domain, load_federation
 from fda_flower.datasets.federation import of_domain
@@ -34,8 +34,7 @@ def test_domains_of_a_shift_have_the_same_bits_and_share_their_test_samples():
 
 
 def test_images_stay_in_their_files(tmp_path):
-    for seed, name in enumerate("ab"):
-        write_images(tmp_path / name, seed)
+    write_sites(write_images, tmp_path, "ab")
     options = (("domains", "a,b"), ("image_size", 16))
     spec = DataSpec("images", dataset_options=options, data_dir=str(tmp_path), target="b")
     whole = unpack(elsewhere(pack_app(load_federation(spec))))

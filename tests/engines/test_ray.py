@@ -11,15 +11,14 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, cast
 
-import numpy as np
 import psutil
 import pytest
-from asking import ARRAYS, asked, counting, echoing
+from asking import app_of, asked, counting, echoing, send_arrays
 from engine_settings import FROZEN, with_batch_norm
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from handmade import HandMade, initial, moves
+from handmade import A, B, HandMade, T, initial
 from naming import names
 from waiting import until
 from whole_runs import check_same, untimed
@@ -197,18 +196,10 @@ def test_a_run_on_two_nodes_has_the_same_bits_and_files(cluster, settings, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("asked_for", "thing", "value"),
-    [
-        ({"workers": 3}, "workers", 3),
-        ({"threads": 3}, "threads", 3),
-        ({"gpus_per_client": 0.5}, "gpus-per-client", 0.5),
-    ],
-)
-def test_more_than_a_cluster_has_is_refused_at_once(cluster, asked_for, thing, value, tmp_path):
+def test_more_than_a_cluster_has_is_refused_at_once(cluster, tmp_path):
     begun = time.monotonic()
-    with pytest.raises(ConfigError, check=names(thing, value)):
-        run(engine="ray", output=tmp_path / "run", **SETTINGS, **asked_for)
+    with pytest.raises(ConfigError, check=names("workers", 3)):
+        run(engine="ray", output=tmp_path / "run", **SETTINGS, workers=3)
     assert time.monotonic() - begun < 10
     assert not (tmp_path / "run").exists()
 
@@ -218,13 +209,9 @@ def test_a_process_that_is_killed_costs_one_reply(cluster):
     def dies(model, message):
         if message.content["config"]["server-round"] == 2:
             os.kill(os.getpid(), signal.SIGKILL)
-        return moves(1.0, domain="b")(model, message)
+        return B[2](model, message)
 
-    clients = [
-        ("target", "t", moves(1.0, "target", "t")),
-        ("source", "a", moves(1.0)),
-        ("source", "b", dies),
-    ]
+    clients = [T, A, ("source", "b", dies)]
     strategy = FedAvg()
 
     def server(grid):
@@ -281,10 +268,8 @@ def processes_of(replies):
 
 @pytest.mark.slow
 def test_clients_files_are_here_and_at_work_elsewhere(cluster, away, tmp_path):
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
+    @app_of
+    def app(message, context):
         folder = Path(context.run_config["output"])
         own = folder / f"client-{context.node_config['partition-id']}" / "own"
         count = 1 + (int(own.read_text()) if own.exists() else 0)
@@ -361,18 +346,7 @@ def test_a_machine_with_other_versions_ends_the_run(cluster, monkeypatch):
 
 @pytest.mark.slow
 def test_arrays_of_any_kind_arrive_as_they_are(cluster):
-    def server(grid):
-        arrays = {str(i): Array(array) for i, array in enumerate(ARRAYS)}
-        sent = ArrayRecord(arrays)
-        contents = [RecordDict({"arrays": sent, "again": sent}) for _ in range(3)]
-        messages = [Message(content, 2 + i % 2, "train") for i, content in enumerate(contents)]
-        for reply in grid.send_and_receive(messages):
-            for name in ("arrays", "again"):
-                for found, array in zip(reply.content[name].values(), ARRAYS, strict=True):
-                    np.testing.assert_array_equal(found.numpy(), array, strict=True)
-                assert reply.content[name].count_bytes() == sent.count_bytes()
-
-    run_ray(server, echoing, 2, Resources())
+    run_ray(send_arrays, echoing, 2, Resources())
 
 
 @pytest.mark.slow

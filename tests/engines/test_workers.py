@@ -9,15 +9,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 import torch
-from asking import ARRAYS, asked, counting, echoing
+from asking import app_of, asked, counting, echoing, send_arrays
 from engine_settings import FROZEN, with_batch_norm
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.clientapp import ClientApp
-from handmade import HandMade, initial, moves
+from flwr.app import ConfigRecord, Message, RecordDict
+from handmade import B, HandMade, T, initial, moves
 from naming import names
 from whole_runs import check_same
 
@@ -91,10 +89,9 @@ def test_workers_that_begin_anew_have_the_same_bits(monkeypatch):
 def test_threads_of_a_worker_live_though_those_of_this_process_were_not_copied():
     """Had it the thread that used OpenMP here, a worker would wait for its helpers for ever."""
     torch.ones(2_000, 2_000).sum()
-    app = ClientApp()
 
-    @app.train()
-    def train(message, context):
+    @app_of
+    def app(message, context):
         total = float(torch.ones(2_000, 2_000).sum())
         seen: dict[str, Any] = {"sum": total, "threads": torch.get_num_threads()}
         return Message(RecordDict({"seen": ConfigRecord(seen)}), reply_to=message)
@@ -158,16 +155,7 @@ def test_what_fails_is_an_error_reply_and_the_worker_goes_on(node, what, says):
 
 
 def test_arrays_of_any_kind_arrive_as_they_are():
-    def server(grid):
-        sent = ArrayRecord({str(i): Array(array) for i, array in enumerate(ARRAYS)})
-        message = Message(RecordDict({"arrays": sent, "again": sent}), 2, "train")
-        (reply,) = grid.send_and_receive([message])
-        for name in ("arrays", "again"):
-            for found, array in zip(reply.content[name].values(), ARRAYS, strict=True):
-                np.testing.assert_array_equal(found.numpy(), array, strict=True)
-        assert reply.content["arrays"].count_bytes() == sent.count_bytes()
-
-    in_grid(server, app=echoing())
+    in_grid(send_arrays, app=echoing())
 
 
 # How it ends
@@ -182,12 +170,7 @@ def test_a_worker_that_dies_ends_the_run_with_its_number_and_its_clients(die, co
     def dies(model, message):
         die()
 
-    nodes = [
-        ("target", "t", moves(1.0, "target", "t")),
-        ("source", "a", dies),
-        ("source", "b", moves(1.0, domain="b")),
-        ("source", "c", moves(1.0, domain="c")),
-    ]
+    nodes = [T, ("source", "a", dies), B, ("source", "c", moves(1.0, domain="c"))]
     with pytest.raises(RunError, match="'a', 'c'", check=names("worker 2", code)):
         in_grid(lambda grid: FedAvg().start(grid, initial(), 2), 4, app=HandMade(nodes).app)
 
@@ -215,10 +198,8 @@ def test_a_worker_that_dies_between_rounds_or_cannot_read_ends_the_run(dies, cap
 
 
 def test_an_interrupt_ends_workers_in_the_middle_of_their_work():
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
+    @app_of
+    def app(message, context):
         if context.node_config["partition-id"] == 1:
             os.kill(os.getppid(), signal.SIGALRM)
         threading.Event().wait()

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from unittest.mock import Mock
 
 import pytest
 from naming import names
@@ -53,10 +54,7 @@ def copy(done, tmp_path):
 
 @pytest.fixture
 def no_cell_runs(monkeypatch, in_process):
-    def start(*args, **kwargs):
-        raise AssertionError("cells are run")
-
-    monkeypatch.setattr(in_process, "run_all", start)
+    monkeypatch.setattr(in_process, "run_all", Mock(side_effect=AssertionError("cells are run")))
 
 
 def histories(results):

@@ -202,11 +202,10 @@ EPOCHS = read_spaces(["epochs=1,2,3,4,5,6,7"])
 
 
 def test_a_study_that_cannot_be_read_or_written_is_an_error_with_a_remedy(figures, tmp_path, monkeypatch):
-    def lost(*_, **__):
-        raise optuna.exceptions.StorageInternalError("disk full")
-
     figures(lambda config: [0.5])
-    monkeypatch.setattr(optuna.Trial, "report", lost)
+    monkeypatch.setattr(
+        optuna.Trial, "report", Mock(side_effect=optuna.exceptions.StorageInternalError("disk full"))
+    )
     with pytest.raises(RunError, check=names("search's file")):
         tune(make, RATES, tmp_path, trials=1)
     (tmp_path / "study.db").write_bytes(b"no database " * 100)

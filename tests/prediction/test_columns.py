@@ -8,7 +8,7 @@ import pytest
 import torch
 from naming import names
 
-from fda_flower import ConfigError, load
+from fda_flower import ConfigError
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.prediction.columns import read_column, read_columns
 
@@ -93,15 +93,3 @@ def test_columns_that_do_not_fit_together_are_refused(columns, thing):
     with pytest.raises(ConfigError) as error:
         read_columns(columns, preparation)
     assert error.value.thing == thing
-
-
-def test_rows_with_gaps_are_predicted_if_the_run_fills_them_in(patients_run, table_run):
-    model = load(patients_run)
-    columns = model.feature_names_in_.tolist()
-    rows = [[{"größe": 2.5, "sex": "f"}[name] for name in columns], [None, None]]
-    frame = pd.DataFrame(rows, columns=columns).convert_dtypes()
-    assert frame.isna().sum().tolist() == [1, 1]
-    np.testing.assert_array_equal(model.predict(rows), model.predict(frame))
-    assert load(table_run).predict([[61, 1.5], ["62", 2]]).shape == (2,)
-    with pytest.raises(ConfigError, check=names("column", "height")):
-        load(table_run).predict([[61, None]])

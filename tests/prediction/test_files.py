@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from naming import names
 
-from fda_flower import ConfigError, RunError, load, run
+from fda_flower import ConfigError, RunError, load
 from fda_flower.aggregation import Calibration
 from fda_flower.files import DESCRIPTION, MODEL
 from fda_flower.prediction import About, Predictor, Single, read_model, write_model
@@ -153,27 +153,6 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
 
 
 SETTINGS: dict[str, Any] = {"model": "mlp", "sources": 2, "target_samples": 16, "source_samples": 40}
-
-
-def bytes_of(folder):
-    return [(folder / name).read_bytes() for name in (MODEL, DESCRIPTION)]
-
-
-@pytest.mark.parametrize("method", ["fedgp-auto", "ditto", "apfl", "mixture", "central:erm"])
-def test_a_resumed_run_writes_the_same_bytes(method, tmp_path):
-    options = {"method_options": {"every": 1}} if method == "mixture" else {}
-    settings = {**SETTINGS, "device": "cpu", "method": method, **options}
-    run(**settings, rounds=3, output=tmp_path / "whole")
-    run(**settings, rounds=1, output=tmp_path / "cut")
-    assert load(tmp_path / "cut").about.round == 1
-    run(**settings, rounds=3, output=tmp_path / "cut", resume=True)
-    assert bytes_of(tmp_path / "cut") == bytes_of(tmp_path / "whole")
-
-
-@pytest.mark.slow
-def test_ray_writes_the_same_bytes(run_in):
-    one, other = (run_in(**SETTINGS, rounds=2, method="apfl", engine=engine) for engine in ("local", "ray"))
-    assert bytes_of(one) == bytes_of(other)
 
 
 def test_an_average_is_not_the_model(run_in):

@@ -1,7 +1,7 @@
 """What a run says before it trains and after its first round."""
 
 import pytest
-from sites import write_table, write_texts
+from sites import write_sites, write_table, write_texts
 
 from fda_flower import RunConfig
 from fda_flower.models.parts import count_trained
@@ -17,8 +17,7 @@ def lines(**settings):
 
 
 def test_a_table(tmp_path):
-    for i, name in enumerate(("north", "south", "west")):
-        write_table(tmp_path / f"{name}.csv", i)
+    write_sites(write_table, tmp_path, ("north", "south", "west"))
     sources, target, classes, network = lines(dataset="table", data_dir=str(tmp_path), target_samples=10)
     assert sources == "Sources: training samples of table: north 32, south 32"
     assert target.startswith(

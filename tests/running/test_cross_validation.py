@@ -181,12 +181,6 @@ def test_cross_validation_stops_the_run_with_all_labels(method):
     assert {record["selected-by"] for record in stopped.history} == {"folds"}
 
 
-def test_a_centralised_reference_stops_as_well(tmp_path):
-    stopped = run(**STOPS, method="central:s+t", output=tmp_path)
-    assert len(stopped.history) < 30
-    assert RunFolder(tmp_path).load_checkpoint(CHOSEN).round == stopped.summary["selected-round"]
-
-
 def test_the_mean_over_sources_chooses_where_they_hold_out_samples():
     result = run(**SETTINGS, validation=0.2, select_by="sources")
     for record in result.history:

@@ -2,10 +2,10 @@
 
 import shutil
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import torch
 from naming import names
 from sites import run_sites
 from whole_runs import check_same, same_bits, untimed
@@ -128,16 +128,9 @@ def test_a_file_is_no_link_to_one_that_has_changed_or_where_there_are_no_links(t
     (kept,) = (tmp_path / BODIES).iterdir()
     kept.write_text("another")
     share(tmp_path / "b", tmp_path / BODIES)
-    monkeypatch.setattr("os.link", fails_with(OSError("no links here")))
+    monkeypatch.setattr("os.link", Mock(side_effect=OSError("no links here")))
     share(tmp_path / "c", tmp_path / "others")
     assert [(tmp_path / name).read_text() for name in "bc"] == ["the same"] * 2
-
-
-def fails_with(error):
-    def fail(*args):
-        raise error
-
-    return fail
 
 
 def test_one_onnx_file_goes_from_pixels_to_probabilities(tmp_path):
@@ -161,27 +154,6 @@ def test_a_frozen_body_begins_with_the_rate_for_features():
     assert RunConfig(**SETTINGS, learning_rate=0.01).rate == 0.01
     assert str(RunConfig(model="mlp").trained) == "all"
     assert str(RunConfig(model="resnet18", model_options={"weights": "a.pth"}).trained) == "head"
-
-
-def test_noise_is_drawn_once(tmp_path):
-    torch.manual_seed(0)
-    result = run(**{**SETTINGS, "shift": "noise"}, method="fedavg", output=tmp_path / "run")
-    model = load(tmp_path / "run", trust=True)
-    assert model.about.train == "head"
-    assert result.history[-1]["round"] == 2
-
-
-def test_noise_of_privacy_is_put_on_what_is_sent_alone(tmp_path):
-    pytest.importorskip("peft")
-    settings = {**SETTINGS, "method": "fedavg", "train": "adapters:2", "rounds": 1}
-    run(**settings, output=tmp_path / "plain")
-    private = run(**settings, dp_clip=1.0, dp_noise=0.5, output=tmp_path / "private")
-    sent = [name for name in private.model if "lora_A" in name or "base_layer" in name or "running" in name]
-    assert not sent
-    networks = [load(tmp_path / name, trust=True).module.state_dict() for name in ("plain", "private")]
-    for name, array in networks[0].items():
-        moves = "lora_B" in name or "fc." in name
-        assert torch.equal(array, networks[1][name]) != moves, name
 
 
 @pytest.mark.parametrize(("train", "sent"), [("head", ["fc"]), ("adapters:2", ["lora_B", "fc"])])
@@ -216,13 +188,3 @@ def initial(config):
     site = load_domain(config.data, config.data.target_name)
     network = make_model(config, site.shape, site.classes)
     return Exchange.of(network).layers(network)
-
-
-@pytest.mark.parametrize("train", ["last", "adapters:2", "head", "linear"])
-def test_the_model_of_a_network_of_ours_is_loaded_whatever_part_trains(train, tmp_path):
-    if train == "adapters:2":
-        pytest.importorskip("peft")
-    settings: dict[str, Any] = {**SETTINGS, "model": "cnn", "train": train, "rounds": 1}
-    result = run(**settings, method="fedavg", output=tmp_path / "run")
-    _, predicted, y = probabilities(tmp_path / "run", {**settings, "method": "fedavg"})
-    assert 100 * (predicted.argmax(axis=1) == y).mean() == pytest.approx(result.accuracies[-1])

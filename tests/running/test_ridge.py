@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from naming import names
-from sites import write_table
+from sites import write_sites, write_table
 from whole_runs import check_same, same_bits
 
 from fda_flower import RunConfig, run
@@ -122,24 +122,12 @@ def test_more_rounds_are_not_run_and_a_run_is_resumed(tmp_path):
     assert same_bits(with_warmup.model, whole.model), "the warm-up does not matter"
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_masked_sums_give_the_same_head_up_to_fixed_point(workers):
-    plain = run(**DIGITS, method="ridge")
-    masked = run(**DIGITS, method="ridge", method_options={"secure": True}, workers=workers)
-    (record,) = masked.history
-    assert (record["held"], record["dropped"], record["ridge"]["secure"]) == (None, [], True)
-    for name, array in plain.model.items():
-        np.testing.assert_allclose(np.float64(masked.model[name]), np.float64(array), atol=1e-5)
-    assert masked.accuracies == plain.accuracies
-
-
 def test_numbers_and_tables(tmp_path):
     numbers = run(dataset="rbf", method="ridge", device="cpu", target_samples=16)
     assert np.isfinite(numbers.figures()).all()
     assert {"held-out", "held-out-target", "held-out-sources"} <= numbers.history[0]["ridge"].keys()
     assert numbers.history[0]["ridge"]["temperature"] == 1
-    for seed, domain in enumerate("abc"):
-        write_table(tmp_path / f"{domain}.csv", seed)
+    write_sites(write_table, tmp_path, "abc")
     settings: dict[str, Any] = {"dataset": "table", "dataset_options": {"domains": "a,b,c"}, "target": "c"}
     settings |= {"data_dir": str(tmp_path), "method": "ridge", "device": "cpu"}
     assert np.isfinite(run(**settings).figures()).all()
@@ -149,8 +137,7 @@ def test_numbers_and_tables(tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"per_source": True}, {"paths": "sources"}], ids=str)
 def test_a_tables_columns_are_standardised_by_all_sources(options, tmp_path):
-    for seed, domain in enumerate("abc"):
-        write_table(tmp_path / f"{domain}.csv", seed, rows=60)
+    write_sites(write_table, tmp_path, "abc", rows=60)
     settings: dict[str, Any] = {"dataset": "table", "dataset_options": {"domains": "a,b,c"}, "target": "c"}
     settings |= {"data_dir": str(tmp_path), "target_samples": 12, "device": "cpu"}
     result = run(**settings, method="ridge", method_options={**FIRST, **options})

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from naming import names
-from sites import run_sites, write_table
+from sites import run_sites, write_sites, write_table
 from typer.testing import CliRunner
 from whole_runs import check_same
 
@@ -98,8 +98,7 @@ def test_a_site_predicts_with_its_head_on_its_own_test_set(whole):
 
 
 def test_one_label_is_too_few_for_a_head_alone_and_gets_the_others(tmp_path):
-    for seed, domain in enumerate("abc"):
-        write_table(tmp_path / f"{domain}.csv", seed)
+    write_sites(write_table, tmp_path, "abc")
     settings = {**TABLE, "data_dir": str(tmp_path), "target_samples": 1}
     result = run(**ALL, **settings)
     for site in result.history[0]["sites"].values():

@@ -1,15 +1,15 @@
 """A run: its result, its files, its seeds, how it goes on, and what it refuses."""
 
 import json
-import math
 import random
 import shutil
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from naming import names
-from sites import write_table
+from sites import write_sites, write_table
 from whole_runs import check_same, same_bits, untimed
 
 from fda_flower import ConfigError, RunConfig, RunError, run
@@ -136,13 +136,6 @@ def test_every_method_runs_and_its_summary_has_the_epochs_that_the_clients_train
     assert result.summary["epochs"] == {role: trained[role] / labels[role] for role in trained}
 
 
-def test_the_number_of_sources_and_the_target_can_be_chosen(small):
-    (record,) = run(**small, sources=2, target="source-2", rounds=1).history
-    assert record["target"]["domain"] == "source-2"
-    assert record["target"]["examples"] == 16
-    assert list(record["sources"]) == ["source-1", "target"]
-
-
 # The files
 
 
@@ -166,48 +159,6 @@ def test_config_json_holds_the_settings_what_their_defaults_were_the_strategy_an
     assert {**given, **resolved}.items() <= settings.items()
     assert RunConfig(**settings).fingerprint() == result.config.fingerprint()
     assert RunConfig(**settings).settings() == settings
-
-
-def test_rounds_jsonl_has_a_line_for_each_round_with_all_that_is_known_of_it(six_rounds):
-    lines = lines_of(six_rounds.path)
-    assert [line["round"] for line in lines] == [1, 2, 3, 4, 5, 6]
-    for line in lines:
-        assert 0 <= line["accuracy"] <= 1
-        assert line["loss"] > 0
-        assert line["held"] is None
-        assert line["dropped"] == []
-        # Four clients' models at the least.
-        assert line["bytes-received"] > 4 * sum(array.nbytes for array in six_rounds.model.values())
-        assert set(line["seconds"]) == {"train", "aggregate", "evaluate"}
-        assert all(seconds >= 0 for seconds in line["seconds"].values())
-        target = line["target"]
-        assert (target["domain"], target["examples"], target["steps"]) == ("target", 16, 4)
-        assert target["norm"] > 0
-        assert list(line["sources"]) == ["source-1", "source-2", "source-3"]
-        for domain, entry in line["sources"].items():
-            assert entry["domain"] == domain
-            assert entry["steps"] == math.ceil(entry["examples"] / 32)
-            assert entry["train-loss"] > 0
-            assert 0 <= entry["beta"] <= 1
-            assert entry["sigma2"] >= 0
-            assert isinstance(entry["d2"], float)
-            assert isinstance(entry["tau2-d2"], float)
-            assert -1 <= entry["cosine"] <= 1
-            assert 0 <= entry["kept"] <= 1
-            assert entry["norm"] > 0
-            assert entry["fallback"] is None
-
-
-def test_what_a_method_does_not_know_is_null_or_left_out(small, tmp_path):
-    run(**small, method="fedda-auto", rounds=2, output=tmp_path / "norms")
-    for line in lines_of(tmp_path / "norms"):
-        for entry in line["sources"].values():
-            assert entry["tau2-d2"] is None
-            assert entry["sigma2"] > 0
-    run(**small, method="source-only", rounds=1, output=tmp_path / "none")
-    (line,) = lines_of(tmp_path / "none")
-    assert line["target"] is None
-    assert all("beta" not in entry for entry in line["sources"].values())
 
 
 # Seeds
@@ -268,11 +219,7 @@ def test_what_stands_after_the_checkpoint_is_dropped_and_run_again(small, six_ro
 
 def test_a_finished_run_is_not_trained_again(small, three_rounds, copy, files_of, monkeypatch):
     before = {name: data for name, (data, _) in files_of(copy).items()}
-
-    def train(*args, **kwargs):
-        raise AssertionError("it trains")
-
-    monkeypatch.setattr("fda_flower.clients.client.train", train)
+    monkeypatch.setattr("fda_flower.clients.client.train", Mock(side_effect=AssertionError("it trains")))
     seen = []
     resumed = run(**small, rounds=3, output=copy, resume=True, on_round=seen.append)
     assert seen == []
@@ -285,11 +232,8 @@ def test_a_finished_run_is_not_trained_again(small, three_rounds, copy, files_of
 def test_a_run_whose_only_evaluation_fails_is_an_error_and_one_more_round_repairs_it(
     small, tmp_path, monkeypatch
 ):
-    def fails(*args):
-        raise MemoryError("out of memory")
-
     with monkeypatch.context() as patched:
-        patched.setattr(mixture, "evaluate_mixture", fails)
+        patched.setattr(mixture, "evaluate_mixture", Mock(side_effect=MemoryError("out of memory")))
         with pytest.raises(RunError, check=names("evaluation", remedy="--rounds 2 --resume")):
             run(**small | {"method": "mixture", "rounds": 1}, output=tmp_path / "run")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["last5"] is None
@@ -366,8 +310,7 @@ def test_own_data_that_changed_since_the_last_run_are_read_again(method, tmp_pat
     settings = {"method": method, "dataset": "table", "data_dir": str(tmp_path), "device": "cpu"}
     scores = []
     for labels in ("01", "10"):
-        for seed, name in enumerate("abc"):
-            write_table(tmp_path / f"{name}.csv", seed)
+        write_sites(write_table, tmp_path, "abc")
         target = tmp_path / "c.csv"
         lines = target.read_text().split("\n")
         changed = [f"{line[:-1]}{labels[int(line[-1])]}" for line in lines[1:]]

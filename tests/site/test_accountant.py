@@ -29,16 +29,6 @@ def test_steps_cost_what_opacus_says(steps):
     assert epsilon_of_steps(reversed(steps), DELTA) == epsilon_of_steps(steps, DELTA)
 
 
-def test_opacus_knows_no_better_bound_than_its_privacy_loss_distributions():
-    pytest.importorskip("opacus")
-    from opacus.accountants import PRVAccountant
-
-    accountant = PRVAccountant()
-    accountant.history = [(1.5, 0.1, 300)]
-    tight = accountant.get_epsilon(delta=DELTA)
-    assert tight < epsilon_of_steps(accountant.history, DELTA) < 1.25 * tight
-
-
 def test_without_a_draw_it_is_the_exact_mechanism_and_needs_no_opacus(monkeypatch):
     monkeypatch.setitem(sys.modules, "opacus.accountants.analysis.rdp", None)
     assert epsilon_of_steps([(2.0, 1.0, 7), (4.0, 1.0, 3)], DELTA) == epsilon([(2.0, 7), (4.0, 3)], DELTA)

@@ -4,6 +4,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -186,10 +187,7 @@ def test_a_damaged_file_refuses_and_is_left_as_it_is(text, tmp_path):
 
 
 def test_a_file_that_cannot_be_written_refuses(tmp_path, monkeypatch):
-    def full(path, data, mode):
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr(noise, "write_atomically", full)
+    monkeypatch.setattr(noise, "write_atomically", Mock(side_effect=OSError("the disk is full")))
     with pytest.raises(PrivacyError, match="the disk is full"):
         Ledger(tmp_path / "privacy.json", RecordDict()).spend(FIRST, DELTA, None)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -444,11 +445,9 @@ def ask(app, node, kind, settings=None, **config):
 @pytest.fixture
 def no_data(monkeypatch):
     """Whoever reads data fails."""
-
-    def load(spec, name):
-        raise AssertionError("data were read")
-
-    monkeypatch.setattr("fda_flower.runs.network.load_domain", load)
+    monkeypatch.setattr(
+        "fda_flower.runs.network.load_domain", Mock(side_effect=AssertionError("data were read"))
+    )
 
 
 ASKS_SKETCH: dict[str, Any] = {"batch_updates": "sketch", "sketch_size": 8, "sketch_seed": 1}

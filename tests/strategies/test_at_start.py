@@ -1,13 +1,10 @@
 """Estimates from gradients at the global model: what is asked, what follows, and what may be missing."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 from handmade import HandMade, Watched, bits, initial, moves
 
-from fda_flower import run as run_whole
 from fda_flower.aggregation import CountSketch, joint_weights
 from fda_flower.clients import aggregate_on_target
 from fda_flower.strategies import FedDA, FedDAJoint, FedGP
@@ -119,25 +116,3 @@ def test_neither_a_clipped_target_nor_one_without_steps_and_rate_loses_its_estim
     assert record["target"]["clipped"] < 1
     _, (other,), _, _ = run(at_start(FedDA), **{name: {"steps": 0, "rate": 0.0} for name in ROWS})
     assert fallbacks(record) == fallbacks(other) == [None, None]
-
-
-# Our own clients
-
-
-def betas(invert, rounds):
-    """The mean β of each round of FedDA on digits, with or without a shift."""
-    shift = {"angle": 90 if invert else 0, "invert": invert}
-    settings: dict[str, Any] = {
-        "method": "fedda-auto",
-        "method_options": {"estimate_at": "start"},
-        "model": "mlp",
-    }
-    settings |= {"shift": "rotate", "shift_options": shift, "target_samples": 40}
-    history = run_whole(**settings, learning_rate=0.01, rounds=rounds).history
-    assert {fallback for record in history for fallback in fallbacks(record)} == {None}
-    return [np.mean([entry["beta"] for entry in record["sources"].values()]) for record in history]
-
-
-def test_beta_sees_whether_there_is_a_shift():
-    assert betas(False, 2)[-1] > 0.9
-    assert betas(True, 4)[-1] < 0.5

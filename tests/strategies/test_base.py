@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, MetricRecord
-from handmade import HandMade, Watched, bits, failing, initial, moves, weights
+from handmade import A, B, HandMade, T, Watched, bits, initial, off_in, weights
 from naming import names
 from whole_runs import untimed
 
@@ -17,18 +17,6 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.records.record import headline
 from fda_flower.runs.config import RunConfig
 from fda_flower.strategies import FedAvg, FedAvgFT, FedRep, Mixture, RunFolder, SourceOnly
-
-A, B, T = (
-    ("source", "a", moves([0.5, 0.25], domain="a", examples=30)),
-    ("source", "b", moves([0.1, -0.7], domain="b", examples=10)),
-    ("target", "t", moves([0.25, 0.5], "target", "t", examples=10)),
-)
-
-
-def off_in(node, *rounds):
-    """A node that fails in some rounds."""
-    role, domain, answer = node
-    return role, domain, failing(answer, *rounds)
 
 
 def start(strategy, rounds=2, nodes=(A, T), **more):
@@ -295,10 +283,6 @@ def test_how_often_it_evaluates_does_not_define_the_run_and_mixtures_own_option_
     assert [n for n in range(1, 10) if strategy.evaluates_in(n)] == [4, 7, 8, 9]
 
 
-@pytest.mark.parametrize(
-    ("settings", "thing"),
-    [({"validation": 0.2}, "evaluate-every"), ({"method": "central:erm"}, "evaluate_every")],
-)
-def test_what_evaluating_now_and_then_cannot_go_with(settings, thing):
-    with pytest.raises(ConfigError, check=names(thing, 2)):
-        RunConfig(evaluate_every=2, **settings)
+def test_what_evaluating_now_and_then_cannot_go_with():
+    with pytest.raises(ConfigError, check=names("evaluate-every", 2)):
+        RunConfig(evaluate_every=2, validation=0.2)

@@ -2,18 +2,12 @@
 
 import pytest
 from flwr.app import Error, Message
-from handmade import HandMade, bits, initial, moves
+from handmade import A, B, HandMade, T, bits, initial
 from naming import names
 
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
 from fda_flower.strategies import FedDA, RunFolder
-
-NODES = [
-    ("source", "a", moves([0.5, 0.25], domain="a")),
-    ("source", "b", moves([0.1, -0.7], domain="b")),
-    ("target", "t", moves([0.2, 0.2], "target", "t")),
-]
 
 
 class FaultyGrid(LocalGrid):
@@ -51,7 +45,7 @@ class FaultyGrid(LocalGrid):
 
 def run(plan, rounds=3, accuracy=0.5, **options):
     strategy = FedDA(**{"wait_seconds": 0.01, **options})
-    grid = FaultyGrid(HandMade(NODES, accuracy=accuracy).app, 3, plan)
+    grid = FaultyGrid(HandMade([A, B, T], accuracy=accuracy).app, 3, plan)
     return strategy.start(grid, initial(), rounds), strategy.history
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array
-from handmade import HandMade, Watched, failing, initial, moves, reply_of, weights
+from handmade import HandMade, Watched, initial, moves, reply_of, weights
 
 from fda_flower.strategies import FedDAF, RunFolder
 from fda_flower.wire.questions import Blended
@@ -81,7 +81,6 @@ def test_the_runs_model_is_the_adapted_one_which_is_evaluated_and_beside_it_the_
         (target(damaged=True), "array 'w' of its answer adapted cannot be read"),
         (target(fresh_start=False, alpha=np.nan), "alpha"),
         (target(fresh_start=False, alpha=2.0), "alpha"),
-        (("target", "t", failing(None)), "off"),
     ],
 )
 def test_a_reply_of_no_use_is_dropped_and_both_streams_stay_as_they_are(last, says):

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from handmade import HandMade, bits, initial, moves, weights
+from handmade import HandMade, initial, moves, weights
 
 from fda_flower.aggregation import matched_step
-from fda_flower.strategies import FedOMG, SourceOnly
+from fda_flower.strategies import FedOMG
 from fda_flower.wire.protocol import to_record
 
 MOVES = {"a": [0.5, 0.25], "b": [0.1, -0.7], "t": [0.25, 0.5]}
@@ -30,11 +30,6 @@ def test_the_step_is_that_of_the_clients_updates(clients, names):
     entries = {**record["sources"], "t": record["target"]}
     assert [entries[name]["weight"] for name in names] == pytest.approx(expected.tolist(), abs=1e-6)
     assert (record["target"] is None) == (clients == "sources")
-
-
-def test_without_kappa_it_is_source_only():
-    alone = SourceOnly(source_weights="uniform")
-    assert bits(start(FedOMG(kappa=0)).arrays) == bits(start(alone).arrays)
 
 
 def test_a_source_whose_squared_norm_overflows_is_dropped():

@@ -82,10 +82,6 @@ def test_the_loss_is_recorded_of_a_held_round_too_and_after_a_resume_but_not_aft
     assert lost(start(kind, [A, target(anew=(2,))], 3, warmup_rounds=1)[1]) == []
 
 
-def test_apfls_target_trains_twice_as_many_epochs():
-    assert APFL().training_epochs(10, 2, {"source": 3, "target": 2}, 50) == {"source": 36, "target": 40}
-
-
 def test_a_fixed_mixing_weight_has_no_decay():
     with pytest.raises(ConfigError, check=names("alpha_decay", 0.02, remedy="adaptive=true")):
         APFL(alpha_decay=0.02)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
-from handmade import HandMade, failing, initial, moves, reply_of, weights
+from handmade import A, B, HandMade, T, initial, moves, off_in, reply_of, weights
 from naming import names
 
 from fda_flower.engines import LocalGrid
@@ -17,12 +17,6 @@ from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy
 from fda_flower.strategies.replies import read_update
 from fda_flower.wire.protocol import BUDGET_CODE
 from fda_flower.wire.questions import EvaluatePersonal, FineTune
-
-A, B, T = (
-    ("source", "a", moves([0.5, 0.25], domain="a", examples=30)),
-    ("source", "b", moves([0.1, -0.7], domain="b", examples=10)),
-    ("target", "t", moves([0.25, 0.5], "target", "t", examples=10)),
-)
 
 
 def layers(*values):
@@ -186,6 +180,20 @@ def test_whatever_goes_wrong_while_a_reply_is_read_costs_its_node_the_round_not_
     assert (record["held"], list(record["sources"])) == (None, ["b"])
 
 
+def erring(errors, nodes=(T, A, B)):
+    """A grid of nodes, some of which reply to train messages by an error."""
+    made = HandMade(nodes)
+
+    class Erring(ClientApp):
+        def __call__(self, message, context):
+            domain = made.nodes[context.node_config["partition-id"]][1]
+            if message.metadata.message_type == "train" and domain in errors:
+                return Message(errors[domain], reply_to=message)
+            return made.app(message, context)
+
+    return LocalGrid(Erring(), len(made.nodes))
+
+
 @pytest.mark.parametrize(
     ("failing_ones", "told"),
     [
@@ -197,17 +205,8 @@ def test_whatever_goes_wrong_while_a_reply_is_read_costs_its_node_the_round_not_
 def test_a_failure_in_common_is_logged_once_and_recorded_for_each(failing_ones, told, flower_log):
     domains = {each.lower(): "OFF" if each.isupper() else "off" for each in failing_ones}
     nodes = [("source", name, moves(1.0, domain=name)) for name in [*domains, "z"]]
-    made = HandMade([T, *nodes])
-
-    class Failing(ClientApp):
-        def __call__(self, message, context):
-            domain = made.nodes[context.node_config["partition-id"]][1]
-            if message.metadata.message_type == "train" and domain in domains:
-                return Message(Error(2, domains[domain]), reply_to=message)
-            return made.app(message, context)
-
-    strategy = FedAvg()
-    strategy.start(LocalGrid(Failing(), len(made.nodes)), initial(), 2)
+    strategy, errors = FedAvg(), {domain: Error(2, why) for domain, why in domains.items()}
+    strategy.start(erring(errors, [T, *nodes]), initial(), 2)
     assert flower_log.messages == [f"Round 1: dropped {each}" for each in told]
     dropped = [{"domain": name, "reason": f"error 2: {why}"} for name, why in domains.items()]
     assert [record["dropped"] for record in strategy.history] == [dropped] * 2
@@ -263,10 +262,6 @@ def test_metrics_that_are_left_out_are_logged_once_for_all_nodes_that_send_them(
 
 
 def test_after_a_first_model_or_with_a_node_away_a_failure_in_common_does_not_end_the_run():
-    def off_in(node, *rounds):
-        role, domain, answer = node
-        return role, domain, failing(answer, *rounds)
-
     strategy = FedAvg(max_held_rounds=9)
     strategy.start(HandMade([off_in(each, 2) for each in (A, B, T)]).grid(), initial(), 3)
     assert [record["held"] is None for record in strategy.history] == [True, False, True]
@@ -308,16 +303,7 @@ BUDGET = "the privacy budget is spent"
 
 def refusing(code, domains):
     """A grid of nodes, some of which refuse to train by an error reply."""
-    made = HandMade([T, A, B])
-
-    class Refusing(ClientApp):
-        def __call__(self, message, context):
-            domain = made.nodes[context.node_config["partition-id"]][1]
-            if message.metadata.message_type == "train" and domain in domains:
-                return Message(Error(code, f"the site 'a' sends nothing: {BUDGET}"), reply_to=message)
-            return made.app(message, context)
-
-    return LocalGrid(Refusing(), 3)
+    return erring(dict.fromkeys(domains, Error(code, f"the site 'a' sends nothing: {BUDGET}")))
 
 
 @pytest.mark.parametrize(

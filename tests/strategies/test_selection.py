@@ -1,14 +1,10 @@
 """How a strategy reads the figures on samples held out, and what it does where they are missing."""
 
 import pytest
-from handmade import HandMade, initial, moves
+from handmade import A, B, HandMade, T, initial
 
 from fda_flower.strategies import FedAvg
 from fda_flower.strategies.selection import default_metric
-
-NODES = [
-    (role, name, moves(1.0, role, name)) for role, name in (("source", "a"), ("source", "b"), ("target", "t"))
-]
 
 
 def run(figures, mute=(), name="accuracy", **options):
@@ -23,7 +19,7 @@ def run(figures, mute=(), name="accuracy", **options):
         return {"accuracy": 0.5, "loss": 1.0, **({} if figure is None else {f"validation-{name}": figure})}
 
     strategy = FedAvg(**options)
-    strategy.start(HandMade(NODES, metrics=metrics).grid(), initial(), len(figures))
+    strategy.start(HandMade([A, B, T], metrics=metrics).grid(), initial(), len(figures))
     return strategy, asked
 
 

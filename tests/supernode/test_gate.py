@@ -1,7 +1,6 @@
 """The gate of a SuperNode, between Flower's own functions that take messages and give replies."""
 
 import hashlib
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -249,11 +248,3 @@ def test_a_rule_that_is_not_understood_keeps_the_supernode_from_starting(rules, 
     with pytest.raises(ConfigError) as refused:
         Gate(rules)
     assert (refused.value.thing, refused.value.value) == (thing, value)
-
-
-def test_the_log_has_one_line_for_each_reply(folder, tmp_path):
-    node = SuperNode(folder, **{"state-dir": str(tmp_path), "domain": "north"})
-    node.ask(question(), quickstart)
-    node.ask(question(), hostile("an error"))
-    lines = [json.loads(line) for line in (tmp_path / "sent.jsonl").read_text().splitlines()]
-    assert [line.get("failed") for line in lines] == [None, SECRET]

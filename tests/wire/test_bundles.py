@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from asking import app_of
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
-from flwr.clientapp import ClientApp
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
-from handmade import HandMade, moves, reply_of
+from handmade import A, B, HandMade, T, reply_of
 from hypothesis import given
 from hypothesis import strategies as some
 from hypothesis.extra import numpy as arrays
@@ -90,11 +90,7 @@ def found_in(message):
     return CONTENT in message.content, BUNDLE in message.content
 
 
-NODES = [
-    ("source", "a", moves([0.5, 0.25], domain="a")),
-    ("source", "b", moves([0.1, -0.7], domain="b")),
-    ("target", "t", moves([0.25, 0.5], "target", "t")),
-]
+NODES = [A, B, T]
 
 
 def trained(grid):
@@ -123,10 +119,8 @@ def test_other_nodes_get_messages_as_they_are():
 
 
 def test_an_untouched_app_that_answers_the_role_query_is_asked_no_more_than_it_knows():
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
+    @app_of
+    def app(message, context):
         assert list(message.content) == ["arrays", "config"]
         return Message(reply_of({"w": np.ones(2)}, domain=str(context.node_id)), reply_to=message)
 
