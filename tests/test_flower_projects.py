@@ -52,8 +52,13 @@ def flwr_run(name, flower, folder):
 PATTERNS = {
     "dictionaries": rf"round 2/2: target eval_loss 0\.1, server accuracy 0\.5; {BETAS}",
     "mixing": r"round 2/2: target eval_acc [\d.]+, mixture_acc [\d.]+$",
+    "unnamed_arrays": r"round 2/2: target eval_loss 0\.1; β 0 0\.50, 1 0\.50, 2 0\.50$",
+    "frozen_body": rf"round 2/2: server accuracy 0\.5; {BETAS}",
     "adapters": rf"round 2/2: target eval_loss 0\.1; {BETAS}",
+    "mod_around_app": rf"round 2/2: target eval_loss 0\.1; {BETAS}",
+    "options": rf"round 2/2: target loss 0\.25; {BETAS}",
     "older": r"round 2: target loss 0\.125, server loss 0\.75, acc 0\.5; β 0 0\.50, 1 0\.50, 2 0\.50$",
+    "own_head": r"Round 2: β is fixed for each of 3 nodes \(0, 1, 2\): .* does your client begin with the",
 }
 
 
