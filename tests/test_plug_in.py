@@ -469,3 +469,23 @@ def test_what_every_client_lacks_ends_also_a_start_of_its_own_in_the_first_round
     with pytest.raises(RunError, match=r"all 4 nodes .*: error 2: KeyError: 'lr' \(.*test_plug_in.py, line"):
         start(OwnStart(target="3"), client_app(train), initial(), evaluate_fn=lambda *_: 0)
     assert rounds == [1] * 4
+
+
+def test_arrays_of_a_logistic_regression_without_torch():
+    """As in Flower's `quickstart-sklearn-tabular`: coefficients and intercept, in float64."""
+    linear_model = pytest.importorskip("sklearn.linear_model")
+
+    def train(message, context):
+        x, y = (part.numpy() for part in data(partition_of(context)))
+        model = linear_model.LogisticRegression(max_iter=1, warm_start=True)
+        coefficients, intercept = message.content["arrays"].to_numpy_ndarrays()
+        model.coef_, model.intercept_ = coefficients.copy(), intercept.copy()
+        with pytest.warns(UserWarning, match="converge"):
+            model.fit(x.astype(np.float64), (y[:, 0] > 0).astype(int))
+        return reply_to(message, {"coef": model.coef_, "intercept": model.intercept_})
+
+    zeros = ArrayRecord({"coef": Array(np.zeros((1, 3))), "intercept": Array(np.zeros(1))})
+    strategy = FedDA(target="3")
+    result = start(strategy, client_app(train), zeros, 1)
+    assert strategy.history[0]["dropped"] == []
+    assert result.arrays["coef"].numpy().any()

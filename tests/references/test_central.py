@@ -338,6 +338,7 @@ def test_a_regression_is_selected_by_r2(small):
     settings = {**small, "dataset": "rbf", "dataset_options": {"samples": 300}, "model": "sigmoid"}
     result = run(**settings, method="central:erm", rounds=2, learning_rate_factor=1)
     assert result.history[0]["validation"] <= 1
+    assert "outcomes" not in result.history[0]
     assert result.history[-1]["mean-of-labels"]["r2"] == 0
 
 

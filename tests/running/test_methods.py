@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from blocks_net import normed
 from naming import names
+from safetensors.numpy import load
 from sites import write_images, write_table
 from whole_runs import check_same, cut_off, same_bits, untimed
 
-from fda_flower import run
+from fda_flower import RunConfig, run
 from fda_flower.clients import personal
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, Model
+from fda_flower.runs.network import make_model
 
 FEW: dict[str, Any] = {"device": "cpu", "target_samples": 10, "model": "mlp"}
 SMALL: dict[str, Any] = {
@@ -59,6 +61,11 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def network_with_batch_norm(monkeypatch):
     monkeypatch.setitem(MODELS, "normed", Model("a small one with BatchNorm", normed))
+
+
+def first_model(settings):
+    model = make_model(RunConfig(model=settings["model"], seed=settings["seed"]), (1, 8, 8), 10)
+    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
 
 
 # Any data, and a run that is made longer
@@ -213,3 +220,31 @@ def test_a_run_that_is_cut_off_and_resumed_has_the_bits_of_one_go(method, warmup
     assert not any("fallback" in r["target"] for r in whole.history if r["target"])
     if method in KEEPING:
         assert kept_of(resumed) == kept_of(whole)
+
+
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_fedreps_head_on_the_server_never_changes_after_the_warm_up(warmup, tmp_path):
+    settings = {**FEDREP, "warmup_rounds": warmup}
+    result = run(**settings, output=tmp_path / "run")
+    before = first_model(FEDREP)
+    if warmup:
+        options = {"method": "source-only", "method_options": {}, "rounds": 1, "warmup_rounds": 0}
+        before = run(**{**settings, **options}).model
+    head = tuple(before)[-2:]
+    for name, array in before.items():
+        assert (result.model[name].tobytes() == array.tobytes()) == (name in head)
+    own = [load(data) for data in kept_of(result)[1::2]]
+    assert all(part.keys() == set(head) for part in own)
+    assert len({part[head[0]].tobytes() for part in [*own, before]}) == 4, "each its own"
+
+
+def test_fedbns_batch_norm_on_the_server_never_changes_and_without_any_it_is_fedavg(monkeypatch):
+    found, before = run(**FEDBN).model, first_model(FEDBN)
+    for name, array in before.items():
+        assert (found[name].tobytes() == array.tobytes()) == name.startswith("2."), name
+    assert not same_bits(found, run(**{**FEDBN, "method": "fedavg"}).model, ["1.weight"])
+    # The check of what the method needs comes first; below it, nothing differs.
+    monkeypatch.setattr("fda_flower.server_app.check_needs", lambda *_: None)
+    one, other = (run(**{**PART, "method": method}) for method in ("fedbn", "fedavg"))
+    assert same_bits(one.model, other.model)
+    assert one.accuracies == other.accuracies
