@@ -14,9 +14,11 @@ from sites import write_images, write_table
 from whole_runs import check_same, cut_off, same_bits, untimed
 
 from fda_flower import RunConfig, run
-from fda_flower.clients import personal
+from fda_flower.clients import personal, personal_layers
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, Model
+from fda_flower.models.parts import head_names
+from fda_flower.running.run import run_config
 from fda_flower.runs.network import make_model
 
 FEW: dict[str, Any] = {"device": "cpu", "target_samples": 10, "model": "mlp"}
@@ -100,6 +102,35 @@ def test_they_run_on_any_data_and_a_longer_run_has_the_same_bits(method, kind, f
     assert not any(r["dropped"] or r["held"] or "evaluation-failed" in r for r in whole.history)
 
 
+@pytest.mark.parametrize("method", GENERAL)
+def test_domain_generalisation_records_what_it_measures(method):
+    whole = run(**FEW, method=method, method_options=OPTIONS.get(method, {}), rounds=4)
+    if method != "groupdro":
+        lam = {"irm": 100, "vrex": 10}[method]
+        assert [record["lam"] for record in whole.history] == [1, 1, lam, lam]
+    for record in whole.history:
+        sources = list(record["sources"].values())
+        assert all(math.isfinite(entry["train-loss"]) for entry in sources)
+        if method == "irm":
+            assert all(math.isfinite(entry["penalty"]) for entry in sources)
+        else:
+            assert sum(entry["weight"] for entry in sources) == pytest.approx(1)
+        if method == "vrex":
+            mean = sum(entry["loss-at-start"] for entry in sources) / len(sources)
+            for entry in sources:
+                expected = (1 + 2 * record["lam"] * (entry["loss-at-start"] - mean)) / len(sources)
+                assert entry["weight"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("method", GENERAL)
+def test_turned_off_it_is_source_only_with_uniform_weights_bit_for_bit(method):
+    off = {"step_size": 0} if method == "groupdro" else {"lam": 0}
+    plain = run(**FEW, method="source-only", method_options={"source_weights": "uniform"}, rounds=2)
+    assert same_bits(run(**FEW, method=method, method_options=off, rounds=2).model, plain.model)
+    other = run(**FEW, method=method, method_options=OPTIONS.get(method, {}), rounds=2)
+    assert not same_bits(other.model, plain.model)
+
+
 @pytest.mark.parametrize(
     ("method", "settings", "error"),
     [
@@ -107,6 +138,7 @@ def test_they_run_on_any_data_and_a_longer_run_has_the_same_bits(method, kind, f
         ("irm", {"dataset": "rbf", "model": "sigmoid"}, ("method", "irm")),
         ("kd3a", {"target_samples": None}, ("method", "kd3a")),
         ("kd3a", {"dataset": "rbf", "model": "sigmoid"}, ("method", "kd3a")),
+        ("kd3a", {"method_options": {"momentum": 1.5}}, ("momentum", 1.5)),
         ("knn-per", {"dataset": "rbf", "model": "sigmoid"}, ("method", "knn-per")),
         ("knn-per", {"method_options": {"k": 11}}, ("the target", 10)),
         *((m, {"model": "logistic"}, ("method", m)) for m in ("kd3a", "knn-per", "fedper", "fedrep")),
@@ -120,6 +152,29 @@ def test_what_a_method_cannot_use_is_refused_before_training(method, settings, e
 
 
 # A model of the target's own
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("apfl", {"mixing": 0}),
+        ("apfl", {"mixing": 0, "mix": "parameters"}),
+        ("apfl", {"mixing": 1}),
+        ("knn-per", {"mixing": 0}),
+        ("knn-per", {"mixing": "cv"}),
+    ],
+)
+def test_the_global_model_of_a_mixed_one_is_fedavgs_and_with_weight_0_so_is_the_headline(method, options):
+    config = RunConfig(**FEW, shift="noise", rounds=3, method="fedavg")
+    changed = replace(config, method=method, method_options=options)
+    plain, mixed = (run_config(each, outcomes=True) for each in (config, changed))
+    assert same_bits(plain.model, mixed.model)
+    for one, other in zip(plain.history, mixed.history, strict=True):
+        assert (one["accuracy"], one["loss"]) == (other["accuracy-global"], other["loss-global"])
+        if options["mixing"] == 0:
+            headline = ("accuracy", "loss", "outcomes", "test-examples")
+            assert [one[key] for key in headline] == [other[key] for key in headline]
 
 
 ANSWERS = {"apfl": "train_to_mix", "ditto": "personalise", "feddaf": "blend_models"}
@@ -199,6 +254,7 @@ KEEPING: dict[str, dict[str, Any]] = {
     "feddaf": {**PART, "method": "feddaf"},
 }
 """Runs of methods whose clients keep something between rounds."""
+each_keeping = pytest.mark.parametrize("method", KEEPING)
 
 
 def kept_of(result):
@@ -220,6 +276,35 @@ def test_a_run_that_is_cut_off_and_resumed_has_the_bits_of_one_go(method, warmup
     assert not any("fallback" in r["target"] for r in whole.history if r["target"])
     if method in KEEPING:
         assert kept_of(resumed) == kept_of(whole)
+
+
+@each_keeping
+def test_a_round_that_the_server_has_lost_is_run_again_with_the_same_bits(method, tmp_path):
+    """The clients have done round 3, but the server's files are those of round 2."""
+    settings, folders = KEEPING[method], {rounds: tmp_path / str(rounds) for rounds in (2, 3, 4)}
+    whole = [run(**{**settings, "rounds": rounds}, output=folder) for rounds, folder in folders.items()][-1]
+    shutil.rmtree(folders[2] / "clients")
+    shutil.copytree(folders[3] / "clients", folders[2] / "clients")
+    resumed = run(**settings, output=folders[2], resume=True)
+    assert untimed(resumed.history)[2:] == untimed(whole.history)[2:]
+    assert same_bits(resumed.model, whole.model)
+    assert kept_of(resumed) == kept_of(whole)
+
+
+@each_keeping
+def test_what_clients_have_lost_is_named_in_the_record(method, tmp_path):
+    settings = KEEPING[method]
+    run(**{**settings, "rounds": 2}, output=tmp_path)
+    for domain in ("source-2", "target"):
+        shutil.rmtree(tmp_path / "clients" / domain, ignore_errors=True)
+    resumed = run(**settings, output=tmp_path, resume=True)
+    third, fourth = resumed.history[2:]
+    assert third["target"]["fallback"]
+    fell_back = [name for name, entry in third["sources"].items() if entry.get("fallback")]
+    assert fell_back == (["source-2"] if method in PARTS else [])
+    assert not fourth["target"].get("fallback")
+    if method in ("apfl", "ditto"):
+        assert same_bits(resumed.model, run(**settings).model), "the global model is FedAvg's"
 
 
 @pytest.mark.parametrize("warmup", [0, 1])
@@ -248,3 +333,39 @@ def test_fedbns_batch_norm_on_the_server_never_changes_and_without_any_it_is_fed
     one, other = (run(**{**PART, "method": method}) for method in ("fedbn", "fedavg"))
     assert same_bits(one.model, other.model)
     assert one.accuracies == other.accuracies
+
+
+def test_heads_of_other_clients_reach_the_target_only_through_the_body(monkeypatch):
+    """If a source replies with another head, nothing of the target's changes."""
+    plain = run(**FEDREP)
+    keep_part = personal_layers.keep_part
+
+    def other_head(client, request, question):
+        reply = keep_part(client, request, question)
+        if client.role == "target":
+            return reply
+        head = {name: reply.arrays[name] + 1 for name in head_names(client.model)}
+        return replace(reply, arrays={**reply.arrays, **head})
+
+    monkeypatch.setattr(personal_layers, "keep_part", other_head)
+    changed = run(**FEDREP)
+    head = tuple(plain.model)[-2:]
+    assert not same_bits(plain.model, changed.model, head)
+    assert same_bits(plain.model, changed.model, [name for name in plain.model if name not in head])
+    assert changed.accuracies == plain.accuracies
+    assert changed.history[-1]["accuracy-final-head"] == plain.history[-1]["accuracy-final-head"]
+
+
+def test_the_final_head_changes_nothing_else(tmp_path):
+    with_, without = (
+        run(
+            **{**FEDREP, "method_options": {"head_epochs": 2, "final_head_epochs": n}},
+            output=tmp_path / str(n),
+        )
+        for n in (5, 0)
+    )
+    assert same_bits(with_.model, without.model)
+    assert with_.accuracies == without.accuracies
+    assert kept_of(with_) == kept_of(without)
+    assert with_.summary["last5"] == without.summary["last5"]
+    assert "accuracy-final-head" in with_.history[-1]
