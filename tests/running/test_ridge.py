@@ -122,6 +122,17 @@ def test_more_rounds_are_not_run_and_a_run_is_resumed(tmp_path):
     assert same_bits(with_warmup.model, whole.model), "the warm-up does not matter"
 
 
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_masked_sums_give_the_same_head_up_to_fixed_point(workers):
+    plain = run(**DIGITS, method="ridge")
+    masked = run(**DIGITS, method="ridge", method_options={"secure": True}, workers=workers)
+    (record,) = masked.history
+    assert (record["held"], record["dropped"], record["ridge"]["secure"]) == (None, [], True)
+    for name, array in plain.model.items():
+        np.testing.assert_allclose(np.float64(masked.model[name]), np.float64(array), atol=1e-5)
+    assert masked.accuracies == plain.accuracies
+
+
 def test_numbers_and_tables(tmp_path):
     numbers = run(dataset="rbf", method="ridge", device="cpu", target_samples=16)
     assert np.isfinite(numbers.figures()).all()
