@@ -19,6 +19,9 @@ from fda_flower.runs.config import RunConfig
 if TYPE_CHECKING:
     from fda_flower.reporting import Table
 
+ROUNDS = 2
+"""Rounds of a rehearsal, where the method takes any number."""
+
 app = typer.Typer(
     no_args_is_help=True,
     help="Certificates and keys for a federation, its rehearsal, and the log of a site.",
@@ -139,7 +142,7 @@ def log(
 
 
 @app.command(cls=ShortHelp, epilog="Example: `fda deploy rehearse --output runs/rehearsal`")
-@with_settings(shown={"sources": "2, or the data set's"}, rounds=2)
+@with_settings(shown={"sources": "2, or the data set's", "rounds": str(ROUNDS)})
 def rehearse(
     settings: dict[str, Any],
     output: Annotated[Path, typer.Option(help="Folder to write to.")],
@@ -153,6 +156,8 @@ def rehearse(
     if config is None and settings.get("sources") is None and dataset and dataset.domains == ():
         settings["sources"] = 2
     wanted = RunConfig(**settings)
+    if "rounds" not in settings and wanted.entry.rounds is None:
+        wanted = RunConfig(**settings, rounds=ROUNDS)
     done, before = 0, None
     when_stopped(
         lambda: (
