@@ -303,13 +303,11 @@ def _wait_for(grid: Grid, expected: int, patience: float) -> set[int]:
 
 def _check_refusals(told: Iterable[tuple[Node, str | None]]) -> None:
     """Raise a `RunError` with the reasons of sites that refuse the run."""
-    refused = sorted(
-        (f"'{node.domain}': {problem}", node.domain) for node, problem in told if node.info.get(REFUSED)
-    )
+    refused = sorted((node.domain, str(problem)) for node, problem in told if node.info.get(REFUSED))
     if refused:
-        reasons = "; ".join(reason for reason, _ in refused)
-        why = f"a site refuses the run: {reasons}; change the run, or take the site's node out"
-        raise RunError(why, thing="site", value=[domain for _, domain in refused])
+        reasons = "; ".join(f"{nodes} refuses the run: {reason}" for nodes, reason in by_reason(refused))
+        why = f"{reasons}; change the run, or take the site's node out"
+        raise RunError(why, thing="site", value=[domain for domain, _ in refused])
 
 
 def _first_line(reason: object) -> str:

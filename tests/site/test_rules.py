@@ -490,9 +490,9 @@ def test_a_node_that_does_not_fit_the_run_says_so_with_rules_too(no_data):
 @pytest.mark.parametrize(
     ("target", "source", "says"),
     [
-        ({}, {"allow-methods": "fedavg"}, "'source-1'.*fedavg"),
-        ({"allow-batch-updates": "norms"}, {}, "'target'.*'sketch'"),
-        ({"min-samples": 17}, {"min-samples": 21}, "'source-1'.* 20 .*'target'.* 16 "),
+        ({}, {"allow-methods": "fedavg"}, "source-1 refuses.*fedavg"),
+        ({"allow-batch-updates": "norms"}, {}, "target refuses.*'sketch'"),
+        ({"min-samples": 17}, {"min-samples": 21}, "source-1 refuses.* 20 .*target refuses.* 16 "),
     ],
 )
 def test_a_run_that_a_site_refuses_ends_before_any_training_with_the_sites_reason(

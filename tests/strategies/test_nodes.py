@@ -105,7 +105,7 @@ def test_a_node_that_cannot_take_part_does_not_clash():
             {},
             "site",
             ["a", "b"],
-            "'a': the site allows .* 'b': the site",
+            r"each of 2 nodes \(a, b\) refuses the run: the site allows",
         ),
         ([T, A, C], {"a": {"shape": [3]}, "t": {"shape": [4]}}, {}, "shape", [[3], [4]], "'a' .*'t'"),
     ],
