@@ -86,7 +86,7 @@ def test_the_help_of_a_command_with_all_settings_is_short(command, shows):
 
 def test_the_help_of_a_command_tells_its_defaults():
     text = help_of("deploy rehearse")
-    for option, default in (("--rounds", "2"), ("--sources", "(2, or the data set's)")):
+    for option, default in (("--rounds", "(2)"), ("--sources", "(2, or the data set's)")):
         assert re.search(rf"{option} .*\n.*\[default: {re.escape(default)}\]", text)
     assert re.search(r"--target-samples .*\n.*\[default: up to 50\]", text)
 
