@@ -55,7 +55,7 @@ def echoing():
 
 
 def send_arrays(grid):
-    """Check that an app that echoes gets and sends arrays of any kind as they are."""
+    """Check that an app that echoes gets and sends arrays of any kind unchanged."""
     sent = ArrayRecord({str(i): Array(array) for i, array in enumerate(ARRAYS)})
     first, second, *_ = grid.get_node_ids()
     contents = [RecordDict({"arrays": sent, "again": sent}) for _ in range(3)]

@@ -181,7 +181,7 @@ def test_whatever_goes_wrong_while_a_reply_is_read_costs_its_node_the_round_not_
 
 
 def erring(errors, nodes=(T, A, B)):
-    """A grid of nodes, some of which reply to train messages by an error."""
+    """A grid of nodes; some reply to train messages by an error."""
     made = HandMade(nodes)
 
     class Erring(ClientApp):
