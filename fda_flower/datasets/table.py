@@ -53,6 +53,9 @@ from fda_flower.names import check_alike, join_names, split_names
 Tables = Mapping[str, Mapping[str, RawTable]]
 """By domain, its tables by part: ``train`` and ``test``, or one of the part ``""``."""
 
+FEW = 10
+"""Up to this many rows, or different numbers elsewhere, a column of one number is nothing strange."""
+
 
 @dataclass
 class Rows:
@@ -212,6 +215,9 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
                 append(rows, part, table, columns, meaning, problems)
             else:
                 rows.samples += len(table)
+    result.notes += _constant(
+        result.rows, [name for name in numeric if name not in {meaning.label, meaning.text}]
+    )
     number_labels(result, domains, meaning)
     return result
 
@@ -236,6 +242,29 @@ def _repeated(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
         f"rows that are there more than once, so that one may train and the other test: {len(again)}, the "
         f"first in line {line} of '{path}', as line {first} of '{other}'; remove them, or keep those of a "
         "patient together by the option 'group'"
+    ]
+
+
+def _constant(rows: Mapping[str, Rows], names: Sequence[str]) -> list[str]:
+    """Return a note on columns of one number at a domain and of many at another, if there are any."""
+    constant: dict[str, str] = {}
+    for name in names:
+        cells = {domain: here.columns[name] for domain, here in rows.items() if name in here.columns}
+        values = {domain: np.unique(column[~np.isnan(column)]) for domain, column in cells.items()}
+        many = any(len(numbers) > FEW for numbers in values.values())
+        alone = [
+            f"{numbers[0]:g} at '{domain}'"
+            for domain, numbers in values.items()
+            if many and len(numbers) == 1 and len(cells[domain]) > FEW
+        ]
+        if alone:
+            constant[name] = f"{name} ({', '.join(alone)})"
+    if not constant:
+        return []
+    listed = f"{', '.join([*constant.values()][:LISTED])}{', ...' if len(constant) > LISTED else ''}"
+    return [
+        f"columns with one number at a domain, and many at others: {listed}; if it means that there is no "
+        f"value, leave them out by {as_option('ignore', constant)}"
     ]
 
 

@@ -548,6 +548,14 @@ def test_rows_that_are_there_more_than_once_are_told(tmp_path, options, lines, s
     assert f"{said}, the first in {lines.format(a=tmp_path / 'a.csv', b=tmp_path / 'b.csv')}" in note
 
 
+@pytest.mark.parametrize(("cell", "rows", "strange"), [("0", 20, True), ("0", 8, False), (None, 20, False)])
+def test_a_column_of_one_number_at_a_domain_is_named(tmp_path, cell, rows, strange):
+    write(tmp_path, "a", rows=numbers())
+    write(tmp_path, "b", rows=[[cell or row[0], f"5{row[1]}", row[2]] for row in numbers()[:rows]])
+    notes = OwnTables(tmp_path, 0, "a,b").survey().notes
+    assert any("age (0 at 'b')" in note and "ignore=age" in note for note in notes) is strange
+
+
 def test_rows_of_few_words_may_be_there_more_than_once(tmp_path):
     write(tmp_path, "a", rows=[[str(i % 2), str(i % 3), str(i % 2)] for i in range(20)])
     assert OwnTables(tmp_path, 0, "a").survey().notes == []
