@@ -18,7 +18,8 @@ def check_images(name: str, shape: tuple[int, ...], smallest: int = 1) -> None:
         raise unfit(name, what, "choose mlp, logistic or sigmoid")
     if min(shape[1:]) < smallest:
         needed = f"needs images of {smallest}x{smallest} or more"
-        raise unfit(name, f"{needed}, but these are {shape[1]}x{shape[2]}", "")
+        what = f"{needed}, but these are {shape[1]}x{shape[2]}"
+        raise unfit(name, what, "choose mlp or conv4, which take any size")
 
 
 def logistic(shape: tuple[int, ...], classes: int) -> nn.Module:
