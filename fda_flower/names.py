@@ -146,7 +146,7 @@ class Bounds(NamedTuple):
 
 Count = Annotated[int, Bounds("at least 1", lambda number: number >= 1)]
 Natural = Annotated[int, Bounds("at least 0", lambda number: number >= 0)]
-AboveZero = Annotated[float, Bounds("above 0", lambda number: number > 0)]
+AboveZero = Annotated[float, Bounds("above 0 and finite", lambda number: 0 < number < math.inf)]
 Positive = Annotated[float, Bounds("a number above 0", lambda number: 0 < number < math.inf)]
 NotNegative = Annotated[float, Bounds("a number of at least 0", lambda number: 0 <= number < math.inf)]
 MOST_EPOCHS = 10_000
@@ -247,7 +247,7 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
     valid = [name for name in hints if name not in hidden]
     read: dict[str, Any] = {}
     for name, value in options.items():
-        key = name.replace("-", "_")
+        key = str(name).replace("-", "_")
         if key not in valid:
             remedy = f"choose one of {', '.join(valid)}" if valid else "it has no options, leave it out"
             message = f"unknown option '{name}' of {what}{near(key, valid)}"
@@ -358,21 +358,23 @@ def _convert(value: Any, hint: Any) -> Any:
         if (word := str(value).lower()) not in WORDS:
             raise ValueError("say true or false")
         return WORDS[word]
-    if hint is int and isinstance(value, float) and not value.is_integer():
-        raise ValueError("give a whole number")
     if hint is str and isinstance(value, list | tuple):
         return _joined(value)
     if hint in (int, float):
         try:
-            return hint(as_written(value))
-        except (TypeError, ValueError):
-            raise ValueError(f"give a {'whole ' if hint is int else ''}number") from None
+            number = hint(as_written(value))
+        except (TypeError, ValueError, OverflowError):
+            number = None
+        if number is None or (hint is int and not isinstance(value, str) and number != value):
+            raise ValueError(f"give a {'whole ' if hint is int else ''}number")
+        return number
     return str(value) if hint is str else value
 
 
 def as_written(value: Any) -> Any:
     """Return a value; raise a `ValueError` on what people would not write as a number: "1_000", True."""
-    if isinstance(value, bool) or (isinstance(value, str) and ("_" in value or not value.isascii())):
+    is_truth = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
+    if is_truth or (isinstance(value, str) and ("_" in value or not value.isascii())):
         raise ValueError(value)
     return value
 

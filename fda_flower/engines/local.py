@@ -116,7 +116,10 @@ class LocalGrid(SimulatedGrid):
 def reply_of(client: Callable[[], Message], message: Message) -> Message:
     """Return a client's reply to a message, or an error reply with the exception that it raises."""
     try:
-        return client()
+        reply: object = client()
+        if not isinstance(reply, Message):
+            raise TypeError(f"the app returned {type(reply).__name__}, not a Message")
+        return reply
     except Exception as error:
         reason = str(error) if isinstance(error, FdaError) else f"{error!r}\n{traceback.format_exc()}"
         return error_reply(message, reason)

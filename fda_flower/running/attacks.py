@@ -196,6 +196,10 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
     name, count = settings.get("attack"), settings.get("attackers", 0)
     if name is not None and not isinstance(name, str):
         raise invalid("attack", name, f"give one of {', '.join(NAMES)}")
+    if name is not None and name not in LABELS:
+        poison_of(name)
+    if name is not None and "attackers" not in settings:
+        raise invalid("attackers", None, "give the number of sources that attack", f"with attack '{name}'")
     if isinstance(count, str) and count.isdecimal():
         count = int(count)
     if type(count) is not int or count < 0:
@@ -205,9 +209,7 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
         raise invalid("attackers", count, f"give {len(sources)} at most, the number of sources")
     if name is None or not count:
         return None
-    if name not in LABELS:
-        poison_of(name)
-    elif config.regression:
+    if name in LABELS and config.regression:
         raise invalid("attack", name, "choose another one", f"but '{config.dataset}' has no classes")
     if config.entry.centralised:
         why = f"but method '{config.method}' has no clients"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,9 @@ class RunRequest:
 
 
 Runner = Callable[[RunRequest], RunOutput]
+
+ONE_RUN = RLock()
+"""Held by a run: PyTorch's threads and random numbers, and Flower's task, are those of the whole process."""
 
 
 def _on_this_machine(name: str, engine: Engine, request: RunRequest) -> RunOutput:
@@ -374,7 +378,8 @@ def run_config(
             )
             if config.held_out is not None and config.held_out.in_turn:
                 request = replace(request, validation=cross_validate(request, engine))
-            history, model = RUNNERS[engine](request)
+            with ONE_RUN:
+                history, model = RUNNERS[engine](request)
     except KeyboardInterrupt:
         if path is not None and begun:
             write_summary(path, config, summarise_run(config, RunFolder(path).read_rounds()))

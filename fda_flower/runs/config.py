@@ -123,8 +123,14 @@ class RunConfig(RunSettings):
     def _read_lists(self) -> None:
         for name in OPTION_FIELDS:
             options = getattr(self, name)
-            read = split_options(options) if isinstance(options, str) else dict(options)
-            self._set(name, tuple(sorted(read.items())))
+            try:
+                read = split_options(options) if isinstance(options, str) else dict(options)
+                self._set(name, tuple(sorted(read.items())))
+            except (TypeError, ValueError) as error:
+                if isinstance(error, ConfigError):
+                    raise
+                remedy = "give options by name, such as {'mu': 0.1}"
+                raise invalid(name.replace("_", "-"), options, remedy) from error
         for name in AMOUNTS:
             self._set(name, read_amount(name.replace("_", "-"), getattr(self, name)))
         uses_all = self.every_site or (self.dataset in DATASETS and DATASETS[self.dataset].is_own)
@@ -312,6 +318,9 @@ class RunConfig(RunSettings):
         if self.privacy.of_patients and strategy.without_patients is not None:
             raise invalid("dp-unit", self.dp_unit, "leave one of the two out", strategy.without_patients)
         strategy.model_average.check(self.rounds)
+        if not method.centralised and self.min_sources > len(self.data.source_names):
+            remedy = f"give {len(self.data.source_names)} at most, the number of sources"
+            raise invalid("min-sources", self.min_sources, remedy)
         folds = 0 if self.held_out is None else self.held_out.folds
         check_selection(what, strategy, self.validation, folds, self.select_by, self.patience)
         if (samples := most(self.data.target_samples)) is not None:

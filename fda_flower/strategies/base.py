@@ -15,13 +15,19 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fda_flower.aggregation import Update, source_weights
-from fda_flower.errors import ConfigError, RunError, invalid
+from fda_flower.errors import ConfigError, RunError, invalid, unknown
 from fda_flower.files import json_safe
-from fda_flower.records.folder import Checkpoint, Progress, check_same_model
+from fda_flower.records.folder import Checkpoint, Progress, RunFolder, check_same_model
 from fda_flower.records.record import Record, chosen_round
 from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_source_mean, read_source_mean
 from fda_flower.strategies.flowers_options import FlowersOptions
-from fda_flower.strategies.method import Aggregated, CommonOptions, MethodHooks, Sources
+from fda_flower.strategies.method import (
+    Aggregated,
+    CommonOptions,
+    MethodHooks,
+    Sources,
+    check_aggregated,
+)
 from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.replies import (
     DETAILS,
@@ -67,6 +73,10 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.buffer_names, str):
+            raise invalid("buffer_names", self.buffer_names, "give a list of names")
+        if self.output is not None and not isinstance(self.output, RunFolder):
+            raise invalid("output", self.output, "give RunFolder(path, settings)")
         check_buffers(self, self.buffers)
         self.mean_of_sources = read_source_mean(self.source_mean)
         check_source_mean(self, self.source_mean, self.warmup_rounds)
@@ -135,8 +145,9 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         ConfigError
             If a setting or the method cannot work; raised before any training.
         RunError
-            If roles are missing or claimed twice, or `max_held_rounds` rounds in a row were held; at once
-            if all clients fail for the same reason before a first model.
+            If roles are missing or claimed twice, if `max_held_rounds` rounds in a row or all were held, or
+            if `aggregate` returns another model; at once if all clients fail for the same reason before a
+            first model.
         """
         self._check_start(num_rounds, should_stop)
         self.num_rounds, self._timeout = num_rounds, timeout
@@ -163,7 +174,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
                 replies = list(grid.send_and_receive(messages, timeout=timeout))
                 trained = time.perf_counter()
                 arrays, train_metrics = self.aggregate_train(server_round, replies)
-                result.arrays = arrays or result.arrays
+                result.arrays = result.arrays if arrays is None else arrays
                 aggregated = time.perf_counter()
                 config = evaluate_config or ConfigRecord()
                 messages = self.configure_evaluate(server_round, result.arrays, config, grid)
@@ -183,6 +194,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             return result
 
     def _check_start(self, num_rounds: int, should_stop: object) -> None:
+        if isinstance(num_rounds, bool) or not isinstance(num_rounds, int):
+            raise invalid("num_rounds", num_rounds, "give a whole number")
         if num_rounds <= self.warmup_rounds:
             remedy = f"it must be at least {self.warmup_rounds + 1}"
             remedy += f" with {self.warmup_rounds} warm-up rounds" if self.warmup_rounds else ""
@@ -195,6 +208,9 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Write the run's configuration and first checkpoint, and log the participants."""
+        for name in self.buffer_names or ():
+            if name not in arrays:
+                raise unknown("buffer", name, arrays)
         self._has_begun = True
         self.progress.begin(done, to_layers(arrays))
         self.summary()
@@ -448,6 +464,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
                 clients = list(sources.values())
                 return Aggregated(self.mean_of_sources(round.model, clients, source_weights(clients)))
             aggregated = self.aggregate(round, target, sources)
+        check_aggregated(type(self).__name__, aggregated, round.model)
         if self.buffers != "target":
             return aggregated
         assert target is not None, "a method whose target does not train refuses the word"

@@ -5,9 +5,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from flwr.app import ArrayRecord
+from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
+from fda_flower.errors import RunError
 from fda_flower.names import AboveZero, Count, NotNegative, option_names
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import LAST, Record
@@ -101,6 +104,30 @@ class Aggregated:
 
     model: Layers
     state: Mapping[str, Layers] = field(default_factory=dict)
+
+
+def check_aggregated(strategy: str, aggregated: object, model: Layers) -> None:
+    """Raise a `RunError` unless `aggregate` returned a model with the names, shapes and types of `model`."""
+    if not isinstance(aggregated, Aggregated):
+        raise _wrong(strategy, type(aggregated).__name__, "return Aggregated(model)")
+    for name, layers in {"model": aggregated.model, **aggregated.state}.items():
+        arrays = layers.values() if isinstance(layers, Mapping) else [None]
+        if not all(isinstance(array, np.ndarray) for array in arrays):
+            raise _wrong(strategy, f"a {name} that is no dictionary of NumPy arrays", "return arrays by name")
+    for name in sorted({*aggregated.model, *model}):
+        there, here = (_described(layers.get(name)) for layers in (aggregated.model, model))
+        if there != here:
+            what = f"array '{name}' as {there}, but it is {here} in the model"
+            raise _wrong(strategy, what, "keep the names, shapes and types of round.model")
+
+
+def _described(array: NDArray[Any] | None) -> str:
+    return "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+
+
+def _wrong(strategy: str, value: str, remedy: str) -> RunError:
+    what = f"the aggregate of {strategy} returned {value}"
+    return RunError(what, thing="aggregate", value=value, remedy=remedy)
 
 
 class MethodHooks(ABC):

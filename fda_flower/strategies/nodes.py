@@ -225,7 +225,7 @@ class Roster:
                 domain = each.node.domain
                 why = f"the target '{domain}' cannot take part: {each.reason}"
                 raise RunError(why, thing="target", value=domain)
-        claims = ", ".join(node.domain for node in self.nodes) or "none"
+        claims = ", ".join(f"'{node.domain}'" for node in self.nodes) or "none"
         problems = sorted((each.node.domain, each.reason) for each in self._missing.values())
         reasons = "; ".join(f"{domains}: {reason}" for domains, reason in by_reason(problems))
         repair = f"repair what keeps nodes out ({reasons})" if reasons else ""
@@ -244,6 +244,7 @@ class Roster:
         if len(self.sources) < min_sources:
             count = len(self.sources)
             remedy = repair or start_more(len(self.nodes) + min_sources - count)
+            claims = ", ".join(f"'{node.domain}'" for node in self.sources) or "none"
             message = f"{count} sources are connected ({claims}), at least {min_sources} are needed"
             raise RunError(message, thing="sources", value=count, remedy=remedy)
 
@@ -262,7 +263,10 @@ class Roster:
                 yield node, "its answer has no record 'info'"
             else:
                 info = dict(settings_in(reply.content, INFO))
-                yield self._node(node.id, info), _first_line(info[PROBLEM]) if PROBLEM in info else None
+                problem = _first_line(info[PROBLEM]) if PROBLEM in info else None
+                if self._target is None and info.get("role", "source") not in ("source", "target"):
+                    problem = problem or f"its role is {info['role']!r}, neither 'source' nor 'target'"
+                yield self._node(node.id, info), problem
 
     def _node(self, node_id: int, info: dict[str, Any]) -> Node:
         domain = printable(str(info.get("domain") or self._domain_of(node_id)), LONGEST_NAME)

@@ -8,7 +8,7 @@ from typing import Any
 
 from flwr.common import log
 
-from fda_flower.errors import ConfigError, invalid
+from fda_flower.errors import ConfigError, check_choice, invalid
 from fda_flower.metrics import METRICS
 from fda_flower.records.record import Record, choose, chosen_round, has_stopped
 from fda_flower.strategies.nodes import Node
@@ -37,6 +37,10 @@ class Selection:
     metric: str | None
     known: Mapping[int, float]
 
+    def __post_init__(self) -> None:
+        if self.metric is not None:
+            check_choice("metric", self.metric, METRICS)
+
     def requests(self, round: Round) -> dict[Node, EvaluateRequest]:
         """Return the evaluate requests for sources, if they choose."""
         if self.by != "sources" or round.warmup:
@@ -57,6 +61,10 @@ class Selection:
         if round.number in self.known:
             values, by = [self.known[round.number]], "folds"
         elif not values:
+            if self.patience is not None or by == "sources":
+                silent = (node.domain for node in judges if node in round.evaluations)
+                why = f"its metrics have no '{VALIDATION}-accuracy' or the like, by which a round is chosen"
+                round.warn(((domain, why) for domain in silent), "no validation by")
             return
         elif len(values) < len(figures):
             missing = len(figures) - len(values)

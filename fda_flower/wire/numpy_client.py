@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
 from logging import WARNING
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
@@ -26,7 +26,9 @@ from fda_flower.wire.protocol import (
     TrainRequest,
     to_record,
 )
-from fda_flower.wire.questions import check_settings, in_metrics, in_settings
+from fda_flower.wire.questions import Question, check_settings, in_metrics, in_settings
+
+Reply = TypeVar("Reply", TrainReply, EvaluateReply)
 
 NDArrays = list[NDArray[Any]]
 
@@ -54,15 +56,13 @@ class NumPyFace(NumPyClient):
         """Return the reply to a train request, with the answer to its question, if it has one."""
         if request.question is None:
             return self.local_train(request)
-        reply: TrainReply = resolve(request.question.answered_by)(self, request, request.question)
-        return reply
+        return _replied(self, request, request.question, TrainReply)
 
     def evaluate_reply(self, request: EvaluateRequest) -> EvaluateReply:
         """Return the reply to an evaluate request, with the answer to its question, if it has one."""
         if request.question is None:
             return self.local_evaluate(request)
-        reply: EvaluateReply = resolve(request.question.answered_by)(self, request, request.question)
-        return reply
+        return _replied(self, request, request.question, EvaluateReply)
 
     def get_parameters(self, config: dict[str, Any]) -> NDArrays:
         """Return copies of the model's arrays, in the order of its state dictionary."""
@@ -99,6 +99,15 @@ class NumPyFace(NumPyClient):
         loss = reply.metrics.get("loss", reply.metrics.get(f"{VALIDATION}-loss", math.nan))
         metrics = {**others, **numbers, **pack({**reply.records, **records})}
         return float(str(loss)), reply.examples, metrics
+
+
+def _replied(client: Any, request: Any, question: Question, kind: type[Reply]) -> Reply:
+    """Return the reply of the function that answers a question."""
+    reply = resolve(question.answered_by)(client, request, question)
+    if not isinstance(reply, kind):
+        what = f"'{question.answered_by}' returned {type(reply).__name__}, not a {kind.__name__}"
+        raise TypeError(what)
+    return reply
 
 
 def pack(records: Mapping[str, Layers]) -> dict[str, bytes]:

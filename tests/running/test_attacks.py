@@ -187,9 +187,8 @@ def test_lies_are_told_in_replies_and_with_the_role(config):
     assert attacker.get_properties({}) == {**honest.get_properties({}), "examples": 10**9}
 
 
-@pytest.mark.parametrize("attackers", [{}, {"attackers": 0}])
-def test_without_attackers_the_bits_are_those_of_a_clean_run(config, attackers):
-    assert read_attack({"attack": "random", **attackers}, config) is None
+def test_without_attackers_or_an_attack_the_bits_are_those_of_a_clean_run(config):
+    assert read_attack({"attack": "random", "attackers": 0}, config) is None
     assert read_attack({"attackers": 3}, config) is None
 
 
@@ -227,11 +226,13 @@ def test_the_bits_are_the_same_in_every_engine(config, there):
         ("random", 4, ("attackers", 4, "3 at most")),
         ("random", -1, ("attackers", -1)),
         ("random", True, ("attackers", True)),
+        ("random", None, ("attackers", None)),
+        ("flip", 0, ("attack", "flip")),
     ],
 )
 def test_what_cannot_be_is_refused(config, attack, attackers, error):
     with pytest.raises(ConfigError, check=names(*error)):
-        read_attack({"attack": attack, "attackers": attackers}, config)
+        read_attack({"attack": attack} | ({} if attackers is None else {"attackers": attackers}), config)
 
 
 def test_a_run_without_clients_or_classes_or_of_a_deployment_has_no_attack(config, tmp_path):
