@@ -76,7 +76,7 @@ def read_json(path: Path, remedy: str, **kinds: Any) -> dict[str, Any]:
 def read_toml(what: str, path: Path) -> tuple[str, dict[str, Any]]:
     """Return the text of a TOML file, and its tables; raise a `ConfigError` on `what` if it is none."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         return text, tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"the {what} '{path}' cannot be read: {error}", thing=what, value=path) from error

@@ -271,8 +271,16 @@ def split_options(text: str) -> dict[str, str]:
         name, equals, value = part.partition("=")
         if not (name and equals and value):
             raise ConfigError(f"option '{part}' is not of the form NAME=VALUE", thing="option", value=part)
+        if name in options:
+            raise twice(name)
         options[name] = value
     return options
+
+
+def twice(name: str) -> ConfigError:
+    """Return the error of an option that is given more than once."""
+    remedy = "give it once, and separate the names in a list by commas"
+    return ConfigError(f"option '{name}' is given twice", thing="option", value=name, remedy=remedy)
 
 
 def join_options(options: Iterable[tuple[str, Any]]) -> str:

@@ -16,7 +16,7 @@ from fda_flower.errors import ConfigError, near
 from fda_flower.files import read_json
 from fda_flower.models import MODELS
 from fda_flower.models.devices import DEVICES
-from fda_flower.names import split_options
+from fda_flower.names import split_options, twice
 from fda_flower.reporting.trackers import TRACKERS
 from fda_flower.runs.methods import method_names
 from fda_flower.runs.settings import AUTO, SETTINGS, Setting, as_flower
@@ -167,9 +167,19 @@ def _given(
         source, value = context.get_parameter_source(each.name), values[each.name]
         if source is not None:
             if each.has_options:
-                value = dict(pair for text in value for pair in split_options(text).items())
+                value = _together(value)
             given[source][each.name] = value
     return given
+
+
+def _together(texts: Iterable[str]) -> dict[str, str]:
+    """Return the options in all texts."""
+    options: dict[str, str] = {}
+    for name, value in (pair for text in texts for pair in split_options(text).items()):
+        if name in options:
+            raise twice(name)
+        options[name] = value
+    return options
 
 
 def _option(each: Setting, default: Any, shown: Mapping[str, str]) -> inspect.Parameter:

@@ -66,8 +66,13 @@ def options_in(folder: Path | None, build: Callable[..., Any]) -> dict[str, Any]
 
     Raise a `ConfigError` that names the file unless `build`, the data set's loader, takes them.
     """
-    path = None if folder is None else folder / OPTIONS_FILE
-    if path is None or not path.is_file():
+    if folder is None or not folder.is_dir():
+        return {}
+    for other in folder.iterdir():
+        if other.name.lower() == OPTIONS_FILE != other.name:
+            raise unusable("options file", other, "would not be read", f"call it {OPTIONS_FILE}")
+    path = folder / OPTIONS_FILE
+    if not path.is_file():
         return {}
     _, given = read_toml("options file", path)
     return dict(read_options(f"'{path}'", build, given, {"data_dir", "seed"}))
@@ -75,7 +80,11 @@ def options_in(folder: Path | None, build: Callable[..., Any]) -> dict[str, Any]
 
 def visible(place: Path) -> list[Path]:
     """Return a folder's entries by name, those that `is_shown` accepts."""
-    return sorted(path for path in place.iterdir() if is_shown(path.name))
+    paths = sorted(path for path in place.iterdir() if is_shown(path.name))
+    for path in paths:
+        if not path.exists():
+            raise unusable("file", path, "is a link to nothing", "restore its target, or remove it")
+    return paths
 
 
 def found_names(dataset: str, folder: Path, names: Iterable[str], wanted: str) -> tuple[str, ...]:

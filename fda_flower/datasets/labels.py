@@ -32,7 +32,7 @@ def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool, wh
     words = {text: each for each in columns for text in each.texts if not is_missing(text, True)}
     if named or not words:
         return named
-    check_kinds([(each, are_words(each.texts)) for each in columns], "write the labels alike in all files")
+    check_kinds([(each, are_words(each.texts)) for each in columns], ALIKE)
     texts = [text for each in columns for text in each.texts]
     if any(are_different(each.texts) for each in columns) or form_of(texts) is DATES:
         why = "is a date" if form_of(texts) is DATES else "is another one in each row"
@@ -43,6 +43,8 @@ def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool, wh
         numbers = {number for text in words if (number := _whole(text)) is not None}
         return tuple(map(str, sorted(numbers) if whole and numbers else range(max(numbers, default=0) + 1)))
     check_words(columns)
+    if padded and len({*map(int, words)}) < len(words):
+        raise _no_label(columns, "is a number with and without a leading 0", ALIKE)
     if alone:
         why = "is a word, and other sites may have others"
         raise _no_label(columns, why, "list all in the option 'classes'")
@@ -51,6 +53,7 @@ def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool, wh
     return tuple(sorted(words))
 
 
+ALIKE = "write the labels alike in all files"
 ANOTHER = "name another column in the option 'label'"
 OR_NUMBERS = "or list the classes in 'classes', or predict numbers by --dataset-option task=regression"
 

@@ -26,6 +26,10 @@ MARKED = re.compile(f"{SIGN}(?:{THOUSANDS}|[0-9]*[.,][0-9]+{EXPONENT})|'(?:{PLAI
 Array = NDArray[Any]
 
 
+FORMULA_ERROR = re.compile(r"#(?:N/A|NV|[^\W\d_]+[!?]|DIV/0!)")
+"""What spreadsheets show where a formula has no value, in any language."""
+
+
 def is_missing(cell: str, words: bool = False) -> bool:
     """Return whether a cell marks a missing value; in a column of words, "none" does not."""
     return cell.lower() in MISSING and not (words and cell.lower() == "none")
@@ -69,6 +73,12 @@ def with_marks(texts: Iterable[str]) -> Array:
     [True, True, True, True, False, False]
     """
     return np.array([MARKED.fullmatch(text) is not None for text in texts], dtype=bool)
+
+
+def whole(text: str) -> str:
+    """Return a whole number that is written as a float, such as 1.0, without the decimals; else the text."""
+    digits = text.removesuffix(".0")
+    return digits if digits.isascii() and digits.isdecimal() else text
 
 
 def count_missing(cells: Array) -> int:

@@ -113,6 +113,10 @@ class Preparation(ABC):
         """Whether it is fitted to the domain's samples: each of them then affects the inputs of all."""
         return False
 
+    def is_like(self, other: object) -> bool:
+        """Return whether another preparation is the same, up to the rounding of another machine."""
+        return self == other
+
     @abstractmethod
     def apply(self, raw: Any) -> Tensor:
         """Return the inputs of raw samples, for ``Samples.x``."""
@@ -176,6 +180,17 @@ class TablePreparation(Preparation):
     baseline: tuple[tuple[str, str], ...] = ()
     text: str = ""
     kind: ClassVar[str] = "table"
+
+    def is_like(self, other: object) -> bool:
+        """Compare the figures of the training samples up to rounding."""
+        if not isinstance(other, TablePreparation):
+            return False
+        fitted = [(own.mean, own.deviation, own.fill) for own in (self, other)]
+        plain = [replace(own, mean=(), deviation=(), fill=()) for own in (self, other)]
+        return plain[0] == plain[1] and all(
+            len(one) == len(two) and np.allclose(one, two, rtol=1e-6)
+            for one, two in zip(*fitted, strict=True)
+        )
 
     @classmethod
     def fit(

@@ -143,6 +143,17 @@ def balanced(labels: "Tensor", count: int, generator: "torch.Generator") -> "tup
     return order[chosen], order[~chosen]
 
 
+def _check_apart(where: str, parts: Sequence[str], groups: Sequence[str]) -> None:
+    """Raise a `ConfigError` if a given split has rows of one group in both parts."""
+    train, test = (
+        {group for group, part in zip(groups, parts, strict=False) if part == word} for word in PARTS
+    )
+    if both := train & test:
+        what = f"{where} has rows of {len(both)} groups both in training and in test"
+        remedy = "put all rows of a group into one part, or leave the option 'group' out"
+        raise ConfigError(what, thing="groups", value=len(both), remedy=remedy)
+
+
 def divide(
     y: "Tensor", seed: int, where: str, parts: Sequence[str] = (), groups: Sequence[str] = ()
 ) -> "tuple[Tensor, Tensor]":
@@ -156,6 +167,7 @@ def divide(
     import torch
 
     if parts:
+        _check_apart(where, parts, groups)
         train, test = (
             torch.tensor([i for i, part in enumerate(parts) if part == word], dtype=torch.int64)
             for word in PARTS

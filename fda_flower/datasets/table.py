@@ -28,6 +28,7 @@ from fda_flower.datasets.table_columns import (
     SPLIT,
     Columns,
     categorical_columns,
+    check_cells,
     check_points,
     clean,
     features_of,
@@ -187,6 +188,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
         with problems.caught():
             if names := features_of(table, meaning, problems):
                 features[table.path] = names
+                check_cells(table, meaning, problems)
                 _check_features(table.path, features)
     there = [table for parts in tables.values() for table in parts.values() if table.path in features]
     result = Survey(problems=problems)

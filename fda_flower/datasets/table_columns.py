@@ -6,7 +6,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from fda_flower.datasets.folders import PARTS
-from fda_flower.datasets.numbers import Array, are_words, grouped, is_missing, to_numbers, with_marks
+from fda_flower.datasets.numbers import (
+    FORMULA_ERROR,
+    Array,
+    are_words,
+    grouped,
+    is_missing,
+    to_numbers,
+    whole,
+    with_marks,
+)
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.table_files import Cells, RawTable, check_words
 from fda_flower.datasets.table_options import Meaning, as_option
@@ -58,6 +67,22 @@ def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[s
     return features
 
 
+def check_cells(table: RawTable, meaning: Meaning, problems: Problems) -> None:
+    """Add to `problems` errors of formulas, and a column of the words train and test by another name."""
+    for name in sorted({*table.header} - {*meaning.ignore}):
+        cells = table.column(name)
+        words = {*cells.texts}
+        if errors := {text for text in words if FORMULA_ERROR.fullmatch(text)}:
+            failed = np.array([text in errors for text in cells.texts], dtype=bool)
+            cells.tell(problems, failed, "an error of a formula", "correct it, or empty the cell")
+        is_named = name in {SPLIT, meaning.label, meaning.group}
+        if not is_named and words and all(text.lower() in PARTS for text in words):
+            remedy = (
+                f"call it '{SPLIT}' if it splits the rows, else leave it out by {as_option('ignore', [name])}"
+            )
+            problems.add(Problem(f"a column '{name}' of the words train and test", remedy, table.path))
+
+
 def has_split(table: RawTable) -> bool:
     """Return whether a table has a column that splits rows into training and test."""
     return SPLIT in table.header and any(cell.lower() in PARTS for cell in table.texts[SPLIT])
@@ -86,14 +111,19 @@ def categorical_columns(
         number = len(categories[name])
         with problems.caught():
             check_words(table.column(name) for table in tables if name in table.header)
-        if alone or number > MOST_CATEGORIES:
+        fault = ""
+        if np.isfinite(to_numbers(categories[name], meaning.decimal_comma)).any():
+            fault = "holds words and numbers: are they categories?"
+        elif alone:
+            fault = "holds words, and other sites may have others"
+        elif number > MOST_CATEGORIES:
+            fault = f"and the others has {number} different words, more than {MOST_CATEGORIES}"
+        if fault:
             remedy = (
                 f"list its categories by --dataset-option 'categories={name}:A|B|...', or leave it out by "
                 + as_option("ignore", [name])
             )
-            where = f"column '{name}' of the data file '{tables[0].path}'"
-            many = f"and the others has {number} different words, more than {MOST_CATEGORIES}"
-            what = f"{where} {'holds words, and other sites may have others' if alone else many}"
+            what = f"column '{name}' of the data file '{tables[0].path}' {fault}"
             with problems.caught():
                 raise ConfigError(what, thing="column", value=name, remedy=remedy)
     return categories
@@ -141,8 +171,10 @@ def _texts(cells: Cells, problems: Problems) -> Array:
 
 
 def _words(cells: Cells, known: Collection[str], meaning: Meaning, problems: Problems) -> Array:
-    meant = {text: text if text in known else text.removesuffix(".0") for text in set(cells.texts)}
-    meant = {text: "" if is_missing(word, True) else word for text, word in meant.items()}
+    meant = {text: text if text in known else whole(text) for text in set(cells.texts)}
+    meant = {
+        text: "" if word not in known and is_missing(word, True) else word for text, word in meant.items()
+    }
     words = np.array([meant[text] for text in cells.texts], dtype=object)
     if not meaning.missing:
         cells.tell(problems, words == "", *NO_VALUE)

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -571,16 +571,11 @@ def compare(
     from fda_flower.running.processes import Cell, run_cells  # loads PyTorch
     from fda_flower.server_app import check_data
 
-    own = [name for name in method_names() if not name.startswith(OF_FLOWER)]
-    groups: dict[Any, Sequence[str]] = {"all": own, "usual": USUAL}
-    named = not isinstance(methods, str)
-    chosen = [known_name(name, method_names()) for name in methods] if named else groups[methods]
-    for name, values in (("method", chosen), ("seed", seeds)):
-        if not values:
-            raise ConfigError(f"a comparison needs at least one {name}", thing=name)
-        for value, times in Counter(values).items():
-            if times > 1:
-                raise invalid(name, value, "give it once", f"{times} times")
+    for name in ("method", "seed"):
+        if name in settings:
+            raise invalid(name, settings[name], f"give {name}s", "but a comparison has several")
+    chosen, named = _methods(methods), not isinstance(methods, str)
+    seeds = _each_once("seed", seeds)
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
     if jobs < 1:
@@ -625,6 +620,30 @@ def compare(
             raise
         results = _write(folder, [read_run(cell.run_folder) for cell in cells if cell.name not in failures])
     return Comparison(results, failures, folder, left_out)
+
+
+def _methods(methods: Sequence[str] | str) -> list[str]:
+    """Return the names of methods, or of a group of them."""
+    own = [name for name in method_names() if not name.startswith(OF_FLOWER)]
+    groups: dict[str, Sequence[str]] = {"all": own, "usual": USUAL}
+    if not isinstance(methods, str):
+        return _each_once("method", [known_name(name, method_names()) for name in methods])
+    if methods not in groups:
+        raise invalid("methods", methods, "give a list of methods, or all or usual")
+    return list(groups[methods])
+
+
+def _each_once(name: str, values: Iterable[Any]) -> list[Any]:
+    """Return methods or seeds; raise a `ConfigError` if there are none, or one is repeated."""
+    if not isinstance(values, Iterable):
+        raise invalid(f"{name}s", values, "give a list, such as range(3)")
+    each = list(values)
+    if not each:
+        raise ConfigError(f"a comparison needs at least one {name}", thing=name)
+    for value, times in Counter(each).items():
+        if times > 1:
+            raise invalid(name, value, "give it once", f"{times} times")
+    return each
 
 
 def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[str, Any]) -> RunConfig:

@@ -93,7 +93,7 @@ def _numbers(name: str, values: Any, may_lack: bool) -> Tensor:
     try:
         numbers = cells if cells.dtype.kind in "biuf" else [_number(cell) for cell in cells]
         tensor = torch.from_numpy(np.array(numbers, dtype=np.float64))
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise _bad(name, f"holds {error}, but takes numbers: fix it") from error
     if tensor.isinf().any():
         raise _bad(name, "holds an infinite number: fix it")

@@ -142,7 +142,7 @@ def _class(known: Sequence[str], where: str, name: str) -> int:
     return known.index(name)
 
 
-FORMULA = re.compile(r"[=+\-@\t\r](?![\d.,]+(?:[eE][-+]?\d+)?$)")
+FORMULA = re.compile(r"[=+\-@\t\r](?!$|[\d.,]+(?:[eE][-+]?\d+)?$)")
 """The beginning of a text, but of no number, that a spreadsheet may run."""
 
 

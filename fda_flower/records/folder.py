@@ -33,14 +33,7 @@ from fda_flower.files import (
     read_json,
     write_atomically,
 )
-from fda_flower.records.record import (
-    MEAN_OF_LABELS,
-    Record,
-    betas_line,
-    round_line,
-    why_held,
-    without_model,
-)
+from fda_flower.records.record import MEAN_OF_LABELS, Record, betas_line, round_line, why_held
 from fda_flower.wire.protocol import CONFUSION
 
 CHAIN = "chain"
@@ -545,7 +538,7 @@ class Progress:
         checkpoint: Callable[[], Checkpoint],
         chosen: bool,
     ) -> None:
-        """Write a round's record and checkpoint; raise a `RunError` if too many rounds, or all, were held."""
+        """Write a round's record and checkpoint; raise a `RunError` after too many held rounds in a row."""
         self.history[-1:] = [*map(of_a_round_before, self.history[-1:]), record]
         if self.output is not None:
             self.output.save_round(record, replace(checkpoint(), held_rounds=self._held_rounds), chosen)
@@ -561,5 +554,3 @@ class Progress:
                 thing="held rounds",
                 value=self._held_rounds,
             )
-        if record["round"] == num_rounds and (failure := without_model(self.history)) is not None:
-            raise failure

@@ -142,6 +142,12 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
             thing=str(run),
         )
 
+    prepared = site.domains[name].preparation
+    if model.preparation is not None and prepared is not None and not model.preparation.is_like(prepared):
+        message = f"the data of '{name}' have changed since the run: columns, means or deviations differ"
+        remedy = "give the data that it was trained on, or new data by --csv or --images"
+        raise ConfigError(message, thing=str(run), remedy=remedy)
+
     @contextmanager
     def drawing() -> Iterator[torch.Generator]:
         # The same noise as in the run.

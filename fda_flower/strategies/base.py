@@ -145,9 +145,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         ConfigError
             If a setting or the method cannot work; raised before any training.
         RunError
-            If roles are missing or claimed twice, if `max_held_rounds` rounds in a row or all were held, or
-            if `aggregate` returns another model; at once if all clients fail for the same reason before a
-            first model.
+            If roles are missing or claimed twice, `max_held_rounds` rounds in a row were held, or `aggregate`
+            returns another model; at once if all clients fail for the same reason before a first model.
         """
         self._check_start(num_rounds, should_stop)
         self.num_rounds, self._timeout = num_rounds, timeout

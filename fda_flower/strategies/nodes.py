@@ -265,7 +265,8 @@ class Roster:
                 info = dict(settings_in(reply.content, INFO))
                 problem = _first_line(info[PROBLEM]) if PROBLEM in info else None
                 if self._target is None and info.get("role", "source") not in ("source", "target"):
-                    problem = problem or f"its role is {info['role']!r}, neither 'source' nor 'target'"
+                    role = printable(str(info["role"]), LONGEST_NAME)
+                    problem = problem or f"its role is '{role}', neither 'source' nor 'target'"
                 yield self._node(node.id, info), problem
 
     def _node(self, node_id: int, info: dict[str, Any]) -> Node:

@@ -556,6 +556,58 @@ def test_a_column_of_one_number_at_a_domain_is_named(tmp_path, cell, rows, stran
     assert any("age (0 at 'b')" in note and "ignore=age" in note for note in notes) is strange
 
 
+WARDS = ["ward", "icu"] * 10
+
+
+@pytest.mark.parametrize(
+    ("column", "where", "options"),
+    [
+        (["#DIV/0!", *map(str, range(19))], "line 2", {}),
+        (["#NV", *WARDS[1:]], "line 2", {"categorical": "onehot"}),
+        (["7.2", "13.5", *WARDS[2:]], "'age'", {"categorical": "onehot"}),
+        (["train", "test"] * 10, "'age'", {"categorical": "onehot"}),
+    ],
+)
+def test_what_is_neither_number_nor_category_is_a_problem_unless_ignored(tmp_path, column, where, options):
+    write(tmp_path, rows=[[cell, *row[1:]] for cell, row in zip(column, numbers(), strict=True)])
+    with pytest.raises(ConfigError, match=where):
+        one(tmp_path, **options)
+    assert one(tmp_path, ignore="age", **options).features == ("sex",)
+
+
+def test_a_label_with_and_without_a_leading_0_is_refused(tmp_path):
+    write(tmp_path, "a", rows=numbers())
+    write(tmp_path, "b", rows=[[*row[:2], f"0{row[2]}"] for row in numbers()])
+    with pytest.raises(ConfigError, match="leading 0", check=names("label", "label")):
+        _ = OwnTables(tmp_path, 0, "a,b")["a"]
+
+
+def test_a_listed_category_is_never_missing_or_cut(tmp_path):
+    rows = [[("NA", "v2.0", "v2")[i % 3], *row[1:]] for i, row in enumerate(numbers())]
+    split = one(write(tmp_path, rows=rows), categories="age:NA|v2.0|v2")
+    assert split.features[:3] == ("age=NA", "age=v2.0", "age=v2")
+    assert (torch.cat([split.train.x, split.test.x])[:, :3].argmax(dim=1).bincount() >= 6).all()
+
+
+def test_a_group_in_both_parts_of_a_given_split_is_refused(tmp_path):
+    rows = [[str(i // 2), *row[1:], ("train", "test")[i % 2]] for i, row in enumerate(numbers())]
+    write(tmp_path, header=f"{HEADER},split", rows=rows)
+    with pytest.raises(ConfigError, check=names("groups", 10, "one part")):
+        one(tmp_path, group="age")
+
+
+@pytest.mark.parametrize("name", ["FDA.toml", "b.csv"])
+def test_a_file_that_would_not_be_read_is_named(tmp_path, name):
+    write(tmp_path, rows=numbers())
+    if name == "b.csv":
+        (tmp_path / name).symlink_to(tmp_path / "gone.csv")
+    else:
+        (tmp_path / name).write_text('label = "sex"')
+    thing = "file" if name == "b.csv" else "options file"
+    with pytest.raises(ConfigError, check=names(thing, tmp_path / name)):
+        spec_of(tmp_path)
+
+
 def test_rows_of_few_words_may_be_there_more_than_once(tmp_path):
     write(tmp_path, "a", rows=[[str(i % 2), str(i % 3), str(i % 2)] for i in range(20)])
     assert OwnTables(tmp_path, 0, "a").survey().notes == []

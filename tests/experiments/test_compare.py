@@ -260,6 +260,9 @@ def test_all_methods_are_those_that_can_work_and_the_others_are_named(
         ({"method_options": {"magnitude": "cosine"}}, ["fedda", "fedavg"], [0], {}, ("option", "magnitude")),
         ({"target_samples": 100_000}, ["fedavg"], [0], {}, ("target-samples", 100_000)),
         ({"batch_size": 0}, "all", [0], {}, ("methods", "all")),
+        ({}, "fedavg", [0], {}, ("methods", "fedavg")),
+        ({}, ["fedavg"], 2, {}, ("seeds", 2)),
+        ({"seed": 3}, ["fedavg"], [0], {}, ("seed", 3)),
     ],
     ids=str,
 )

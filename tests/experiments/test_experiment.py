@@ -311,7 +311,7 @@ def test_invalid_labels_seeds_and_settings_are_refused_before_a_folder_is_made(e
         ({"rounds": 0}, ("cell", "FedAvg, little")),
         ({"jobs": 0}, ("jobs", 0)),
         ({"rounds": 1, "settings": {"rounds": "2"}}, ("rounds", 1)),
-        ({"settings": {"attack": "nothing"}}, ("attack", "nothing")),
+        ({"settings": {"attack": "nothing"}}, ("cell", "FedAvg, little")),
     ):
         with pytest.raises(ConfigError, check=names(*error)):
             run_experiment(experiment, tmp_path / "out", **how)

@@ -11,6 +11,7 @@ from naming import names
 from PIL import Image
 
 from fda_flower import ConfigError, load, run
+from fda_flower.client_app import forget
 from fda_flower.datasets import heart
 from fda_flower.prediction.new_samples import as_cell, from_csv, from_images
 from fda_flower.runs.model_folder import own_test_set
@@ -124,6 +125,11 @@ def test_a_hospital_of_the_heart_data_gives_its_own_columns(tmp_path):
     written(folder / "config.json", json.dumps(notes))
     own = own_test_set(model, folder).samples
     assert {*map(tuple, own.x.tolist())} < {*map(tuple, new.samples.x.tolist())}
+    place = tmp_path / "heart_disease" / f"processed.{[*heart.FILES.values()][-1]}.data"
+    written(place, "\n".join(f"1{row}" for row in rows))
+    forget()
+    with pytest.raises(ConfigError, match="changed since the run", check=names(str(folder))):
+        own_test_set(model, folder)
     assert new.samples.y.tolist() == [i % 2 for i in range(40)]
     columns = {name: [float(line[i]) for line in lines] for i, name in enumerate(header)}
     np.testing.assert_array_equal(model.samples(columns).x, new.samples.x)
@@ -162,6 +168,6 @@ def test_a_text_that_a_spreadsheet_would_run_gets_an_apostrophe(text):
     assert as_cell(text) == f"'{text}"
 
 
-@pytest.mark.parametrize("value", ["-1.5", "+2,5e-3", "-7", "healthy", "", 3, -0.5])
+@pytest.mark.parametrize("value", ["-1.5", "+2,5e-3", "-7", "+", "-", "healthy", "", 3, -0.5])
 def test_numbers_and_other_texts_stay_what_they_are(value):
     assert as_cell(value) == value

@@ -1,6 +1,7 @@
 """What defines a run: every mistake is found before anything is trained, and nothing gets lost in Flower."""
 
 import json
+import math
 import tomllib
 from dataclasses import replace
 from typing import Any
@@ -68,6 +69,10 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"target_batch_size": 0}, "batch size", "0"),
     ({"target_learning_rate": 0.0}, "learning rate", "0"),
     ({"min_sources": 0}, "min_sources", "0"),
+    ({"min_sources": 99}, "min-sources", "99"),
+    ({"max_update_norm": math.inf}, "max_update_norm", "inf"),
+    *(({"method_options": options}, "method-options", str(options)) for options in ([1], 5, None)),
+    ({"method_options": {1: 2}}, "option", "1"),
     *(
         ({"round_timeout": value}, "round-timeout", text)
         for value, text in ((-5, "-5"), (0, "0"), (NAN, "nan"))

@@ -16,7 +16,7 @@ from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.records.record import headline
 from fda_flower.runs.config import RunConfig
-from fda_flower.strategies import FedAvg, FedAvgFT, FedRep, Mixture, RunFolder, SourceOnly
+from fda_flower.strategies import Aggregated, FedAvg, FedAvgFT, FedRep, Mixture, RunFolder, SourceOnly
 
 
 def start(strategy, rounds=2, nodes=(A, T), **more):
@@ -171,6 +171,46 @@ def test_the_seconds_of_a_round_are_of_its_parts(monkeypatch):
     strategy = Slow()
     start(strategy, 1, [("source", "a", slow), T])
     assert strategy.history[0]["seconds"] == {"train": 2, "aggregate": 4, "evaluate": 8}
+
+
+@pytest.mark.parametrize(
+    ("returned", "value"),
+    [
+        (lambda model: model, "dict"),
+        (lambda _: Aggregated({}), "array 'w' as nothing"),
+        (lambda model: Aggregated({**model, "v": model["w"]}), "array 'v' as"),
+        (lambda model: Aggregated({**model, "w": model["w"].astype(float)}), "array 'w' as float64"),
+        (lambda model: Aggregated({**model, "w": model["w"][:1]}), "array 'w' as float32 of shape (1,)"),
+        (lambda model: Aggregated(dict[str, Any](model, w=[1.0])), "a model that is no dictionary"),
+        (lambda model: Aggregated(model, {"v": model["w"]}), "a v that is no dictionary"),
+    ],
+)
+def test_what_aggregate_returns_is_a_model_like_the_rounds(returned, value):
+    class Own(FedAvg):
+        def aggregate(self, round, target, sources):
+            return returned(round.model)
+
+    with pytest.raises(RunError, match="aggregate of Own") as caught:
+        start(Own())
+    assert caught.value.thing == "aggregate"
+    assert str(caught.value.value).startswith(value)
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds", "error"),
+    [
+        ({"buffer_names": ["running"]}, 2, ("buffer", "running")),
+        ({"buffer_names": "w"}, 2, ("buffer_names", "w")),
+        ({"metric": "f1"}, 2, ("metric", "f1")),
+        ({"output": "runs/x"}, 2, ("output", "runs/x")),
+        ({}, 2.5, ("num_rounds", 2.5)),
+    ],
+)
+def test_an_option_of_another_kind_or_of_no_array_is_refused_before_any_training(options, rounds, error):
+    app = HandMade([A, T])
+    with pytest.raises(ConfigError, check=names(*error)):
+        FedAvg(**options).start(app.grid(), initial(), rounds)
+    assert app.configs == []
 
 
 def test_held_rounds_in_a_row_are_counted_across_a_resume(tmp_path):

@@ -79,7 +79,7 @@ def test_a_node_that_cannot_take_part_does_not_clash():
     ("nodes", "info", "options", "thing", "value", "shown"),
     [
         ([], {}, {}, "role", "target", "none"),
-        ([A, B], {}, {}, "role", "target", r"\(a, b\)"),
+        ([A, B], {}, {}, "role", "target", r"\('a', 'b'\)"),
         (
             [("target", "a"), ("target", "b")],
             {},
@@ -90,11 +90,11 @@ def test_a_node_that_cannot_take_part_does_not_clash():
         ),
         ([A, ("target", "b"), C], {"b": PROBLEM}, {}, "target", "b", MISSING),
         ([A, ("target", "b"), ("target", "c")], {"b": PROBLEM}, {}, "target", "b", MISSING),
-        ([T], {}, {}, "sources", 0, r"\(t\)"),
+        ([T], {}, {}, "sources", 0, r"\(none\)"),
         ([T, B, B], {}, {}, "domain", "b", None),
-        ([(None, "a"), (None, "b")], {}, {"target": "z"}, "domain", "z", r"\(a, b\)"),
+        ([(None, "a"), (None, "b")], {}, {"target": "z"}, "domain", "z", r"\('a', 'b'\)"),
         # Flower simulates two nodes unless it is told.
-        ([(None, "0"), (None, "1")], {}, {"target": "3"}, "domain", "3", "2 .*(0, 1).* num-supernodes=4"),
+        ([(None, "0"), (None, "1")], {}, {"target": "3"}, "domain", "3", "2 .*('0', '1').* num-supernodes=4"),
         ([(None, "0"), (None, "1")], {}, {"target": "z"}, "domain", "z", "num-supernodes=3"),
         ([T, A], {}, {"min_sources": 3}, "sources", 1, "num-supernodes=4"),
         ([T, A, B], {"b": PROBLEM}, {"min_sources": 2}, "sources", 1, f"b: {MISSING}"),
@@ -106,6 +106,14 @@ def test_a_node_that_cannot_take_part_does_not_clash():
             "site",
             ["a", "b"],
             r"each of 2 nodes \(a, b\) refuses the run: the site allows",
+        ),
+        (
+            [T, ("Source", "a"), ("Target", "b")],
+            {},
+            {},
+            "sources",
+            0,
+            "a: its role is 'Source'.*b: .*'Target'",
         ),
         ([T, A, C], {"a": {"shape": [3]}, "t": {"shape": [4]}}, {}, "shape", [[3], [4]], "'a' .*'t'"),
     ],
