@@ -117,7 +117,7 @@ class Rules:
         methods send a second one), and an eighth of a model.
 
         Several sketches of one vector with different maps together reveal the vector. Therefore a sketch
-        leaves only with the round's number as seed, and in as many sizes as `may_leave` permits.
+        leaves only with the round's number as seed, and of all rounds only as many as `may_leave` permits.
     require_secure : bool
         ``require-secure``: Ridge's sums leave the site only masked, or with its own noise for each patient.
         Default: at each node with a ``domain`` or a ``state-dir``. It is also so if the run's configuration
