@@ -175,7 +175,6 @@ def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
                 value=site.number,
             )
         name = names[site.number]
-    site.check()
     role = "target" if name == data.target_name else "source"
     if site.role not in (None, role) and not config.every_site:
         raise ConfigError(

@@ -1,15 +1,19 @@
 """The errors of this package, which are printed without a traceback, and safe printing of foreign text."""
 
 import logging
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from os import PathLike
+from typing import Any
 from unicodedata import normalize
 
 LONGEST = 1000
 """The most characters of a printed text."""
 LONGEST_MESSAGE = 10_000
 """The most characters of a message, which may list texts of many machines."""
+FORMULA = re.compile(r"[=+\-@\t\r](?!$|[\d.,]+(?:[eE][-+]?\d+)?$)")
+"""The beginning of a text, but of no number, that a spreadsheet may run."""
 RULE = "it must be "
 """The beginning of a remedy that says which values are valid."""
 
@@ -104,6 +108,22 @@ def printable(text: str, longest: int = LONGEST) -> str:
         for char in text[: longest + 1]
     )
     return escaped if len(escaped) <= longest else f"{escaped[: longest - 1]}…"
+
+
+def printable_lines(text: object) -> str:
+    """Return a whole text with the control characters of its lines escaped."""
+    return "\n".join(printable(line, len(line) * 10) for line in str(text).split("\n"))
+
+
+def as_cell(value: Any) -> Any:
+    """Return a cell that no spreadsheet runs as a formula: such a text gets an apostrophe in front.
+
+    Examples
+    --------
+    >>> as_cell("=1+1"), as_cell("-1.5"), as_cell("healthy")
+    ("'=1+1", '-1.5', 'healthy')
+    """
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
 
 
 def keep_to_one_line(record: logging.LogRecord) -> bool:

@@ -45,7 +45,6 @@ def test_a_nodes_folder_of_data_wins_over_the_runs() -> None:
         ({}, "domain", None, 'domain="..."'),
         ({"domain": "va", "role": "source"}, "node of domain", "va", "target"),
         ({"domain": "hungary", "role": "target"}, "node of domain", "hungary", "target"),
-        ({"domain": "va", "resident": "yes"}, "the node configuration's resident", "yes", "true or false"),
         ({"partition-id": 4}, "partition-id", 4, "use 4"),
     ],
     ids=str,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.errors import FdaError
+from fda_flower.errors import FdaError, printable_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -140,7 +140,7 @@ def _console(*, quiet: bool = False, stderr: bool = False) -> "Console":
 def _print(console: "Console", line: object, style: str = "") -> None:
     from rich.text import Text
 
-    text = Text(str(line), style)
+    text = Text(printable_lines(line), style)
     word = text.plain.partition(":")[0]
     if word in COLOURS:
         text.stylize(COLOURS[word], 0, len(word) + 1)
@@ -151,11 +151,11 @@ def _drawn(table: "Table", words: Collection[str] = ()) -> "RichTable":
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(title=Text(table.title))
+    drawn = RichTable(title=Text(printable_lines(table.title)))
     for name in table.header:
         left = name in (table.header[0], *words)
-        drawn.add_column(Text(name), justify="left" if left else "right", overflow="fold")
+        drawn.add_column(Text(printable_lines(name)), justify="left" if left else "right", overflow="fold")
     for row in table.rows:
-        texts = [(str(getattr(cell, "text", cell)), getattr(cell, "best", False)) for cell in row]
+        texts = [(printable_lines(getattr(cell, "text", cell)), getattr(cell, "best", False)) for cell in row]
         drawn.add_row(*(Text(text, "bold" if best else "") for text, best in texts))
     return drawn

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
@@ -25,7 +24,7 @@ from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_columns import SPLIT
 from fda_flower.datasets.table_files import RawTable, read_table
 from fda_flower.datasets.table_options import read_names
-from fda_flower.errors import ConfigError, near
+from fda_flower.errors import ConfigError, as_cell, near
 from fda_flower.files import write_atomically, writing
 from fda_flower.prediction.columns import check_columns, columns_for
 from fda_flower.prediction.model import LoadedModel, probabilities
@@ -140,21 +139,6 @@ def _class(known: Sequence[str], where: str, name: str) -> int:
     if name not in known:
         raise ConfigError(f"the label of {where} is none of the model's classes, {', '.join(known)}: fix it")
     return known.index(name)
-
-
-FORMULA = re.compile(r"[=+\-@\t\r](?!$|[\d.,]+(?:[eE][-+]?\d+)?$)")
-"""The beginning of a text, but of no number, that a spreadsheet may run."""
-
-
-def as_cell(value: Any) -> Any:
-    """Return a cell that no spreadsheet runs as a formula: such a text gets an apostrophe in front.
-
-    Examples
-    --------
-    >>> as_cell("=1+1"), as_cell("-1.5"), as_cell("healthy")
-    ("'=1+1", '-1.5', 'healthy')
-    """
-    return f"'{value}" if FORMULA.match(str(value)) else value
 
 
 NONE_FITS = "none fits"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fda_flower.errors import as_cell
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.reporting.summary import ACCURACY
 
@@ -82,13 +83,15 @@ class Table:
         return "".join(f"| {' | '.join(cells)} |\n" for cells in (header, rule, *rows))
 
     def csv(self) -> str:
-        """Return the table in CSV; None is left empty.
+        """Return the table in CSV, without formulas; None is left empty.
 
         Where a table has a column ``NAME_std``, that has two significant digits, and ``NAME`` as many
         decimals, both at least one; such a table's other numbers have six significant digits.
         """
         buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="\n").writerows((self.header, *map(self._rounded, self.rows)))
+        csv.writer(buffer, lineterminator="\n").writerows(
+            map(as_cell, row) for row in (self.header, *map(self._rounded, self.rows))
+        )
         return buffer.getvalue()
 
     def _rounded(self, row: Sequence[object]) -> Sequence[object]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fda_flower.errors import ConfigError, check_choice, invalid
+from fda_flower.files import as_file_name
 from fda_flower.names import Bounds, NotNegative, Positive, check_fields, read_options
+from fda_flower.site.entries import check_entries
 
 if TYPE_CHECKING:
     from flwr.app import Context
@@ -19,6 +21,9 @@ SITE, PATIENT = "site", "patient"
 CLIP = 1.0
 """The limit for the norm of a patient's gradient. Features have numbers of about 1, so that nearly every
 gradient is longer, and all patients count alike; Adam's steps do not depend on the limit."""
+
+LEDGER = "privacy.json"
+"""Name of the ledger in a node's ``state-dir``, after the node's own name."""
 
 NONE, FIGURES, FULL = "none", "figures", "full"
 """Contents of a reply to an evaluation."""
@@ -203,21 +208,47 @@ class SiteConfig:
         Raises a `ConfigError` for an unknown word or value.
         """
         words = _words()
+        check_entries(self.node, words)
         given = {key: value for key, value in self.node.items() if key in words}
-        if unknown := [key for key in self.node if key.startswith("dp-") and key not in words]:
-            raise ConfigError(
-                f"the node configuration has '{unknown[0]}': the words are {', '.join(sorted(words))}",
-                thing="node configuration has",
-                value=unknown[0],
-            )
         if not given:
             return None
         return PrivacySettings(**read_options("the node configuration", PrivacySettings, given, set()))
 
     def check(self) -> None:
-        """Raise a `ConfigError` if ``resident`` is neither true nor false."""
+        """Raise a `ConfigError` if an entry is misspelt or invalid; the rules have `Rules.read`."""
+        _ = self.privacy
         if not isinstance(value := self.node.get("resident", False), bool):
             raise invalid("the node configuration's resident", value, "choose true or false")
+
+    def check_ledger(self) -> None:
+        """Raise a `ConfigError` if the node could not keep what its own noise spends; see `ledger_path`."""
+        if (privacy := self.privacy) is not None and privacy.private:
+            self.ledger_path(self.label)
+
+    def ledger_path(self, label: str) -> Path:
+        """Return the file of what a node has spent, which errors call `label`.
+
+        Raises a `ConfigError` without a ``state-dir``, or if that has the ledger of another name: under a new
+        name the same data would have the whole budget again.
+        """
+        if self.state_dir is None:
+            raise ConfigError(
+                f"'{label}' adds noise, but has no state-dir in which to keep what it has spent: give the "
+                'node configuration state-dir="..."',
+                thing=label,
+            )
+        # The node's own name: a run may map a number to any domain, differently each time.
+        own = LEDGER if self.own_name is None else f"{as_file_name(self.own_name)}-{LEDGER}"
+        ledgers = (path.name for path in self.state_dir.glob(f"*{LEDGER}") if path.name[0] != ".")
+        for other in sorted({*ledgers} - {own}):
+            former = other.removesuffix(LEDGER).removesuffix("-") or "a node without a name"
+            raise invalid(
+                "state-dir",
+                str(self.state_dir),
+                "give the node its former name if it has the same data, or else a state-dir of its own",
+                f"which has the ledger of '{former}', not of '{label}'",
+            )
+        return self.state_dir / own
 
     def about(self) -> dict[str, str]:
         """Return the node's domain and, if set, its role."""

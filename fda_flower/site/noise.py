@@ -140,9 +140,8 @@ def finite(array: NDArray[Any]) -> NDArray[Any]:
     return np.where(np.isfinite(array), array, np.zeros((), array.dtype))
 
 
-FILE = "privacy.json"
 RECORD = "privacy"
-"""Name of the file in a site's folder, and of the record in a context's state."""
+"""Name of the record of a ledger in a context's state."""
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from fda_flower.errors import ConfigError
 from fda_flower.files import as_file_name, checksum, derive_seed
 from fda_flower.metrics import METRICS
 from fda_flower.site.accountant import Steps, noise_of_steps
-from fda_flower.site.config import CLIP, FULL, NONE, PATIENT, SITE, PrivacySettings, SiteConfig
+from fda_flower.site.config import CLIP, FULL, LEDGER, NONE, PATIENT, SITE, PrivacySettings, SiteConfig
 from fda_flower.site.noise import (
-    FILE,
     BudgetError,
     Entry,
     Ledger,
@@ -508,7 +507,7 @@ class PrivateSite:
         Raises
         ------
         ConfigError
-            If a site that adds noise has no ``state-dir``.
+            If a site that adds noise has no ``state-dir``, or one with another name's ledger.
         """
         node = SiteConfig.of(context)
         decided = node.privacy
@@ -517,19 +516,11 @@ class PrivateSite:
             return None
         own = domain or node.label
         if decided is None and seed is not None:
-            path = None if folder is None else folder / "clients" / as_file_name(own) / FILE
+            path = None if folder is None else folder / "clients" / as_file_name(own) / LEDGER
             return cls(own, settings, Ledger(path, context.state), seed)
         if not settings.private:
             return cls(own, settings)
-        if node.state_dir is None:
-            raise ConfigError(
-                f"'{own}' adds noise, but has no state-dir in which to keep what it has spent: give the node "
-                'configuration state-dir="..."',
-                thing=str(own),
-            )
-        # Use the node's own name: the run may map a number to any domain, differently each time.
-        path = node.state_dir / (FILE if node.own_name is None else f"{as_file_name(node.own_name)}-{FILE}")
-        return cls(own, settings, Ledger(path, context.state))
+        return cls(own, settings, Ledger(node.ledger_path(own), context.state))
 
 
 class DifferentialPrivacy:

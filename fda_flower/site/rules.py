@@ -8,8 +8,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from functools import cached_property, lru_cache
+from functools import cached_property
 from logging import WARNING
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,11 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fda_flower.errors import ConfigError, RunError, check_choice, invalid, unknown
+from fda_flower.errors import ConfigError, RunError, check_choice, invalid, printable, unknown
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 from fda_flower.names import split_options
 from fda_flower.site.config import SiteConfig
+from fda_flower.site.entries import RULES
 from fda_flower.site.log import REFUSED_CODE, SENT, SentLog, WithheldError
 from fda_flower.site.records import ALLOW_RECORDS, RecordRule
 from fda_flower.wire import protocol
@@ -98,16 +98,6 @@ class Asked:
         return numbers_in(self.model)
 
 
-RULES = (
-    *("apps", "allow-methods", "allow-questions", "allow-batch-updates", ALLOW_RECORDS),
-    *("require-secure", "min-samples", "min-per-class", "max-epsilon"),
-)
-"""Entries of a node configuration that are rules; the last one belongs to `PrivacySettings`."""
-
-RESERVED = ("allow-", "require-", "min-", "max-")
-"""Prefixes of names in a node configuration that only rules have."""
-
-
 @dataclass(frozen=True)
 class Rules:
     """The rules of a site; by default everything is allowed.
@@ -127,7 +117,7 @@ class Rules:
         methods send a second one), and an eighth of a model.
 
         Several sketches of one vector with different maps together reveal the vector. Therefore a sketch
-        leaves only with the round's number as seed, and in as many sizes as `may_leave` permits.
+        leaves only with the round's number as seed, and of all rounds only as many as `may_leave` permits.
     require_secure : bool
         ``require-secure``: Ridge's sums leave the site only masked, or with its own noise for each patient.
         Default: at each node with a ``domain`` or a ``state-dir``. It is also so if the run's configuration
@@ -164,18 +154,17 @@ class Rules:
 
     @classmethod
     def read(cls, node: Mapping[str, Any], methods: Collection[str] = ()) -> "Rules":
-        """Return the rules of a node configuration.
+        """Return the rules of a node configuration, which is checked whole.
 
-        Raises a `ConfigError` for an unknown value, including a method not in `methods` if given, and for a
-        name similar to a rule's: a misspelt rule would allow everything.
+        Raises a `ConfigError` for an unknown value, including a method not in `methods` if given, for invalid
+        privacy settings, and for a name similar to a known entry's: a misspelt rule would allow everything.
         """
+        site = SiteConfig(node, 0)
+        site.check()
         questions = _names(node, "allow-questions")
         for name in questions:
             if name not in (*QUESTIONS, "all", "none"):
                 raise unknown("question", name, [*QUESTIONS, "all", "none"])
-        for name in node:
-            if _is_misspelt(name):
-                raise unknown("rule of the node configuration", name, RULES)
         allowed = _names(node, "allow-methods")
         for name in allowed:
             if not name or (methods and name not in (*methods, "all")):
@@ -183,7 +172,7 @@ class Rules:
         level = str(node.get("allow-batch-updates", LEVELS[-1]))
         check_choice("allow-batch-updates", level, LEVELS)
         samples, per_class = (_count(node, rule) for rule in ("min-samples", "min-per-class"))
-        secure = node.get("require-secure", SiteConfig(node, 0).is_site)
+        secure = node.get("require-secure", site.is_site)
         if not isinstance(secure, bool):
             raise invalid("require-secure", secure, "give true or false")
         records = RecordRule.read(str(node[ALLOW_RECORDS])) if ALLOW_RECORDS in node else None
@@ -338,20 +327,17 @@ def _digests(node: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _count(node: Mapping[str, Any], rule: str) -> int:
     samples = str(node.get(rule, 0)).strip()
-    if not samples.isdecimal():
+    if not (samples.isascii() and samples.isdecimal()):
         raise invalid(rule, node[rule], "give a number of samples, 0 or more")
     return int(samples)
 
 
 def _names(node: Mapping[str, Any], rule: str) -> tuple[str, ...]:
     """Return the names in a rule; by default ``all``."""
-    return tuple(name.strip() for name in str(node.get(rule, "all")).split(","))
-
-
-@lru_cache(maxsize=256)
-def _is_misspelt(name: str) -> bool:
-    plain = name.replace("_", "-")
-    return name not in RULES and (plain.startswith(RESERVED) or bool(get_close_matches(plain, RULES, 1, 0.8)))
+    names = tuple(name.strip() for name in str(node.get(rule, "all")).split(","))
+    if len(names) > 1 and not {"all", "none"}.isdisjoint(names):
+        raise invalid(rule, node[rule], "give all or none alone, or names")
+    return names
 
 
 def announced(asked: Asked) -> object:
@@ -386,6 +372,8 @@ def _check_sketch(asked: Asked) -> str | None:
         )
     if asked.kind == "query":
         return None
+    if any(values_in(array) is None for array in asked.model.values()):
+        return "the message's model has an array that is not of plain numbers"
     told = (protocol.SKETCH_SIZE, protocol.SKETCH_SEED, protocol.SERVER_ROUND)
     size, seed, number = (_only(asked.values_of(setting)) for setting in told)
     if size is None or seed is None or seed != number:
@@ -394,14 +382,14 @@ def _check_sketch(asked: Asked) -> str | None:
             f"sends sketches whose {protocol.SKETCH_SEED} is the number of the round"
         )
     try:
-        if may_leave(folder / SKETCHES, asked.numbers, size):
+        if may_leave(folder / SKETCHES, asked.model, size, seed):
             return None
     except (OSError, ValueError) as error:
         return f"the site cannot record which sketches have left it: {error}"
     return (
-        f"the run asks for sketches of {size} numbers, and the sizes of all sketches that leave the site may "
-        f"add up to {asked.numbers // SHARE}, an eighth of the model's numbers: choose a smaller "
-        "sketch_size, or one that has left the site before"
+        f"the run asks for a sketch of {size} numbers in round {number}, and the sizes of the sketches of "
+        f"all rounds and runs may add up to {asked.numbers // SHARE}, an eighth of the model's numbers: "
+        "choose a smaller sketch_size or fewer rounds"
     )
 
 
@@ -448,40 +436,44 @@ def _known(level: object) -> str:
     return str(level) if level in LEVELS else LEVELS[-1]
 
 
-def may_leave(memory: Path, numbers: int, size: int) -> bool:
-    """Return whether sketches of a size may leave a model of this size; if so, remember it.
+def may_leave(memory: Path, model: ArrayRecord, size: int, seed: int) -> bool:
+    """Return whether a sketch of this size and seed may leave for a model; if so, remember it.
 
-    The memory has the sizes of sketches that have left, by the model's number of parameters. A site sends
-    sketches with the round's number as seed, so a vector has only one sketch of each size, whoever requests
-    it, in any run and how often. The sizes thus bound what can be learned about it.
+    The memory has the sizes and seeds of sketches that have left, by the model's number of numbers of any
+    type: a server cannot make the same model another one by sending some layers as integers. A server also
+    may send one model in many rounds. The sizes of all maps therefore add up, and bound what can be learned
+    about a vector in any run; a map that has been used before reveals nothing new.
 
     Raises an `OSError` or `ValueError` if the file cannot be read or written.
     """
     make_private(memory.parent)
     with locked(memory.with_name(f".{memory.name}.lock")):
         kept = _read(memory)
-        sizes = kept.setdefault(str(numbers), [])
-        if size in sizes:
+        maps = kept.setdefault(str(numbers_in(model, "fiub")), [])
+        if [size, seed] in maps:
             return True
-        sizes.append(size)
-        if size < 1 or SHARE * sum(sizes) > numbers:
+        maps.append([size, seed])
+        if size < 1 or SHARE * sum(length for length, _ in maps) > numbers_in(model):
             return False
         write_atomically(memory, json.dumps(kept).encode(), PRIVATE)
     return True
 
 
-def _read(memory: Path) -> dict[str, list[int]]:
+def _read(memory: Path) -> dict[str, list[list[int]]]:
     try:
         kept = json.loads(memory.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    if not isinstance(kept, dict) or not all(_are_sizes(sizes) for sizes in kept.values()):
+    if not isinstance(kept, dict) or not all(_are_maps(maps) for maps in kept.values()):
         raise ValueError(f"'{memory}' is damaged: restore the file from a copy")
     return kept
 
 
-def _are_sizes(value: object) -> bool:
-    return isinstance(value, list) and all(type(size) is int and size > 0 for size in value)
+def _are_maps(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, list) and [type(number) for number in each] == [int, int] and each[0] > 0
+        for each in value
+    )
 
 
 def values_in(array: Array) -> NDArray[Any] | None:
@@ -495,10 +487,10 @@ def values_in(array: Array) -> NDArray[Any] | None:
     return values if num_bytes(array) <= values.nbytes + HEADER else None
 
 
-def numbers_in(record: ArrayRecord) -> int:
-    """Return the number of floating-point numbers in a record of arrays, not counting integers."""
+def numbers_in(record: ArrayRecord, kinds: str = "f") -> int:
+    """Return the number of numbers in a record of arrays, of NumPy's kinds; by default not of integers."""
     found = (values_in(array) for array in record.values())
-    return sum(values.size for values in found if values is not None and values.dtype.kind == "f")
+    return sum(values.size for values in found if values is not None and values.dtype.kind in kinds)
 
 
 def size_of(record: object) -> int:
@@ -641,6 +633,7 @@ def _says_only_why_not(asked: Asked, reply: RecordDict) -> bool:
 
 def refusal(asked: Asked, reason: str, by_rule: bool = False) -> Message:
     """Return the reply that refuses: the node's ``problem`` to the role query, otherwise an error."""
+    reason = printable(reason)
     log(WARNING, "This site refuses: %s", reason)
     if asked.message.metadata.message_type != protocol.ROLE_QUERY:
         return Message(RefusalError(reason), reply_to=asked.message)

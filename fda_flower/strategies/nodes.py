@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fda_flower.errors import RunError, printable
+from fda_flower.errors import ConfigError, RunError, printable
 from fda_flower.files import as_file_name
 from fda_flower.names import by_reason
 from fda_flower.wire.internals import NO_HEARTBEAT, keys_of, names_of, reason_of
@@ -21,11 +21,13 @@ from fda_flower.wire.protocol import (
     GATED,
     INFO,
     PROBLEM,
+    PROPERTIES,
     REFUSED,
     ROLE_QUERY,
     SERVER_ROUND,
     settings_in,
 )
+from fda_flower.wire.questions import check_settings
 
 ASK_AGAIN_SECONDS = 60.0
 """Seconds until a node that cannot take part is queried again; in a deployment a message takes seconds."""
@@ -262,8 +264,7 @@ class Roster:
             elif INFO not in reply.content:
                 yield node, "its answer has no record 'info'"
             else:
-                info = dict(settings_in(reply.content, INFO))
-                problem = _first_line(info[PROBLEM]) if PROBLEM in info else None
+                info, problem = read_answer(settings_in(reply.content, INFO))
                 if self._target is None and info.get("role", "source") not in ("source", "target"):
                     role = printable(str(info["role"]), LONGEST_NAME)
                     problem = problem or f"its role is '{role}', neither 'source' nor 'target'"
@@ -313,6 +314,26 @@ def _check_refusals(told: Iterable[tuple[Node, str | None]]) -> None:
         reasons = "; ".join(f"{nodes} refuses the run: {reason}" for nodes, reason in by_reason(refused))
         why = f"{reasons}; change the run, or take the site's node out"
         raise RunError(why, thing="site", value=[domain for domain, _ in refused])
+
+
+def read_answer(answer: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """Return a role answer's entries, with printable texts, and why the node cannot take part, or None.
+
+    Of an answer with an entry of another type or out of its bounds, only domain and role are left.
+    """
+    info = {name: value if name == PROBLEM else _printable(value) for name, value in answer.items()}
+    try:
+        check_settings(info, PROPERTIES, "entry")
+    except ConfigError as error:
+        texts = ((name, info.get(name)) for name in ("domain", "role"))
+        return {name: text for name, text in texts if isinstance(text, str)}, printable(str(error))
+    return info, _first_line(info[PROBLEM]) if PROBLEM in info else None
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_printable(each) for each in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def _first_line(reason: object) -> str:

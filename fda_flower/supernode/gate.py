@@ -10,6 +10,7 @@ from typing import Any
 from flwr.app import Context, Message
 
 from fda_flower.errors import FdaError
+from fda_flower.site.config import SiteConfig
 from fda_flower.site.rules import Asked, Rules, SiteGate, refusal
 from fda_flower.wire.bundles import CONTENT, bundled, split
 from fda_flower.wire.internals import error_reply
@@ -30,7 +31,7 @@ class Gate:
     Raises
     ------
     ConfigError
-        If a rule of the configuration is unknown or invalid.
+        If an entry of the configuration is misspelt or invalid, or the node could not add its noise.
     """
 
     marks: Mapping[str, Any] = {GATED: True}
@@ -38,6 +39,7 @@ class Gate:
     def __init__(self, node: Mapping[str, Any]) -> None:
         self._node = {name: value for name, value in node.items() if name != "apps"}  # held before the start
         self._rules = Rules.read(node)
+        SiteConfig(node, 0).check_ledger()
         self._gate = SiteGate()
         self._asked: dict[str, tuple[Message, Context, str | None]] = {}
 

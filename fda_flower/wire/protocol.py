@@ -89,6 +89,17 @@ ones, whether the task is a
 regression, the names of the classes, the digest of the network's frozen weights, and false if its app has no
 evaluate function."""
 
+Samples = Annotated[int, Bounds("from 0 to 2^40", lambda number: 0 <= number <= 1 << 40)]
+
+PROPERTIES: Mapping[str, Any] = {
+    **dict.fromkeys(("domain", "role", PROBLEM, FROZEN), str),
+    **dict.fromkeys((LABELLED, UNLABELLED, TEST, GROUPS, VALIDATION_EXAMPLES, "classes"), Samples),
+    **dict.fromkeys((REGRESSION, EVALUATES, GATED, REFUSED), bool),
+    **dict.fromkeys((CLASS_NAMES, "features"), tuple[str, ...]),
+    "shape": tuple[Samples, ...],
+}
+"""The types of the entries in a role answer's ``info`` that this package's strategies know."""
+
 EPSILON, DELTA, UNCOVERED = "epsilon", "delta", "uncovered"
 """Entries of ``info`` from a site that adds noise: the privacy spent so far, and the parts of the reply
 without protection."""

@@ -183,10 +183,10 @@ def _parted(hint: Any) -> tuple[tuple[Bounds, ...], Like | None, Any]:
     return bounds, next((note for note in notes if isinstance(note, Like)), None), plain
 
 
-def check_settings(settings: Mapping[str, Any], types: Mapping[str, Any]) -> None:
+def check_settings(settings: Mapping[str, Any], types: Mapping[str, Any], called: str = "setting") -> None:
     """Raise a `ConfigError` if a setting is not of its type among `types`; others are not this package's."""
-    for name in types.keys() & settings.keys():
-        _Kind.of(types[name]).read(f"setting '{name}'", settings[name])
+    for name in sorted(types.keys() & settings.keys()):
+        _Kind.of(types[name]).read(f"{called} '{name}'", settings[name])
 
 
 def _number(what: str, value: Any, hint: Any, bounds: tuple[Bounds, ...]) -> Any:

@@ -119,7 +119,7 @@ def test_a_site_is_checked_as_its_node_reads_it_and_nothing_is_left_behind(fda, 
         ({"state-dir": "/proc/here"}, 2, "state-dir is '/proc/here'"),
         ({"alow-methods": "fedavg"}, 2, "did you mean 'allow-methods'?"),
         ({"min-samples": 33}, 1, "requires at least 33"),
-        ({"dp-clp": 1}, 1, "'dp-clp'"),
+        ({"dp-clp": 1}, 2, "'dp-clp'"),
         ({"dp-unit": "patient", "dp-noise": 1.0}, 1, "standardises its columns"),
     ],
 )

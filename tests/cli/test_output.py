@@ -12,7 +12,7 @@ from sites import write_sites, write_table
 
 from fda_flower.cli.app import app
 from fda_flower.cli.cells import CellBar, end_with
-from fda_flower.cli.output import out
+from fda_flower.cli.output import Output, out
 from fda_flower.errors import RunError
 from fda_flower.reporting.tables import Cell, Table
 from fda_flower.running.processes import CellProgress
@@ -228,3 +228,12 @@ def test_a_name_is_printed_as_it_is(name, capsys, monkeypatch):
     with out.progress() as progress:
         progress.add_task(name, total=2, shown=f"best {name}")
     assert f"best {name}" in capsys.readouterr().out
+
+
+def test_codes_of_terminals_in_a_foreign_text_are_shown_not_sent(capsys):
+    output = Output()
+    output.text("first\n\x1b[2Jgone")
+    output.table(Table(["\x1bhead"], [["\x1b[8mcell"]], "\x1btitle"))
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "first\n\\x1b[2Jgone" in printed

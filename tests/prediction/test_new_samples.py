@@ -13,7 +13,8 @@ from PIL import Image
 from fda_flower import ConfigError, load, run
 from fda_flower.client_app import forget
 from fda_flower.datasets import heart
-from fda_flower.prediction.new_samples import as_cell, from_csv, from_images
+from fda_flower.errors import as_cell
+from fda_flower.prediction.new_samples import from_csv, from_images
 from fda_flower.runs.model_folder import own_test_set
 
 

@@ -45,6 +45,7 @@ def test_csv_has_the_digits_that_the_standard_deviation_deserves():
     lines = Table(header, rows).csv().splitlines()[1:]
     assert lines == ["x,74.4,1.1,0.666667", "y,51.2,23.8,", "z,0.123457,,70"]
     assert Table(["rate"], [[1 / 3]]).csv() == f"rate\n{1 / 3}\n", "settings keep all digits"
+    assert Table(["=a"], [["@SUM(1)"], [-0.5]]).csv() == "'=a\n'@SUM(1)\n-0.5\n", "no formulas"
 
 
 def test_latex_has_the_tables_and_escapes_what_latex_reads_in_another_way():

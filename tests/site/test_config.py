@@ -44,7 +44,7 @@ def test_a_node_that_says_one_word_of_privacy_decides_all():
     # A budget of its own is none of what the run asks.
     with pytest.raises(ConfigError, check=names("max-epsilon", 8.0)):
         said_by({"max-epsilon": 8.0})
-    with pytest.raises(ConfigError, check=names("node configuration has", "dp-nose")):
+    with pytest.raises(ConfigError, check=names("entry of the node configuration", "dp-nose")):
         said_by({"dp-clip": 1.0, "dp-nose": 1.0})
 
 

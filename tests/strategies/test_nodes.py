@@ -135,9 +135,7 @@ def test_nodes_that_cannot_make_a_run_are_an_error_before_any_training(
         ("class-names", ["x", "y"], ["y", "x"], "x, y and y, x"),
         ("features", ["age", "sex", "pulse"], ["age"], "'a' has sex, pulse;"),
         ("features", ["age"], ["age", "sex"], "'t' has sex;"),
-        ("shape", "big", [4], r"big and \[4\]"),
-        ("features", ["age"], 3, r"\['age'\] and 3"),
-        ("features", 3, ["age"], r"3 and \['age'\]"),
+        ("shape", [3], [4], r"\[3\] and \[4\]"),
     ],
 )
 def test_data_that_do_not_fit_are_told_apart_for_a_reader(thing, a, t, shown):
@@ -269,6 +267,26 @@ def test_a_domain_is_shown_in_one_line_and_not_endlessly():
     forged = {"domain": "a\nFDA-RESULT 5\x1b[2J" + "x" * 1000, "problem": "no"}
     (missing,) = roster_of(federation(T, A, a=forged).grid()).missing
     assert (missing["domain"].isprintable(), len(missing["domain"])) == (True, 100)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *({"examples": each} for each in (-5, True, 1 << 60, 1e9)),
+        *({"domain": ["a"]}, {"test-examples": -1}, {"class-names": 5}, {"shape": "big"}, {"refused": 1}),
+    ],
+    ids=str,
+)
+def test_a_node_whose_answer_has_a_wrong_entry_is_left_out_and_the_entry_named(answer):
+    roster = roster_of(federation(T, A, ("source", "b"), a=answer).grid())
+    assert [node.domain for node in roster.nodes] == ["b", "t"]
+    ((name, _),) = answer.items()
+    assert f"its entry '{name}'" in roster.missing[0]["reason"]
+
+
+def test_names_of_classes_are_printable():
+    (source,) = roster_of(federation(T, A, a={"class-names": ["\x1b[2J", "ill"]}).grid()).sources
+    assert source.info["class-names"] == [r"\x1b[2J", "ill"]
 
 
 def test_a_client_without_a_role_query_is_left_out():

@@ -241,10 +241,23 @@ def test_only_approved_apps_start(folder, tmp_path):
         ({"apps": "0" * 64}, "apps", "0" * 64),
         ({"allow-records": "arrays,,info"}, "allow-records", ""),
         ({"allow-records": "info:4kB"}, "allow-records", "info:4kB"),
-        ({"allow-record": "arrays"}, "rule of the node configuration", "allow-record"),
+        ({"allow-record": "arrays"}, "entry of the node configuration", "allow-record"),
+        ({"domain": "a", "dp-clip": 1.0, "dp-noise": 1.0}, "a", None),
     ],
 )
 def test_a_rule_that_is_not_understood_keeps_the_supernode_from_starting(rules, thing, value):
     with pytest.raises(ConfigError) as refused:
         Gate(rules)
     assert (refused.value.thing, refused.value.value) == (thing, value)
+
+
+@pytest.mark.parametrize("former", ["north-privacy.json", "privacy.json"])
+def test_a_new_name_does_not_bring_a_spent_budget_back(tmp_path, former):
+    node = {"domain": "south", "state-dir": str(tmp_path), "dp-clip": 1.0, "dp-noise": 1.0}
+    for own in ("south-privacy.json", ".north-privacy.json.lock"):
+        (tmp_path / own).touch()
+    Gate(node)
+    (tmp_path / former).touch()
+    with pytest.raises(ConfigError) as refused:
+        Gate(node)
+    assert (refused.value.thing, refused.value.value) == ("state-dir", str(tmp_path))
