@@ -21,9 +21,17 @@ if TYPE_CHECKING:
 MOST_SHOWN = 12
 """Classes that are listed; of more, only their number is told."""
 
+STATISTICS = (
+    "BatchNorm's statistics are the clients' mean; the target's own (--buffers adabn) are better where its "
+    "samples look different"
+)
 
-def overview(config: RunConfig, data: "FederatedDataset", parameters: int) -> list[str]:
-    """Return the overview of a run: domains, target, labels, classes, and the network with what it trains."""
+
+def overview(config: RunConfig, data: "FederatedDataset", parameters: int, batch_norms: int = 0) -> list[str]:
+    """Return the overview of a run: domains, target, labels, classes, and the network with what it trains.
+
+    `parameters` and `batch_norms` are the numbers of trained parameters and BatchNorm layers.
+    """
     moves = f"{parameters:,} parameters"
     if config.trained.what != "all":
         sent = f"{4 * parameters / 1000:,.0f} kB"
@@ -33,6 +41,7 @@ def overview(config: RunConfig, data: "FederatedDataset", parameters: int) -> li
         _labels(config, data),
         *_texts(config, data),
         f"Network: {config.model}, {moves}, for {_inputs(config, data)} (another: --model NAME)",
+        *([STATISTICS] if batch_norms and config.buffers == "mean" and not config.entry.centralised else []),
     ]
 
 

@@ -21,7 +21,7 @@ from fda_flower.errors import ConfigError, RunError, invalid, unknown
 from fda_flower.files import as_file_name, versions
 from fda_flower.metrics import METRICS
 from fda_flower.models.devices import find_device, is_numbered
-from fda_flower.models.parts import count_trained
+from fda_flower.models.parts import batch_norms, count_trained
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import COSTS, VALIDATION, Record, curve, without_model
 from fda_flower.references.central import run_central
@@ -72,7 +72,7 @@ def _on_this_machine(name: str, engine: Engine, request: RunRequest) -> RunOutpu
         check_federated(config.method)
     resources = _resources(name, engine, request)
     federation, model = check_data(config)
-    lines = overview(config, federation, count_trained(model))
+    lines = overview(config, federation, count_trained(model), len(batch_norms(model)))
     del federation, model  # their memory is needed by the clients
     folder = None
     if request.output is not None:

@@ -1,10 +1,10 @@
 """What a run says before it trains and after its first round."""
 
 import pytest
-from sites import write_sites, write_table, write_texts
+from sites import write_images, write_sites, write_table, write_texts
 
 from fda_flower import RunConfig
-from fda_flower.models.parts import count_trained
+from fda_flower.models.parts import batch_norms, count_trained
 from fda_flower.reporting import words
 from fda_flower.reporting.words import cost_of_round, overview
 from fda_flower.server_app import check_data
@@ -13,7 +13,7 @@ from fda_flower.server_app import check_data
 def lines(**settings):
     config = RunConfig(**settings)
     data, model = check_data(config)
-    return overview(config, data, count_trained(model))
+    return overview(config, data, count_trained(model), len(batch_norms(model)))
 
 
 def test_a_table(tmp_path):
@@ -49,6 +49,23 @@ def test_images_more_classes_than_are_listed_and_numbers(monkeypatch):
     assert lines(**numbers)[2] == "Labels: numbers, 10 of each sample"
     monkeypatch.setattr(words, "MOST_SHOWN", 9)
     assert lines()[2] == "Classes: 10"
+
+
+@pytest.mark.parametrize(
+    ("settings", "advised"),
+    [
+        ({}, True),
+        ({"buffers": "adabn"}, False),
+        ({"method": "central:erm"}, False),
+        ({"train": "head"}, False),
+    ],
+)
+def test_a_network_that_trains_batch_norm_comes_with_advice(tmp_path, settings, advised):
+    write_sites(write_images, tmp_path, ("north", "south", "west"))
+    method = {"method": "fedavg", "model": "resnet9"}
+    sizes = {"image_size": 32}
+    said = lines(dataset="images", data_dir=str(tmp_path), dataset_options=sizes, **{**method, **settings})
+    assert any("--buffers adabn" in line for line in said) is advised
 
 
 def test_the_cost_of_round():
