@@ -84,7 +84,11 @@ def make_client_app(
         if is_simulated(context):
             simulation = run.seed, simulation_folder(context)
         found = PrivateSite.of(context, name, run.privacy, *simulation)
-        return None if found is None else replace(found, rounds=run.all_rounds)
+        if found is None:
+            return None
+        opens = found.settings.dp_open_target and name == run.data.target_name
+        settings = replace(found.settings, dp_open_target=opens)
+        return replace(found, settings=settings, rounds=run.all_rounds)
 
     def client_fn(context: Context) -> NumPyClient:
         run, name = at_node(run_of(context), SiteConfig.of(context))

@@ -105,8 +105,11 @@ def noisy_centre(features: Array, weights: Array, noise: Array) -> tuple[Array, 
     noisy sum alone: its squared length is as much too large as the noise's variance, so that it is shrunk.
 
     `features` has shape ``(n, d)``, rows of length 1 at most. The sum of their `weights` is the number of
-    patients, which leaves without noise. `noise`, shape ``(d + 1,)``, ends with its deviation.
+    patients, which leaves without noise. `noise`, shape ``(d + 1,)``, ends with its deviation; a
+    `ValueError` says that it has another shape, in which one number could be added to all features.
     """
+    if noise.shape != (features.shape[1] + 1,):
+        raise ValueError(f"noise has the shape {noise.shape}, but a row has {features.shape[1]} features")
     patients = round(weights.sum())
     mean = (weights @ features + noise[:-1]) / patients
     noisy_square = float(mean @ mean)
@@ -164,8 +167,10 @@ class PrivateSums:
 
         The noise is isotropic in the Frobenius norm of the gram, so an off-diagonal entry, which occurs
         twice, has the deviation over √2. The products' rows are shifted to sum to 0, like the rows of ``y``.
-        `normal` are standard normal numbers, as many as in `gram` and `products`.
+        `normal` are standard normal numbers, as many as in `gram` and `products`, or a `ValueError` says so.
         """
+        if normal.shape != (size := self.gram.size + self.products.size,):
+            raise ValueError(f"noise has the shape {normal.shape}, but the sums have {size} numbers")
         of_gram, of_products = np.split(deviation * normal, [len(self.gram)])
         scales = np.full(len(self.gram), 0.5**0.5)
         scales[diagonal(len(self.products))] = 1

@@ -123,7 +123,7 @@ class DomainClient(NumPyFace):
 
     def named(self, record: ArrayRecord) -> dict[str, NDArray[Any]]:
         """Return the arrays of a message by the names of the state dictionary, in its order."""
-        return self.exchange.named(self.model, to_layers(record).values())
+        return self.exchange.named(self.model, to_layers(record))
 
     def train_from(
         self,
@@ -194,7 +194,13 @@ class DomainClient(NumPyFace):
         part: Part = "all",
         on_step: Callable[[], None] | None = None,
     ) -> tuple[int, float]:
-        """Train the current model as in a round (see `train`); `phase` names the random numbers."""
+        """Train the current model as in a round (see `train`); `phase` names the random numbers.
+
+        Raises a `ConfigError` at a site that wants noise for each patient: here there is none.
+        """
+        if self.privacy(config) is not None:
+            why = "but the method trains in a way that has no noise for a patient"
+            raise invalid("dp-unit", "patient", "choose a method that trains by the plain loss", why)
         samples, training = self.domain.train, self.training_in(config)
         with self.drawing(phase, config) as generator:
             return train(self.model, samples, training, generator, objective, part, on_step)

@@ -28,7 +28,7 @@ def distil(client: TargetClient, request: TrainRequest, question: Distil) -> Tra
     whole, training = client.domain.inputs, client.training_in(config)
     samples = replace(whole, y=torch.arange(len(whole), device=whole.y.device))  # their positions
     models = {
-        domain: client.exchange.named(client.model, model.values())
+        domain: client.exchange.named(client.model, model)
         for domain, model in sorted(question.models.items())
     }
     votes = _votes(client, list(models.values()), samples, config, question.teacher_bn == "batch")

@@ -37,6 +37,22 @@ class OwnState:
 
     def load(self, name: str) -> Kept | None:
         """Return the arrays and notes under a name; None if they are missing or damaged."""
+        try:
+            return self.read(name)
+        except RunError as error:
+            log(
+                WARNING,
+                "The client's state '%s' is damaged (%s): it is made again",
+                error.value,
+                error.__cause__,
+            )
+            return None
+
+    def read(self, name: str) -> Kept | None:
+        """Return the arrays and notes under a name; None if they are missing.
+
+        Raises a `RunError` if they are damaged: for what a site must not forget.
+        """
         if self.folder is None:
             if name not in self.records.array_records:
                 return None
@@ -53,8 +69,12 @@ class OwnState:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            log(WARNING, "The client's state '%s' is damaged (%s): it is made again", path, error)
-            return None
+            raise RunError(
+                f"the client's state '{path}' is damaged ({error})",
+                thing="client's state",
+                value=path,
+                remedy="restore the file from a copy, or start another run",
+            ) from error
 
     def save(self, name: str, layers: Layers, notes: Mapping[str, Any]) -> None:
         """Store arrays and notes under a name; raise a `RunError` if the file cannot be written."""

@@ -116,7 +116,7 @@ class SecureSums:
         named, least, own = set(active), wire.threshold(len(keys)), memory[OWN].decode()
         if not named <= seeds.keys() or own not in named or len(named) < least:
             raise _refusal(f"a sum needs {least} known sources, with this one", sorted(named))
-        before, listed = self.state.load(REVEALED), json.dumps(sorted(named))
+        before, listed = self.state.read(REVEALED), json.dumps(sorted(named))
         if before is not None and before[1][ACTIVE] != listed:
             why = f"in this run it has helped to sum {before[1][ACTIVE]}, and does so for no other sources"
             raise _refusal(why, sorted(named))

@@ -1,7 +1,7 @@
 """The partition of a network's arrays: those that travel, that a client keeps, and that are frozen."""
 
 import fnmatch
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.files import checksum
 from fda_flower.models.parts import batch_norm_names, frozen_names, head_names, tensors
@@ -83,10 +84,24 @@ class Exchange:
         frozen = set(self.frozen)
         return {n: t.cpu().numpy().copy() for n, t in tensors(network).items() if n not in frozen}
 
-    def named(self, network: nn.Module, arrays: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a message, ordered as in `layers`, by name."""
+    def named(self, network: nn.Module, arrays: Layers) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a message by the network's names, in the order of `layers`.
+
+        In the message they have these names, or their positions ``"0"``, ``"1"`` and so on, in this order.
+        Otherwise a `ConfigError` names the first that does not: a site's mods read arrays by name.
+        """
         frozen = set(self.frozen)
-        return dict(zip((n for n in tensors(network) if n not in frozen), arrays, strict=True))
+        own = [name for name in tensors(network) if name not in frozen]
+        if list(arrays) not in (own, [str(position) for position in range(len(own))]):
+            other = next((name for name, known in zip(arrays, own, strict=False) if name != known), None)
+            what = f"{len(arrays)} arrays" if len(arrays) != len(own) else f"the array '{other}'"
+            raise ConfigError(
+                f"the message has {what}, and the network {len(own)} arrays by other names",
+                thing="message",
+                value=other,
+                remedy="name them as in the network's state dictionary, in its order, or number them from 0",
+            )
+        return dict(zip(own, arrays.values(), strict=True))
 
     def parameters(self, network: nn.Module) -> dict[str, Tensor]:
         """Return a network's parameters that travel, in the order of its dictionary."""

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fda_flower.errors import ConfigError, check_choice, invalid
 from fda_flower.files import as_file_name
-from fda_flower.names import Bounds, NotNegative, Positive, check_fields, read_options
+from fda_flower.names import Bounds, Positive, check_fields, read_options
 from fda_flower.site.entries import check_entries
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ LEDGER = "privacy.json"
 NONE, FIGURES, FULL = "none", "figures", "full"
 """Contents of a reply to an evaluation."""
 
+Noise = Annotated[float, Bounds("0, or at least 0.001", lambda number: number == 0 or 1e-3 <= number < inf)]
 Delta = Annotated[float, Bounds("between 0 and 1, such as 1e-5", lambda number: 0 < number < 1)]
 
 
@@ -70,7 +72,7 @@ class PrivacySettings:
 
     dp_unit: str = SITE
     dp_clip: Positive | None = None
-    dp_noise: NotNegative = 0.0
+    dp_noise: Noise = 0.0
     dp_delta: Delta = 1e-5
     max_epsilon: Positive | None = None
     dp_report: str = FIGURES
@@ -119,7 +121,7 @@ class PrivacySettings:
     def allows(self, metric: str) -> bool:
         """Return whether the site lets a metric leave without noise."""
         patterns = (pattern.strip() for pattern in self.dp_allow.split(","))
-        return self.dp_open_target or any(fnmatchcase(metric, pattern) for pattern in patterns)
+        return any(fnmatchcase(metric, pattern) for pattern in patterns)
 
 
 @dataclass(frozen=True)
@@ -205,14 +207,18 @@ class SiteConfig:
     def privacy(self) -> PrivacySettings | None:
         """The node's own settings; None if it has none. Setting any of them overrides all of the run's.
 
-        Raises a `ConfigError` for an unknown word or value.
+        Raises a `ConfigError` for an unknown word or value, and for ``dp-open-target`` at a source.
         """
         words = _words()
         check_entries(self.node, words)
         given = {key: value for key, value in self.node.items() if key in words}
         if not given:
             return None
-        return PrivacySettings(**read_options("the node configuration", PrivacySettings, given, set()))
+        settings = PrivacySettings(**read_options("the node configuration", PrivacySettings, given, set()))
+        if settings.dp_open_target and self.role == "source":
+            why = "but the node's role is source"
+            raise invalid("dp-open-target", True, "leave it out: it is for the target", why)
+        return settings
 
     def check(self) -> None:
         """Raise a `ConfigError` if an entry is misspelt or invalid; the rules have `Rules.read`."""

@@ -32,7 +32,7 @@ from fda_flower.site.noise import (
 )
 from fda_flower.site.patients import STEPS, PatientPrivacy, read_steps, remove_claims
 from fda_flower.wire import protocol
-from fda_flower.wire.internals import error_reply
+from fda_flower.wire.internals import error_reply, of_type
 from fda_flower.wire.protocol import to_layers, to_record
 from fda_flower.wire.questions import (
     Answer,
@@ -241,13 +241,6 @@ COUNTS_OF: Mapping[type[Question], frozenset[str]] = {
 """By question whose reply is a trained model: the fields of the answer that leave unchanged."""
 
 
-def _with(model: Release) -> dict[str, Releases]:
-    return {
-        question.message_type(): Releases({protocol.ARRAYS: model}, counts)
-        for question, counts in COUNTS_OF.items()
-    }
-
-
 RELEASES: Mapping[str, Mapping[str, Releases]] = {
     SITE: {
         protocol.TRAIN: Releases(
@@ -257,7 +250,10 @@ RELEASES: Mapping[str, Mapping[str, Releases]] = {
                 protocol.GRADIENTS: (gradients, 2),
             }
         ),
-        **_with(MODEL),
+        **{
+            question.message_type(): Releases({protocol.ARRAYS: MODEL}, counts)
+            for question, counts in COUNTS_OF.items()
+        },
         Guide.message_type(): Releases({protocol.ARRAYS: MODEL, "answer/guidance": (guidance, 1)}),
     },
     PATIENT: {
@@ -267,11 +263,16 @@ RELEASES: Mapping[str, Mapping[str, Releases]] = {
                 protocol.BATCH_UPDATES: (patients_updates, 0),
             }
         ),
-        **_with(MODEL_OF_PATIENTS),
+        FineTune.message_type(): Releases({protocol.ARRAYS: MODEL_OF_PATIENTS}),
+        FitHead.message_type(): Releases({protocol.ARRAYS: MODEL_OF_PATIENTS}),
         SumRows.message_type(): Releases({protocol.ARRAYS: MODEL_OF_PATIENTS, protocol.SUMS: (sums, 1)}),
     },
 }
-"""By unit of privacy and type of message: what is released. A site answers no other train message."""
+"""By unit of privacy and type of message: what is released. A site answers no other train message.
+
+With the unit ``patient`` these are the messages whose training has noise, and `FitHead`, whose answer only an
+open target lets out: no client may start from a part that it has kept, or train a part first, without noise.
+"""
 
 
 def releases_of(settings: PrivacySettings, kind: str) -> Releases:
@@ -342,7 +343,7 @@ def _allowed_answer(content: RecordDict, settings: PrivacySettings) -> dict[str,
         if first == Answer.record_name:
             keys = [key for key in record if settings.allows((field or key).replace("_", "-"))]
             allowed[name] = ConfigRecord({key: record[key] for key in keys})
-    return allowed
+    return {name: record for name, record in allowed.items() if record}
 
 
 def _protect_metrics(content: RecordDict, settings: PrivacySettings) -> list[str]:
@@ -351,7 +352,7 @@ def _protect_metrics(content: RecordDict, settings: PrivacySettings) -> list[str
     for name, value in metrics.items():
         if name in COUNTS:
             kept[name] = value
-        elif settings.allows(name):
+        elif settings.dp_open_target or settings.allows(name):
             kept[name] = value
             uncovered.append(name)
         elif name != protocol.TRAIN_LOSS:
@@ -379,7 +380,7 @@ def _protect_answer(content: RecordDict, settings: PrivacySettings, releases: Re
             continue
         if part in content.array_records:
             raise PrivacyError(f"'{shown}' of its answer has no known sensitivity: choose another method")
-        if not settings.allows(shown):
+        if not (settings.dp_open_target or settings.allows(shown)):
             raise PrivacyError(
                 f"'{shown}' of its answer follows from the site's data: name it in the site's dp-allow, and "
                 "it leaves without noise, or choose a method that does not need it"
@@ -653,9 +654,42 @@ def _take_steps(content: RecordDict, settings: PrivacySettings) -> Steps | None:
 
 
 def _evaluate(site: PrivateSite, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    if site.settings.dp_report == NONE:
+        return _evaluate_silently(site, message, context, call_next)
     reply = _ask(site, message, context, call_next)
     _tell(reply.content, site, protect_evaluation(reply.content, site.settings))
     return reply
+
+
+def _evaluate_silently(
+    site: PrivateSite, message: Message, context: Context, call_next: ClientAppCallable
+) -> Message:
+    """Let the app evaluate; return the size of its test set, and what the site's dp-allow names.
+
+    A failure, which may depend on data, has the answer of a success, since the role query tells the size.
+    """
+    config = protocol.settings_in(message.content, protocol.CONFIG)
+    of = protocol.VALIDATION_EXAMPLES if config.get(protocol.VALIDATION) == "only" else protocol.TEST
+    size = _sizes(message, context, call_next).get(of, 0)
+    try:
+        content = _ask(site, message, context, call_next).content
+        uncovered = protect_evaluation(content, site.settings)
+    except FailedError:
+        content, uncovered = RecordDict(), []
+    metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
+    content[protocol.METRICS] = MetricRecord({**metrics, protocol.NUM_EXAMPLES: int(str(size))})
+    _tell(content, site, uncovered)
+    return Message(content, reply_to=message)
+
+
+def _sizes(message: Message, context: Context, call_next: ClientAppCallable) -> ConfigRecord:
+    """Return what the app answers to the role query; nothing if it does not."""
+    try:
+        reply = call_next(of_type(message, protocol.ROLE_QUERY), context)
+    except Exception as error:  # it is the same whatever the message asks
+        log(WARNING, "The app does not tell its sizes: %s", error)
+        return ConfigRecord()
+    return ConfigRecord() if reply.has_error() else protocol.settings_in(reply.content, protocol.INFO)
 
 
 def _tell(content: RecordDict, site: PrivateSite, uncovered: list[str]) -> None:

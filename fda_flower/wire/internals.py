@@ -1,6 +1,7 @@
 """All uses of Flower's private API. A new version of Flower can break only this module."""
 
 import base64
+import copy
 import hashlib
 import json
 import math
@@ -152,6 +153,15 @@ def failed(metadata: Any, reason: str) -> Message:
     make: Any = Message
     error: Message = make(metadata=metadata, error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason))
     return error
+
+
+def of_type(message: Message, kind: str) -> Message:
+    """Return an empty message of another type between the same two."""
+    metadata = copy.copy(message.metadata)
+    metadata.message_type = kind
+    make: Any = Message
+    other: Message = make(metadata=metadata, content=RecordDict())
+    return other
 
 
 def is_simulated_by_flower() -> bool:

@@ -129,6 +129,15 @@ def test_the_two_releases_are_together_one():
     assert first > 4 * second
 
 
+@pytest.mark.parametrize("size", [0, 2, 5, 7])
+def test_noise_for_other_numbers_is_refused(size):
+    rows, targets = site(0)
+    with pytest.raises(ValueError, match="noise"):
+        PrivateSums.of(rows, targets, None, np.ones(size))
+    with pytest.raises(ValueError, match="noise"):
+        GOOD.noisy(np.ones(size), 1.0)
+
+
 def test_noise_has_its_deviation_in_every_direction_and_the_number_of_patients_has_none():
     sums = private(site(0))
     rng = np.random.default_rng(0)

@@ -66,6 +66,8 @@ def file(tmp_path):
 def test_a_damaged_file_is_like_none_with_a_warning(file, damage, flower_log):
     state = OwnState(RecordDict(), file.parent)
     file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(RunError, check=names("client's state", file)):
+        state.read("mixture")
     assert state.load("mixture") is None
     assert f"The client's state '{file}' is damaged" in flower_log.text
     state.save("mixture", ARRAYS, NOTES)

@@ -15,6 +15,7 @@ from fda_flower.site import PrivacySettings, SiteConfig
     [
         ({"dp_clip": 0.0}, "dp-clip", 0.0),
         ({"dp_clip": 1.0, "dp_noise": -1.0}, "dp-noise", -1.0),
+        ({"dp_clip": 1.0, "dp_noise": 1e-300}, "dp-noise", 1e-300),
         ({"dp_clip": 1.0, "dp_delta": 1.0}, "dp-delta", 1.0),
         ({"dp_clip": 1.0, "dp_noise": 1.0, "max_epsilon": -1.0}, "max-epsilon", -1.0),
         ({"dp_clip": 1.0, "max_epsilon": 8.0}, "max-epsilon", 8.0),
@@ -46,6 +47,10 @@ def test_a_node_that_says_one_word_of_privacy_decides_all():
         said_by({"max-epsilon": 8.0})
     with pytest.raises(ConfigError, check=names("entry of the node configuration", "dp-nose")):
         said_by({"dp-clip": 1.0, "dp-nose": 1.0})
+    opens = {"dp-unit": "patient", "dp-noise": 1.0, "dp-open-target": True}
+    with pytest.raises(ConfigError, check=names("dp-open-target", True)):
+        said_by({"role": "source", **opens})
+    assert said_by({"role": "target", **opens}).dp_open_target
 
 
 def test_a_run_that_protects_patients_has_a_method_that_can_and_a_target_that_accepts_it():

@@ -140,7 +140,15 @@ def drop_array(content: RecordDict, rng: Random) -> None:
     content["arrays"] = to_record({key: array for key, array in layers.items() if key != name})
 
 
+def rename_array(content: RecordDict, rng: Random) -> None:
+    """One array has another name, such as the one in which the mod finds the widths of rows."""
+    layers = dict(to_layers(content.array_records["arrays"]))
+    old, new = list(layers)[rng.integers(len(layers))], ["rows.widths", "rows.power", "0"][rng.integers(3)]
+    content["arrays"] = to_record({new if key == old else key: array for key, array in layers.items()})
+
+
 CHANGES = [
+    rename_array,
     change_setting,
     change_setting,
     change_model,

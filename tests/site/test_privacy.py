@@ -22,7 +22,7 @@ from fda_flower.aggregation import (
     to_targets,
 )
 from fda_flower.aggregation.gradients import MeanGradient
-from fda_flower.client_app import make_client_app
+from fda_flower.client_app import make_client, make_client_app
 from fda_flower.clients import ridge_reply
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import checksum, derive_seed
@@ -52,7 +52,7 @@ from fda_flower.site.privacy import (
 )
 from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.protocol import BUDGET_CODE, to_layers, to_record
-from fda_flower.wire.questions import Guided, SumRows
+from fda_flower.wire.questions import FitHead, Guided, SumRows
 
 SMALL: dict[str, Any] = {"model": "logistic", "rounds": 2, "sources": 2, "device": "cpu"}
 NOISY: dict[str, Any] = {"dp_clip": 1.0, "dp_noise": 2.0}
@@ -322,6 +322,41 @@ def test_a_trained_model_leaves_only_an_open_target(allowed, in_a_run):
         assert reply.content["info"]["uncovered"] == ["arrays"]
 
 
+@pytest.mark.parametrize("kind", ["train.keep_part", "train.personalise", "train.guide", "train.distil"])
+@pytest.mark.parametrize("open_target", [False, True])
+def test_a_training_that_may_have_no_noise_for_a_patient_is_not_begun(kind, open_target, in_a_run):
+    site = PrivateSite("a", PrivacySettings(**PATIENTS, dp_open_target=open_target))
+    message = asking(kind, arrays=to_record(weights_of(0.0)))
+    reply = DifferentialPrivacy(lambda context: site)(
+        message, context(), lambda *given: pytest.fail("it trains")
+    )
+    assert "no known sensitivity to one patient" in reason_of(reply)
+
+
+def test_a_client_trains_without_noise_only_where_its_site_wants_none():
+    client = make_client(RunConfig(**SMALL), "source-1")
+    asked = PrivateSite("a", PrivacySettings(**PATIENTS)).of_patients("request").settings()
+    with pytest.raises(ConfigError, check=names("dp-unit", "patient")):
+        client.train_on("head", asked, part="head")
+    assert client.train_on("head", {}, part="head")[0] > 0
+
+
+@pytest.mark.parametrize(("name", "open"), [("target", True), ("source-1", False)])
+def test_only_the_target_is_open(name, open, in_a_run, tmp_path):
+    """Else a source that sets dp-open-target, or whose run does, would send a head without noise."""
+    node: dict[str, Any] = {"domain": name, "state-dir": str(tmp_path)}
+    node |= {"dp-unit": "patient", "dp-noise": 2.0, "dp-open-target": True}
+    asked = FitHead(paths="target", start={"solution": np.zeros((65, 10)), "gram": np.eye(65)[TRIANGLE]})
+    message = asking("train.fit_head", arrays=to_record(FIRST_MODEL), **asked.records())
+    reply = make_client_app(RunConfig(**SMALL))(message, context(node))
+    assert reply.has_error() != open
+    if open:
+        assert "arrays" in list(reply.content.config_records["info"]["uncovered"])  # type: ignore[arg-type]
+
+
+TRIANGLE = np.triu_indices(65)
+
+
 def weights_of(value):
     return {"weight": np.full(3, value, np.float32)}
 
@@ -450,7 +485,7 @@ def answer_of(node, asked, **engine):
     return make_client_app(**engine)(message, context(node, config.to_flower())).content
 
 
-FIRST_MODEL = {"0.weight": np.zeros((10, 64), np.float32), "0.bias": np.zeros(10, np.float32)}
+FIRST_MODEL = {"1.weight": np.zeros((10, 64), np.float32), "1.bias": np.zeros(10, np.float32)}
 
 
 def update_in(reply):
@@ -753,6 +788,37 @@ def test_a_metric_is_refused_and_the_training_loss_left_out_unless_the_site_allo
 
 
 # evaluations
+
+
+@pytest.mark.parametrize(("asked", "size"), [({}, 9), ({"validation": "only"}, 4)])
+@pytest.mark.parametrize("unit", [NOISY, PATIENTS], ids=["site", "patient"])
+def test_without_a_report_a_failed_evaluation_is_answered_like_another(unit, asked, size, in_a_run):
+    """Else each failure, which a server can bring about, tells something of the data for no ε."""
+    mod = DifferentialPrivacy(lambda context: PrivateSite("a", PrivacySettings(**unit, dp_report="none")))
+
+    def app(evaluation):
+        def answer(message, context):
+            if message.metadata.message_type == "query.role":
+                sizes = ConfigRecord({"test-examples": 9, "validation-examples": 4})
+                return Message(RecordDict({"info": sizes}), reply_to=message)
+            return evaluation(message, context)
+
+        return answer
+
+    def success(message, context):
+        records = {"metrics": MetricRecord({"num-examples": size, "accuracy": 0.5})}
+        answer = {"answer": ConfigRecord({"alone": 3}), "answer/weights": ConfigRecord({"x": 0.5})}
+        return Message(RecordDict({**records, **answer}), reply_to=message)
+
+    apps = [success, failing_app(ValueError("row 7")), failing_app("no")]
+    replies = [
+        mod(asking("evaluate", arrays=initial(), config=ConfigRecord(asked)), context(), app(each))
+        for each in apps
+    ]
+    contents = [{name: dict(record) for name, record in reply.content.items()} for reply in replies]
+    assert contents[0] == contents[1] == contents[2]
+    assert contents[0]["metrics"] == {"num-examples": size}
+
 
 FIGURES = {"accuracy": 0.5, "loss": 1.0, "validation-auroc": 0.6}
 

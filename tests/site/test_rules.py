@@ -565,7 +565,7 @@ def train(app, node, model, run=1, **config):
 
 def test_a_server_that_asks_again_and_again_cannot_invert_the_sketches(tmp_path):
     app = make_client_app(replace(CONFIG, model="logistic"))
-    model = to_record({"0.weight": np.zeros((10, 64), np.float32), "0.bias": np.zeros(10, np.float32)})
+    model = to_record({"1.weight": np.zeros((10, 64), np.float32), "1.bias": np.zeros(10, np.float32)})
     true = train(app, {}, model, **{"batch-updates": "full"}).content["batch-updates"]["full"].numpy()
     node = {"allow-batch-updates": "sketch", "state-dir": str(tmp_path)}
     known = []
