@@ -40,7 +40,13 @@ from fda_flower.aggregation.personal import (
     personal_model,
     vrex_weights,
 )
-from fda_flower.aggregation.private_sums import CentredSums, PrivateSums, change_of_patient, multipliers
+from fda_flower.aggregation.private_sums import (
+    CentredSums,
+    PrivateSums,
+    change_of_patient,
+    check_deviation,
+    multipliers,
+)
 from fda_flower.aggregation.ridge import (
     HEADS,
     LEAST_LABELS,
@@ -96,8 +102,8 @@ __all__ = [
     "Mixture", "MovingAverage", "Paths", "PrivateSums", "RidgeFit", "SourceMean", "SourceWeights", "Sums",
     "TailAverage", "TrimmedMean", "Update", "Votes", "best_weight", "beta_fedda", "beta_fedda_reference",
     "beta_fedgp", "beta_fedgp_filter_aware", "beta_fedgp_reference", "blend", "by_kind",
-    "change_of_patient", "choose_share", "choose_weight", "class_priors", "combine", "distance_weights",
-    "domain_weights", "estimate", "find_buffers", "fit_kinds", "fit_mixture", "fit_ridge",
+    "change_of_patient", "check_deviation", "choose_share", "choose_weight", "class_priors", "combine",
+    "distance_weights", "domain_weights", "estimate", "find_buffers", "fit_kinds", "fit_mixture", "fit_ridge",
     "fit_temperature", "functional_distance", "gate_of", "gradient_similarity", "groupdro_weights",
     "guidance_distances", "head_in", "is_finite", "joined_head", "joint_weights", "labels_for",
     "linear_head", "matched_step", "mean_update", "mixed_scores", "move", "multipliers",

@@ -19,6 +19,7 @@ differential privacy", 2022, corollary 3.3, for two releases, the second of whic
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import sqrt
+from statistics import median_low
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,12 @@ RIDGES_OF_NOISE = (1 / 16, 1 / 4, 1.0)
 """``ρ`` of noisy sums, over the largest eigenvalue of their noise; see `CentredSums.solution`."""
 
 FARTHEST = 8.0
-"""Number of standard deviations that bounds all numbers of the noise, except with probability 1e-15."""
+"""Number of standard deviations by which noise is longer than the root of its length, except with probability
+1e-14."""
+
+MOST_DEVIATION = 8
+"""Multiple of the sources' lower median above which a claimed deviation is not believed: it would make the
+ridge of all sources large. Sites with an ε of 1 and of 8 differ by 6."""
 
 NAMES = ("gram", "products", "centre", "radius", "deviation")
 """The arrays of `PrivateSums` as they travel."""
@@ -205,13 +211,23 @@ class PrivateSums:
         """Raise a `ValueError` if a number is larger than rows of length 1 allow."""
         if not (self.rows > 0 and self.rows == round(self.rows)):
             raise ValueError(f"its sums are of {self.rows:g} rows")
-        if not 0 < self.radius <= 1 or np.linalg.norm(self.centre) > 1.001:
+        if not 0 < self.radius <= 1.001 * RADIUS or np.linalg.norm(self.centre) > 1.001:
             raise ValueError(f"'radius' of its sums is {self.radius:g}, or its centre is longer than a row")
         if not 0 <= self.deviation <= self.rows:
             raise ValueError(f"its noise of {self.deviation:g} drowns the sums of {self.rows:g} rows")
-        largest = max(np.abs(self.gram).max(), np.abs(self.products).max() / (PRODUCTS * 1.08))
-        if largest > 1.001 * self.rows + FARTHEST * self.deviation:
-            raise ValueError("its sums of products are larger than rows of length 1 have")
+        square = 1 + CONSTANT**2  # ‖u‖² at most
+        for vector, longest in ((self.gram[:-1], square), (self.products, PRODUCTS * sqrt(square))):
+            noise = self.deviation * (sqrt(vector.size) + FARTHEST)
+            if np.linalg.norm(vector) > 1.001 * self.rows * longest + noise:
+                raise ValueError("its sums of products are larger than rows of length 1 have")
+
+
+def check_deviation(claimed: float, all_claimed: Iterable[float]) -> None:
+    """Raise a `ValueError` if a source claims far more noise than most sources."""
+    usual = median_low(all_claimed)
+    if claimed > MOST_DEVIATION * usual:
+        says = f"more than {MOST_DEVIATION} times the sources' lower median of {usual:g}"
+        raise ValueError(f"its noise has the deviation {claimed:g}, {says}")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from fda_flower.aggregation import (
     PrivateSums,
     Sums,
     by_kind,
+    check_deviation,
     head_in,
     joined_head,
     move,
@@ -247,8 +248,10 @@ class Ridge(OnFeatures):
         """Return the total of the sources' sums over each kind of rows; with noise over the first alone."""
         domains = self.usable(round, list(sources), partial(read_sums, sources, forms, noise=noise))
         if any(is_private(sources, domain) for domain in domains):
-            first = (read_sums(sources, forms, domain, noise)[0] for domain in domains)
-            return [CentredSums.total(first)]
+            first = {domain: read_sums(sources, forms, domain, noise)[0] for domain in domains}
+            claimed = {domain: s.deviation for domain, s in first.items() if isinstance(s, PrivateSums)}
+            believed = partial(_check_deviation, claimed)
+            return [CentredSums.total(first[domain] for domain in self.usable(round, domains, believed))]
         try:
             return _added(sources, forms, domains)
         except ValueError:
@@ -384,6 +387,12 @@ def read_sums(
     if sums.rows > update.examples:  # patients, each with one row or more
         raise ValueError(f"its sums are of {sums.rows:g} patients, but it reports {update.examples} examples")
     return [sums]
+
+
+def _check_deviation(claimed: Mapping[str, float], domain: str) -> None:
+    """Raise a `ValueError` if a source's noise, if it has any, is far above most sources'."""
+    if domain in claimed:
+        check_deviation(claimed[domain], claimed.values())
 
 
 def _added(sources: Sources, forms: Sequence[Form], domains: Sequence[str]) -> list[Sums]:

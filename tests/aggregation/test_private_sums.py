@@ -254,8 +254,9 @@ def test_sums_travel_in_float32():
         ({"centre": np.zeros(4)}, "centre"),
         ({"gram": np.append(GOOD.gram[:-1], 59.5)}, "rows"),
         ({"gram": np.append(GOOD.gram[:-1], 0.0)}, "rows"),
-        ({"gram": np.append([61 + 2 * FARTHEST], GOOD.gram[1:])}, "larger"),
-        ({"products": np.full((6, 3), PRODUCTS * 100)}, "larger"),
+        ({"gram": np.append([61 * 1.16 + 2 * (FARTHEST + 20**0.5)], GOOD.gram[1:])}, "larger"),
+        ({"products": np.full((6, 3), PRODUCTS * 55)}, "larger"),
+        ({"radius": 0.71}, "radius"),
     ],
 )
 def test_sums_that_no_patients_have_are_refused(change, says):

@@ -351,7 +351,7 @@ def test_only_the_target_is_open(name, open, in_a_run, tmp_path):
     reply = make_client_app(RunConfig(**SMALL))(message, context(node))
     assert reply.has_error() != open
     if open:
-        assert "arrays" in list(reply.content.config_records["info"]["uncovered"])  # type: ignore[arg-type]
+        assert "arrays" in str(reply.content["info"]["uncovered"])
 
 
 TRIANGLE = np.triu_indices(65)

@@ -161,6 +161,18 @@ def test_noisy_sums_have_several_solutions_without_the_path_that_takes_them_as_t
     assert len(strategy.history[0]["ridge"]["weights"]) == 10
 
 
+def test_a_source_that_claims_far_more_noise_than_most_is_dropped():
+    sums = {domain: private_sums(domain) for domain in "abc"}
+    sites = {domain: Site(domain, sums=each) for domain, each in sums.items()}
+    sites["b"] = Site("b", sums=replace(sums["b"], deviation=17.0))
+    found, _, strategy = start(sites=sites)
+    expected = CentredSums.total([sums["a"], sums["c"]]).solution()
+    np.testing.assert_allclose(found["t"].sent()["solution"], expected, atol=1e-5)
+    (dropped,) = strategy.history[0]["dropped"]
+    assert dropped["domain"] == "b"
+    assert "its noise has the deviation 17" in dropped["reason"]
+
+
 def test_the_labels_of_a_regression_are_scaled_by_all_sources():
     sites = {domain: Site(domain, regression=True) for domain in "abct"}
     found, _, _ = start(info={"t": {"regression": True}}, sites=sites, per_source=True)
