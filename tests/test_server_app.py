@@ -130,12 +130,19 @@ def test_on_one_machine_missing_data_are_an_error_before_anything_runs(
 
 
 @pytest.mark.parametrize(
-    "told", [{}, {"shape": "big", "classes": 2}, {"shape": ["a"], "classes": 2, "examples": "x"}]
+    ("told", "thing", "value"),
+    [
+        ({}, "shape and classes", None),
+        ({"shape": "big", "classes": 2}, "target", "t"),
+        ({"shape": [2], "classes": 2, "examples": "x"}, "target", "t"),
+    ],
 )
-def test_without_a_node_that_reports_the_form_of_its_data_there_is_no_model(told: dict[str, Any]) -> None:
+def test_without_a_node_that_reports_the_form_of_its_data_there_is_no_model(
+    told: dict[str, Any], thing: str, value: str | None
+) -> None:
     app = HandMade([("target", "t", None), ("source", "a", None)], info={"t": told})
     config = RunConfig(method="fedgp", sources=1)
-    with task_identity(), pytest.raises(RunError, check=names("shape and classes", None)):
+    with task_identity(), pytest.raises(RunError, check=names(thing, value)):
         run_server(app.grid(), config)
 
 

@@ -248,10 +248,12 @@ class Ridge(OnFeatures):
         """Return the total of the sources' sums over each kind of rows; with noise over the first alone."""
         domains = self.usable(round, list(sources), partial(read_sums, sources, forms, noise=noise))
         if any(is_private(sources, domain) for domain in domains):
-            first = {domain: read_sums(sources, forms, domain, noise)[0] for domain in domains}
-            claimed = {domain: s.deviation for domain, s in first.items() if isinstance(s, PrivateSums)}
-            believed = partial(_check_deviation, claimed)
-            return [CentredSums.total(first[domain] for domain in self.usable(round, domains, believed))]
+            # Read again each time: all sums as float64 would be too much memory.
+            first = partial(_first_sums, sources, forms)
+            read = ((domain, first(domain)) for domain in domains)
+            claimed = {domain: sums.deviation for domain, sums in read if isinstance(sums, PrivateSums)}
+            believed = self.usable(round, domains, partial(_check_deviation, claimed))
+            return [CentredSums.total(map(first, believed))]
         try:
             return _added(sources, forms, domains)
         except ValueError:
@@ -387,6 +389,11 @@ def read_sums(
     if sums.rows > update.examples:  # patients, each with one row or more
         raise ValueError(f"its sums are of {sums.rows:g} patients, but it reports {update.examples} examples")
     return [sums]
+
+
+def _first_sums(sources: Sources, forms: Sequence[Form], domain: str) -> Sums | PrivateSums:
+    """Return a source's sums over the first kind of rows, with or without noise."""
+    return read_sums(sources, forms, domain, noise=True)[0]
 
 
 def _check_deviation(claimed: Mapping[str, float], domain: str) -> None:
