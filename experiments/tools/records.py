@@ -2,8 +2,8 @@
 
 The first line has the changed settings of the experiment. Each further line is a run: its cell, settings and
 summary, and a record for each round with its scores and the estimates for each source. The last 5 rounds also
-have the outcomes of test samples, and the last one has everything but costs. Numbers that stand in no table
-have 4 significant digits.
+have the outcomes of test samples if the page has regrets, and the last one has everything but costs. Numbers
+that stand in no table have 4 significant digits.
 """
 
 import json
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.experiments import Experiment
-from fda_flower.experiments.experiment import read_mark, read_runs, results_of
+from fda_flower.experiments.definition import read_experiment
+from fda_flower.experiments.experiment import DEFINITION, read_mark, read_runs, results_of
 from fda_flower.records.record import (
     BY,
     LAST,
@@ -70,8 +71,19 @@ def pack(folder: Path) -> Path:
     if settings != mark["settings"]:
         raise SystemExit(f"'{folder}' has the settings {mark['settings']}, but {path.name} has {settings}")
     runs |= {name: packed(run) for name, run in read_runs(folder).items() if run.whole}
+    if read_experiment(folder / DEFINITION).report != "regret":
+        runs = {name: without_outcomes(run) for name, run in runs.items()}
     write(path, settings, runs)
     return path
+
+
+def without_outcomes(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's line without the outcomes of test samples, which only regrets need."""
+    history = [
+        {key: value for key, value in record.items() if not key.startswith("outcomes")}
+        for record in run["history"]
+    ]
+    return {**run, "history": history}
 
 
 def write(path: Path, settings: Mapping[str, Any], runs: Mapping[str, Mapping[str, Any]]) -> None:

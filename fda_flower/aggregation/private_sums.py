@@ -43,8 +43,7 @@ RIDGES_OF_NOISE = (1 / 16, 1 / 4, 1.0)
 """``ρ`` of noisy sums, over the largest eigenvalue of their noise; see `CentredSums.solution`."""
 
 FARTHEST = 8.0
-"""Number of standard deviations by which noise is longer than the root of its length, except with probability
-1e-14."""
+"""Standard deviations that noise may be longer than the root of its length, except with probability 1e-14."""
 
 MOST_DEVIATION = 8
 """Multiple of the sources' lower median above which a claimed deviation is not believed: it would make the

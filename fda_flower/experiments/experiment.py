@@ -637,13 +637,13 @@ def _each_once(name: str, values: Iterable[Any]) -> list[Any]:
     """Return methods or seeds; raise a `ConfigError` if there are none, or one is repeated."""
     if not isinstance(values, Iterable):
         raise invalid(f"{name}s", values, "give a list, such as range(3)")
-    each = list(values)
-    if not each:
+    entries = list(values)
+    if not entries:
         raise ConfigError(f"a comparison needs at least one {name}", thing=name)
-    for value, times in Counter(each).items():
+    for value, times in Counter(entries).items():
         if times > 1:
             raise invalid(name, value, "give it once", f"{times} times")
-    return each
+    return entries
 
 
 def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[str, Any]) -> RunConfig:

@@ -193,13 +193,15 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
     the order of domains. Raise a `ConfigError` if the name is unknown, there are fewer sources, or the run
     has no clients or no classes.
     """
-    name, count = settings.get("attack"), settings.get("attackers", 0)
+    name, count = settings.get("attack"), settings.get("attackers")
     if name is not None and not isinstance(name, str):
         raise invalid("attack", name, f"give one of {', '.join(NAMES)}")
     if name is not None and name not in LABELS:
         poison_of(name)
-    if name is not None and "attackers" not in settings:
+    if name is not None and count is None:
         raise invalid("attackers", None, "give the number of sources that attack", f"with attack '{name}'")
+    if count is None:
+        return None
     if isinstance(count, str) and count.isdecimal():
         count = int(count)
     if type(count) is not int or count < 0:

@@ -60,7 +60,7 @@ class RunRequest:
 Runner = Callable[[RunRequest], RunOutput]
 
 ONE_RUN = RLock()
-"""Held by a run: PyTorch's threads and random numbers, and Flower's task, are those of the whole process."""
+"""Held by a run: PyTorch's threads and random numbers, and Flower's task, belong to the whole process."""
 
 
 def _on_this_machine(name: str, engine: Engine, request: RunRequest) -> RunOutput:

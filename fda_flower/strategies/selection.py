@@ -63,7 +63,7 @@ class Selection:
         elif not values:
             if self.patience is not None or by == "sources":
                 silent = (node.domain for node in judges if node in round.evaluations)
-                why = f"its metrics have no '{VALIDATION}-accuracy' or the like, by which a round is chosen"
+                why = f"its metrics have no '{VALIDATION}-accuracy' or the like to choose a round"
                 round.warn(((domain, why) for domain in silent), "no validation by")
             return
         elif len(values) < len(figures):

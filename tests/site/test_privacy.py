@@ -335,9 +335,9 @@ def test_a_training_that_may_have_no_noise_for_a_patient_is_not_begun(kind, open
 
 def test_a_client_trains_without_noise_only_where_its_site_wants_none():
     client = make_client(RunConfig(**SMALL), "source-1")
-    asked = PrivateSite("a", PrivacySettings(**PATIENTS)).of_patients("request").settings()
+    request = PrivateSite("a", PrivacySettings(**PATIENTS)).of_patients("request").settings()
     with pytest.raises(ConfigError, check=names("dp-unit", "patient")):
-        client.train_on("head", asked, part="head")
+        client.train_on("head", request, part="head")
     assert client.train_on("head", {}, part="head")[0] > 0
 
 
@@ -346,8 +346,8 @@ def test_only_the_target_is_open(name, open, in_a_run, tmp_path):
     """Else a source that sets dp-open-target, or whose run does, would send a head without noise."""
     node: dict[str, Any] = {"domain": name, "state-dir": str(tmp_path)}
     node |= {"dp-unit": "patient", "dp-noise": 2.0, "dp-open-target": True}
-    asked = FitHead(paths="target", start={"solution": np.zeros((65, 10)), "gram": np.eye(65)[TRIANGLE]})
-    message = asking("train.fit_head", arrays=to_record(FIRST_MODEL), **asked.records())
+    question = FitHead(paths="target", start={"solution": np.zeros((65, 10)), "gram": np.eye(65)[TRIANGLE]})
+    message = asking("train.fit_head", arrays=to_record(FIRST_MODEL), **question.records())
     reply = make_client_app(RunConfig(**SMALL))(message, context(node))
     assert reply.has_error() != open
     if open:
