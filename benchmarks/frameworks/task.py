@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fda_flower.files import derive_seed
 from fda_flower.models import build_model
 
 BATCH_SIZE, EPOCHS, LEARNING_RATE = 20, 1, 0.05
@@ -52,8 +53,8 @@ class Task:
         return self.warm_up + self.rounds
 
     def model(self) -> nn.Module:
-        """Build the network."""
-        return build_model(self.network, SHAPE, CLASSES, seed=0)
+        """Build the network with the weights of fda's run: how long max-pooling takes depends on them."""
+        return build_model(self.network, SHAPE, CLASSES, derive_seed(0, "model"))
 
     def client_data(self) -> list[Labelled]:
         """Deal the training images at random."""

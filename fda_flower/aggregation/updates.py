@@ -38,6 +38,8 @@ def is_finite(array: NDArray[Any]) -> bool:
     >>> is_finite(np.array([[1.0, 2.0]])), is_finite(np.array(np.nan))
     (True, False)
     """
+    if array.size <= FLAGS:
+        return bool(np.isfinite(array).all())
     flat = array.reshape(-1)
     return all(bool(np.isfinite(flat[start : start + FLAGS]).all()) for start in range(0, flat.size, FLAGS))
 

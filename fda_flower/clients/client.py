@@ -123,7 +123,7 @@ class DomainClient(NumPyFace):
 
     def named(self, record: ArrayRecord) -> dict[str, NDArray[Any]]:
         """Return the arrays of a message by the names of the state dictionary, in its order."""
-        return self.exchange.named(self.model, to_layers(record))
+        return self.exchange.named(to_layers(record))
 
     def train_from(
         self,

@@ -27,10 +27,7 @@ def distil(client: TargetClient, request: TrainRequest, question: Distil) -> Tra
     config, gate = request.config, question.gate
     whole, training = client.domain.inputs, client.training_in(config)
     samples = replace(whole, y=torch.arange(len(whole), device=whole.y.device))  # their positions
-    models = {
-        domain: client.exchange.named(client.model, model)
-        for domain, model in sorted(question.models.items())
-    }
+    models = {domain: client.exchange.named(model) for domain, model in sorted(question.models.items())}
     votes = _votes(client, list(models.values()), samples, config, question.teacher_bn == "batch")
     client.load(client.received(request))
     seed = derive_seed(client.seed, "contributions", config.get(SERVER_ROUND, 0), client.domain.name)

@@ -92,7 +92,7 @@ class Mixing:
         """Return the trained and weighed members, and keep them."""
         client, now = self.client, int(self.config[protocol.SERVER_ROUND])
         plan = MixturePlan(question.folds, question.epochs, question.members, question.views)
-        first, begun = client.exchange.named(client.model, question.first), question.first_round
+        first, begun = client.exchange.named(question.first), question.first_round
         samples = client.domain.train
         key = _digest(first, samples, client.training_in(self.config), plan.folds, client.seed, begun)
         own, done = self._own_models(key, begun, now)

@@ -2,7 +2,7 @@
 
 import fnmatch
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -33,6 +33,8 @@ class Exchange:
         Arrays that the client keeps between rounds. It replies with the server's unchanged.
     frozen : tuple of str
         Arrays that nobody trains: they never travel, and each site creates the same.
+    moving : tuple of str
+        Those of the first two parts, in the order of the dictionary.
 
     Examples
     --------
@@ -46,6 +48,7 @@ class Exchange:
     shared: tuple[str, ...]
     own: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
+    moving: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
     def of(cls, network: nn.Module, own: str = "") -> "Exchange":
@@ -77,21 +80,21 @@ class Exchange:
         if own and not private and own not in PARTS:
             raise unknown("part of the model", own, PARTS)
         shared = tuple(name for name in moving if name not in private)
-        return cls(shared, tuple(name for name in moving if name in private), frozen)
+        kept = tuple(name for name in moving if name in private)
+        return cls(shared, kept, frozen, tuple(moving))
 
     def layers(self, network: nn.Module) -> dict[str, NDArray[Any]]:
         """Return copies of a network's unfrozen arrays, in the order of its dictionary."""
-        frozen = set(self.frozen)
-        return {n: t.cpu().numpy().copy() for n, t in tensors(network).items() if n not in frozen}
+        own = tensors(network)
+        return {name: own[name].cpu().numpy().copy() for name in self.moving}
 
-    def named(self, network: nn.Module, arrays: Layers) -> dict[str, NDArray[Any]]:
+    def named(self, arrays: Layers) -> dict[str, NDArray[Any]]:
         """Return the arrays of a message by the network's names, in the order of `layers`.
 
         In the message they have these names, or their positions ``"0"``, ``"1"`` and so on, in this order.
         Otherwise a `ConfigError` names the first that does not: a site's mods read arrays by name.
         """
-        frozen = set(self.frozen)
-        own = [name for name in tensors(network) if name not in frozen]
+        own = list(self.moving)
         if list(arrays) not in (own, [str(position) for position in range(len(own))]):
             other = next((name for name, known in zip(arrays, own, strict=False) if name != known), None)
             what = f"{len(arrays)} arrays" if len(arrays) != len(own) else f"the array '{other}'"

@@ -28,7 +28,7 @@ def load_layers(network: nn.Module, layers: Layers) -> None:
     if len(layers) != len(own):
         frozen = set(frozen_names(network))
         own = {name: tensor for name, tensor in own.items() if name not in frozen}
-    if {name: array.shape for name, array in layers.items()} != {name: t.shape for name, t in own.items()}:
+    if layers.keys() != own.keys() or any(layers[name].shape != own[name].shape for name in own):
         network.load_state_dict({name: _tensor(array) for name, array in layers.items()})
         return
     with torch.no_grad():

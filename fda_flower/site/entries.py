@@ -1,9 +1,9 @@
 """The names in a node's configuration: a misspelt one would be a rule that nobody holds."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from fda_flower.errors import ConfigError, invalid, near
@@ -38,12 +38,12 @@ ALIKE = 0.83
 ``minsamples`` 0.82."""
 
 
-def check_entries(node: Mapping[str, Any], words: Collection[str]) -> None:
+def check_entries(node: Mapping[str, Any], words: frozenset[str]) -> None:
     """Raise a `ConfigError` for an entry that is misspelt or an empty text.
 
     `words` are the names of privacy settings. A Flower project may have entries of its own.
     """
-    known = (*RULES, *OWN, *sorted({*words} - {*RULES}))
+    known = _known(words)
     for name, value in node.items():
         if name not in (*known, *FLOWERS) and is_misspelt(name, known):
             meant = SHORT.get(_plain(name))
@@ -56,6 +56,11 @@ def check_entries(node: Mapping[str, Any], words: Collection[str]) -> None:
             )
         if name in known and isinstance(value, str) and not value.strip():
             raise invalid(name, value, "give it a value, or leave it out")
+
+
+@cache
+def _known(words: frozenset[str]) -> tuple[str, ...]:
+    return (*RULES, *OWN, *sorted(words - {*RULES}))
 
 
 @lru_cache(maxsize=256)
