@@ -7,7 +7,7 @@ centralised references, which need the data in one place.
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError, unknown
@@ -265,6 +265,17 @@ def find_method(name: str) -> Method:
         if name.startswith(prefix) and own in family:
             return family[own]
     raise unknown("method", name, method_names())
+
+
+@cache
+def questions_of(name: str) -> frozenset[str] | None:
+    """Return the types of a method's questions, such as ``train.distil``; None if it cannot be loaded."""
+    try:
+        method = find_method(name)
+        forms = [resolve(form) for form in (method.strategy, method.every_site) if form is not None]
+    except ConfigError:
+        return None
+    return frozenset(each.message_type() for form in forms for each in getattr(form, "questions", ()))
 
 
 def of_every_site(name: str) -> Method:

@@ -61,6 +61,7 @@ class Asked:
     method: str | None = None
     role: str | None = None
     secure: bool = False
+    questions: Collection[str] | None = None
 
     @property
     def kind(self) -> str:
@@ -105,10 +106,11 @@ class Rules:
     Attributes
     ----------
     allow_methods : tuple of str
-        ``allow-methods``: names of methods, or ``all``. The run itself says which method it is.
-    allow_questions : tuple of str
+        ``allow-methods``: names of methods, or ``all``. The run itself says which method it is. Where its
+        questions are known, as in the app of ``fda run``, the site answers no others.
+    allow_questions : tuple of str, optional
         ``allow-questions``: types of messages such as ``train.distil``, beyond plain ones, ``all`` or
-        ``none``; see `fda_flower.wire.questions`.
+        ``none``; see `fda_flower.wire.questions`. Default: those of the methods allowed.
     allow_batch_updates : str
         ``allow-batch-updates``: the per-batch data that may leave the site, one of `LEVELS`.
 
@@ -144,7 +146,7 @@ class Rules:
     """
 
     allow_methods: tuple[str, ...] = ("all",)
-    allow_questions: tuple[str, ...] = ("all",)
+    allow_questions: tuple[str, ...] | None = None
     allow_batch_updates: str = LEVELS[-1]
     require_secure: bool = False
     min_samples: int = 0
@@ -161,8 +163,8 @@ class Rules:
         """
         site = SiteConfig(node, 0)
         site.check()
-        questions = _names(node, "allow-questions")
-        for name in questions:
+        questions = _names(node, "allow-questions") if "allow-questions" in node else None
+        for name in questions or ():
             if name not in (*QUESTIONS, "all", "none"):
                 raise unknown("question", name, [*QUESTIONS, "all", "none"])
         allowed = _names(node, "allow-methods")
@@ -191,7 +193,7 @@ class Rules:
         if reason := self._another_method(asked):
             return f"{reason} (the site's allow-methods)"
         if reason := self._another_question(asked):
-            return f"{reason} (the site's allow-questions)"
+            return reason
         if reason := self._asks_too_much(asked):
             return f"{reason} (the site's allow-batch-updates)"
         asks_open = asked.message.metadata.message_type == SumRows.message_type()
@@ -258,10 +260,19 @@ class Rules:
 
     def _another_question(self, asked: Asked) -> str | None:
         kind, plain = asked.message.metadata.message_type, (protocol.TRAIN, protocol.EVALUATE)
-        if kind in plain or asked.kind not in plain or not {kind, "all"}.isdisjoint(self.allow_questions):
+        if kind in plain or asked.kind not in plain:
+            return None
+        if self.allow_questions is None:
+            if "all" in self.allow_methods or asked.questions is None or kind in asked.questions:
+                return None
+            return f"the method '{asked.method}' does not ask '{kind}' (the site's allow-methods)"
+        if not {kind, "all"}.isdisjoint(self.allow_questions):
             return None
         allowed = ", ".join(self.allow_questions)
-        return f"the site answers the questions {allowed}, not '{kind}': choose a method that asks no other"
+        return (
+            f"the site answers the questions {allowed}, not '{kind}': choose a method that asks no other "
+            "(the site's allow-questions)"
+        )
 
     def _asks_too_much(self, asked: Asked) -> str | None:
         wanted = wanted_level(asked)

@@ -399,6 +399,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             partial(grid.send_and_receive, timeout=self._timeout),
             keys=self._keys,
             max_norm=self.max_update_norm,
+            questions=self.questions,
             buffer_names=self.buffer_names,
             schedules=self.schedules,
             without_evaluation=self._without_evaluation,

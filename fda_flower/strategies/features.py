@@ -94,6 +94,7 @@ class PFedFDA(OnFeatures):
         authors' code adds 1, which assumes features of about unit size, as from the frozen bodies here.
     """
 
+    questions = (MixGaussians, EvaluateGaussians)
     evaluates_own = True
 
     folds: Folds = 2

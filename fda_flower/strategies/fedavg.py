@@ -101,6 +101,7 @@ class FedAvgFT(FedAvg):
         What the target trains: all parameters, or only the last linear layer.
     """
 
+    questions = (FineTune, EvaluatePersonal)
     evaluates_own = True
 
     weights: SourceWeights = "uniform"

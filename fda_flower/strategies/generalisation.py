@@ -92,6 +92,7 @@ class IRM(PenalisedSources):
         See `PenalisedSources`.
     """
 
+    questions = (Penalise,)
     lam: NotNegative = 100.0
     source_weights: SourceWeights = "uniform"
 
@@ -136,6 +137,7 @@ class VREx(PenalisedSources):
         Set negative weights to 0, and normalise the others.
     """
 
+    questions = (MeasureLoss,)
     averages_sources = False
 
     lam: NotNegative = 10.0

@@ -52,6 +52,7 @@ class KD3A(DomainAdaptationStrategy):
         Share of the previous round's weights in those of a round.
     """
 
+    questions = (Distil,)
     trains = frozenset({"source"})
     asks_again = True
     refused_buffers: ClassVar = {"target": "the new statistics are the weighted mean of all clients'"}

@@ -21,6 +21,7 @@ from fda_flower.strategies.selection import Selection
 from fda_flower.strategies.settings import Buffers, StrategySettings
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
+from fda_flower.wire.questions import Question
 
 Noised = Literal["sums", "steps"] | None
 
@@ -155,6 +156,8 @@ class MethodHooks(ABC):
     buffers: Buffers
     evaluate_every: int
     num_rounds: int = 0
+    questions: ClassVar[tuple[type[Question], ...]] = ()
+    """The questions it may ask. A site that allows only some methods answers no other questions."""
     needs: tuple[str, ...] = ()
     """Requirements with these options, in addition to the class's own; names of `runs.needs.NEEDS`."""
     has_target: ClassVar[bool] = True

@@ -60,6 +60,7 @@ class Mixture(SourceOnly):
         record's ``mixture`` has the accuracy of the mixture, ``teacher``.
     """
 
+    questions = (EvaluateMixture,)
     evaluates_own = True
     ends_with_an_evaluation = True
 

@@ -85,6 +85,7 @@ class Ditto(OwnModel, FedAvg):
         server averages these models, and the target's is the personal one: FedProx with ``μ = λ``.
     """
 
+    questions = (FineTune, Personalise, EvaluatePersonal)
     evaluates_own = True
 
     lam: NotNegative = 1.0
@@ -142,6 +143,7 @@ class APFL(OwnModel, FedAvg):
         authors' code uses 0.02.
     """
 
+    questions = (TrainToMix, EvaluateMix)
     evaluates_own = True
 
     mixing: Share = 0.5
@@ -212,6 +214,7 @@ class FedDAF(OwnModel):
         If `max_update_norm` is given: the server cannot limit a model that the target blends and keeps.
     """
 
+    questions = (Blend,)
     averages_sources = True
     starts_from: ClassVar[str] = "the sources'"
     variants: ClassVar = {
@@ -289,6 +292,7 @@ class FedDWA(DomainAdaptationStrategy):
         The headline: ``u_T`` as aggregated by the server, or ``w_T`` as trained by the target.
     """
 
+    questions = (Guide, EvaluatePersonal)
     refused_buffers: ClassVar = {
         "target": "the run's model is the target's own, with its own running statistics"
     }
@@ -379,6 +383,7 @@ class KNNPer(FedAvg):
         logits.
     """
 
+    questions = (EvaluateNeighbours,)
     evaluates_own = True
 
     k: Count = 10

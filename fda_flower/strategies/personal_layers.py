@@ -28,6 +28,7 @@ class LocalPart(FedAvg):
     In warm-up rounds the whole model is averaged over the sources; each client's part starts from there.
     """
 
+    questions = (KeepPart, EvaluateWithPart)
     evaluates_own = True
     of_patients = None
 

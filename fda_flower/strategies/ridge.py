@@ -117,6 +117,7 @@ class Ridge(OnFeatures):
         `fda_flower.wire.secure_sums`. It needs three sources, and of ``n`` at least ``⌈2n/3⌉ + 1`` to stay.
     """
 
+    questions: ClassVar[tuple[type[Question], ...]] = (SumRows, MaskSums, FitHead)
     trains = frozenset({"source"})
     asks_again = True
     of_patients = "sums"
@@ -448,6 +449,7 @@ class RidgeEverySite(Ridge):
         With ``"none"`` sites report no figures.
     """
 
+    questions = (SumRows, MaskSums, FitSiteHead)
     has_target: ClassVar[bool] = False
 
     report: Literal["full", "none"] = "full"

@@ -35,6 +35,7 @@ from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
 from fda_flower.wire.internals import AWAY
 from fda_flower.wire.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
+from fda_flower.wire.questions import Question
 
 MOST_UNCOVERED = 100
 """Entries of a reply that the record names as unprotected."""
@@ -118,6 +119,7 @@ class Round:
     send: Callable[[Iterable[Message]], Iterable[Message]]
     keys: Keys = Keys()  # noqa: RUF009
     max_norm: float | None = None
+    questions: tuple[type[Question], ...] | None = None
     buffer_names: Collection[str] | None = None
     schedules: Mapping[str, Any] = field(default_factory=dict)
     model: Layers = field(default_factory=dict)
@@ -162,6 +164,7 @@ class Round:
     ) -> Iterable[Message]:
         """Return the messages that carry requests; `read_evaluation` reads the replies."""
         left_out = self._without_evaluation(requests) if kind == protocol.EVALUATE else ()
+        self._check_questions(requests.values())
         self.evaluations = requests
         self.sent = {
             node: Message(request.content(self.keys), node.id, request.message_type(kind))
@@ -169,6 +172,19 @@ class Round:
             if node not in left_out
         }
         return list(self.sent.values())
+
+    def _check_questions(self, requests: Iterable[EvaluateRequest]) -> None:
+        """Raise a `RunError` for a question that the strategy does not declare."""
+        questions = (request.question for request in requests if request.question is not None)
+        for question in questions:
+            if self.questions is not None and not isinstance(question, self.questions):
+                name = type(question).__name__
+                raise RunError(
+                    f"the method asks {name}, which is not among its questions",
+                    thing="question",
+                    value=name,
+                    remedy=f"give its strategy questions = ({name},)",
+                )
 
     def _without_evaluation(self, nodes: Iterable[Node]) -> Collection[Node]:
         """Return the nodes not to ask for an evaluation, and log those whose apps say that they have none."""

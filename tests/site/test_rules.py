@@ -497,6 +497,29 @@ def test_a_train_message_is_refused_before_data_are_read(no_data):
     assert "not 'fedgp-auto'" in reply.error.reason
 
 
+@pytest.mark.parametrize(
+    ("rules", "kind", "rule"),
+    [
+        ({}, "train.mix_gaussians", None),
+        ({"allow-methods": "fedgp-auto"}, "train", None),
+        ({"allow-methods": "fedgp-auto"}, "train.mix_gaussians", "allow-methods"),
+        ({"allow-methods": "fedgp-auto"}, "evaluate.mixture", "allow-methods"),
+        ({"allow-methods": "fedgp-auto", "allow-questions": "train.blend"}, "train.blend", None),
+        ({"allow-methods": "fedgp-auto", "allow-questions": "none"}, "train.blend", "allow-questions"),
+    ],
+)
+def test_a_site_that_allows_some_methods_answers_no_others_questions(rules, kind, rule, no_data):
+    """Whatever the run calls its method, a server can send any message."""
+    node, app = {"domain": "target", **rules}, make_client_app(CONFIG)
+    if rule is None:
+        with pytest.raises(AssertionError, match="data were read"):
+            ask(app, node, kind)
+    else:
+        reason = ask(app, node, kind).error.reason
+        assert f"'{kind}'" in reason
+        assert f"(the site's {rule})" in reason
+
+
 def test_a_node_that_does_not_fit_the_run_says_so_with_rules_too(no_data):
     reply = ask(
         make_client_app(CONFIG), {"domain": "target", "role": "source", "min-samples": 1}, "query.role"

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.records.record import headline
 from fda_flower.runs.config import RunConfig
 from fda_flower.strategies import Aggregated, FedAvg, FedAvgFT, FedRep, Mixture, RunFolder, SourceOnly
+from fda_flower.wire.questions import FineTune
 
 
 def start(strategy, rounds=2, nodes=(A, T), **more):
@@ -194,6 +196,17 @@ def test_what_aggregate_returns_is_a_model_like_the_rounds(returned, value):
         start(Own())
     assert caught.value.thing == "aggregate"
     assert str(caught.value.value).startswith(value)
+
+
+def test_a_question_that_a_method_does_not_declare_is_an_error_before_any_training():
+    class Own(FedAvg):
+        def train_request(self, node, round):
+            return replace(super().train_request(node, round), question=FineTune())
+
+    app = HandMade([A, T])
+    with pytest.raises(RunError, match="questions = ", check=names("question", "FineTune")):
+        Own().start(app.grid(), initial(), 1)
+    assert app.configs == []
 
 
 @pytest.mark.parametrize(

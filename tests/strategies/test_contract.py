@@ -15,7 +15,7 @@ from whole_runs import untimed
 
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
-from fda_flower.runs.methods import METHODS
+from fda_flower.runs.methods import METHODS, method_names, questions_of
 from fda_flower.strategies import (
     APFL,
     IRM,
@@ -43,6 +43,7 @@ from fda_flower.strategies import (
 )
 from fda_flower.strategies.method import COMMON as COMMON_OPTIONS
 from fda_flower.wire.questions import (
+    QUESTIONS,
     Blend,
     EvaluateMix,
     EvaluateNeighbours,
@@ -54,6 +55,7 @@ from fda_flower.wire.questions import (
     MeasureLoss,
     Penalise,
     Personalise,
+    Question,
     TrainToMix,
 )
 
@@ -494,6 +496,14 @@ def test_steps_and_losses_are_required_where_they_count(kind, metric):
 def test_an_option_that_cannot_work_is_refused(kind, option, value):
     with pytest.raises(ConfigError, check=lambda error: error.thing == option):
         kind(**{option: value})
+
+
+def test_every_question_of_this_package_is_one_of_a_method():
+    ours = {kind for kind, question in QUESTIONS.items() if question.__module__ == Question.__module__}
+    assert ours == {kind for name in method_names() for kind in questions_of(name) or ()}
+    assert questions_of("mixture") == frozenset(["evaluate.mixture"])
+    assert questions_of("flower:Krum") == frozenset()
+    assert questions_of("of-another-project") is None
 
 
 @pytest.mark.parametrize(("rounds", "warmup"), [(0, 0), (2, 2)])
