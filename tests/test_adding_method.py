@@ -115,7 +115,11 @@ def test_its_option_defines_the_run_and_is_checked(package):
     config = json.loads((folder / OUTPUT / "config.json").read_text(encoding="utf-8"))["run"]
     assert (config["method_options"], config["strategy"]["momentum"]) == ({"momentum": 0.5}, 0.5)
     refused = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
-    words = ["{'momentum': 0.5} there, {} asked for", "momentum must be a number in [0, 1], not 2.0", "option 'pace' of method 'median'"]
+    words = [
+        "{'momentum': 0.5} there, {} asked for",
+        "momentum must be a number in [0, 1], not 2.0",
+        "option 'pace' of method 'median'",
+    ]
     assert [word in line for word, line in zip(words, refused, strict=True)] == [True] * 3
 
 
