@@ -1,10 +1,12 @@
 """The `fda` command."""
 
+import errno
+import itertools
 import sys
 
 from fda_flower.cli.output import out
 from fda_flower.cli.stopping import stoppable
-from fda_flower.errors import ConfigError, FdaError
+from fda_flower.errors import ConfigError, FdaError, RunError
 from fda_flower.names import missing_extra
 
 
@@ -16,9 +18,14 @@ def main() -> None:
     try:
         with stoppable():
             out.begin(as_json="--json" in sys.argv)  # until the command line is read
+            _refuse_empty(sys.argv)
             from fda_flower.cli.app import app
 
             app(prog_name="fda")
+    except OSError as error:
+        if (found := _of_the_disk(error)) is None:
+            raise
+        _end(found)
     except (FdaError, ImportError) as error:
         if missing := missing_extra(error):
             needed = ConfigError(f"{_command()} needs {missing}", thing=missing.partition(",")[0])
@@ -27,8 +34,32 @@ def main() -> None:
             sys.exit(2)
         if not isinstance(error, FdaError):
             raise
-        out.error(error)
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
+        _end(error)
+
+
+def _end(error: FdaError) -> None:
+    out.error(error)
+    sys.exit(2 if isinstance(error, ConfigError) else 1)
+
+
+def _refuse_empty(words: list[str]) -> None:
+    """Raise a `ConfigError` for an empty value, as of a shell's variable that is not set."""
+    for before, word in itertools.pairwise(words):
+        option, is_given, value = word.partition("=") if word.startswith("--") else (before, "=", word)
+        if is_given and not value:
+            remedy = "give it a value, or leave it out; is a variable of the shell not set?"
+            raise ConfigError(f"the value after '{option}' is empty", thing=option, value="", remedy=remedy)
+
+
+def _of_the_disk(error: OSError) -> FdaError | None:
+    """Return what a full disk or a file's path has caused; None if the error is of something else."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "free some; a run continues with --resume"
+        return RunError(f"{error.strerror}", thing="disk", value=error.filename, remedy=remedy)
+    if error.filename is None:
+        return None
+    why = f"{error.strerror}: '{error.filename}'"
+    return ConfigError(why, thing="path", value=error.filename, remedy="choose another")
 
 
 def _command() -> str:

@@ -18,6 +18,9 @@ logger = logging.getLogger("fda_flower")
 PARTS = ("train", "test")
 """Folders of an existing split of the samples."""
 
+PARTS_OF_ONE = frozenset({*PARTS, "training", "testing", "val", "valid", "validation", "eval", "holdout"})
+"""Names of files and folders that hold parts of one data set rather than domains."""
+
 NOT_IN_NAMES = ",="
 """Characters with a meaning in options, invalid in names."""
 
@@ -90,7 +93,8 @@ def visible(place: Path) -> list[Path]:
 def found_names(dataset: str, folder: Path, names: Iterable[str], wanted: str) -> tuple[str, ...]:
     """Return the domains in a folder by name.
 
-    Raise a `ConfigError` if there is none, or a name has a character that options cannot hold.
+    Raise a `ConfigError` if there is none, if they are parts of one data set, or if a name has a character
+    that options cannot hold.
     """
     domains = tuple(sorted(names))
     if not domains:
@@ -98,6 +102,10 @@ def found_names(dataset: str, folder: Path, names: Iterable[str], wanted: str) -
         what = f"data set '{dataset}' finds no domain in '{folder}' (it contains {there})"
         remedy = f"put {wanted} there, or give another folder with --data-dir (FDA_DATA_DIR)"
         raise ConfigError(what, thing="data set", value=dataset, remedy=remedy)
+    if len(domains) > 1 and {name.casefold() for name in domains} <= PARTS_OF_ONE:
+        what = f"holds {', '.join(domains)}, which are parts of one data set, not domains"
+        remedy = "name them after the sites, or, if these are sites, list them in the option 'domains'"
+        raise unusable("data folder", folder, what, remedy)
     for name in domains:
         if any(mark in name for mark in NOT_IN_NAMES) or name != name.strip():
             what = f"in '{folder}' has a comma, an equals sign or a space around it in its name"

@@ -51,6 +51,15 @@ class Meaning:
     def __post_init__(self) -> None:
         if not self.label_deviation > 0:
             raise invalid("option 'label_deviation'", self.label_deviation, "it must be above 0")
+        if self.regression and self.classes:
+            why = "but a regression has no classes"
+            raise invalid("option 'classes'", join_names(self.classes), "leave it out", why)
+        if not self.regression and (self.label_mean, self.label_deviation) != (0.0, 1.0):
+            scale = f"{self.label_mean:g} and {self.label_deviation:g}"
+            why = "but the labels are classes"
+            raise invalid(
+                "options 'label_mean' and 'label_deviation'", scale, "give task=regression, too", why
+            )
         given = {"label": (self.label,), "group": (self.group,), "ignore": self.ignore, "text": (self.text,)}
         given["categories"] = tuple(self.categories)
         for (other, others), (option, names) in combinations(given.items(), 2):

@@ -68,7 +68,7 @@ def _on_this_machine(name: str, engine: Engine, request: RunRequest) -> RunOutpu
     if request.connection is not None:
         remedy = "leave it out, or choose --engine deploy"
         raise invalid("connection", request.connection, remedy, "but only the engine deploy has one")
-    if engine.parallel:
+    if engine.parallel or request.workers is not None:
         check_federated(config.method)
     resources = _resources(name, engine, request)
     federation, model = check_data(config)

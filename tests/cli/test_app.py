@@ -1,6 +1,7 @@
 """`fda list`, `fda run` and `fda compare` as the shell calls them, and the help of all commands."""
 
 import dataclasses
+import errno
 import json
 import logging
 import re
@@ -8,6 +9,7 @@ import shlex
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -434,6 +436,8 @@ def test_compare_with_all_methods_says_which_it_leaves_out(fda, monkeypatch):
         ("run --target-samples 100000", "100000", "ask for fewer"),
         ("run --device cuda", "'cuda'", "use auto or cpu"),
         ("compare --seeds 0", "seeds is '0'", "give their number"),
+        ("run --output=", "'--output'", "a variable of the shell"),
+        (f"run --output {300 * 'x'}", f"{300 * 'x'}/config.json'", "choose another"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_the_value_and_the_remedy(
@@ -467,6 +471,24 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_loaded(
     assert re.search(f"'{path}'|'{path.parent}'|output is '.'", err)
     assert "choose another --output" in err
     assert [path.name for path in Path().iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "Error: No space left on device: free some"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/d/south.csv"),
+            "Error: Permission denied",
+        ),
+    ],
+)
+def test_what_the_disk_refuses_is_one_line(fda, monkeypatch, error, says):
+    monkeypatch.setattr("fda_flower.experiments.run_config", Mock(side_effect=error))
+    code, _, err = fda("run", "--method", "fedavg", *SMALL)
+    assert code in (1, 2)
+    assert err.splitlines()[-1].startswith(says)
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("arguments", ["run --nope", "run --rounds many", "nope", "experiment", "report"])

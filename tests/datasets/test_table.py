@@ -478,6 +478,23 @@ def test_labels_that_are_no_numbers_are_named(tmp_path):
         one(tmp_path, task="regression", label_deviation=0.0)
 
 
+def test_an_option_of_the_other_task_is_refused(tmp_path):
+    write(tmp_path, rows=numbers())
+    with pytest.raises(ConfigError, check=names("option 'classes'", "0,1")):
+        one(tmp_path, task="regression", classes="0,1")
+    with pytest.raises(ConfigError, check=names("options 'label_mean' and 'label_deviation'", "5 and 1")):
+        one(tmp_path, label_mean=5.0)
+
+
+@pytest.mark.parametrize("parts", [("train", "test"), ("Training", "val", "test")])
+def test_parts_of_one_data_set_are_no_domains(tmp_path, parts):
+    for name in parts:
+        write(tmp_path, name, rows=numbers())
+    with pytest.raises(ConfigError, check=names("data folder", tmp_path, "after the sites")):
+        spec_of(tmp_path)
+    assert set(spec_of(tmp_path, domains=",".join(parts)).domain_names) == {*parts}
+
+
 @pytest.mark.parametrize("options", [{"task": "regression"}, {}, {"classes": "7"}])
 def test_labels_that_are_the_same_in_all_files_are_named(tmp_path, options):
     for name in "ab":
