@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fda_flower.datasets.folders import LISTED, logger
-from fda_flower.datasets.numbers import Array, are_words, is_missing, to_numbers
+from fda_flower.datasets.numbers import (
+    OF_THOUSANDS,
+    Array,
+    are_words,
+    is_missing,
+    to_numbers,
+    with_thousands,
+)
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_files import Cells, check_words
 from fda_flower.datasets.table_forms import DATES, are_different, check_kinds, form_of
@@ -93,6 +100,8 @@ def numbers_to_predict(labels: Cells, decimal_comma: bool, problems: Problems) -
     values = to_numbers(labels.texts, decimal_comma)
     remedy = "a regression needs one: fix it, or remove the line"
     labels.tell(problems, ~np.isfinite(values), "a label that is no number", remedy)
+    if not decimal_comma:
+        labels.tell(problems, with_thousands(labels.texts), *OF_THOUSANDS)
     return values
 
 

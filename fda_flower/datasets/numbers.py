@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,18 @@ EXPONENT = f"(?:[eE]{SIGN}[0-9]+)?"
 PLAIN = re.compile(f"{SIGN}(?:[0-9]+[.]?[0-9]*|[.][0-9]+){EXPONENT}")
 GROUPED = re.compile(f"{SIGN}(?:[1-9][0-9]{{0,2}}(?:[.][0-9]{{3}})+|[0-9]{{1,3}})(?:,([0-9]+))?")
 """A number with points between thousands and a decimal comma."""
+
+POINTED, SMALL = re.compile(f"{SIGN}[1-9][0-9]{{0,2}}(?:[.][0-9]{{3}})+"), re.compile(f"{SIGN}[0-9]{{1,3}}")
+"""A number with points between thousands, and one of at most three digits."""
+
+FEWEST = 3
+"""Numbers with points between thousands that a column needs to be read so."""
+
+OF_THOUSANDS = (
+    "a point before three digits, as between thousands, since all smaller numbers are whole",
+    "write 1234 for 1.234, or give --dataset-option decimal=comma; for a decimal point, write 5.000 for 5",
+)
+"""The problem of such a point where points are decimal, and its remedy."""
 
 SPACES = " \N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}"
 THOUSANDS = f"[0-9]{{1,3}}(?:[.,_'\N{RIGHT SINGLE QUOTATION MARK}{SPACES}][0-9]{{3}})+(?:[.,][0-9]+)?"
@@ -62,6 +74,25 @@ def grouped(texts: Iterable[str]) -> bool:
     """Return whether points can mark the thousands of all numbers, which have the same number of decimals."""
     matches = [GROUPED.fullmatch(text) for text in texts if not is_missing(text)]
     return all(matches) and len({len(number[1] or "") for number in matches if number}) < 2
+
+
+def with_thousands(texts: Sequence[str]) -> Array:
+    """Return which cells have points that are thousands marks, to judge by the whole column.
+
+    They are if all numbers below 1,000 are whole, and three or more others have three digits after a point.
+
+    Examples
+    --------
+    >>> with_thousands(["980", "1.020", "12.500", "1.234.567"]).tolist()
+    [False, True, True, True]
+    >>> with_thousands(["0.980", "1.020", "12.500", "3"]).tolist()
+    [False, False, False, False]
+    """
+    numbers = [text for text in texts if not is_missing(text)]
+    pointed = np.array([POINTED.fullmatch(text) is not None for text in texts], dtype=bool)
+    small = sum(SMALL.fullmatch(text) is not None for text in numbers)
+    mixed = small > 0 and int(pointed.sum()) >= FEWEST and small + int(pointed.sum()) == len(numbers)
+    return pointed if mixed else np.zeros_like(pointed)
 
 
 def with_marks(texts: Iterable[str]) -> Array:

@@ -8,6 +8,7 @@ import numpy as np
 from fda_flower.datasets.folders import PARTS
 from fda_flower.datasets.numbers import (
     FORMULA_ERROR,
+    OF_THOUSANDS,
     Array,
     are_words,
     grouped,
@@ -15,6 +16,7 @@ from fda_flower.datasets.numbers import (
     to_numbers,
     whole,
     with_marks,
+    with_thousands,
 )
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.table_files import Cells, RawTable, check_words
@@ -189,6 +191,8 @@ def _numbers(cells: Cells, meaning: Meaning, problems: Problems) -> Array:
     wrong = np.isinf(numbers)
     marked = wrong & with_marks(cells.texts)
     cells.tell(problems, marked, MARKS, WITH_COMMA if meaning.decimal_comma else WITH_POINT)
+    if not meaning.decimal_comma:
+        cells.tell(problems, with_thousands(cells.texts), *OF_THOUSANDS)
     words = not meaning.categorical and are_words(cells.texts, meaning.decimal_comma)
     cells.tell(problems, wrong & ~marked, *(A_WORD if words else NO_NUMBER))
     if not meaning.missing:

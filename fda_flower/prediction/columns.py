@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fda_flower.datasets.numbers import is_missing, to_numbers
+from fda_flower.datasets.numbers import OF_THOUSANDS, is_missing, to_numbers
 from fda_flower.datasets.preparation import Column, TablePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_columns import MARKS, NO_VALUE, UNKNOWN, Columns, clean
@@ -151,6 +151,7 @@ def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: b
         problem.remedy = {
             NO_VALUE[0]: "the model has no value for it: fill it in, or train with missing=mean",
             UNKNOWN: f"the model knows {known}: fix it{', or leave it empty' if may_lack else ''}",
+            OF_THOUSANDS[0]: "write 1234 for 1.234; if the point is decimal, write 5.000 for 5",
             MARKS: f"write a {'comma' if decimal_comma else 'point'} for decimals and no mark for thousands",
         }.get(problem.what, problem.remedy)
     problems.raise_first()

@@ -120,6 +120,15 @@ def test_points_are_thousands_marks_at_all_sites_or_refused(tmp_path):
         _ = OwnTables(tmp_path, 0, "a,b", decimal="comma")["b"]
 
 
+def test_points_between_thousands_are_named_where_points_are_decimal(tmp_path):
+    counts = [[f"{950 + 10 * i:,}".replace(",", "."), "1", str(i % 2)] for i in range(10)]
+    refuses(write(tmp_path, rows=counts), "line 7, column 'age' (and 4 more lines)", "decimal=comma")
+    turned = [[str(i), "1", count] for i, (count, *_) in enumerate(counts)]
+    refuses(write(tmp_path, rows=turned), "line 7, column 'label'", "decimal=comma", task="regression")
+    for few in ([*counts[:7], *numbers()[:5]], [["0.5", "1", "0"], *counts], counts[5:]):
+        assert len(one(write(tmp_path, rows=few)).train)
+
+
 def test_domains_are_the_tables_of_a_folder_and_what_else_it_holds_is_said(tmp_path, caplog):
     for name in ("readme.txt", "east.xls"):
         (tmp_path / name).write_text("about")
