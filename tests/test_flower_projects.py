@@ -73,7 +73,7 @@ def test_a_pattern_of_flowers_projects_runs_without_a_traceback(name, flower, tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "line"), [("failing", 10), ("failing_older", 18)])
+@pytest.mark.parametrize(("name", "line"), [("failing", 10), ("failing_older", 21)])
 def test_what_all_clients_lack_is_the_last_line_of_its_first_round(name, line, flower, tmp_path):
     shown = flwr_run(name, flower, tmp_path)
     assert "all 4 nodes asked to train (0, 1, 2, 3) fail alike" in shown, shown

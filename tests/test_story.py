@@ -54,7 +54,7 @@ def rows_of(path):
 
 
 @pytest.mark.slow
-def test_four_hospitals(call):
+def test_four_hospitals(call, by_the_rule):
     sizes = {"cleveland": 240, "hungary": 240, "switzerland": 100, "va": 200}
     for i, (name, count) in enumerate(sizes.items()):
         write_rows(Path(f"hospitals/{name}.csv"), patients(i, count, 1000 * i), columns=6)

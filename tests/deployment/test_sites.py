@@ -153,7 +153,7 @@ def test_sites_refuse_note_what_they_send_and_end_a_run_and_a_changed_round_is_f
         def deploy(method, output):
             deployed(federation, {**SETTINGS, "method": method}, tmp_path / output)
 
-        with pytest.raises(RunError, match=r"'target'.*'norms'.*'sketch'"):
+        with pytest.raises(RunError, match=r"target refuses.*'norms'.*'sketch'"):
             deploy("fedgp-auto", "refused")
         deploy("fedda-auto", "ended")
         with pytest.raises(RunError, match=r"round 2 .*'source-1'.*max-epsilon"):
