@@ -21,6 +21,7 @@ from fda_flower.runs.methods import CENTRAL, OF_FLOWER, method_names
 METHODS = ["fedavg", "fedgp"]
 SEEDS = [0, 1]
 CELLS = ["fedavg-seed0", "fedavg-seed1", "fedgp-seed0", "fedgp-seed1"]
+TABLES = ["table.csv", "table.md", "table.tex"]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ def test_a_comparison_has_a_folder_for_each_cell_and_a_row_for_each_method_with_
         summaries = [summary_of(done.path / f"{method}-seed{seed}") for seed in SEEDS]
         for key in ("last5", "best"):
             assert scores(done, row, key) == pytest.approx([100 * summary[key] for summary in summaries])
-    assert {path.name for path in done.path.iterdir()} == {".lock", *CELLS, "table.csv", "table.md"}
+    assert {path.name for path in done.path.iterdir()} == {".lock", *CELLS, *TABLES}
     assert (done.path / "table.md").read_text("utf-8") == markdown(comparison(done.results))
     assert (done.path / "table.csv").read_text("utf-8") == comparison_numbers(done.results).csv()
 
