@@ -112,7 +112,7 @@ def make_client_app(
         run, name = at_node(run_of(asked.context), SiteConfig.of(asked.context))
         role = "target" if name == run.data.target_name else "source"
         secure = bool(dict(run.method_options).get("secure"))
-        questions = questions_of(run.method)
+        questions = questions_of(run.method) or ()  # of a method that cannot be loaded, none
         return replace(asked, method=run.method, role=role, secure=secure, questions=questions)
 
     import_added()

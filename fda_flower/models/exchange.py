@@ -34,7 +34,7 @@ class Exchange:
     frozen : tuple of str
         Arrays that nobody trains: they never travel, and each site creates the same.
     moving : tuple of str
-        Those of the first two parts, in the order of the dictionary.
+        Arrays of the first two parts, in the order of the dictionary.
 
     Examples
     --------
@@ -80,8 +80,7 @@ class Exchange:
         if own and not private and own not in PARTS:
             raise unknown("part of the model", own, PARTS)
         shared = tuple(name for name in moving if name not in private)
-        kept = tuple(name for name in moving if name in private)
-        return cls(shared, kept, frozen, tuple(moving))
+        return cls(shared, tuple(name for name in moving if name in private), frozen, tuple(moving))
 
     def layers(self, network: nn.Module) -> dict[str, NDArray[Any]]:
         """Return copies of a network's unfrozen arrays, in the order of its dictionary."""

@@ -110,7 +110,7 @@ class Rules:
         questions are known, as in the app of ``fda run``, the site answers no others.
     allow_questions : tuple of str, optional
         ``allow-questions``: types of messages such as ``train.distil``, beyond plain ones, ``all`` or
-        ``none``; see `fda_flower.wire.questions`. Default: those of the methods allowed.
+        ``none``; see `fda_flower.wire.questions`. Default: the questions of the allowed methods.
     allow_batch_updates : str
         ``allow-batch-updates``: the per-batch data that may leave the site, one of `LEVELS`.
 
