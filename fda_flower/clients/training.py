@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, mse_loss
 from torch.optim import Optimizer
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from fda_flower.clients.gradients import Loss, each_gradient
 from fda_flower.clients.settings import LocalTraining as LocalTraining
@@ -216,21 +217,38 @@ def loss_for(y: Tensor) -> Loss:
     return mse_loss if y.is_floating_point() else cross_entropy
 
 
-def uncompiled(kind: type[Kind]) -> type[Kind]:
-    """Return an optimizer class without `torch.optim`'s wrappers for ``torch.compile``.
+def light(kind: type[Kind], update: Callable[..., Any] | None = None) -> type[Kind]:
+    """Return an optimizer class without `torch.optim`'s wrappers for ``torch.compile`` and the profiler.
 
-    The wrappers import the compiler, which costs each new process two seconds and 150 MB. Steps are equal bit
-    for bit; the option ``differentiable`` is unavailable.
+    The compiler's import costs each new process two seconds and 150 MB, and the profiler's label of a step as
+    much as a step of a small network. `update` replaces the step itself. Steps are equal bit for bit, and
+    call the hooks that there are; the option ``differentiable`` is unavailable.
     """
     wrapped = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
     methods: dict[str, Any] = {name: unwrap(getattr(kind, name)) for name in wrapped}
-    methods["step"] = torch.no_grad()(unwrap(kind.step))
-    return type(kind.__name__, (kind,), methods)
+    plain = torch.no_grad()(update or unwrap(kind.step))
+    with_hooks = Optimizer.profile_hook_step(plain)
+
+    def step(self: Any, closure: None = None) -> Any:
+        own = self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks
+        hooked = own or _global_optimizer_pre_hooks or _global_optimizer_post_hooks
+        return (with_hooks if hooked else plain)(self, closure)
+
+    vars(step)["hooked"] = True  # else the class's first object would add the label
+    return type(kind.__name__, (kind,), {**methods, "step": step})
+
+
+def descend(optimizer: Optimizer, closure: None = None) -> None:
+    """Take a step ``w ← w − η g`` of SGD without momentum, in a third of the time of PyTorch's."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                parameter.add_(parameter.grad, alpha=-group["lr"])
 
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
-    "adam": partial(uncompiled(torch.optim.Adam), fused=True),
-    "sgd": uncompiled(torch.optim.SGD),
+    "adam": partial(light(torch.optim.Adam), fused=True),
+    "sgd": light(torch.optim.SGD, descend),
 }
 """Optimizers by name: functions of the parameters and the learning rate."""
 

@@ -18,10 +18,10 @@ from fda_flower.clients import LocalTraining, evaluate, train
 from fda_flower.clients.training import (
     OPTIMIZERS,
     figures,
+    light,
     mean_loss,
     repeatable,
     training_loss,
-    uncompiled,
 )
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
@@ -265,7 +265,7 @@ def bits(model: nn.Module) -> list[bytes]:
 def test_steps_and_state_of_an_optimizer_have_the_bits_of_pytorchs(optimizer):
     kind, options = KINDS[optimizer]
     methods = dict(vars(kind))
-    assert issubclass(uncompiled(kind), kind)
+    assert issubclass(light(kind), kind)
     assert dict(vars(kind)) == methods, "PyTorch's own class stays as it is"
     ours, theirs = linear(SPREAD), linear(SPREAD)
     one, other = (
