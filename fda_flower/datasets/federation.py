@@ -96,6 +96,20 @@ def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
     )
 
 
+@lru_cache(maxsize=16)
+def data_digests(spec: DataSpec) -> dict[str, str]:
+    """Return a digest of each domain's own samples, as read; empty if a shift makes the domains.
+
+    A run that continues compares them: files may have changed in between. Cached per process.
+    """
+    if spec.shift is not None:
+        return {}
+    data = _data(spec)
+    assert isinstance(data, Mapping)
+    splits = {name: data[name] for name in spec.domain_names}
+    return {name: f"{split.train.digest()}-{split.test.digest()}" for name, split in splits.items()}
+
+
 def of_domain(whole: FederatedDataset, name: str) -> FederatedDataset:
     """Return one client's part of a federation's data."""
     return replace(whole, domains={name: whole.domains[name]})
@@ -103,7 +117,7 @@ def of_domain(whole: FederatedDataset, name: str) -> FederatedDataset:
 
 def forget() -> None:
     """Free the data cached in this process."""
-    for cached in (load_federation, load_domain, _load):
+    for cached in (load_federation, load_domain, data_digests, _load):
         cached.cache_clear()
 
 

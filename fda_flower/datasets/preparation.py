@@ -58,6 +58,12 @@ class ImageFiles:
         """The decoded images if they are small; else the files."""
         return self[:] if self.small else self
 
+    def listing(self) -> bytes:
+        """Return the names of the files, with their folders', and their sizes; 0 for one that is missing."""
+        sizes = (path.stat().st_size if path.exists() else 0 for path in self.paths)
+        pairs = zip(self.paths, sizes, strict=True)
+        return "\n".join(f"{path.parent.name}/{path.name} {size}" for path, size in pairs).encode()
+
     def to(self, device: torch.device) -> "ImageFiles":
         """Return the files with another device for the decoded images."""
         return replace(self, device=device)

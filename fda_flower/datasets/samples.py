@@ -1,5 +1,6 @@
 """Labelled samples: selection, concatenation, batches."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,6 +48,12 @@ class Samples:
         both = None if self.groups is None or others.groups is None else (self.groups, others.groups)
         groups = None if both is None else torch.cat(both)
         return replace(self, x=x, y=torch.cat([self.y, others.y]), groups=groups)
+
+    def digest(self) -> str:
+        """Return a digest of all numbers and labels; image files count by their names and sizes."""
+        x: Any = self.x
+        inputs = x.cpu().numpy().tobytes() if isinstance(x, Tensor) else x.listing()
+        return hashlib.blake2b(inputs + self.y.cpu().numpy().tobytes(), digest_size=8).hexdigest()
 
     def order(self, generator: torch.Generator) -> Tensor:
         """Return all positions in random order."""

@@ -16,7 +16,7 @@ from fda_flower.experiments.definition import ATTACK_KEYS, Experiment, read_expe
 from fda_flower.files import check_writable, only_writer, output_error, read_json, write_atomically, writing
 from fda_flower.models.own import only_read
 from fda_flower.names import known_name
-from fda_flower.records.folder import CONFIG, SUBMITTED, RunFolder
+from fda_flower.records.folder import CONFIG, SAMPLES, SUBMITTED, RunFolder, check_same_data
 from fda_flower.records.record import has_ended, has_stopped
 from fda_flower.reporting.experiment_tables import comparison, comparison_numbers
 from fda_flower.reporting.results import Place, RecordedRun, Results, file_name
@@ -482,6 +482,10 @@ def _is_done(cell: "Cell", run: RecordedRun | None) -> bool:
             thing=str(cell.run_folder),
             value=differences,
         )
+    if SAMPLES in run.notes:
+        from fda_flower.datasets.federation import data_digests  # loads PyTorch
+
+        check_same_data(cell.run_folder, run.notes[SAMPLES], data_digests(cell.config.data))
     ended = has_ended(run.history, cell.config.all_rounds, cell.config.patience)
     return run.whole and (ended or REFUSED in run.summary)
 

@@ -153,6 +153,8 @@ def hash_of(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
+SAMPLES = "samples"
+"""Note with a digest of each domain's own samples, by name."""
 CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint"
 SUBMITTED = "submitted.json"
 """File in the folder of a run on a server: the run's id on the SuperLink, and its folder there."""
@@ -265,6 +267,8 @@ class RunFolder:
         config = self._read_config()
         if config is not None:
             self._check_same(config, self.config)
+            notes = read_json(self.path / CONFIG, "choose another --output", samples=dict | None)
+            check_same_data(self.path, notes.get(SAMPLES), self._notes.get(SAMPLES))
         there = (self.path / CHECKPOINT).exists()
         if there and self._mirror:
             raise _not_here(self.path, "holds a run of this machine, not one on a server")
@@ -457,6 +461,18 @@ def of_a_round_before(record: Record) -> Record:
     """Return a record without the fields that only a run's final round keeps."""
     rest = {name: value for name, value in record.items() if name not in (CONFUSION, MEAN_OF_LABELS)}
     return rest | ({"target": of_a_round_before(rest["target"])} if rest.get("target") else {})
+
+
+def check_same_data(path: Path, before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> None:
+    """Raise a `ConfigError` if a domain's samples are not those that the run in a folder began with.
+
+    Digests are not compared if there are none: of an earlier version's run, or of another machine's data.
+    """
+    if before and now and before != now:
+        changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+        names, remedy = ", ".join(changed), "restore them, or choose another --output"
+        message = f"the data of {names} have changed since the run in '{path}' began"
+        raise ConfigError(message, thing="data", value=names, remedy=remedy)
 
 
 def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fda_flower.client_app import forget, make_client, make_client_app
 from fda_flower.datasets import DATASETS
+from fda_flower.datasets.federation import data_digests
 from fda_flower.datasets.splitting import HeldOut
 from fda_flower.engines import ENGINES, Engine, Folders, Resources
 from fda_flower.errors import ConfigError, RunError, invalid, unknown
@@ -22,7 +23,7 @@ from fda_flower.files import as_file_name, versions
 from fda_flower.metrics import METRICS
 from fda_flower.models.devices import find_device, is_numbered
 from fda_flower.models.parts import batch_norms, count_trained
-from fda_flower.records.folder import RunFolder
+from fda_flower.records.folder import SAMPLES, RunFolder
 from fda_flower.records.record import COSTS, VALIDATION, Record, curve, without_model
 from fda_flower.references.central import run_central
 from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
@@ -130,6 +131,7 @@ def make_run_folder(
     """Return the folder of a run on this machine; an attack defines the run too."""
     folder = make_folder(str(path), config, resume, find_device(config.device).type)
     folder.config |= {} if attack is None else attack.settings()
+    folder.note(SAMPLES, data_digests(config.data))
     return folder
 
 
@@ -241,10 +243,24 @@ class RunResult:
     path: Path | None
 
     def __repr__(self) -> str:
-        known = {key: value for key in ("last5", "best") if (value := self.summary.get(key)) is not None}
-        scores = {key: round(METRICS[self.config.headline].scaled(value), 2) for key, value in known.items()}
+        known = {"last5": self.last5, "best": self.best}
+        scores = {key: round(value, 2) for key, value in known.items() if value is not None}
         fields = {"method": self.config.method, "rounds": len(self.history), **scores, "path": self.path}
         return f"RunResult({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
+    @property
+    def last5(self) -> float | None:
+        """The mean headline of the last 5 rounds, in percent or its own unit."""
+        return self._scaled("last5")
+
+    @property
+    def best(self) -> float | None:
+        """The headline of the best round on the test set, in percent or its own unit."""
+        return self._scaled("best")
+
+    def _scaled(self, key: str) -> float | None:
+        value = self.summary.get(key)
+        return None if value is None else METRICS[self.config.headline].scaled(value)
 
     @property
     def accuracies(self) -> list[float]:

@@ -15,10 +15,12 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 from naming import names
+from sites import write_sites, write_table
 from small_runs import EXPERIMENT as TEXT
 from whole_runs import untimed
 
 from fda_flower import ConfigError, RunConfig, files, run
+from fda_flower.datasets.federation import forget
 from fda_flower.errors import RunError
 from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
 from fda_flower.records.folder import RunFolder
@@ -241,6 +243,30 @@ def test_an_interrupted_cell_is_a_result_when_it_has_ended_and_goes_on_to_the_sa
     assert untimed(cell(tmp_path / "out")["history"]) == untimed(cell(tmp_path / "whole")["history"])
     assert checkpoint(tmp_path / "out") == checkpoint(tmp_path / "whole")
     assert not any("rounds instead of" in cut for cut in load_results(tmp_path / "out").cuts)
+
+
+def test_a_done_cell_whose_data_have_changed_is_an_error(define, tmp_path):
+    write_sites(write_table, tmp_path, "abc")
+    one = define("""
+        title = "Own data"
+        source = "none"
+        axis = "Data"
+        seeds = [0]
+        columns = [{ label = "mine" }]
+        rows = [{ label = "FedAvg", method = "fedavg" }]
+        [run]
+        dataset = "table"
+        dataset-options = { domains = "a,b,c" }
+        model = "logistic"
+        rounds = 1
+        """)
+    settings: dict[str, Any] = {"machine": {"data_dir": str(tmp_path), "device": "cpu"}}
+    for _ in range(2):
+        assert run_experiment(one, tmp_path / "out", **settings) == {}
+    write_table(tmp_path / "c.csv", 7)
+    forget()  # as in a new process
+    with pytest.raises(ConfigError, check=names("data", "c")):
+        run_experiment(one, tmp_path / "out", **settings)
 
 
 # Cut-down runs, and what they leave in the results

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from naming import names
-from sites import write_sites, write_table
+from sites import write_images, write_sites, write_table
 from whole_runs import check_same, same_bits, untimed
 
 from fda_flower import ConfigError, RunConfig, RunError, run
@@ -281,6 +281,8 @@ def test_a_result_is_shown_in_one_line_without_its_arrays(six_rounds):
     best = max(six_rounds.accuracies)
     assert shown.startswith(f"RunResult(method={six_rounds.config.method!r}, rounds=6, last5=")
     assert f"best={round(best, 2)!r}" in shown
+    assert six_rounds.best == pytest.approx(best)
+    assert f"last5={round(six_rounds.last5, 2)!r}" in shown
     assert "array" not in shown
     assert "\n" not in shown
 
@@ -318,3 +320,25 @@ def test_own_data_that_changed_since_the_last_run_are_read_again(method, tmp_pat
         result = run(**settings, rounds=1, model="logistic", target_samples=4)
         scores.append(result.accuracies)
     assert scores[0] != scores[1]
+
+
+@pytest.mark.parametrize("kind", ["table", "images"])
+def test_a_run_on_own_data_goes_on_with_the_same_data_alone(kind, tmp_path):
+    write = {"table": write_table, "images": write_images}[kind]
+    write_sites(write, tmp_path / "data", "abc")
+    settings = {"method": "fedavg", "dataset": kind, "data_dir": str(tmp_path / "data"), "device": "cpu"}
+    settings |= {"model": "logistic", "target_samples": 4, "output": tmp_path / "run"}
+    run(**settings, rounds=1)
+    assert len(run(**settings, rounds=2, resume=True).history) == 2
+    if kind == "table":
+        table = tmp_path / "data" / "b.csv"
+        first, *rows = table.read_text().split("\n")
+        table.write_text("\n".join([first, f"9{rows[0]}", *rows[1:]]))
+    else:
+        (tmp_path / "data" / "b" / "ant" / "0.png").unlink()
+    with pytest.raises(ConfigError, check=names("data", "b")):
+        run(**settings, rounds=3, resume=True)
+    config = tmp_path / "run" / "config.json"
+    notes = json.loads(config.read_text())
+    config.write_text(json.dumps({key: value for key, value in notes.items() if key != "samples"}))
+    assert len(run(**settings, rounds=3, resume=True).history) == 3, "the run of an earlier version"
