@@ -134,7 +134,7 @@ def run(
             on_ready=lambda lines: out.text("\n".join(lines)),
             track=trackers,
         )
-    sites = bool(sites_in(result.history))
+    sites = any("with-others" in site for site in sites_in(result.history).values())
     if sites or len(result.history) > 1:
         from fda_flower.experiments.pages import draw  # loads matplotlib
 

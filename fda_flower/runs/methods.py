@@ -283,10 +283,7 @@ def of_every_site(name: str) -> Method:
     method = find_method(name)
     if method.every_site is None:
         others = [each for each in method_names() if find_method(each).every_site]
-        message = (
-            f"target is all, but method '{name}' has one target: a source model without the site itself "
-            "costs a run each"
-        )
+        message = f"target is all, but method '{name}' has one target"
         remedy = f"name the target, or choose one of {', '.join(others)}"
         raise ConfigError(message, thing="target", value="all", remedy=remedy)
     return replace(method, strategy=method.every_site)

@@ -331,7 +331,8 @@ def _digests(node: Mapping[str, Any]) -> tuple[str, ...]:
     for text in str(node["apps"]).split(",") if "apps" in node else ():
         kind, _, digest = text.strip().lower().partition(":")
         if kind != "sha256" or not re.fullmatch("[0-9a-f]{64}", digest):
-            raise invalid("apps", text.strip(), "give sha256:DIGEST, as `fda deploy app-hash` prints it")
+            remedy = "give sha256: and 64 hexadecimal digits, as `fda deploy app-hash` prints them"
+            raise invalid("apps", text.strip(), remedy)
         digests.append(digest)
     return tuple(digests)
 

@@ -531,7 +531,7 @@ class RidgeEverySite(Ridge):
         """Return a line on the benefit of the others."""
         sites = [site for site in record.get(SITES, {}).values() if GAIN in site]
         if not sites:
-            return []
+            return ["The sites report no figures (report=none)"] if self.report == "none" else []
         metric = METRICS["r2" if "r2" in record else "accuracy"]
         gain = metric.scaled(mean(site[GAIN] for site in sites))
         sure = sum(site[INTERVAL][0] > 0 for site in sites if INTERVAL in site)

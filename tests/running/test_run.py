@@ -324,8 +324,7 @@ def test_own_data_that_changed_since_the_last_run_are_read_again(method, tmp_pat
 
 @pytest.mark.parametrize("kind", ["table", "images"])
 def test_a_run_on_own_data_goes_on_with_the_same_data_alone(kind, tmp_path):
-    write = {"table": write_table, "images": write_images}[kind]
-    write_sites(write, tmp_path / "data", "abc")
+    write_sites(write_table if kind == "table" else write_images, tmp_path / "data", "abc")
     settings = {"method": "fedavg", "dataset": kind, "data_dir": str(tmp_path / "data"), "device": "cpu"}
     settings |= {"model": "logistic", "target_samples": 4, "output": tmp_path / "run"}
     run(**settings, rounds=1)

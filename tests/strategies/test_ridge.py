@@ -468,6 +468,7 @@ def test_masked_sums_bring_every_site_the_same_as_open_ones():
 def test_sites_that_tell_nothing_have_no_figures():
     sites = {domain: EverySite(domain, told=SiteFitted(kept=True)) for domain in "abc"}
     _, _, record = start_all("abc", sites, report="none")
+    assert "report=none" in str(RidgeEverySite(report="none").conclusion(record))
     assert all(list(site) == ["labels"] for site in record["sites"].values())
     assert "accuracy" not in record
 
