@@ -220,7 +220,7 @@ def test_a_site_has_the_statistics_of_its_own_training_samples():
                 layer.momentum = 1.0 if batch == order[:64] else 16 / 80
             network.own(inner[batch])
         expected = network.own.eval()(other).flatten(1) * backbone.bodies[0].factor
-    torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(own, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_own_statistics_see_no_test_sample_and_no_order():
