@@ -233,8 +233,9 @@ class RunFolder:
         if (self.path / LOCK).exists():
             with only_writer(self.path):
                 pass
-        config = self._read_config()
-        if config is not None:
+        description = self._read_description()
+        if description is not None:
+            config = description["run"]
             known = {name: config[name] for name in ("strategy",) if name in config}
             self._check_same(config, json.loads(json.dumps(self.config)) | known)
 
@@ -264,11 +265,10 @@ class RunFolder:
         self._writing.close()
 
     def _checkpoint(self) -> Checkpoint | None:
-        config = self._read_config()
-        if config is not None:
-            self._check_same(config, self.config)
-            notes = read_json(self.path / CONFIG, "choose another --output", samples=dict | None)
-            check_same_data(self.path, notes.get(SAMPLES), self._notes.get(SAMPLES))
+        description = self._read_description()
+        if description is not None:
+            self._check_same(description["run"], self.config)
+            check_same_data(self.path, description.get(SAMPLES), self._notes.get(SAMPLES))
         there = (self.path / CHECKPOINT).exists()
         if there and self._mirror:
             raise _not_here(self.path, "holds a run of this machine, not one on a server")
@@ -431,13 +431,13 @@ class RunFolder:
             if name != BODY or not (chosen / name).exists():  # the body never changes
                 write_atomically(chosen / name, path.read_bytes())
 
-    def _read_config(self) -> Record | None:
+    def _read_description(self) -> Record | None:
         path = self.path / CONFIG
         if not path.exists():
             if any((self.path / name).exists() for name in (CHECKPOINT, ROUNDS)):
                 raise _not_here(self.path, "holds a run without its config.json")
             return None
-        return dict(read_json(path, "choose another --output", run=dict)["run"])
+        return read_json(path, "choose another --output", run=dict, samples=dict | None)
 
     def _check_same(self, config: Record, wanted: Record) -> None:
         if config != wanted:

@@ -131,7 +131,8 @@ def make_run_folder(
     """Return the folder of a run on this machine; an attack defines the run too."""
     folder = make_folder(str(path), config, resume, find_device(config.device).type)
     folder.config |= {} if attack is None else attack.settings()
-    folder.note(SAMPLES, data_digests(config.data))
+    if digests := data_digests(config.data):
+        folder.note(SAMPLES, digests)
     return folder
 
 

@@ -278,6 +278,11 @@ def test_steps_and_state_of_an_optimizer_have_the_bits_of_pytorchs(optimizer):
             step(model, each, number)
             each.param_groups[0]["lr"] *= 0.5
     assert bits(ours) == bits(theirs) != bits(linear(SPREAD))
+    seen: list[Any] = []
+    one.register_step_post_hook(lambda *args: seen.append(args[0]))
+    step(ours, one, 5)
+    step(theirs, other, 5)
+    assert seen == [one]
     third = OPTIMIZERS[optimizer](ours.parameters(), lr=0.7)
     third.load_state_dict(deepcopy(other.state_dict()))
     for number in range(5, 8):

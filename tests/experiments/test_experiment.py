@@ -252,13 +252,8 @@ def test_a_done_cell_whose_data_have_changed_is_an_error(define, tmp_path):
         source = "none"
         axis = "Data"
         seeds = [0]
-        columns = [{ label = "mine" }]
-        rows = [{ label = "FedAvg", method = "fedavg" }]
-        [run]
-        dataset = "table"
-        dataset-options = { domains = "a,b,c" }
-        model = "logistic"
-        rounds = 1
+        columns = [{ label = "mine", dataset-options = { domains = "a,b,c" } }]
+        rows = [{ label = "FedAvg", method = "fedavg", dataset = "table", model = "logistic", rounds = 1 }]
         """)
     settings: dict[str, Any] = {"machine": {"data_dir": str(tmp_path), "device": "cpu"}}
     for _ in range(2):
