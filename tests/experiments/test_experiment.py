@@ -256,8 +256,7 @@ def test_a_done_cell_whose_data_have_changed_is_an_error(define, tmp_path):
         rows = [{ label = "FedAvg", method = "fedavg", dataset = "table", model = "logistic", rounds = 1 }]
         """)
     settings: dict[str, Any] = {"machine": {"data_dir": str(tmp_path), "device": "cpu"}}
-    for _ in range(2):
-        assert run_experiment(one, tmp_path / "out", **settings) == {}
+    assert [run_experiment(one, tmp_path / "out", **settings) for _ in "ab"] == [{}, {}]
     write_table(tmp_path / "c.csv", 7)
     forget()  # as in a new process
     with pytest.raises(ConfigError, check=names("data", "c")):
