@@ -1,7 +1,7 @@
 """The data set `table`: its files, read together, and the split of rows into training and test."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -49,7 +49,7 @@ from fda_flower.datasets.table_options import Meaning, as_option, read_categorie
 from fda_flower.errors import ConfigError, near, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import longer
-from fda_flower.names import check_alike, join_names, split_names
+from fda_flower.names import alike, check_alike, join_names, split_names
 
 Tables = Mapping[str, Mapping[str, RawTable]]
 """By domain, its tables by part: ``train`` and ``test``, or one of the part ``""``."""
@@ -177,8 +177,10 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     features: dict[Path, list[str]] = {}
     headers = {name for parts in tables.values() for table in parts.values() for name in table.header}
     alone = len(tables) == 1 < domains
+    named = headers - {*meaning.ignore}
+    similar = {name for group in alike(named) for name in group}
     with problems.caught():
-        check_alike("columns", headers - {*meaning.ignore})
+        check_alike("columns", named)
     absent = [name for name in meaning.ignore if name and headers and name not in headers]
     for name in absent if not alone else ():
         valid = [join_names([each]) for each in sorted(headers)]
@@ -189,7 +191,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
             if names := features_of(table, meaning, problems):
                 features[table.path] = names
                 check_cells(table, meaning, problems)
-                _check_features(table.path, features)
+                _check_features(table.path, features, similar)
     there = [table for parts in tables.values() for table in parts.values() if table.path in features]
     result = Survey(problems=problems)
     if alone and absent:
@@ -329,13 +331,14 @@ def append(
         rows.groups += groups.texts
 
 
-def _check_features(path: Path, features: Mapping[Path, list[str]]) -> None:
-    for other, names in features.items():
-        if differing := sorted({*features[path]} ^ {*names}):
-            columns, option = ", ".join(differing), as_option("ignore", differing)
-            what = f"only one of the data files '{other}' and '{path}' has {columns}"
-            remedy = f"give all domains the same columns, or leave them out by {option}"
-            raise ConfigError(what, thing="columns", value=columns, remedy=remedy)
+def _check_features(path: Path, features: Mapping[Path, list[str]], similar: Collection[str]) -> None:
+    """Raise a `ConfigError` if a file has other columns than the first one, apart from `similar` names."""
+    first = next(iter(features))
+    if differing := sorted(({*features[path]} ^ {*features[first]}) - {*similar}):
+        columns, option = ", ".join(differing), as_option("ignore", differing)
+        what = f"only one of the data files '{first}' and '{path}' has {columns}"
+        remedy = f"give all domains the same columns, or leave them out by {option}"
+        raise ConfigError(what, thing="columns", value=columns, remedy=remedy)
 
 
 def split_of(domain: str, survey: Survey, meaning: Meaning, seed: int) -> Split:

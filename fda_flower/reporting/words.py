@@ -1,6 +1,5 @@
 """All that a run says in words: what it begins with, what a round costs, how it ends."""
 
-import math
 import resource
 import sys
 from collections import Counter
@@ -147,9 +146,14 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     what = (
         f"{'predicting the mean of the labels' if metric.regression else what} for all {samples}test samples"
     )
-    unsure = summary.get("interval", [math.inf])[0] <= floor
-    better = "Not better" if not is_better(summary) else "Perhaps not better" if unsure else "Better"
-    end = ", which is in the interval" if better.startswith("Perhaps") else ""
+    if not is_better(summary):
+        better, end = "Not better", ""
+    elif "interval" not in summary:
+        better, end = "Better", "; it has no interval, so a small gain may be chance"
+    elif summary["interval"][0] <= floor:
+        better, end = "Perhaps not better", ", which is in the interval"
+    else:
+        better, end = "Better", ""
     lines = [f"{better} than {what}: {metric.title} {metric.show(floor)}{end}"]
     if is_uneven(baseline):
         fair = {METRICS[n]: (summary["figures"].get(n), baseline.get(n)) for n in FAIR}

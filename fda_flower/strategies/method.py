@@ -310,12 +310,12 @@ def benefit_of_sources(entry: Record, regression: bool) -> list[str]:
     Examples
     --------
     >>> benefit_of_sources({"held-out": 0.76, "held-out-target": 0.7}, regression=False)
-    ['The sources bring +6 points here, by held-out labels: 76 with them, 70 without']
+    ['The sources bring +6.0 points here, by held-out labels: 76.0 with them, 70.0 without']
     """
     both, alone = (entry.get(name) for name in (HELD_OUT, TARGET_ALONE))
     if both is None or alone is None:
         return []
-    unit, digits, factor = ("", ".2f", 1) if regression else (" points", ".0f", 100)
+    unit, digits, factor = ("", ".2f", 1) if regression else (" points", ".1f", 100)
     gain = f"{'R² ' * regression}{factor * (both - alone):+z{digits}}{unit}"
     figures = f"{factor * both:{digits}} with them, {factor * alone:{digits}} without"
     return [f"The sources bring {gain} here, by held-out labels: {figures}"]

@@ -536,6 +536,8 @@ def test_columns_that_cannot_be_understood_are_refused(tmp_path, header, thing, 
     write(tmp_path, "b", header, numbers())
     with pytest.raises(ConfigError, check=names(thing, value or tmp_path / "b.csv")):
         _ = OwnTables(tmp_path, 0, "a,b")["b"]
+    write(tmp_path, "c", rows=numbers())
+    assert len(OwnTables(tmp_path, 0, "a,b,c").survey().problems.by_kind()) == 1
 
 
 def test_a_column_to_ignore_may_be_in_one_file_only(tmp_path):

@@ -124,7 +124,9 @@ def test_a_regression_is_judged_by_the_mean_and_a_record_of_before_by_nothing(hi
     assert line.startswith("Not better than predicting the mean of the labels for all test samples: RMSE 2.5")
     assert judge(summarise(rounds, "loss")) == judge(summarise([], "r2")) == []
     rounds[0] |= {"r2": 0.5}
-    assert judge(summarise(rounds, "r2"))[0].startswith("Better than")
+    (line,) = judge(summarise(rounds, "r2"))
+    assert line.startswith("Better than")
+    assert "no interval" in line
     assert baseline_of([{"r2": 0.5, "rmse": 1.0}]) == {}
     before = history(0.5)
     before[0]["confusion"] = {"classes": ["0", "1"], "counts": [[3, 0], [1, 0]]}
