@@ -204,6 +204,8 @@ def test_a_network_in_bf16_trains_float32_parameters_near_those_of_float32(name)
     assert features[0].dtype == torch.float32
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_run_in_bf16_learns_and_differs_from_one_in_float32():
     settings: dict[str, Any] = {"model": "cnn", "method": "fedgp", "rounds": 2, "target_samples": 16}
     settings["device"] = "cpu"

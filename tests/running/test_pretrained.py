@@ -133,6 +133,8 @@ def test_a_file_is_no_link_to_one_that_has_changed_or_where_there_are_no_links(t
     assert [(tmp_path / name).read_text() for name in "bc"] == ["the same"] * 2
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_one_onnx_file_goes_from_pixels_to_probabilities(tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

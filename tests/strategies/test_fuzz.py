@@ -179,7 +179,8 @@ def runs_of(case):
             yield name, roles[(first + i + seed) % 2], seed
 
 
-@pytest.mark.parametrize("replies", [IN_CI, pytest.param(IN_ALL, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("replies", [pytest.param(IN_CI, marks=pytest.mark.smoke), IN_ALL])
 @pytest.mark.parametrize("case", CASES)
 def test_one_client_may_reply_anything(case, replies, log, record_property):
     found, failures = Counter(), []
@@ -326,6 +327,8 @@ def pairs(count):
     return RecordDict({"bundle-content": told, "bundle": ArrayRecord(bundle)})
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", LARGE)
 @pytest.mark.parametrize("role", HOSTILE)
 def test_the_memory_is_that_of_what_was_sent(name, role, log):
@@ -358,6 +361,8 @@ SUMS: dict[str, dict[str, Any]] = {
 """Ridge, whose sites send sums, shares and masks: real sites of digits, one of which is hostile."""
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.parametrize("case", SUMS)
 def test_sums_shares_and_masks_may_be_anything(case, log):
     settings: dict[str, Any] = {"shift": "rotate", "sources": 4, "target_samples": 20, "test_samples": 40}
