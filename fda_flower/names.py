@@ -191,7 +191,7 @@ def check_fields(owner: Any, called: Mapping[str, str] = {}) -> None:
     hints = _hints_of(owner.__class__)
     for name in (each.name for each in fields(owner)):
         thing = called.get(name, name.replace("_", "-"))
-        object.__setattr__(owner, name, _checked(thing, getattr(owner, name), hints[name]))
+        object.__setattr__(owner, name, read_value(thing, getattr(owner, name), hints[name]))
 
 
 @cache
@@ -200,12 +200,12 @@ def _hints_of(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
-def _checked(name: str, value: Any, hint: Any) -> Any:
+def read_value(name: str, value: Any, hint: Any) -> Any:
     """Convert an option's value to its type; raise a `ConfigError` if that fails."""
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         own = [each for each in typing.get_args(hint) if each is not types.NoneType]
         # With several types, the class reads the value itself.
-        return value if value is None or len(own) > 1 else _checked(name, value, own[0])
+        return value if value is None or len(own) > 1 else read_value(name, value, own[0])
     bounds: list[Bounds] = []
     if typing.get_origin(hint) is Annotated:
         hint, *bounds = typing.get_args(hint)
@@ -219,6 +219,22 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         if not each.hold(value):
             raise invalid(name, value, f"it must be {each.words}")
     return value
+
+
+def read_list(name: str, values: Any, example: str) -> list[Any]:
+    """Return the entries of a list; raise a `ConfigError` on a text, or another value that is no list.
+
+    Examples
+    --------
+    >>> read_list("seeds", range(2), "range(3)")
+    [0, 1]
+    >>> read_list("seeds", "12", "range(3)")
+    Traceback (most recent call last):
+    fda_flower.errors.ConfigError: seeds is '12': give a list, such as range(3)
+    """
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise invalid(name, values, f"give a list, such as {example}")
+    return list(values)
 
 
 def as_text(value: Any) -> str:

@@ -15,7 +15,7 @@ from fda_flower.errors import ConfigError, FdaError, invalid, unknown
 from fda_flower.experiments.definition import ATTACK_KEYS, Experiment, read_experiment
 from fda_flower.files import check_writable, only_writer, output_error, read_json, write_atomically, writing
 from fda_flower.models.own import only_read
-from fda_flower.names import known_name
+from fda_flower.names import Count, known_name, read_list, read_value
 from fda_flower.records.folder import CONFIG, SAMPLES, SUBMITTED, RunFolder, check_same_data
 from fda_flower.records.record import has_ended, has_stopped
 from fda_flower.reporting.experiment_tables import comparison, comparison_numbers
@@ -428,8 +428,8 @@ def run_experiment(
     """
     from fda_flower.running.processes import Cell, run_cells  # loads PyTorch
 
-    if jobs < 1:
-        raise invalid("jobs", jobs, "it must be at least 1")
+    jobs = read_value("jobs", jobs, Count)
+    given = None if seeds is None else read_list("seeds", seeds, "range(3)")
     check_trackers(track)
     folder = Path(output).absolute()
     changed = dict(settings or {})
@@ -439,12 +439,12 @@ def run_experiment(
     how = {"resume": True, "track": track, "track_in": folder}
     cells = [
         Cell(place, config, folder / RUNS, how, experiment.attack(place, config, changed), may_refuse=True)
-        for seed in (experiment.seeds if seeds is None else seeds)
+        for seed in (experiment.seeds if given is None else given)
         for place, config in experiment.configs(chosen_places(experiment, only), seed, overrides).items()
     ]
     if changed.keys() & ATTACK_KEYS and changed.get("attackers") not in (0, "0"):
         _check_attacked(changed, cells)
-    call = {"only": list(only), "seeds": None if seeds is None else list(seeds), "rounds": rounds}
+    call = {"only": list(only), "seeds": given, "rounds": rounds}
     mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed)), "calls": [call]}
     with only_writer(folder):
         _check_free(folder, mark)
@@ -496,7 +496,7 @@ def chosen_places(experiment: Experiment, only: Collection[str]) -> list[Place]:
         {entry.label for entry in entries if entry.label}
         for entries in (experiment.groups, experiment.rows, experiment.columns)
     ]
-    for label in only:
+    for label in read_list("only", only, '["FedGP"]'):
         if not any(label in kind for kind in kinds):
             raise unknown("row, column or group", label, [name for kind in kinds for name in kind])
     wanted = [kind & set(only) for kind in kinds]
@@ -582,8 +582,7 @@ def compare(
     seeds = _each_once("seed", seeds)
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
-    if jobs < 1:
-        raise invalid("jobs", jobs, "it must be at least 1")
+    jobs = read_value("jobs", jobs, Count)
     Resources(workers=workers)
     check_trackers(track)
     folder = Path(output).absolute()
@@ -639,9 +638,7 @@ def _methods(methods: Sequence[str] | str) -> list[str]:
 
 def _each_once(name: str, values: Iterable[Any]) -> list[Any]:
     """Return methods or seeds; raise a `ConfigError` if there are none, or one is repeated."""
-    if not isinstance(values, Iterable):
-        raise invalid(f"{name}s", values, "give a list, such as range(3)")
-    entries = list(values)
+    entries = read_list(f"{name}s", values, "range(3)")
     if not entries:
         raise ConfigError(f"a comparison needs at least one {name}", thing=name)
     for value, times in Counter(entries).items():

@@ -30,7 +30,7 @@ from fda_flower.datasets import FederatedDataset
 from fda_flower.errors import ConfigError, FdaError, RunError, invalid, unknown
 from fda_flower.files import derive_seed, json_safe, only_writer, write_atomically
 from fda_flower.metrics import METRICS, ROUNDING, of_mean, of_most_frequent
-from fda_flower.names import split_names
+from fda_flower.names import Count, read_list, read_value, split_names
 from fda_flower.records.record import VALIDATION, Record
 from fda_flower.reporting import save_figure
 from fda_flower.reporting.summary import name_of_baseline
@@ -254,8 +254,7 @@ def tune(
     RunError
         If the study's file cannot be read or written.
     """
-    if trials < 1:
-        raise invalid("trials", trials, "it must be at least 1")
+    trials, seeds = read_value("trials", trials, Count), read_list("seeds", seeds, "range(3)")
     base, floor = _check(make, spaces, seeds)
     metric = base.headline
     with only_writer(folder), _storing(folder / STUDY):

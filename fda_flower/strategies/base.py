@@ -17,6 +17,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fda_flower.aggregation import Update, source_weights
 from fda_flower.errors import ConfigError, RunError, invalid, unknown
 from fda_flower.files import json_safe
+from fda_flower.names import read_list
 from fda_flower.records.folder import Checkpoint, Progress, RunFolder, check_same_model
 from fda_flower.records.record import Record, chosen_round
 from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_source_mean, read_source_mean
@@ -73,8 +74,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.buffer_names, str):
-            raise invalid("buffer_names", self.buffer_names, "give a list of names")
+        if self.buffer_names is not None:
+            self.buffer_names = read_list("buffer_names", self.buffer_names, '["bn1.running_mean"]')
         if self.output is not None and not isinstance(self.output, RunFolder):
             raise invalid("output", self.output, "give RunFolder(path, settings)")
         check_buffers(self, self.buffers)

@@ -328,6 +328,8 @@ def test_invalid_labels_seeds_and_settings_are_refused_before_a_folder_is_made(e
     for how, error in (
         ({"only": ["nobody"]}, ("row, column or group", "nobody", "FedAvg, Target Only, little, much")),
         ({"only": [""]}, ("row, column or group", "")),
+        ({"only": "little"}, ("only", "little")),
+        ({"seeds": "12"}, ("seeds", "12")),
         ({"rounds": 0}, ("cell", "FedAvg, little")),
         ({"jobs": 0}, ("jobs", 0)),
         ({"rounds": 1, "settings": {"rounds": "2"}}, ("rounds", 1)),

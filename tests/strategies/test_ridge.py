@@ -251,8 +251,8 @@ def figures(whole, alone):
 @pytest.mark.parametrize(
     ("record", "says"),
     [
-        ({"ridge": figures(0.774, 0.62)}, ["15 points", "77 with", "62 without"]),
-        ({"ridge": figures(0.5, 0.6) | {"fewest-labels": 2}}, ["-10 points", "optimistic"]),
+        ({"ridge": figures(0.774, 0.62)}, ["+15.4 points", "77.4 with", "62.0 without"]),
+        ({"ridge": figures(0.5, 0.6) | {"fewest-labels": 2}}, ["-10.0 points", "optimistic"]),
         ({"ridge": figures(0.5, 0.25), "r2": 0.1}, ["R² +0.25", "0.50 with", "0.25 without"]),
     ],
 )

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from fda_flower.errors import invalid, unknown
-from fda_flower.names import lazy_exports, missing_extra, split_names
+from fda_flower.names import lazy_exports, missing_extra, read_list, split_names
 
 if TYPE_CHECKING:
     from fda_flower.reporting.trackers.tracking import TrackedRun, Tracker, Tracking, numbers
@@ -64,7 +64,7 @@ def read_names(texts: Sequence[str]) -> tuple[str, ...]:
 
 def check_trackers(names: Sequence[str]) -> None:
     """Raise a `ConfigError` if a tracker is unknown, or its package is not installed."""
-    for name in names:
+    for name in read_list("track", names, '["mlflow"]'):
         if name not in TRACKERS:
             raise unknown("tracker", name, TRACKERS)
         package = TRACKERS[name].package
