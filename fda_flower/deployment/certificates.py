@@ -20,6 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import write_atomically
+from fda_flower.names import read_list
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Hosts by which a SuperLink's own tasks reach it."""
@@ -53,8 +54,9 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> Certificates:
     Raises
     ------
     ConfigError
-        If there is no host, or a file exists already.
+        If there is no list of hosts, or a file exists already.
     """
+    hosts = read_list("hosts", hosts, '["fl.example.org"]')
     if not hosts or not all(hosts):
         raise ConfigError(
             "no host is given: name the DNS names and IP addresses by which sites reach the server",

@@ -22,6 +22,7 @@ from fda_flower.legacy.grid import (
     instruction,
     parameters_of,
 )
+from fda_flower.names import read_list
 from fda_flower.records.folder import check_same_model
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.flowers_options import FlowersOptions
@@ -96,7 +97,7 @@ class LegacyStrategy(Strategy, metaclass=FlowersOptions):
         _check_it_works(strategy)
         self.strategy = strategy
         self._initial = initial_parameters
-        self._names = names
+        self._names = None if names is None else read_list("names", names, '["w", "b"]')
         self._fit_config = on_fit_config_fn or (lambda number: {})
         self._evaluate_config = on_evaluate_config_fn or (lambda number: {})
         self._evaluate_fn = evaluate_fn

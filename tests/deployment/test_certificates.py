@@ -110,6 +110,7 @@ def test_nothing_is_overwritten_and_no_half_or_damaged_ca_is_used(made, tmp_path
         ([], names("host")),
         ([""], names("host")),
         (["käse"], names("host", "käse", "ASCII")),
+        ("fl.example.org", names("hosts", "fl.example.org")),
     ],
 )
 def test_what_cannot_work_is_refused_before_a_file_is_written(tmp_path, hosts, error):
