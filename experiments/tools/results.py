@@ -156,6 +156,8 @@ def main() -> int:
     sizes = {path.name.split(".")[0]: path.stat().st_size for path in RECORDS.iterdir()}
     if unknown := sorted(sizes.keys() - verdicts.keys()):
         sys.exit(f"results/verdicts.toml has no entry for {', '.join(unknown)}")
+    if strange := sorted({*(chosen.only or ())} - sizes.keys()):
+        sys.exit(f"there are no records of {', '.join(strange)}: choose among {', '.join(sorted(sizes))}")
     names = sorted(chosen.only or sizes, key=lambda name: sizes[name], reverse=True)  # the longest first
     make = partial(experiment, pictures=chosen.pictures and not chosen.check)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
