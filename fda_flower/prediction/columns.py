@@ -19,6 +19,9 @@ from fda_flower.datasets.table_files import RawTable
 from fda_flower.datasets.table_options import Meaning
 from fda_flower.errors import ConfigError, near
 
+FAR = 5.0
+"""Standard deviations beyond which the median of new values is far from the mean in training."""
+
 
 def check_columns(
     who: str,
@@ -137,6 +140,31 @@ def _is_missing(value: Any) -> bool:
 
 def _bad(name: str, why: str) -> ConfigError:
     return ConfigError(f"column '{name}' of the samples {why}", thing="column", value=name)
+
+
+def far_from_training(features: Tensor, preparation: TablePreparation) -> tuple[str, ...]:
+    """Return a note on columns of numbers whose new values are far from those in training, if there are any.
+
+    `features` are standardised, shape ``(n, features)``. A column that is constant in training has no scale
+    to judge by.
+
+    Examples
+    --------
+    >>> years = TablePreparation.fit({"age": [50, 60, 70, 80]}, train=torch.arange(4))
+    >>> far_from_training(years.apply({"age": [51, 95]}), years)
+    ()
+    >>> far_from_training(years.apply({"age": [612, 684]}), years)
+    ('columns far from their values in training, as in another unit: age (612, in training 65 ± 11.2)',)
+    """
+    far = []
+    scales = zip(preparation.features, preparation.mean, preparation.deviation, strict=False)
+    for i, (name, mean, deviation) in enumerate(scales):
+        median = float(features[:, i].median())
+        if name in preparation.columns and deviation != 1 and abs(median) > FAR:
+            value = (round(mean / deviation + median, 3) + 0.0) * deviation  # float32 has rounded it
+            far.append(f"{name} ({value:.3g}, in training {mean:.3g} ± {deviation:.3g})")
+    listed = ", ".join(far)
+    return (f"columns far from their values in training, as in another unit: {listed}",) if far else ()
 
 
 def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: bool = False) -> Columns:

@@ -1,6 +1,7 @@
 """A loaded model: the inputs it makes of new samples, its predictions, and its export."""
 
 import copy
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +29,7 @@ from fda_flower.models.split import SplitNetwork, split
 from fda_flower.models.text import SCALE
 from fda_flower.models.tokens import NUMBERS
 from fda_flower.names import counted
-from fda_flower.prediction.columns import read_columns
+from fda_flower.prediction.columns import far_from_training, read_columns
 from fda_flower.prediction.features import FeatureStore, digest_of, features
 from fda_flower.prediction.files import About, read_body, read_model
 from fda_flower.prediction.passes import Drawing, Passes, load_layers, seeded
@@ -331,7 +332,10 @@ class LoadedModel:
         if not isinstance(self.preparation, TablePreparation):
             message = f"the model takes no named columns: give {self._wanted}"
             raise ConfigError(message, thing="columns")
-        return self.preparation.apply(read_columns(raw, self.preparation))
+        x = self.preparation.apply(read_columns(raw, self.preparation))
+        for note in far_from_training(x, self.preparation):
+            logging.getLogger("fda_flower").warning("%s", note)
+        return x
 
     def _build(self, layers: Layers) -> nn.Module:
         network = copy.deepcopy(self._parts.trainable)

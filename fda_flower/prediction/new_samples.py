@@ -26,7 +26,7 @@ from fda_flower.datasets.table_files import RawTable, read_table
 from fda_flower.datasets.table_options import read_names
 from fda_flower.errors import ConfigError, as_cell, near
 from fda_flower.files import write_atomically, writing
-from fda_flower.prediction.columns import check_columns, columns_for
+from fda_flower.prediction.columns import check_columns, columns_for, far_from_training
 from fda_flower.prediction.model import LoadedModel, probabilities
 from fda_flower.prediction.passes import Drawing, seeded
 
@@ -77,7 +77,8 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
         raise ConfigError("the column line to keep is also a column of the predictions: rename it")
     names = {"line": list(map(str, table.lines)), **{name: table.texts[name] for name in keep}}
     gaps = ", ".join(f"{name} {count}" for name, cells in columns.items() if (count := count_missing(cells)))
-    notes = (f"missing values, filled in as in training: {gaps}",) if gaps else ()
+    filled = (f"missing values, filled in as in training: {gaps}",) if gaps else ()
+    notes = (*filled, *far_from_training(x, preparation))
     labels = _labels_of(model, table, preparation, comma) if labelled else torch.full((len(x),), -1)
     return NewSamples(Samples(x, labels), names, labelled, notes)
 

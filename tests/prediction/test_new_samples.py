@@ -45,6 +45,15 @@ def test_a_file_like_the_runs_own_is_predicted_without_a_word(patients_run, tmp_
     np.testing.assert_array_equal(bare.samples.x, lacking.x)
 
 
+def test_a_column_far_from_training_is_noted_in_a_file_and_in_python(patients_run, tmp_path, caplog):
+    model, text = load(patients_run), "sex;größe\nf;1700\nm;1,5\nf;1650\nm;1810\n"
+    (note,) = from_csv(model, written(tmp_path / "new.csv", text)).notes
+    model.samples({"sex": [*"fmfm"], "größe": [1700, 1.5, 1650, 1810]})
+    assert caplog.messages == [note]
+    assert "größe (1.65e+03, in training" in note
+    assert from_csv(model, written(tmp_path / "new.csv", text.replace("1810", "8,5"))).notes == ()
+
+
 @pytest.mark.parametrize(
     ("text", "place", "remedy"),
     [
