@@ -145,8 +145,9 @@ def _bad(name: str, why: str) -> ConfigError:
 def far_from_training(features: Tensor, preparation: TablePreparation) -> tuple[str, ...]:
     """Return a note on columns of numbers whose new values are far from those in training, if there are any.
 
-    `features` are standardised, shape ``(n, features)``. A column that is constant in training has no scale
-    to judge by.
+    `features` are standardised, shape ``(n, features)``. Two kinds of columns are left out: constant ones in
+    training, which have no scale, and those whose numbers seem to lie in [0, 1] there (their variance is at
+    most mean (1 − mean)) and do so here, since 1 may be rare.
 
     Examples
     --------
@@ -160,8 +161,9 @@ def far_from_training(features: Tensor, preparation: TablePreparation) -> tuple[
     scales = zip(preparation.features, preparation.mean, preparation.deviation, strict=False)
     for i, (name, mean, deviation) in enumerate(scales):
         median = float(features[:, i].median())
-        if name in preparation.columns and deviation != 1 and abs(median) > FAR:
-            value = (round(mean / deviation + median, 3) + 0.0) * deviation  # float32 has rounded it
+        value = (round(mean / deviation + median, 3) + 0.0) * deviation  # float32 has rounded it
+        rare = deviation**2 < mean * (1 - mean) + 1e-9 and -0.001 < value < 1.001
+        if name in preparation.columns and deviation != 1 and abs(median) > FAR and not rare:
             far.append(f"{name} ({value:.3g}, in training {mean:.3g} ± {deviation:.3g})")
     listed = ", ".join(far)
     return (f"columns far from their values in training, as in another unit: {listed}",) if far else ()

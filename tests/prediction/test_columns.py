@@ -10,7 +10,7 @@ from naming import names
 
 from fda_flower import ConfigError
 from fda_flower.datasets.preparation import TablePreparation
-from fda_flower.prediction.columns import read_column, read_columns
+from fda_flower.prediction.columns import far_from_training, read_column, read_columns
 
 pd = pytest.importorskip("pandas")
 
@@ -93,3 +93,19 @@ def test_columns_that_do_not_fit_together_are_refused(columns, thing):
     with pytest.raises(ConfigError) as error:
         read_columns(columns, preparation)
     assert error.value.thing == thing
+
+
+@pytest.mark.parametrize(
+    ("trained", "new", "far"),
+    [
+        ([50, 60, 70, 80], [600, 700, 61], True),
+        ([50, 60, 70, 80], [600, 70, 61], False),
+        ([0] * 99 + [1], [1], False),
+        ([0] * 99 + [1], [2], True),
+        ([7, 7, 7], [9], False),
+    ],
+    ids=["months", "one of three", "a rare 1", "outside [0, 1]", "constant"],
+)
+def test_columns_are_far_from_training_by_their_median(trained, new, far):
+    fitted = TablePreparation.fit({"age": trained}, torch.arange(len(trained)))
+    assert bool(far_from_training(fitted.apply({"age": new}), fitted)) == far
