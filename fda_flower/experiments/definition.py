@@ -144,7 +144,7 @@ class Experiment:
             own = {key: value for key, value in settings.items() if key not in ATTACK_KEYS}
             if repr(own) not in known:
                 with self._naming(place):
-                    known[repr(own)] = RunConfig(**own, seed=seed)
+                    known[repr(own)] = RunConfig.read({**own, "seed": seed})
             configs[place] = known[repr(own)]
         return configs
 

@@ -657,7 +657,7 @@ def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[st
     options = dict(settings.get("method_options", ()))
     own = {name: value for name, value in options.items() if applies(name)}
     shared = {name: value for name, value in settings.items() if name != "beta" or applies("beta")}
-    return RunConfig(**{**shared, "method": method, "seed": seed, "method_options": own})
+    return RunConfig.read({**shared, "method": method, "seed": seed, "method_options": own})
 
 
 def _write(folder: Path, runs: Sequence[RecordedRun]) -> Results:

@@ -326,7 +326,7 @@ def run(
     1
     """
     return run_config(
-        RunConfig(**settings),
+        RunConfig.read(settings),
         engine=engine,
         output=output,
         resume=resume,

@@ -15,7 +15,7 @@ from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
 from fda_flower.datasets.spec import EVERY_SITE, DataSpec
 from fda_flower.datasets.splitting import HeldOut, read_validation
 from fda_flower.engines import Resources
-from fda_flower.errors import ConfigError, check_choice, invalid
+from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 from fda_flower.metrics import headline_metric
 from fda_flower.models import (
     ADABN,
@@ -478,6 +478,15 @@ class RunConfig(RunSettings):
     def to_flower(self) -> dict[str, Any]:
         """Return the settings as a Flower run configuration: text and numbers by kebab-case names."""
         return {each.key: as_flower(getattr(self, each.name)) for each in SETTINGS}
+
+    @classmethod
+    def read(cls, settings: Mapping[str, Any]) -> "RunConfig":
+        """Return the run with settings by name; raise a `ConfigError` for an unknown name."""
+        names = [each.name for each in SETTINGS]
+        for name in settings:
+            if name not in names:
+                raise unknown("setting", name, names)
+        return cls(**settings)
 
     @classmethod
     def from_flower(cls, config: Mapping[str, Any]) -> "RunConfig":

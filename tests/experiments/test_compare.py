@@ -264,6 +264,13 @@ def test_all_methods_are_those_that_can_work_and_the_others_are_named(
         ({}, "fedavg", [0], {}, ("methods", "fedavg")),
         ({}, ["fedavg"], 2, {}, ("seeds", 2)),
         ({}, ["fedavg"], "12", {}, ("seeds", "12")),
+        (
+            {"learning_rates": 0.1},
+            ["fedavg"],
+            [0],
+            {},
+            ("setting", "learning_rates"),
+        ),
         ({}, ["fedavg"], [0], {"jobs": "2 and more"}, ("jobs", "2 and more")),
         ({}, ["fedavg"], [0], {"track": "mlflow"}, ("track", "mlflow")),
         ({"seed": 3}, ["fedavg"], [0], {}, ("seed", 3)),

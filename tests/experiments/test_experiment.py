@@ -329,6 +329,7 @@ def test_invalid_labels_seeds_and_settings_are_refused_before_a_folder_is_made(e
         ({"only": ["nobody"]}, ("row, column or group", "nobody", "FedAvg, Target Only, little, much")),
         ({"only": [""]}, ("row, column or group", "")),
         ({"only": "little"}, ("only", "little")),
+        ({"settings": {"epoch": 2}}, ("cell", "FedAvg, little")),
         ({"seeds": "12"}, ("seeds", "12")),
         ({"rounds": 0}, ("cell", "FedAvg, little")),
         ({"jobs": 0}, ("jobs", 0)),
