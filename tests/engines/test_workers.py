@@ -45,6 +45,8 @@ def no_gpu(monkeypatch):
 # The same bits
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("method", "count"), [("fedgp-auto", 2), ("ditto", 2), ("apfl", 3), ("fedbn", 2), ("mixture", 9)]
 )
@@ -60,6 +62,8 @@ def test_the_same_bits_as_in_one_process_whatever_the_number_of_workers(method, 
     assert models[0] == models[1]
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "name", [each if each in FAST else pytest.param(each, marks=pytest.mark.slow) for each in FROZEN]
 )

@@ -47,6 +47,8 @@ def images(count, shape):
     return torch.rand(count, *shape, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("name", "shape"), [(n, shape) for n in OF_NUMBERS for shape in SHAPES if takes(n, shape)]
 )

@@ -55,6 +55,8 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.parametrize(("method", "train"), CASES)
 def test_every_method_runs_on_features_or_says_what_it_needs(method, train, tmp_path):
     settings = {**SETTINGS, "method": method, "train": train}
