@@ -63,9 +63,8 @@ def test_the_same_bits_as_in_one_process_whatever_the_number_of_workers(method, 
 
 
 @pytest.mark.slow
-@pytest.mark.smoke
 @pytest.mark.parametrize(
-    "name", [each if each in FAST else pytest.param(each, marks=pytest.mark.slow) for each in FROZEN]
+    "name", [pytest.param(each, marks=pytest.mark.smoke) if each in FAST else each for each in FROZEN]
 )
 def test_the_same_bits_with_a_frozen_body(name, tmp_path, monkeypatch):
     monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path / "cache"))
