@@ -460,6 +460,18 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
+def count_of(samples: int, units: int | None, what: str = "sample") -> str:
+    """Return a number of samples and, if some are of one patient, of patients.
+
+    Examples
+    --------
+    >>> count_of(24, 6), count_of(24, 24), count_of(1, None, "label")
+    ('24 samples of 6 patients', '24 samples', '1 label')
+    """
+    of = "" if units is None or units == samples else f" of {counted(units, 'patient')}"
+    return counted(samples, what) + of
+
+
 MOST_NAMED = 5
 """Largest number of domains in a line of the log; the record has all."""
 

@@ -26,6 +26,7 @@ class Samples:
         Standard deviation of the Gaussian noise that every access draws and adds.
     groups : Tensor, optional
         The group of each sample, such as a patient, int64, shape ``(n,)``; groups are held out as a whole.
+        Default: every sample is its own.
     """
 
     x: Tensor
@@ -35,6 +36,11 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def units(self) -> int:
+        """The number of independent units: of groups, such as patients, or else of samples."""
+        return len(self) if self.groups is None else len(torch.unique(self.groups))
 
     def take(self, *positions: Tensor) -> "Samples":
         """Return the samples at positions, one tensor of positions, on any device, after the other."""

@@ -1,5 +1,7 @@
 """Samples: batches that cover each one once."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from naming import names
@@ -108,3 +110,9 @@ def test_groups_go_where_their_samples_go_and_all_to_a_device():
     moved = whole.to(torch.device("meta"))
     assert {each.device.type for each in (moved.x, moved.y, moved.groups)} == {"meta"}
     assert (moved.x.shape, moved.y.shape, moved.noise) == ((4, 1), (4,), 0.5)
+
+
+def test_units_are_the_groups_or_else_the_samples():
+    samples = make()
+    assert samples.units == COUNT
+    assert replace(samples, groups=torch.arange(COUNT) // 4).units == 3
