@@ -426,6 +426,19 @@ def answers_that_lie(content, rng):
 
 
 @mutator
+def columns_that_lie(content, rng):
+    """Means and deviations of a table's columns, which the rows of all sources then have."""
+    columns = content.setdefault("answer/columns", ArrayRecord())
+    for name in some(rng, ["means", "deviations"]):
+        values = np.array(_values(columns[name])) if name in columns else np.ones(2)
+        values[rng.random(values.shape) < one(rng, [0.3, 1.0])] = one(rng, [*COLUMNS, *VALUES])
+        columns[name] = Array(values)
+
+
+COLUMNS = [0.0, -1.0, 1e-300, 1e-150, 1e-9, 30.0, 1e6, -1e9, 1e39, 1e150, 1e300, -1e300]
+
+
+@mutator
 def rates_that_lie(content, rng):
     """No weight may trust the rate that comes with an update."""
     lie = {

@@ -2,6 +2,7 @@
 
 from fda_flower.aggregation.adaptive import AdaptiveResult, AdaptiveRule, Evidence, JointRule
 from fda_flower.aggregation.batches import BatchUpdates, CountSketch, Encoding
+from fda_flower.aggregation.columns import Columns, columns_out_of_line, move
 from fda_flower.aggregation.conformal import Calibration, labels_for, sets_of
 from fda_flower.aggregation.estimation import (
     Estimates,
@@ -50,13 +51,11 @@ from fda_flower.aggregation.private_sums import (
 from fda_flower.aggregation.ridge import (
     HEADS,
     LEAST_LABELS,
-    Columns,
     Paths,
     RidgeFit,
     Sums,
     fit_ridge,
     fit_temperature,
-    move,
     paths_of,
     to_rows,
     to_targets,
@@ -102,13 +101,14 @@ __all__ = [
     "Mixture", "MovingAverage", "Paths", "PrivateSums", "RidgeFit", "SourceMean", "SourceWeights", "Sums",
     "TailAverage", "TrimmedMean", "Update", "Votes", "best_weight", "beta_fedda", "beta_fedda_reference",
     "beta_fedgp", "beta_fedgp_filter_aware", "beta_fedgp_reference", "blend", "by_kind",
-    "change_of_patient", "check_deviation", "choose_share", "choose_weight", "class_priors", "combine",
-    "distance_weights", "domain_weights", "estimate", "find_buffers", "fit_kinds", "fit_mixture", "fit_ridge",
-    "fit_temperature", "functional_distance", "gate_of", "gradient_similarity", "groupdro_weights",
-    "guidance_distances", "head_in", "is_finite", "joined_head", "joint_weights", "labels_for",
-    "linear_head", "matched_step", "mean_update", "mixed_scores", "move", "multipliers",
-    "nearness_weights", "neighbour_probabilities", "paths_of", "personal_model", "prior_outputs",
-    "read_gradients", "sets_of", "shape_of_head", "smoothed_weights", "source_weights", "split_rows",
-    "stratified_folds", "to_rows", "to_targets", "vrex_weights", "widths_of", "with_head", "with_kinds",
+    "change_of_patient", "check_deviation", "choose_share", "choose_weight", "class_priors",
+    "columns_out_of_line", "combine", "distance_weights", "domain_weights", "estimate", "find_buffers",
+    "fit_kinds", "fit_mixture", "fit_ridge", "fit_temperature", "functional_distance", "gate_of",
+    "gradient_similarity", "groupdro_weights", "guidance_distances", "head_in", "is_finite",
+    "joined_head", "joint_weights", "labels_for", "linear_head", "matched_step", "mean_update",
+    "mixed_scores", "move", "multipliers", "nearness_weights", "neighbour_probabilities", "paths_of",
+    "personal_model", "prior_outputs", "read_gradients", "sets_of", "shape_of_head", "smoothed_weights",
+    "source_weights", "split_rows", "stratified_folds", "to_rows", "to_targets", "vrex_weights",
+    "widths_of", "with_head", "with_kinds",
 ]
 # fmt: on

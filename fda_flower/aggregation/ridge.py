@@ -12,11 +12,6 @@ with the kernel ``K`` of the path, ``X Xᵀ`` or ``X (Σ G_i + I)⁻¹ Xᵀ``. T
 chosen, each with the weight ``ε^(−n/2)``, the likelihood of ``n`` normal errors of unknown variance, because
 with few labels a choice is often wrong. All heads are linear, so the average is one head.
 
-A site standardises a table's columns by its own patients: ``x = (value − m_i)/s_i``. A hospital with older
-patients then has the same rows as one with younger patients, and a head learned at one is wrong at the other.
-So `Columns` and `move` bring sums to the sources' common mean and deviation, without a look at the rows: over
-rows ``(x, 1) T`` they are ``Tᵀ G T`` and ``Tᵀ M``.
-
 References
 ----------
 Allen, "The relationship between variable selection and data augmentation and a method for prediction",
@@ -294,75 +289,6 @@ def unpack(gram: NDArray[np.floating]) -> Array:
         whole[i, i:] = whole[i:, i] = gram[start:end]
         start = end
     return whole
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The mean and deviation that standardise columns.
-
-    Attributes
-    ----------
-    means, deviations : array
-        Shape ``(features,)``, in the columns' units.
-
-    Examples
-    --------
-    >>> own = Columns(np.array([60.0]), np.array([10.0]))
-    >>> all_sites = Columns(np.array([50.0]), np.array([20.0]))
-    >>> np.array([[1.0, 1.0]]) @ own.into(all_sites)  # a patient of 70 years
-    array([[1., 1.]])
-    """
-
-    means: Array
-    deviations: Array
-
-    def into(self, other: "Columns") -> Array:
-        """Return ``T``, shape ``(d, d)``, which turns rows ``(x, 1)`` into rows ``(x, 1) T`` of `other`."""
-        matrix = np.diag(np.append(self.deviations / other.deviations, 1.0))
-        matrix[-1, :-1] = (self.means - other.means) / other.deviations
-        return matrix
-
-    def to_arrays(self) -> dict[str, Array]:
-        """Return both by name, as they travel."""
-        return {"means": self.means, "deviations": self.deviations}
-
-    @classmethod
-    def plain(cls, features: int) -> "Columns":
-        """Return the columns of a table as it is, in the columns' units."""
-        return cls(np.zeros(features), np.ones(features))
-
-    @classmethod
-    def from_arrays(cls, arrays: Layers) -> "Columns":
-        """Return the columns in a message; raise a `ValueError` if a deviation is not above 0."""
-        if arrays["deviations"].min() <= 0:
-            raise ValueError("'deviations' of its columns has a number that is not above 0")
-        return cls(arrays["means"], arrays["deviations"])
-
-    @classmethod
-    def pooled(cls, sites: Iterable[tuple["Columns", Sums]]) -> "Columns":
-        """Return mean and deviation over the rows of all sites, from their columns and sums.
-
-        The deviation is multiplied by ``√features``, so that the mean square of a row's length is 1. A column
-        that is constant at all sites is only centred.
-        """
-        pairs = list(sites)
-        near = np.mean([columns.means for columns, _ in pairs], axis=0)  # so that squares keep their digits
-        rows, first, second = 0.0, np.zeros(len(near)), np.zeros(len(near))
-        for columns, sums in pairs:
-            size, away = columns.deviations, columns.means - near
-            of_x, of_squares = sums.whole[-1, :-1], np.diag(sums.whole)[:-1]
-            rows += sums.rows
-            first += size * of_x + sums.rows * away
-            second += size**2 * of_squares + 2 * size * away * of_x + sums.rows * away**2
-        mean = first / rows
-        variance = second / rows - mean**2
-        constant = variance <= 1e-12 * (second / rows)
-        return cls(near + mean, np.sqrt(np.where(constant, 1.0, variance) * len(near)))
-
-
-def move(sums: Sums, matrix: Array) -> Sums:
-    """Return the sums over rows ``x T`` instead of ``x``, with ``T`` from `Columns.into`."""
-    return replace(sums, gram=pack(matrix.T @ sums.whole @ matrix), products=matrix.T @ sums.products)
 
 
 def factorised(gram: Array) -> Array:

@@ -27,7 +27,7 @@ from fda_flower.wire.protocol import (
     TrainReply,
     TrainRequest,
 )
-from fda_flower.wire.questions import Guided
+from fda_flower.wire.questions import Guided, Summed
 
 Layer = NDArray[np.float64]
 Deltas = dict[str, Layer]
@@ -109,6 +109,17 @@ def copy_and_drift(sight: Sight) -> Deltas:
     return {name: step + pull[name] for name, step in sight.last.items()}
 
 
+def honest(sight: Sight, factor: float) -> Deltas:
+    """Return ``Δ``: the attack is on the answer."""
+    return sight.update
+
+
+def columns_that_lie(answer: Summed, factor: float) -> Summed:
+    """Return an answer whose columns' means and deviations are multiplied."""
+    columns = answer.columns
+    return replace(answer, columns=columns and {name: factor * each for name, each in columns.items()})
+
+
 def flipped_labels(samples: Samples, classes: int) -> Tensor:
     """Return class ``C - 1 - y`` for class ``y`` of ``C``."""
     return classes - 1 - samples.y
@@ -138,7 +149,9 @@ UPDATES: dict[str, Poison] = {
     "rate-lie": partial(scaled, factor=-10.0),
     "examples-lie": scaled,
 }
-FACTORS: dict[str, Callable[..., Deltas]] = {"scale": scaled, "ipm": opposed_mean, "alie": shifted_mean}
+FACTORS: dict[str, Callable[..., Deltas]] = {
+    **{"scale": scaled, "ipm": opposed_mean, "alie": shifted_mean, "columns": honest}
+}
 """The attacks on what a source sends, by name; the second table's take a factor, ``NAME:FACTOR``."""
 LIES: dict[str, dict[str, float]] = {"rate-lie": {LEARNING_RATE: 1e4}, "examples-lie": {LABELLED: 10**9}}
 """Numbers that an attacker reports in place of its own, in its replies and with its role."""
@@ -162,7 +175,8 @@ class Attack:
 
     The other arrays of a model, such as BatchNorm's running statistics, stay honest, and so do the numbers
     that a source reports, except in `LIES`, and its gradients at the global model (``estimate_at=start``).
-    FedDWA's guidance is poisoned like the update. An attacker also evaluates honestly.
+    FedDWA's guidance is poisoned like the update; ``columns:FACTOR`` poisons only what a source of Ridge says
+    about a table's columns. An attacker also evaluates honestly.
     """
 
     name: str
@@ -219,10 +233,10 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
     return Attack(name, tuple(sources[:count]), config.seed)
 
 
-def poison_of(name: str) -> Poison:
+def poison_of(name: str) -> "partial[Deltas]":
     """Return the function of an attack on updates; raise a `ConfigError` if the name is unknown."""
     if name in UPDATES:
-        return UPDATES[name]
+        return partial(UPDATES[name])
     kind, colon, number = name.partition(":")
     if not colon or kind not in FACTORS:
         raise unknown("attack", name, NAMES)
@@ -299,6 +313,8 @@ class PoisonedSource(NumPyFace):
             arrays = poisoned(lambda reply: reply.arrays)
             if isinstance(answer, Guided):
                 answer = replace(answer, guidance=poisoned(_guidance))
+        if isinstance(answer, Summed) and self._attack.name.startswith("columns:"):
+            answer = columns_that_lie(answer, **self._poison.keywords)
         client.own_state.save_after("attack-first", first, {}, number)
         client.own_state.save_after("attack-last", before, {}, number)
         examples, metrics = int(self._lies.get(LABELLED, reply.examples)), self._lied(reply.metrics)

@@ -4,7 +4,6 @@ Where every site is a target, each subtracts its own sums from the total, and ke
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from logging import WARNING
 from statistics import mean  # exact, so that it never overflows
@@ -28,7 +27,6 @@ from fda_flower.aggregation import (
     check_deviation,
     head_in,
     joined_head,
-    move,
     paths_of,
     shape_of_head,
     widths_of,
@@ -39,6 +37,7 @@ from fda_flower.errors import ConfigError, invalid
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
+from fda_flower.strategies.columns import in_common_columns
 from fda_flower.strategies.features import OnFeatures
 from fda_flower.strategies.method import benefit_of_sources
 from fda_flower.strategies.replies import BadReplyError, check_figures
@@ -218,7 +217,7 @@ class Ridge(OnFeatures):
         with noise only the path *shrunk* remains.
         """
         forms, noise = forms_of(round.model), self.takes_noise(round)
-        sources, columns = in_common_columns(sources, forms[0])
+        sources, columns = self._in_common_columns(round, sources, forms)
         add_up = self._secure_totals if self.secure else partial(self._totals, noise=noise)
         totals, solutions = add_up(round, sources, forms), dict[str, Array]()
         if isinstance(totals[0], CentredSums):
@@ -242,6 +241,13 @@ class Ridge(OnFeatures):
             columns=columns.to_arrays() if columns else None,
             unlabelled=self.unlabelled,
         )
+
+    def _in_common_columns(
+        self, round: Round, sources: Sources, forms: Sequence[Form]
+    ) -> tuple[Sources, Columns | None]:
+        """Return `in_common_columns`; drop the sources that its checks name."""
+        usable = partial(self.usable, round)
+        return in_common_columns(sources, lambda domain: read_open(sources, forms, domain), usable)
 
     def _totals(
         self, round: Round, sources: Sources, forms: Sequence[Form], noise: bool
@@ -328,31 +334,6 @@ def forms_of(model: Layers) -> list[Form]:
 def head_names(paths: Paths) -> list[str]:
     """Return the names of the averaged heads in order."""
     return [f"{path}-{strength:g}" for path, strength in HEADS[paths]]
-
-
-def in_common_columns(sources: Sources, form: Form) -> tuple[Sources, Columns | None]:
-    """Return replies whose sums are over rows that the mean and deviation of all sources standardise.
-
-    Nothing changes if a source does not send its columns. Replies that cannot be read are kept for the checks
-    that drop them.
-    """
-    answers = {domain: sources[domain].answer for domain in sorted(sources)}
-    if not answers or any(getattr(answer, "columns", None) is None for answer in answers.values()):
-        return sources, None
-    read = dict[str, tuple[Columns, Sums]]()
-    for domain, answer in answers.items():
-        try:
-            read[domain] = Columns.from_arrays(answer.columns), Sums.from_arrays(answer.sums, *form)
-        except ValueError:
-            continue
-    if not read:
-        return sources, None
-    common = Columns.pooled(read.values())
-    moved = dict(sources)
-    for domain, (own, sums) in read.items():
-        arrays = move(sums, own.into(common)).to_arrays(np.float64)
-        moved[domain] = replace(moved[domain], answer=replace(answers[domain], sums=arrays))
-    return moved, common
 
 
 def is_private(sources: Sources, domain: str) -> bool:
@@ -475,7 +456,7 @@ class RidgeEverySite(Ridge):
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Add the sums up, and let each included site fit its head."""
         forms = forms_of(round.model)
-        sources, columns = in_common_columns(sources, forms[0])
+        sources, columns = self._in_common_columns(round, sources, forms)
         add_up = self.unmasked if self.secure else self._open_totals
         totals, domains = add_up(round, sources, forms)
         if len(domains) == 2:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fda_flower.aggregation import Columns, Sums, fit_ridge, fit_temperature, move, to_rows, to_targets
+from fda_flower.aggregation import Sums, fit_ridge, fit_temperature, to_rows, to_targets
 from fda_flower.aggregation.ridge import (
     SOURCE_WEIGHTS,
     STRENGTHS,
@@ -352,68 +352,3 @@ def test_from_several_solutions_there_are_heads_of_each_weighed_together(paths):
             np.testing.assert_array_equal(head.weights, expected.weights)
     errors = np.array([np.square(head.residuals).mean() for head in fit.heads])
     np.testing.assert_allclose(fit.weights, (w := errors ** (-len(X) / 2)) / w.sum())
-
-
-# Columns that each site has standardised by itself
-
-
-def standardised(values, columns):
-    return np.hstack([(values - columns.means) / columns.deviations, np.ones((len(values), 1))])
-
-
-def of(values):
-    deviations = values.std(axis=0)
-    return Columns(values.mean(axis=0), np.where(deviations > 0, deviations, 1.0))
-
-
-def tables(rng, sites, features, far=1.0):
-    scales = 10.0 ** rng.integers(-3, 4, features)
-    return [
-        scales * (rng.normal(far, 3, features) + rng.normal(size=(n, features))) for n in range(3, 3 + sites)
-    ]
-
-
-@given(seed=st.integers(0, 10**6), sites=st.integers(1, 5), features=st.integers(1, 6))
-def test_moved_sums_are_those_of_the_rows_that_all_values_standardise(seed, sites, features):
-    rng = np.random.default_rng(seed)
-    values = tables(rng, sites, features)
-    targets = [to_targets(rng.integers(0, 3, len(each)), 3) for each in values]
-    sent = [
-        (of(each), Sums.of(standardised(each, of(each)), y)) for each, y in zip(values, targets, strict=True)
-    ]
-    common = Columns.pooled(sent)
-    stacked = np.concatenate(values)
-    np.testing.assert_allclose(common.means, stacked.mean(axis=0), rtol=1e-9)
-    np.testing.assert_allclose(common.deviations, stacked.std(axis=0) * features**0.5, rtol=1e-7)
-    moved = [move(sums, columns.into(common)) for columns, sums in sent]
-    total, rows = Sums.total(moved, features + 1, 3), standardised(stacked, common)
-    np.testing.assert_allclose(total.whole, rows.T @ rows, atol=1e-8)
-    np.testing.assert_allclose(total.products, rows.T @ np.concatenate(targets), atol=1e-8)
-    assert total.rows == len(stacked)
-    assert np.square(rows[:, :-1]).sum(axis=1).mean() == pytest.approx(1), "the mean square of a row's length"
-
-
-@pytest.mark.parametrize(
-    ("values", "means", "deviations"),
-    [
-        ([[[5.0, 1.0], [5.0, 3.0]], [[5.0, 2.0]]], [5, 2], [2**0.5, (2 / 3 * 2) ** 0.5]),
-        ([[[1.7e9], [1.7e9 + 1], [1.7e9 + 2]], [[1.7e9 + 4], [1.7e9 + 8]]], [1.7e9 + 3], [8**0.5]),
-    ],
-    ids=["a constant column is only centred", "columns far from zero keep their digits"],
-)
-def test_columns_by_hand(values, means, deviations):
-    sites = [np.array(x) for x in values]
-    common = Columns.pooled([(of(x), Sums.of(standardised(x, of(x)), np.zeros((len(x), 1)))) for x in sites])
-    assert common.means == pytest.approx(means, abs=1e-6)
-    assert common.deviations == pytest.approx(deviations, rel=1e-9)
-
-
-def test_they_travel():
-    columns = Columns(np.array([1.0, 2.0]), np.array([3.0, 0.5]))
-    again = Columns.from_arrays(columns.to_arrays())
-    assert (again.means.tolist(), again.deviations.tolist()) == ([1, 2], [3, 0.5])
-
-
-def test_columns_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="not above 0"):
-        Columns.from_arrays({"means": np.zeros(2), "deviations": np.array([1.0, 0.0])})

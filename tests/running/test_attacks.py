@@ -222,6 +222,7 @@ def test_the_bits_are_the_same_in_every_engine(config, there):
         ("scale:much", 1, ("attack", "scale:much", "scale:FACTOR")),
         ("scale:inf", 1, ("attack", "scale:inf", "scale:FACTOR")),
         ("ipm", 1, ("attack", "ipm")),
+        ("columns", 1, ("attack", "columns")),
         (3, 1, ("attack", 3, "flip-sign")),
         ("random", 4, ("attackers", 4, "3 at most")),
         ("random", -1, ("attackers", -1)),

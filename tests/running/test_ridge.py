@@ -13,6 +13,8 @@ from fda_flower.aggregation import Sums, fit_ridge, to_rows, to_targets
 from fda_flower.datasets import load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.prediction.model import load
+from fda_flower.running.attacks import Attack
+from fda_flower.running.run import run_config
 from fda_flower.runs.network import all_data
 
 DIGITS: dict[str, Any] = {"shift": "rotate", "device": "cpu", "seed": 1, "target_samples": 30}
@@ -176,3 +178,18 @@ def test_a_tables_columns_are_standardised_by_all_sources(options, tmp_path):
     sigma = result.history[0]["ridge"]["temperature"]
     expected = sigma * (rows(target, target.test) @ fit.head)
     np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("factor", ["1e9", "1e-9", "-1"])
+def test_a_hospital_that_lies_about_its_columns_is_as_if_it_were_not_there(factor, tmp_path):
+    write_sites(write_table, tmp_path, "abcde")
+    settings: dict[str, Any] = {"dataset": "table", "method": "ridge", "target": "e", "target_samples": 12}
+    settings |= {"data_dir": str(tmp_path), "model": "logistic", "device": "cpu"}
+    found = ({"domains": domains} for domains in ("b,c,d,e", "a,b,c,d,e"))
+    four, five = (RunConfig(**settings, dataset_options=each) for each in found)
+    attacked = run_config(five, attack=Attack(f"columns:{factor}", ("a",)))
+    (record,) = attacked.history
+    assert [each["domain"] for each in record["dropped"]] == ["a"]
+    assert "column" in record["dropped"][0]["reason"]
+    assert same_bits(attacked.model, run_config(four).model)
+    assert not same_bits(attacked.model, run_config(five).model)

@@ -33,6 +33,7 @@ from hostile import (
     npy,
     one,
 )
+from sites import write_sites, write_table
 
 from fda_flower import RunConfig
 from fda_flower.client_app import make_client_app
@@ -354,24 +355,31 @@ def test_the_memory_is_that_of_what_was_sent(name, role, log):
     assert peak <= 16 * QUARTER + 30 * grid.bytes / grid.replies, f"{peak:,} for {grid.bytes:,} bytes"
 
 
+TABLE: dict[str, Any] = {"dataset": "table", "dataset_options": {"domains": "a,b,c,d,t"}, "target": "t"}
+
 SUMS: dict[str, dict[str, Any]] = {
     "secure": {"method_options": {"secure": True}, "source_samples": 40},
     "every site": {"target": "all"},
+    "a table": TABLE,
+    "every table": {**TABLE, "target": "all"},
 }
-"""Ridge, whose sites send sums, shares and masks: real sites of digits, one of which is hostile."""
+"""Ridge, whose sites send sums, columns, shares and masks: real sites, one of which is hostile."""
 
 
 @pytest.mark.slow
 @pytest.mark.smoke
 @pytest.mark.parametrize("case", SUMS)
-def test_sums_shares_and_masks_may_be_anything(case, log):
+def test_sums_columns_shares_and_masks_may_be_anything(case, log, tmp_path):
+    write_sites(write_table, tmp_path, "abcdt")
     settings: dict[str, Any] = {"shift": "rotate", "sources": 4, "target_samples": 20, "test_samples": 40}
+    settings = {"data_dir": str(tmp_path), "target_samples": 20} if "dataset" in SUMS[case] else settings
     config = RunConfig(method="ridge", model="logistic", device="cpu", **settings, **SUMS[case])
     app, found = make_client_app(config, simulated=True), Counter[str]()
-    for name in MUTATORS:
-        rng, log[:] = random("sums", case, name), []
+    lies = [("columns-that-lie", seed) for seed in range(1, 20 if "dataset" in SUMS[case] else 1)]
+    for name, seed in [*((name, 0) for name in MUTATORS), *lies]:
+        rng, log[:] = random("sums", case, name, seed), []
         grid = HostileGrid(SimpleNamespace(app=app, nodes=DELTAS), ["a"], partial(MUTATORS[name], rng=rng))
-        with reproducible("sums", case, name):
+        with reproducible("sums", case, name, seed):
             end = None
             try:
                 _, history = run_server(grid, config)
@@ -382,6 +390,9 @@ def test_sums_shares_and_masks_may_be_anything(case, log):
             assert len(str(end)) <= 2 * LONGEST_REASON
             for text in [str(end), *texts(history), *log]:
                 assert_plain(text)
+            if name == "columns-that-lie":
+                assert end is None
+                assert not any(record["held"] for record in history)
         found["replies"] += grid.replies
     print(case, dict(found))
     assert found["replies"]
