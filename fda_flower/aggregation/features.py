@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation.mixture import log_softmax, stratified_folds
+from fda_flower.aggregation.units import Units
 from fda_flower.aggregation.updates import Layers, Vector, find_buffers
 
 
@@ -157,11 +158,12 @@ def choose_share(
     """Return ``β``, the share of a client's own Gaussians, by cross-validation.
 
     The Gaussians of all samples but a fold's are mixed with the `known` ones, and ``β`` of 0, 0.1, ..., 1 has
-    the least sum of ``−log p(y)`` over the folds, the lowest of several. `groups` are dealt whole. With
-    fewer samples, or groups, than folds it is 0.
+    the least sum of ``−log p(y)`` over the folds, the lowest of several. `groups`, the unit of each sample,
+    are dealt whole, and each counts as one, by its mean. With fewer samples, or groups, than folds it is 0.
     """
-    labels, groups = np.asarray(labels), np.arange(len(labels)) if groups is None else groups
-    if len(np.unique(groups)) < folds:
+    labels = np.asarray(labels)
+    units = Units.of(len(labels), groups)
+    if units.count < folds:
         return 0.0
     dealt = stratified_folds(labels, folds, seed=0, groups=groups)
     priors, losses = class_priors(labels, len(known.means)), np.zeros(GRID)
@@ -172,5 +174,5 @@ def choose_share(
         for i, share in enumerate(np.linspace(0, 1, GRID)):
             weight, bias = own.mixed(known, float(share)).discriminant(priors)
             chosen = log_softmax(rows @ weight.T + bias)[np.arange(len(rows)), labels[out]]
-            losses[i] -= chosen.sum()
+            losses[i] -= chosen.sum() if units.single else units.shares[out] @ chosen
     return float(losses.argmin() / (GRID - 1))

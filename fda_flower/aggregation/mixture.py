@@ -1,7 +1,8 @@
 """Mixture: models weighed by their predictions for labelled samples that they were not trained on.
 
 Every model, or *member*, predicts each labelled sample without training on it. These held-out outputs
-determine a temperature for each member, and the weights of the mixture.
+determine a temperature for each member, and the weights of the mixture. Of a unit of several samples, such as
+a patient, no model has seen any; each sum over samples is one over units, of each one's mean.
 """
 
 import math
@@ -13,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fda_flower.aggregation.units import Units
 from fda_flower.aggregation.updates import Vector
 from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 
@@ -77,7 +79,10 @@ class Mixture:
 
 
 def fit_mixture(
-    held_out: Mapping[str, Outputs], labels: NDArray[Any], folds: NDArray[Any] | None = None
+    held_out: Mapping[str, Outputs],
+    labels: NDArray[Any],
+    folds: NDArray[Any] | None = None,
+    groups: NDArray[Any] | None = None,
 ) -> Mixture:
     """Fit temperatures and weights to held-out outputs.
 
@@ -88,7 +93,8 @@ def fit_mixture(
     `held_out` has by member, for each labelled sample, the outputs of a model trained without it. `labels`
     are classes, integers of shape ``(n,)``, or for a regression real numbers, ``(n,)`` or ``(n, C)``. With
     `folds`, the fold of each sample, shape ``(n,)``, the mixture includes the member `PRIOR`, which predicts
-    a sample from the labels of the other folds.
+    a sample from the labels of the other folds. `groups` are the unit of each sample, such as a patient,
+    shape ``(n,)``: likelihoods are means over a unit's samples, and ``n`` is the number of units.
 
     Examples
     --------
@@ -98,6 +104,7 @@ def fit_mixture(
     """
     labels = np.asarray(labels)
     _check_labels(labels)
+    units = Units.of(len(labels), groups)
     if folds is not None and PRIOR in held_out:
         raise ValueError(f"'{PRIOR}' is the member that folds add: give your own another name")
     regression = np.issubdtype(labels.dtype, np.floating)
@@ -106,18 +113,18 @@ def fit_mixture(
     _check_outputs(outputs, y, regression)
     left_out = tuple(name for name, z in outputs.items() if not np.isfinite(z).all())
     known = {name: z for name, z in outputs.items() if name not in left_out}
-    temperatures = {} if regression else {name: temperature(z, y) for name, z in known.items()}
+    temperatures = {} if regression else {name: temperature(z, y, units) for name, z in known.items()}
     if folds is not None:
         width = next(iter(outputs.values())).shape[1] if outputs else int(y.max()) + 1
-        known[PRIOR] = _held_out_prior(y, np.asarray(folds), width, regression)
+        known[PRIOR] = _held_out_prior(y, np.asarray(folds), width, units)
     if not known:
         raise ValueError("no member has finite outputs: lower the learning rate, or name other members")
     if regression:
-        w = regression_weights(np.stack(list(known.values())), y)
+        w = regression_weights(np.stack(list(known.values())), y, units)
     else:
         rows = np.arange(len(y))
         likelihoods = [log_softmax(z, temperatures.get(name, 1.0))[rows, y] for name, z in known.items()]
-        w = class_weights(np.exp(np.stack(likelihoods)))
+        w = class_weights(np.exp(np.stack(likelihoods)), units)
     return Mixture(dict(zip(known, w.tolist(), strict=True)), temperatures, bool(regression), left_out)
 
 
@@ -153,33 +160,40 @@ def log_softmax(logits: Outputs, temperature: float = 1.0) -> Vector:
     return np.asarray(scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True)))
 
 
-def temperature(logits: Outputs, y: NDArray[Any]) -> float:
+def temperature(logits: Outputs, y: NDArray[Any], units: Units | None = None) -> float:
     """Return the temperature of `TEMPERATURES` that fits the labels best; see `fit_mixture`."""
-    rows = np.arange(len(y))
+    rows, units = np.arange(len(y)), units or Units.of(len(y))
     losses = [
-        math.log(T) ** 2 / 2 - float(log_softmax(logits, T)[rows, y].sum()) for T in TEMPERATURES.tolist()
+        math.log(T) ** 2 / 2 - units.sum(log_softmax(logits, T)[rows, y]) for T in TEMPERATURES.tolist()
     ]
     return float(TEMPERATURES[int(np.argmin(losses))])
 
 
-def class_weights(q: Vector) -> Vector:
+def class_weights(q: Vector, units: Units | None = None) -> Vector:
     """Return the posterior mean of the weights, from ``q_mi``, the labels' probabilities, ``(M, n)``."""
-    w = _draws(len(q))
+    w, units = _draws(len(q)), units or Units.of(q.shape[1])
     rows = max(1, CHUNK // q.shape[1])
     log_likelihoods = [
-        np.log(np.maximum(np.einsum("jm,mi->ji", chunk, q), np.finfo(np.float64).tiny)).sum(axis=1)
+        _sums(np.log(np.maximum(np.einsum("jm,mi->ji", chunk, q), np.finfo(np.float64).tiny)), units)
         for chunk in (w[start : start + rows] for start in range(0, len(w), rows))
     ]
     return _posterior_mean(w, np.concatenate(log_likelihoods))
 
 
-def regression_weights(z: Vector, y: Vector) -> Vector:
+def _sums(values: Vector, units: Units) -> Vector:
+    """Return the sum of each row of ``(J, n)`` over units, of each one's mean."""
+    return np.asarray(values.sum(axis=1) if units.single else values @ units.shares)
+
+
+def regression_weights(z: Vector, y: Vector, units: Units | None = None) -> Vector:
     """Return the posterior mean of the weights, from outputs of shape ``(M, n, C)`` and labels ``(n, C)``."""
-    w = _draws(len(z))
-    gaps = z - y
-    moments = np.einsum("mic,kic->mk", gaps, gaps) / y.size
+    w, units = _draws(len(z)), units or Units.of(len(y))
+    gaps, size = z - y, y.size
+    if not units.single:
+        gaps, size = np.sqrt(units.shares)[:, None] * gaps, units.count * y.shape[1]
+    moments = np.einsum("mic,kic->mk", gaps, gaps) / size
     squares = np.einsum("jm,mk,jk->j", w, moments, w)
-    return _posterior_mean(w, -len(y) / 2 * np.log(np.maximum(squares, np.finfo(np.float64).tiny)))
+    return _posterior_mean(w, -units.count / 2 * np.log(np.maximum(squares, np.finfo(np.float64).tiny)))
 
 
 def _posterior_mean(w: Vector, log_likelihoods: Vector) -> Vector:
@@ -194,27 +208,30 @@ def _draws(members: int) -> Vector:
     return np.concatenate([generator.dirichlet([a] * members, size) for a, size in DRAWS])
 
 
-def prior_outputs(labels: NDArray[Any], classes: int) -> Vector:
+def prior_outputs(labels: NDArray[Any], classes: int, groups: NDArray[Any] | None = None) -> Vector:
     """Return the outputs of the member `PRIOR` for one sample, shape ``(1, classes)``.
 
-    Logarithms of ``(count + 1) / (n + C)``; for a regression the mean of the labels.
+    Logarithms of ``(count + 1) / (n + C)``; for a regression the mean of the labels. `groups` are the unit of
+    each sample, shape ``(n,)``: each unit counts as one.
     """
+    units = Units.of(len(labels), groups)
     if np.issubdtype(labels.dtype, np.floating):
         rows = np.asarray(labels, np.float64).reshape(len(labels), -1)
-        return np.asarray(rows.mean(axis=0, keepdims=True))
-    counts = np.bincount(labels, minlength=classes)
-    return np.asarray(np.log((counts + 1) / (len(labels) + classes))[None])
+        mean = rows.mean(axis=0) if units.single else units.shares @ rows / units.count
+        return np.asarray(mean[None])
+    counts = np.bincount(labels, None if units.single else units.shares, minlength=classes)
+    return np.asarray(np.log((counts + 1) / (units.count + classes))[None])
 
 
-def _held_out_prior(y: NDArray[Any], folds: NDArray[Any], width: int, regression: bool) -> Vector:
+def _held_out_prior(y: NDArray[Any], folds: NDArray[Any], width: int, units: Units) -> Vector:
     if folds.shape != (len(y),):
         raise ValueError(f"folds have shape {folds.shape}, expected {(len(y),)}")
     outputs = np.zeros((len(y), width))
     for fold in np.unique(folds):
-        rest = y[folds != fold]
-        if not len(rest):
+        rest = folds != fold
+        if not rest.any():
             raise ValueError(f"all samples are in fold {fold}: at least two folds are needed")
-        outputs[folds == fold] = prior_outputs(rest, width)
+        outputs[~rest] = prior_outputs(y[rest], width, units.numbers[rest])
     return outputs
 
 
@@ -225,7 +242,8 @@ def stratified_folds(
 
     Raise a `ValueError` if labels are neither classes nor finite real numbers. `groups` has the group of each
     sample, such as a patient, shape ``(n,)``. Groups are dealt whole, as samples of their most frequent
-    class, the largest of a class first. Default: each sample alone.
+    class, the largest of a class first, whatever the order of rows and the type of names. Default: each
+    sample alone.
 
     Examples
     --------
@@ -233,14 +251,15 @@ def stratified_folds(
     [0, 0, 1, 1]
     """
     _check_labels(labels)
-    names, of = np.unique(np.arange(len(labels)) if groups is None else groups, return_inverse=True)
-    classes, sizes = np.zeros(len(names), np.int64), np.bincount(of)
+    units = Units.of(len(labels), groups)
+    of, sizes, count = units.numbers, units.sizes, units.count
+    classes = np.zeros(count, np.int64)
     if not np.issubdtype(labels.dtype, np.floating):
         classes = _most_frequent(np.unique(labels, return_inverse=True)[1], of)
-    order = np.random.Generator(np.random.PCG64(seed)).permutation(len(names))
+    order = np.random.Generator(np.random.PCG64(seed)).permutation(count)
     order = order[np.lexsort((-sizes[order], classes[order]))]
-    dealt = np.empty(len(names), np.int64)
-    dealt[order] = np.arange(len(names)) % folds
+    dealt = np.empty(count, np.int64)
+    dealt[order] = np.arange(count) % folds
     return np.asarray(dealt[of])
 
 
@@ -302,26 +321,21 @@ class MixturePlan:
             raise invalid("members", ", ".join(self.members) or "empty", remedy)
         check_choice("views", self.views, ("all", "full"))
 
-    def check_labels(self, labels: int, groups: int | None = None) -> None:
-        """Raise a `ConfigError` if there are too few labels, or groups if any, for the folds."""
-        if labels < 2 * self.folds:
+    def check_labels(self, labels: int, units: int | None = None) -> None:
+        """Raise a `ConfigError` if labels are of too few units for the folds; by default each is its own."""
+        units = labels if units is None else units
+        if units < 2 * self.folds:
+            several = units < labels
+            of, what = (f" of {units} patients", "patients") if several else ("", "samples")
             raise ConfigError(
-                f"the target has {labels} labelled samples, but a mixture with {self.folds} folds needs "
-                f"{2 * self.folds}: give more samples, fewer folds (method option folds), or another method",
-                thing="target-samples",
-                value=labels,
-            )
-        if groups is not None and groups < self.folds:
-            raise ConfigError(
-                f"the target's labelled samples are of {groups} groups, but a mixture with {self.folds} "
-                f"folds needs {self.folds}: give samples of more groups, fewer folds (method option folds), "
-                "or another method",
-                thing="groups",
-                value=groups,
+                f"the target has {labels} labelled samples{of}, but a mixture with {self.folds} folds needs "
+                f"{2 * self.folds}: give more {what}, fewer folds (method option folds), or another method",
+                thing="groups" if several else "target-samples",
+                value=units,
             )
 
     def snapshots(self, labels: int) -> tuple[int, ...]:
-        """Return the epochs after which the fine-tuned model becomes a member."""
+        """Return the epochs after which the fine-tuned model becomes a member, from the number of samples."""
         return self.epochs or (1, LONG_IF_MANY if labels >= MANY_LABELS else LONG)
 
     @property

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.rules import total, weighted_mean
+from fda_flower.aggregation.units import Units
 from fda_flower.aggregation.updates import BLOCK, Geometry, Layers, Vector, blocks, inner_products
 
 
@@ -201,17 +202,26 @@ def mixed_scores(
 
 
 def choose_weight(
-    logits: NDArray[Any], neighbours: Vector, labels: NDArray[Any], mix: Mix = "probabilities"
+    logits: NDArray[Any],
+    neighbours: Vector,
+    labels: NDArray[Any],
+    mix: Mix = "probabilities",
+    groups: NDArray[Any] | None = None,
 ) -> float:
     """Return the ``λ`` of `GRID` with the highest accuracy; on a tie the likeliest, then the smallest.
 
     `logits` and `neighbours` are as in `mixed_scores`, for labelled samples, with neighbours among the
-    *other* samples. With logits the likelihood uses the softmax of the scores.
+    samples of *other* units, of which `groups` has that of each sample, shape ``(n,)``; by default each is
+    its own. Accuracy and likelihood are means over units. With logits the likelihood uses the softmax of the
+    scores.
     """
     by_weight = [mixed_scores(logits, neighbours, weight, mix) for weight in GRID.tolist()]
-    rows = np.arange(len(labels))
+    rows, units = np.arange(len(labels)), Units.of(len(labels), groups)
     ranks = [
-        (int((scores.argmax(axis=1) == labels).sum()), float(log_softmax(scores)[rows, labels].sum()))
+        (
+            round(units.sum(scores.argmax(axis=1) == labels), ndigits=9),
+            units.sum(log_softmax(scores)[rows, labels]),
+        )
         for scores in by_weight
     ]
     return float(GRID[ranks.index(max(ranks))])

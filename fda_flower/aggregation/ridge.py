@@ -12,12 +12,17 @@ with the kernel ``K`` of the path, ``X Xᵀ`` or ``X (Σ G_i + I)⁻¹ Xᵀ``. T
 chosen, each with the weight ``ε^(−n/2)``, the likelihood of ``n`` normal errors of unknown variance, because
 with few labels a choice is often wrong. All heads are linear, so the average is one head.
 
+Rows of one unit, such as a patient's, tell of each other. So a unit is left out as a whole: its rows ``g``
+have ``E_g = (U_g D U_gᵀ)⁻¹ (U D Uᵀ Z)_g``, which for one row is the formula above. Whatever is estimated from
+such errors counts units: ``n`` is their number, ``ε`` the mean over them of each one's mean square.
+
 References
 ----------
 Allen, "The relationship between variable selection and data augmentation and a method for prediction",
-Technometrics, 1974, for the leave-one-out error of ridge regression; Zhuang et al., "Analytic federated
-learning", CVPR 2025, and Fanì et al., "Accelerating heterogeneous federated learning with closed-form
-classifiers", ICML 2024 (Fed3R), for the sums of sources, which is the head ``c = 1``.
+Technometrics, 1974, for the leave-one-out error of ridge regression; Zhang, "Model selection via multifold
+cross validation", Annals of Statistics 21, 1993, for several rows left out at once; Zhuang et al., "Analytic
+federated learning", CVPR 2025, and Fanì et al., "Accelerating heterogeneous federated learning with
+closed-form classifiers", ICML 2024 (Fed3R), for the sums of sources, which is the head ``c = 1``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +35,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation.joint import nonnegative_least_squares
 from fda_flower.aggregation.mixture import log_softmax
+from fda_flower.aggregation.units import Units
 from fda_flower.aggregation.updates import Layers, received
 
 Array = NDArray[np.float64]
@@ -64,7 +70,7 @@ def paths_of(paths: Paths) -> frozenset[str]:
 
 
 LEAST_LABELS = 2
-"""Smallest number of labelled rows for leave-one-out."""
+"""Smallest number of labelled units for leave-one-out."""
 
 TEMPERATURES = np.geomspace(0.5, 60, 40)
 USUAL_TEMPERATURE = 8.0
@@ -327,7 +333,7 @@ def solved(factor: Array, values: Array) -> Array:
 
 @dataclass(frozen=True)
 class Head:
-    """One head on a path: `weights` of shape ``(d, C)``, and leave-one-out `residuals` of ``Y``, ``(n, C)``.
+    """One head on a path: `weights`, ``(d, C)``, and the `residuals` of ``Y`` without a unit, ``(n, C)``.
 
     `path` and `strength` are its key in `HEADS`, and `shares` ``a`` of each head that it starts from.
     """
@@ -358,7 +364,7 @@ class RidgeFit:
 
     @property
     def held_out(self) -> Array:
-        """The average of the heads' leave-one-out predictions, shape ``(n, C)``."""
+        """The average of the heads' predictions for each row without its unit, shape ``(n, C)``."""
         return self.targets - _mean(self.weights, [head.residuals for head in self.heads])
 
     @property
@@ -374,21 +380,22 @@ class RidgeFit:
         logarithms = [np.log(head.strength) for _, head in heads]
         return float(np.exp(np.average(logarithms, weights=_weights(heads)))) if heads else None
 
-    def lost(self, rows: Array) -> Callable[[int], Array]:
-        """Return a function of ``i``: what outputs for `rows`, ``(m, d)``, lose without labelled row ``i``.
+    def lost(self, rows: Array) -> Callable[[NDArray[np.intp]], Array]:
+        """Return a function of a unit's rows: what outputs for `rows`, ``(m, d)``, lose without the unit.
 
-        Its result, shape ``(m, C)``, is ``U (W − W_{−i})`` with the heads' weights and shares kept, since
-        ``W − W_{−i} = back (K + λ)⁻¹[:, i] E[i]`` of each head.
+        Its result, shape ``(m, C)``, is ``U (W − W_{−g})`` with the heads' weights and shares kept, since
+        ``W − W_{−g} = back (K + λ)⁻¹[:, g] E_g`` of each head.
         """
         outputs = {name: rows @ path.back @ path.vectors for name, path in self.paths.items()}
 
-        def without(i: int) -> Array:
+        def without(unit: NDArray[np.intp]) -> Array:
             lost = np.zeros((len(rows), self.targets.shape[1]))
             for name, path in self.paths.items():
                 heads = self._of(name)
                 shrunk = np.stack([w / (path.values + head.strength) for w, head in heads], axis=1)
-                left_out = np.stack([head.residuals[i] for _, head in heads])
-                lost += outputs[name] @ (path.vectors[i][:, None] * (shrunk @ left_out))
+                left_out = np.stack([head.residuals[unit] for _, head in heads], axis=1)
+                parts = [path.vectors[i][:, None] * (shrunk @ e) for i, e in zip(unit, left_out, strict=True)]
+                lost += outputs[name] @ np.sum(parts, axis=0)
             return lost
 
         return without
@@ -415,6 +422,7 @@ def fit_ridge(
     gram: Array | None = None,
     others: Sequence[Array] = (),
     paths: Paths = "both",
+    groups: NDArray[Any] | None = None,
 ) -> RidgeFit:
     """Fit the target's heads, and weigh them.
 
@@ -431,11 +439,14 @@ def fit_ridge(
         ``Σ a ≤ 1``.
     paths : str
         One of `PATHS`.
+    groups : array, optional
+        The unit of each row, such as a patient, shape ``(n,)``, which is left out as a whole. Default: each
+        row is its own.
 
     Raises
     ------
     ValueError
-        If there are too few rows for leave-one-out, or `gram` is not positive definite.
+        If there are too few units for leave-one-out, or `gram` is not positive definite.
 
     Examples
     --------
@@ -445,8 +456,10 @@ def fit_ridge(
     (17, [True, True, False, False])
     """
     x = np.asarray(rows, np.float64)
-    if len(x) < LEAST_LABELS:
-        raise ValueError(f"{len(x)} labelled rows, leaving one out needs {LEAST_LABELS}")
+    units = Units.of(len(x), groups)
+    if units.count < LEAST_LABELS:
+        what = "rows" if units.single else f"rows of {units.count} unit"
+        raise ValueError(f"{len(x)} labelled {what}, leaving one out needs {LEAST_LABELS}")
     solutions = [each.reshape(-1, *each.shape[-2:]) for each in (solution, *others)]
     heads: list[Head] = []
     used_paths = dict[str, RegularizationPath]()
@@ -455,11 +468,12 @@ def fit_ridge(
         if name == "sources":
             heads += [Head(name, strengths[0], np.ones(1), w, targets - x @ w) for w in solutions[0]]
             continue
-        path = used_paths[name] = RegularizationPath(x, _back(x, name, gram), name)
+        path = used_paths[name] = RegularizationPath(x, _back(x, name, gram), name, units)
         used = {"shrunk": len(solutions), "pooled": 1, "target": 0}[name]
         for starts in zip(*solutions[:used], strict=True) if used else [()]:
             heads += path.heads(targets, starts, strengths)
-    return RidgeFit(tuple(heads), likelihoods([head.residuals for head in heads]), targets, used_paths)
+    weights = likelihoods([head.residuals for head in heads], units)
+    return RidgeFit(tuple(heads), weights, targets, used_paths)
 
 
 def _back(rows: Array, path: str, gram: Array | None) -> Array:
@@ -470,13 +484,13 @@ def _back(rows: Array, path: str, gram: Array | None) -> Array:
     return solved(factorised(gram), rows.T)
 
 
-def likelihoods(residuals: Sequence[Array], power: float | None = None) -> Array:
+def likelihoods(residuals: Sequence[Array], units: Units, power: float | None = None) -> Array:
     """Return weights proportional to ``ε^−p``, where ``ε`` is the mean square of each head's `residuals`.
 
-    The `power` ``p`` is ``n/2`` by default.
+    It is the mean over units of each one's. The `power` ``p`` is half the number of units by default.
     """
-    errors = np.array([np.square(each).mean() for each in residuals])
-    power = len(residuals[0]) / 2 if power is None else power
+    errors = np.array([units.mean(np.square(each)) for each in residuals])
+    power = units.count / 2 if power is None else power
     logarithms = -power * np.log(np.maximum(errors, np.finfo(np.float64).tiny))
     weights = np.exp(logarithms - logarithms.max())
     return np.asarray(weights / weights.sum())
@@ -485,19 +499,23 @@ def likelihoods(residuals: Sequence[Array], power: float | None = None) -> Array
 class RegularizationPath:
     """The ridge regressions with one kernel: ``W = Σ_k a_k B_k + back (K + λ)⁻¹ (Y − Σ_k a_k X B_k)``.
 
-    `back` is ``Xᵀ`` for *shrunk*, ``(Σ G_i + I)⁻¹ Xᵀ`` for *pooled*; ``K = X back``, shape ``(n, n)``.
+    `back` is ``Xᵀ`` for *shrunk*, ``(Σ G_i + I)⁻¹ Xᵀ`` for *pooled*; ``K = X back``, shape ``(n, n)``. The
+    `units` are left out; by default each row.
     """
 
-    def __init__(self, rows: Array, back: Array, name: str) -> None:
+    def __init__(self, rows: Array, back: Array, name: str, units: Units | None = None) -> None:
         self.rows, self.back, self.name = rows, back, name
+        self.units = units or Units.of(len(rows))
         kernel = rows @ back
         values, self.vectors = np.linalg.eigh((kernel + kernel.T) / 2)
         self.values = np.maximum(values, 0.0)
 
     def left_out(self, strength: float, values: Array) -> Array:
-        """Return ``E_λ(Z)``, the leave-one-out residuals of ``Z``; same shape as `values`."""
+        """Return ``E_λ(Z)``, the residuals of ``Z`` without each unit; same shape as `values`."""
         factors = strength / (self.values + strength)
         whole = self.vectors @ (factors[:, None] * (self.vectors.T @ values))
+        if not self.units.single:
+            return self.units.left_out(self.vectors, factors, whole)
         return np.asarray(whole / (self.vectors**2 @ factors)[:, None])
 
     def heads(self, targets: Array, starts: Sequence[Array], strengths: Sequence[float]) -> list[Head]:
@@ -506,7 +524,8 @@ class RegularizationPath:
         for strength in strengths:
             own = self.left_out(strength, targets)
             each = [self.left_out(strength, output) for output in outputs]
-            shares = np.ones(1) if self.name == "pooled" else fit_shares(own, each)
+            weighed = [self.units.weighed(values) for values in (own, *each)]
+            shares = np.ones(1) if self.name == "pooled" else fit_shares(weighed[0], weighed[1:])
             rest = targets - _combined(shares, outputs, targets)
             coefficients = self.vectors.T @ rest / (self.values + strength)[:, None]
             weights = self.back @ (self.vectors @ coefficients)
@@ -555,14 +574,21 @@ def fit_shares(own: Array, each: Sequence[Array]) -> Array:
     return np.asarray(shares / max(shares.sum(), 1.0))
 
 
-def fit_temperature(outputs: Array, labels: NDArray[np.integer], usual: float = USUAL_TEMPERATURE) -> float:
+def fit_temperature(
+    outputs: Array,
+    labels: NDArray[np.integer],
+    usual: float = USUAL_TEMPERATURE,
+    units: Units | None = None,
+) -> float:
     """Return ``σ``, which makes ``softmax(σ F)`` the probabilities of classes.
 
     It minimises ``−Σ_i log softmax(σ F_i)[y_i] + log²(σ/8)/2`` over `TEMPERATURES`; `outputs` are ``F``,
-    shape ``(n, C)``, of rows that were left out. `usual` stands in place of 8.
+    shape ``(n, C)``, of rows that were left out. `usual` stands in place of 8. With `units` of several rows
+    the sum is over units, of each one's mean.
     """
+    rows, units = np.arange(len(labels)), units or Units.of(len(labels))
     losses = [
-        -log_softmax(sigma * outputs)[np.arange(len(labels)), labels].sum() + np.log(sigma / usual) ** 2 / 2
+        -units.sum(log_softmax(sigma * outputs)[rows, labels]) + np.log(sigma / usual) ** 2 / 2
         for sigma in TEMPERATURES
     ]
     return float(TEMPERATURES[int(np.argmin(losses))])

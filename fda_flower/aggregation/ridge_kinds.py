@@ -10,12 +10,18 @@ In the second fit a head of a kind with the strengths ``κ``, ``u`` and ``λ`` i
 ``V = (Λ + XᵀX/λ)⁻¹ (κ M + u UᵀT + XᵀY/λ)``, where ``Λ = κ (G + I) + u UᵀU + I``,
 
 with the sources' sums ``G`` and ``M``, the labelled rows ``X`` with their ``Y``, and ``T`` the probabilities
-minus ``1/C``. These depend on each label, and so does the head through them. Its residual without row ``i``
-takes that into account, and is exact:
+minus ``1/C``. These depend on each label, and so does the head through them. Its residuals without the rows
+``g`` of a unit take that into account, and are exact:
 
-``E[i] = ((Q (Y − κ X Λ⁻¹ M))[i] − u (Q X Λ⁻¹ Uᵀ)[i] T_{−i}) / Q[i, i]``, where ``Q = (X Λ⁻¹ Xᵀ + λ)⁻¹``
+``E_g = Q_gg⁻¹ f_g``, ``f = Q (Y − X Λ⁻¹ (κ M + u UᵀT_{−g}))``, where ``Q = (X Λ⁻¹ Xᵀ + λ)⁻¹``
 
-and ``T_{−i}`` is ``T`` of a first fit without label ``i``, with its weights and temperatures kept.
+and ``T_{−g}`` is ``T`` of a first fit without the labels ``g``, with its weights and temperatures kept. If
+rows ``U_g`` are the same unit's, as a patient's scans without labels, they are left out, too:
+
+``[[Q_gg, −R], [−Rᵀ, u − u² U_g A⁻¹ U_gᵀ]] [E_g, E_U] = [f_g, −u U_g V_{−g}]``, ``R = u (Q X Λ⁻¹ U_gᵀ)_g``,
+
+with ``A = Λ + XᵀX/λ``, and ``V_{−g}`` the head from ``T_{−g}`` that is 0 for the rows ``U_g``. It is
+``(I − H)⁻¹`` times the residuals of a unit's rows, as in `fda_flower.aggregation.ridge`, for both kinds.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,6 +45,7 @@ from fda_flower.aggregation.ridge import (
     likelihoods,
     solved,
 )
+from fda_flower.aggregation.units import Units, shared
 from fda_flower.aggregation.updates import Layers
 
 STARTS = ((0.1, 1.0), (0.1, 3.0))
@@ -54,7 +61,7 @@ MOST_KINDS = 8
 """Networks whose features a run may combine."""
 
 MOST_LABELS = 64
-"""More labels than these make the weights of kinds no sharper."""
+"""More labelled units than these make the weights of kinds no sharper."""
 
 
 WIDTHS = "rows.widths"
@@ -165,7 +172,7 @@ class KindsFit:
     heads : list of array
         Of each kind, shape ``(d_k, C)``: the outputs are ``Σ_k x_k W_k``.
     held_out : array
-        The leave-one-out outputs of the labelled rows, shape ``(n, C)``.
+        The outputs for the labelled rows, each without its unit, shape ``(n, C)``.
     fits : list of RidgeFit
         The first fit of each kind.
     shares : array
@@ -185,7 +192,12 @@ class KindsFit:
 
 
 def fit_kinds(
-    kinds: Sequence[Kind], targets: Array, labels: NDArray[np.integer] | None, paths: Paths = "both"
+    kinds: Sequence[Kind],
+    targets: Array,
+    labels: NDArray[np.integer] | None,
+    paths: Paths = "both",
+    groups: NDArray[Any] | None = None,
+    unlabelled_groups: NDArray[Any] | None = None,
 ) -> KindsFit:
     """Fit the target's heads to each kind of rows and, if there are any, to the rows without labels.
 
@@ -202,16 +214,21 @@ def fit_kinds(
         temperature, and which takes no rows without labels.
     paths : str
         As for `fit_ridge`. Only both paths, or *shrunk*, use rows without labels.
+    groups, unlabelled_groups : array, optional
+        The unit of each labelled row, as for `fit_ridge`, and of each row without a label, shape ``(m,)``, in
+        the same numbers. Default: each row is its own.
 
     Raises
     ------
     ValueError
         For the reasons of `fit_ridge`.
     """
-    fits = [fit_ridge(kind.rows, targets, kind.solution, kind.gram, kind.others, paths) for kind in kinds]
-    first = _Stage.of([fit.head for fit in fits], [fit.held_out for fit in fits], targets, labels)
+    fits = [fit_ridge(k.rows, targets, k.solution, k.gram, k.others, paths, groups) for k in kinds]
+    units = Units.of(len(targets), groups)
+    first = _Stage.of([fit.head for fit in fits], [fit.held_out for fit in fits], targets, labels, units)
     if len(kinds[0].unlabelled) and labels is not None and paths in ("both", "shrunk"):
-        return _Second(kinds, targets, labels, fits, first).mixed()
+        rest = shared(groups, unlabelled_groups, units)
+        return _Second(kinds, targets, labels, fits, first, units, rest).mixed()
     if len(kinds) == 1:
         return KindsFit([fits[0].head], fits[0].held_out, fits, first.shares, usual=USUAL_TEMPERATURE)
     return KindsFit(first.heads, first.held_out, fits, first.shares)
@@ -233,43 +250,46 @@ class _Stage:
         held_out: Sequence[Array],
         targets: Array,
         labels: NDArray[np.integer] | None,
+        units: Units,
         shares: Array | None = None,
     ) -> "_Stage":
         """Return a fit of several kinds; `shares` follow from their errors if they are not given."""
         if shares is None:
-            power = min(len(targets), MOST_LABELS) / 4
-            shares = likelihoods([targets - each for each in held_out], power)
-        scales = [1.0 if labels is None else fit_temperature(each, labels) for each in held_out]
+            power = min(units.count, MOST_LABELS) / 4
+            shares = likelihoods([targets - each for each in held_out], units, power)
+        scales = [1.0 if labels is None else fit_temperature(each, labels, units=units) for each in held_out]
         factors = shares * np.array(scales)
         pairs = list(zip(factors.tolist(), heads, held_out, strict=True))
         total = np.sum([factor * each for factor, _, each in pairs], axis=0)
         return cls([factor * head for factor, head, _ in pairs], total, shares, factors)
 
-    def loss(self, labels: NDArray[np.integer]) -> tuple[float, float]:
-        """Return a fit's temperature, and its loss on the labels that it has left out."""
-        factor = fit_temperature(self.held_out, labels, SCALED)
+    def loss(self, labels: NDArray[np.integer], units: Units) -> tuple[float, float]:
+        """Return a fit's temperature, and its loss on the labels that it has left out, unit by unit."""
+        factor = fit_temperature(self.held_out, labels, SCALED, units)
         chosen = log_softmax(factor * self.held_out)[np.arange(len(labels)), labels]
-        return factor, float(np.log(factor / SCALED) ** 2 / 2 - chosen.sum())
+        return factor, float(np.log(factor / SCALED) ** 2 / 2 - units.sum(chosen))
 
 
 @dataclass(frozen=True)
 class _Second:
-    """The second fit, on rows with and without labels."""
+    """The second fit, on rows with and without labels; each of the `units` has some of the `rest`."""
 
     kinds: Sequence[Kind]
     targets: Array
     labels: NDArray[np.integer]
     fits: Sequence[RidgeFit]
     first: _Stage
+    units: Units
+    rest: Sequence[NDArray[np.intp]]
 
     def mixed(self) -> KindsFit:
         """Return both fits, averaged by likelihood."""
-        before, first_loss = self.first.loss(self.labels)
+        before, first_loss = self.first.loss(self.labels, self.units)
         outputs = np.sum(
             [kind.unlabelled @ head for kind, head in zip(self.kinds, self.first.heads, strict=True)], axis=0
         )
         regressions = [
-            _Regression(kind, start, self.targets, _pseudo(before * outputs))
+            _Regression(kind, start, self.targets, _pseudo(before * outputs), self.units, self.rest)
             for kind in self.kinds
             for start in STARTS
         ]
@@ -278,11 +298,11 @@ class _Second:
         for k in range(len(self.kinds)):
             own = regressions[k * len(STARTS) : (k + 1) * len(STARTS)]
             residuals = np.concatenate([each.residuals for each in own])
-            weights = likelihoods(list(residuals))
+            weights = likelihoods(list(residuals), self.units)
             heads.append(np.tensordot(weights, np.concatenate([each.heads for each in own]), 1))
             held_out.append(self.targets - np.tensordot(weights, residuals, 1))
-        second = _Stage.of(heads, held_out, self.targets, self.labels, self.first.shares)
-        after, second_loss = second.loss(self.labels)
+        second = _Stage.of(heads, held_out, self.targets, self.labels, self.units, self.first.shares)
+        after, second_loss = second.loss(self.labels, self.units)
         share = 1 / (1 + exp(min(second_loss - first_loss, 700.0)))
         both = ((1 - share) * before, self.first), (share * after, second)
         return KindsFit(
@@ -294,18 +314,18 @@ class _Second:
         )
 
     def _leave_out(self, regressions: Sequence["_Regression"], before: float, outputs: Array) -> None:
-        """Subtract what label ``i`` has told each regression through the probabilities."""
-        lost: list[Callable[[int], Array]] = [
+        """Let each regression leave out every unit, and what its labels have told the probabilities."""
+        lost: list[Callable[[NDArray[np.intp]], Array]] = [
             fit.lost(kind.unlabelled) for fit, kind in zip(self.fits, self.kinds, strict=True)
         ]
         factors = self.first.factors.tolist()
-        for i in range(len(self.targets)):
+        for unit, rows in enumerate(self.units.members):
             without = outputs - np.sum(
-                [factor * each(i) for factor, each in zip(factors, lost, strict=True)], axis=0
+                [factor * each(rows) for factor, each in zip(factors, lost, strict=True)], axis=0
             )
             left_out = _pseudo(before * without)
             for regression in regressions:
-                regression.leave_out(i, left_out)
+                regression.leave_out(unit, left_out)
 
 
 def _total(both: Sequence[tuple[float, _Stage]], arrays: Sequence[Array]) -> Array:
@@ -321,33 +341,83 @@ def _pseudo(outputs: Array) -> Array:
 class _Regression:
     """The heads of one kind of rows with one ``κ`` and ``u``, for each of `STRENGTHS`.
 
-    `heads` has shape ``(len(STRENGTHS), d, C)``, `residuals` ``(len(STRENGTHS), n, C)``; the latter lack the
-    probabilities' part until `leave_out` has subtracted it for each row.
+    `heads` has shape ``(len(STRENGTHS), d, C)``, `residuals` ``(len(STRENGTHS), n, C)``; the latter are those
+    without a unit as soon as `leave_out` has been called for it.
     """
 
-    def __init__(self, kind: Kind, start: tuple[float, float], targets: Array, pseudo: Array) -> None:
-        x, rest, (kappa, u) = kind.rows, kind.unlabelled, start
-        metric, products = u * (rest.T @ rest), u * (rest.T @ pseudo)
+    def __init__(
+        self,
+        kind: Kind,
+        start: tuple[float, float],
+        targets: Array,
+        pseudo: Array,
+        units: Units,
+        rest: Sequence[NDArray[np.intp]],
+    ) -> None:
+        x, unlabelled, (kappa, u) = kind.rows, kind.unlabelled, start
+        metric, products = u * (unlabelled.T @ unlabelled), u * (unlabelled.T @ pseudo)
         known = np.zeros_like(products)
         if kind.gram is not None:
             of_sources = kind.gram + np.eye(len(kind.gram))
             metric, known = metric + kappa * of_sources, kappa * (of_sources @ kind.solution)
-        solutions = solved(factorised(metric), np.hstack([x.T, known, known + products]))
+        factor = factorised(metric)
+        solutions = solved(factor, np.hstack([x.T, known, known + products]))
         back, from_known, base = np.split(solutions, [len(x), len(x) + targets.shape[1]], axis=1)
         values, vectors = np.linalg.eigh((x @ back + (x @ back).T) / 2)
         values = np.maximum(values, 0.0)
         inverses = [(vectors / (values + strength)) @ vectors.T for strength in STRENGTHS]
-        self._diagonals = [np.diag(each)[:, None] for each in inverses]
-        self._through = u * np.stack(inverses) @ (back.T @ rest.T)
+        self._members, self._rest = units.members, rest
+        self._of_units = [np.stack([each[np.ix_(rows, rows)] for each in inverses]) for rows in units.members]
+        self._through = u * np.stack(inverses) @ (back.T @ unlabelled.T)
         self.heads = np.stack([base + back @ (each @ (targets - x @ base)) for each in inverses])
-        self.residuals = np.stack(
-            [
-                each @ (targets - x @ from_known) / diagonal
-                for each, diagonal in zip(inverses, self._diagonals, strict=True)
-            ]
-        )
+        self.residuals = np.stack([each @ (targets - x @ from_known) for each in inverses])
+        if any(map(len, rest)):
+            self._both = _BothLeftOut(kind, u, targets, factor, back, from_known, rest)
 
-    def leave_out(self, i: int, pseudo: Array) -> None:
-        """Subtract the part of ``T_{−i}``, shape ``(m, C)``, from the residual of row ``i``."""
-        for h, diagonal in enumerate(self._diagonals):
-            self.residuals[h, i] -= self._through[h, i] @ pseudo / diagonal[i]
+    def leave_out(self, unit: int, pseudo: Array) -> None:
+        """Leave a unit out; `pseudo` is ``T_{−g}``, shape ``(m, C)``."""
+        rows, rest, own = self._members[unit], self._rest[unit], self._of_units[unit]
+        if len(rest):
+            pseudo = np.array(pseudo)
+            pseudo[rest] = 0.0
+        found = self.residuals[:, rows]
+        told = np.stack([[through[i] @ pseudo for i in rows] for through in self._through])
+        if len(rest):
+            found = self._both.residuals(unit, rows, own, found - told, self._through[:, :, rest], pseudo)
+        elif len(rows) > 1:
+            found = np.linalg.solve(own, found - told)
+        else:
+            found = found / own - told / own
+        self.residuals[:, rows] = found
+
+
+class _BothLeftOut:
+    """What a regression needs to leave out a unit's rows with and without labels together."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        u: float,
+        targets: Array,
+        factor: Array,
+        back: Array,
+        from_known: Array,
+        rest: Sequence[NDArray[np.intp]],
+    ) -> None:
+        self._u, self._unlabelled, self._rest, self._back = u, kind.unlabelled, rest, back
+        self._from_known, self._open = from_known, targets - kind.rows @ from_known
+        self._solved = [solved(factor, kind.unlabelled[each].T) for each in rest]
+
+    def residuals(
+        self, unit: int, rows: NDArray[np.intp], own: Array, f: Array, through: Array, pseudo: Array
+    ) -> Array:
+        """Return ``E_g`` of each strength; `own` is ``Q_gg``, `f` ``f_g``, `through` ``u Q X Λ⁻¹ U_gᵀ``."""
+        u, x, back = self._u, self._unlabelled[self._rest[unit]], self._solved[unit]
+        sums, columns = u * (self._unlabelled.T @ pseudo), through.transpose(0, 2, 1)
+        inner = x @ back - columns @ (self._back.T @ x.T) / u
+        outputs = x @ self._from_known + back.T @ sums
+        outputs = outputs + columns @ (self._open - self._back.T @ sums) / u
+        r = through[:, rows]
+        matrix = np.block([[own, -r], [-r.transpose(0, 2, 1), u * np.eye(len(x)) - u**2 * inner]])
+        found = np.linalg.solve(matrix, np.concatenate([f, -u * outputs], axis=1))
+        return np.asarray(found[:, : len(rows)])

@@ -9,7 +9,7 @@ import typer
 from fda_flower.cli.output import out
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import check_writable
-from fda_flower.names import counted, split_names
+from fda_flower.names import count_of, counted, split_names
 
 if TYPE_CHECKING:
     from fda_flower.prediction.model import LoadedModel
@@ -182,9 +182,13 @@ def _say_promise(model: "LoadedModel", coverage: float | None) -> None:
     if coverage is None:
         return
     model.thresholds(coverage)
+    assert model.calibration is not None, "or else there are no thresholds"
+    labels, units = model.calibration.labels, model.calibration.units
+    new = "samples that come" if units == labels else "a sample of a new patient that comes"
+    ones = count_of(labels, None if units == labels else units, "labelled one")
     out.text(
-        f"The label is promised in {100 * coverage:g}% of cases, only for samples that come as the "
-        f"{model.calibration.labels if model.calibration else 0} labelled ones of '{model.about.domain}' did."
+        f"The label is promised in {100 * coverage:g}% of cases, only for {new} as the {ones} of "
+        f"'{model.about.domain}' did."
     )
 
 

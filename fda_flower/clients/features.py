@@ -31,10 +31,9 @@ def features_of(
     return features.cpu().double().numpy(), train.y.cpu().numpy()
 
 
-def groups_of(client: DomainClient) -> NDArray[Any] | None:
-    """Return the group of each training sample, such as a patient, if there are groups."""
-    groups = client.domain.train.groups
-    return None if groups is None else groups.cpu().numpy()
+def groups_of(samples: Samples) -> NDArray[Any] | None:
+    """Return the group of each sample, such as a patient, if there are groups."""
+    return None if samples.groups is None else samples.groups.cpu().numpy()
 
 
 def mix_gaussians(client: DomainClient, request: TrainRequest, question: MixGaussians) -> TrainReply:
@@ -68,5 +67,5 @@ def mixture(
         known = ClassGaussians.initial(*shape_of_head(model))
         return ClassGaussians.of(features, labels, known, ridge), 1.0, labels
     known = ClassGaussians.from_layers(question.gaussians)
-    share = choose_share(features, labels, known, question.folds, ridge, groups_of(client))
+    share = choose_share(features, labels, known, question.folds, ridge, groups_of(client.domain.train))
     return ClassGaussians.of(features, labels, known, ridge).mixed(known, share), float(share), labels

@@ -16,7 +16,14 @@ from torch.nn.functional import cross_entropy, mse_loss
 from fda_flower.aggregation import Calibration, Layers, Mixture
 from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients.client import Settings, TargetClient
-from fda_flower.clients.mixture_members import Learner, Positions, TrainedMixture, train_mixture
+from fda_flower.clients.features import groups_of
+from fda_flower.clients.mixture_members import (
+    Learner,
+    Positions,
+    TrainedMixture,
+    classes_alone,
+    train_mixture,
+)
 from fda_flower.clients.personal import blended
 from fda_flower.clients.training import OPTIMIZERS, figures, train
 from fda_flower.datasets import Samples
@@ -49,7 +56,8 @@ def evaluate_mixture(
     mixed = Mixed(trained.mixture, models, trained.prior[trained.views_used])
     student = mixing.student(trained, mixed) if question.student else None
     predictor = mixed if student is None else student
-    calibration = Calibration.of(trained.held_out_predictions, client.domain.train.y.cpu().numpy())
+    labels = client.domain.train.y.cpu().numpy()
+    calibration = Calibration.of(trained.held_out_predictions, labels, groups_of(client.domain.train))
     if question.report == "none":
         client.announce(predictor, config, calibration)
         return EvaluateReply(len(client.domain.test), answer=MixtureReport())
@@ -112,7 +120,7 @@ class Mixing:
             plan=plan,
             seed=client.seed,
             own=own,
-            groups=None if samples.groups is None else samples.groups.cpu().numpy(),
+            groups=groups_of(samples),
         )
         self._keep(trained, {"key": key, "round": now})
         return trained
@@ -178,8 +186,8 @@ class Mixing:
     ) -> MixtureReport:
         """Return the numbers of each member and the folds, given the members' outputs for the test set."""
         mixture, domain = trained.mixture, self.client.domain
-        test, labels = domain.test.y, domain.train.y
-        alone = trained.held_out_without_sources(labels.cpu().numpy())
+        test, labels, groups = domain.test.y, domain.train.y, groups_of(domain.train)
+        alone = trained.held_out_without_sources(labels.cpu().numpy(), groups)
         return MixtureReport(
             weights=mixture.weights,
             temperatures=mixture.temperatures,
@@ -187,7 +195,7 @@ class Mixing:
             test=_accuracies({name: views[0] for name, views in outputs.items()}, test),
             left_out=mixture.left_out,
             folds=tuple(np.bincount(trained.folds).tolist()),
-            alone=None if mixture.regression else int((torch.bincount(labels) == 1).sum()),
+            alone=None if mixture.regression else len(classes_alone(labels.cpu().numpy(), groups)),
             held_out_mixture=_accuracy(trained.held_out_predictions, labels),
             held_out_target=None if alone is None else _accuracy(alone, labels),
         )
@@ -207,8 +215,8 @@ def _accuracy(outputs: NDArray[Any], y: Tensor) -> float:
 def _digest(first: Layers, samples: Samples, *others: object) -> str:
     """Return a digest of everything that determines the target's own models."""
     digest = hashlib.sha256(repr((samples.noise, others)).encode())
-    groups = [] if samples.groups is None else [samples.groups.cpu().numpy()]
-    for array in [*first.values(), *groups]:
+    groups = groups_of(samples)
+    for array in [*first.values(), *([] if groups is None else [groups])]:
         digest.update(array.tobytes())
     for batch in replace(samples, noise=0.0).batches(256, torch.Generator()):
         for tensor in batch:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import PRIOR, Mixture, fit_mixture, prior_outputs, stratified_folds
 from fda_flower.aggregation.mixture import MixturePlan
+from fda_flower.aggregation.units import Units
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import derive_seed
 
@@ -74,12 +75,14 @@ class TrainedMixture(Generic[Model]):
         """The mixture's prediction for each labelled sample, from models trained without it, ``(n, C)``."""
         return self.mixture.predict({name: [self.held_out[name]] for name in self.mixture.weights})
 
-    def held_out_without_sources(self, labels: NDArray[Any]) -> NDArray[np.float64] | None:
+    def held_out_without_sources(
+        self, labels: NDArray[Any], groups: NDArray[Any] | None = None
+    ) -> NDArray[np.float64] | None:
         """Return the same for a mixture of only the target's own model and the prior; None without one."""
         if "target" not in self.mixture.weights:
             return None
         folds = self.folds if PRIOR in self.mixture.weights else None
-        mixture = fit_mixture({"target": self.held_out["target"]}, labels, folds)
+        mixture = fit_mixture({"target": self.held_out["target"]}, labels, folds, groups)
         return mixture.predict({name: [self.held_out[name]] for name in mixture.weights})
 
     def outputs(self, predict: Callable[[Model], NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
@@ -127,7 +130,8 @@ def train_mixture(
     own : Sequence of Model
         The target's own models by view, as trained in earlier rounds.
     groups : NDArray, optional
-        The group of each sample, such as a patient, shape ``(n,)``; no group is split between folds.
+        The group of each sample, such as a patient, shape ``(n,)``; no group is split between folds, and each
+        counts as one.
 
     Raises
     ------
@@ -139,7 +143,7 @@ def train_mixture(
     """
     plan = MixturePlan() if plan is None else plan
     labels = np.asarray(labels)
-    plan.check_labels(len(labels), None if groups is None else len(np.unique(groups)))
+    plan.check_labels(len(labels), Units.of(len(labels), groups).count)
     for member, function in (("head", learner.train_head), ("blend", learner.blend)):
         if member in plan.members and function is None:
             raise ConfigError(
@@ -150,7 +154,7 @@ def train_mixture(
     everything = np.arange(len(labels))
     try:
         folds = stratified_folds(labels, plan.folds, derive_seed(seed, "folds"), groups)
-        fit_mixture({"sources": learner.predict(sources, everything)}, labels, folds)
+        fit_mixture({"sources": learner.predict(sources, everything)}, labels, folds, groups)
     except ValueError as error:
         raise ConfigError(f"the mixture cannot be fitted: {error}", thing="mixture") from error
     views = [everything, *(everything[folds != fold] for fold in range(plan.folds))]
@@ -180,15 +184,23 @@ def train_mixture(
     held_out = {name: _held_out(learner, found, folds) for name, found in models.items()}
     weighed = {name: z for name, z in held_out.items() if name != "target" or "target" in plan.members}
     try:
-        mixture = fit_mixture(weighed, labels, folds if PRIOR in plan.members else None)
+        mixture = fit_mixture(weighed, labels, folds if PRIOR in plan.members else None, groups)
     except ValueError as error:
         raise RunError(f"the mixture cannot be fitted: {error}", thing="mixture") from error
     for name in mixture.left_out:
         log(WARNING, "The mixture leaves out '%s': not all of its outputs are finite", name)
     classes = next(iter(held_out.values())).shape[1]
-    prior = [prior_outputs(labels[view], classes) for view in views]
+    prior = [
+        prior_outputs(labels[view], classes, groups if groups is None else groups[view]) for view in views
+    ]
     held_out[PRIOR] = np.concatenate(prior)[folds + 1]
     return TrainedMixture(mixture, models, prior, held_out, folds, plan.views)
+
+
+def classes_alone(labels: NDArray[Any], groups: NDArray[Any] | None) -> list[int]:
+    """Return the classes with labels of a single patient, of `groups` or else a single label."""
+    alone = Units.of(len(labels), groups).of_class(labels) == 1
+    return np.flatnonzero(alone).tolist()
 
 
 def _held_out(learner: Learner[Model], models: Sequence[Model], folds: Positions) -> NDArray[Any]:

@@ -12,7 +12,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset
 
 from fda_flower.aggregation.mixture import MixturePlan
-from fda_flower.clients.mixture_members import Learner, Positions, TrainedMixture, train_mixture
+from fda_flower.clients.mixture_members import (
+    Learner,
+    Positions,
+    TrainedMixture,
+    classes_alone,
+    train_mixture,
+)
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
 from fda_flower.models.devices import forked
@@ -92,7 +98,7 @@ def mix_on_target(
         Default: the ``y`` of all batches ``x, y``, or the entry of dictionaries that is one of `LABELS`.
     groups : Tensor, optional
         The group of each sample, such as a patient, integers of shape ``(n,)``: a model is weighed by groups
-        that it was not trained on.
+        that it was not trained on, each of which counts as one.
     epochs : int
         Epochs of the target's own model.
     plan : MixturePlan, optional
@@ -142,19 +148,19 @@ def mix_on_target(
             if given is not None and len(given) != size:
                 message = f"there are {len(given)} {what} for a data set of {size} samples"
                 raise ConfigError(message, thing=what, value=len(given), remedy="give one for each")
-        classes, counts = torch.unique(labels, return_counts=True)
-        if not labels.is_floating_point() and (counts == 1).any():
-            alone = classes[counts == 1].tolist()
+        given_labels = labels.detach().cpu().numpy()
+        patients = None if groups is None else groups.cpu().numpy()
+        if not labels.is_floating_point() and (alone := classes_alone(given_labels, patients)):
             log(WARNING, "Classes with a single label, which a model without it does not know: %s", alone)
         trained = train_mixture(
             Learner(train_on, predict_on),
-            labels.detach().cpu().numpy(),
+            given_labels,
             sources=copy.deepcopy(sources),
             first=copy.deepcopy(first),
             rounds=range(1, epochs + 1),
             plan=plan,
             seed=seed,
-            groups=None if groups is None else groups.cpu().numpy(),
+            groups=patients,
         )
     return MixedModel(trained).to(device)
 

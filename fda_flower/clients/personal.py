@@ -17,6 +17,7 @@ from fda_flower.aggregation import (
     gradient_similarity,
 )
 from fda_flower.clients.client import DomainClient, Settings, TargetClient
+from fda_flower.clients.features import groups_of
 from fda_flower.clients.gradients import Loss
 from fda_flower.clients.settings import LocalTraining
 from fda_flower.clients.training import OPTIMIZERS, mean_gradient, penalised, plain_objective, training_loss
@@ -270,8 +271,8 @@ def evaluate_neighbours(
     """Evaluate the mixture of model and nearest training samples (Marfoq et al., ICML 2022) on the test set.
 
     The keys are the features of the training samples, the inputs of the head. If no ``λ`` is given, it is
-    chosen by leave-one-out on the training labels, with the received model, which may have been trained on
-    them.
+    chosen by leaving out each patient's training samples, or else each sample, from the neighbours, with the
+    received model, which may have been trained on them.
     """
     config, train = request.config, client.domain.train
     layers = client.single(client.received(request), config).layers
@@ -280,7 +281,9 @@ def evaluate_neighbours(
     predictor = Neighbours(layers, keys.cpu().double().numpy(), labels, k, question.scale, 0.0, mix)
     weight = question.weight
     if weight is None:
-        weight = choose_weight(outputs.cpu().numpy(), predictor.near(outputs.shape[1]), labels, mix)
+        groups = groups_of(train)
+        near = predictor.near(outputs.shape[1], groups=groups)
+        weight = choose_weight(outputs.cpu().numpy(), near, labels, mix, groups)
     predictor, passes = replace(predictor, weight=float(weight)), client.passes(config)
     reply, answer = client.score(predictor, config, passes), NeighboursUsed(weight=float(weight))
     if question.oracle:

@@ -84,7 +84,7 @@ def fit_head(client: TargetClient, request: TrainRequest, question: FitHead) -> 
         matrix = columns[0].into(columns[1])
         fitted = fit_target(own.moved(matrix), question).moved(matrix)
     model = fitted.in_model(client.received(request))
-    keep_calibration(client.own_state, model, fitted.calibration(own.labels))
+    keep_calibration(client.own_state, model, fitted.calibration(own))
     return TrainReply(model, len(own.rows), answer=fitted.answer())
 
 
@@ -103,21 +103,22 @@ def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSite
     ]
     fitted = fit_site(own, totals, sent, question.paths, _both_columns(client, own.rows, question.columns))
     whole = Single(fitted.in_model(model))
-    client.announce(whole, request.config, fitted.calibration(own.labels))
+    client.announce(whole, request.config, fitted.calibration(own))
     figures: dict[str, Any] = {}
     if question.report == "full":
-        figures = _figures(client, request, whole, fitted, own.labels)
+        figures = _figures(client, request, whole, fitted, own)
     return unchanged(client, request, SiteFitted(kept=client.publish is not None, **figures))
 
 
 def _figures(
-    client: DomainClient, request: TrainRequest, whole: Single, fitted: TargetHead, labels: NDArray[Any]
+    client: DomainClient, request: TrainRequest, whole: Single, fitted: TargetHead, own: Labelled
 ) -> dict[str, Any]:
     """Return the figures of a site's answer."""
     test, share = client.domain.test, fitted.numbers.get("share")
     if not len(test):
         held_out = fitted.held_out
-        return {"share": share, **(compare(**held_out, labels=labels) if held_out else {})}
+        judged = compare(**held_out, labels=own.labels, groups=own.groups) if held_out else {}
+        return {"share": share, **judged}
     passes = client.passes(request.config)
     outputs = whole.outputs(passes)
     metrics = {name: value for name, value in client.figures(outputs, test).items() if math.isfinite(value)}
@@ -127,19 +128,20 @@ def _figures(
         return {**figures, "with_others": figure}
     alone = Single(placed(client.received(request), fitted.alone)).outputs(passes)
     without, together = (each.cpu().double().numpy() for each in (alone, outputs))
-    return {**figures, **compare(without, together, test.y.cpu().numpy())}
+    return {**figures, **compare(without, together, test.y.cpu().numpy(), groups_of(test))}
 
 
 def rows_of(client: DomainClient, request: TrainRequest, rest: bool = False) -> Labelled:
     """Return the training samples as rows; with `rest` the samples without labels, too."""
     model = client.received(request)
     features, labels = features_of(client, model, request.config)
-    unlabelled, rows = client.domain.unlabelled if rest else None, None
+    unlabelled, rows, theirs = client.domain.unlabelled if rest else None, None, None
     if unlabelled is not None and len(unlabelled):
         chosen = chosen_at_random(unlabelled, derive_seed(client.seed, "ridge", client.domain.name))
         rows = _with_one(features_of(client, model, request.config, chosen)[0])
-    classes, groups = classes_of(client, request), groups_of(client)
-    return Labelled(_with_one(features), labels, classes, widths_of(model), groups, rows)
+        theirs = groups_of(chosen)
+    classes, groups = classes_of(client, request), groups_of(client.domain.train)
+    return Labelled(_with_one(features), labels, classes, widths_of(model), groups, rows, theirs)
 
 
 def _with_one(features: NDArray[Any]) -> Array:

@@ -32,6 +32,7 @@ from fda_flower.aggregation import (
 )
 from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.ridge import paths_of, unpack
+from fda_flower.aggregation.units import Units
 from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError
@@ -66,6 +67,8 @@ class Labelled:
         The patient of each row, shape ``(n,)``; by default, every row is a different patient.
     unlabelled : array, optional
         Rows of the samples without labels, shape ``(m, d)``.
+    unlabelled_groups : array, optional
+        The patient of each of these, as in `groups`, shape ``(m,)``.
     """
 
     rows: Array
@@ -74,6 +77,12 @@ class Labelled:
     widths: Sequence[int]
     groups: NDArray[Any] | None = None
     unlabelled: Array | None = None
+    unlabelled_groups: NDArray[Any] | None = None
+
+    @property
+    def units(self) -> Units:
+        """Which rows are of one patient."""
+        return Units.of(len(self.rows), self.groups)
 
     @property
     def kinds(self) -> list[Array]:
@@ -102,7 +111,7 @@ class TargetHead:
     """A target's fitted head, and the `numbers` of its answer.
 
     `head` and `alone` have shape ``(d, C)``: with the sources and, given enough labels, without them. Then
-    `held_out` has the leave-one-out outputs for each row, shape ``(n, C)``: `together`, and `alone`.
+    `held_out` has the outputs for each row without its patient, shape ``(n, C)``: `together`, and `alone`.
     """
 
     head: Array
@@ -119,14 +128,14 @@ class TargetHead:
         """Return a model whose linear layer is this head."""
         return placed(model, self.head)
 
-    def calibration(self, labels: NDArray[Any]) -> Calibration | None:
-        """Return the scores of the labels, by the leave-one-out outputs; None with too few labels."""
+    def calibration(self, own: Labelled) -> Calibration | None:
+        """Return the scores of the labels, by the outputs without each patient; None with too few labels."""
         if not self.held_out:
             return None
         outputs = self.held_out["together"]
-        if labels.dtype.kind != "f":
+        if own.labels.dtype.kind != "f":
             outputs = np.exp(log_softmax(outputs, 1 / self.numbers["temperature"]))
-        return Calibration.of(outputs, labels)
+        return Calibration.of(outputs, own.labels, own.groups)
 
     def answer(self) -> HeadFitted:
         """Return the answer to `FitHead`."""
@@ -149,13 +158,14 @@ def fit_target(own: Labelled, question: FitHead) -> TargetHead:
 
 
 def _fit(own: Labelled, starts: Sequence[Layers], paths: Paths, others: Layers) -> TargetHead:
-    labels, regression = own.labels, own.classes is None
+    labels, regression, units = own.labels, own.classes is None, own.units
     mean, deviation = starts[0].get("mean", np.zeros(1)), starts[0].get("deviation", np.ones(1))
     targets, classes = (own.targets - mean) / deviation, None if regression else labels
     kinds = _kinds_of(own, starts, list(others.values()))
-    fit = fit_kinds(kinds, targets, classes, paths)
+    patients = own.groups, own.unlabelled_groups
+    fit = fit_kinds(kinds, targets, classes, paths, *patients)
     alone, sources = (
-        fit_kinds([replace(kind, others=()) for kind in kinds], targets, classes, side)
+        fit_kinds([replace(kind, others=()) for kind in kinds], targets, classes, side, *patients)
         for side in ("target", "sources")
     )
     outputs = {
@@ -168,8 +178,8 @@ def _fit(own: Labelled, starts: Sequence[Layers], paths: Paths, others: Layers) 
     numbers: dict[str, Any] = {name: figure for name, figure in judged.items() if np.isfinite(figure)}
     numbers |= {"temperature": 1.0, **_numbers(fit, list(others))}
     if not regression:
-        numbers["temperature"] = fit_temperature(fit.held_out, labels, fit.usual)
-        numbers["fewest_labels"] = int(np.unique(labels, return_counts=True)[1].min())
+        numbers["temperature"] = fit_temperature(fit.held_out, labels, fit.usual, units)
+        numbers["fewest_labels"] = int(units.of_class(labels)[np.unique(labels)].min())
     if fit.unlabelled is not None:
         numbers |= {"unlabelled": len(kinds[0].unlabelled), "unlabelled_share": fit.unlabelled}
     heads = [
@@ -206,9 +216,9 @@ def fit_site(
 ) -> TargetHead:
     """Fit a site's head, if every site is a target, from the total of all sites minus its own sums.
 
-    With too few labels for leave-one-out, it is the others' head. `totals` and `sent`, the sums that this
-    site has sent, have an entry for each kind of rows. `columns` are this site's own, as in `own` and `sent`,
-    and the ones in `totals`; the head is fitted in the columns of the other sites.
+    With labels of too few patients to leave one out, it is the others' head. `totals` and `sent`, the sums
+    that this site has sent, have an entry for each kind of rows. `columns` are this site's own, as in `own`
+    and `sent`, and the ones in `totals`; the head is fitted in the columns of the other sites.
 
     Raises a `ValueError` if `totals` include no other site, or the difference cannot come from rows.
     """
@@ -227,17 +237,20 @@ def fit_site(
 
 def _fit_to(own: Labelled, others: Sequence[Sums], paths: Paths) -> TargetHead:
     scaled = own.classes is None
-    if len(own.rows) < LEAST_LABELS:
+    if own.units.count < LEAST_LABELS:
         heads = [each.head(scaled) / len(others) for each in others]
         return TargetHead(joined_head(heads, own.widths), {"share": 1.0})
     starts = [each.start("pooled" in paths_of(paths), scaled) for each in others]
     return _fit(own, starts, paths, {})
 
 
-def compare(alone: Array, together: Array, labels: NDArray[Any]) -> dict[str, float]:
+def compare(
+    alone: Array, together: Array, labels: NDArray[Any], groups: NDArray[Any] | None = None
+) -> dict[str, float]:
     """Return the figures of two heads' outputs on some rows, and the 95% interval of the difference.
 
-    These are accuracies or, for numbers, R²; with a single row or constant labels there is no interval.
+    These are accuracies or, for numbers, R²; with a single patient, of `groups` or else the rows, or constant
+    labels there is no interval.
     """
     figures = {"alone": _figure(alone, labels), "with_others": _figure(together, labels)}
     if labels.dtype.kind == "f":
@@ -247,6 +260,8 @@ def compare(alone: Array, together: Array, labels: NDArray[Any]) -> dict[str, fl
     else:
         right = [each.argmax(axis=1) == labels for each in (alone, together)]
         ends = paired_shares(right[0], right[1])
+    if not Units.of(len(labels), groups).single:
+        ends = None
     figures |= {} if ends is None else {"gain_low": ends[0], "gain_high": ends[1]}
     return {name: value for name, value in figures.items() if np.isfinite(value)}
 
@@ -329,6 +344,7 @@ def ridge_reply(
     state: RecordDict | None = None,
     groups: NDArray[Any] | None = None,
     unlabelled: NDArray[Any] | None = None,
+    unlabelled_groups: NDArray[Any] | None = None,
 ) -> Message:
     """Answer a question of `fda_flower.strategies.Ridge` in your own project.
 
@@ -348,10 +364,12 @@ def ridge_reply(
     state : RecordDict, optional
         The ``state`` of Flower's context, needed by ``Ridge(secure=True)``.
     groups : array, optional
-        The patient of each row, shape ``(n,)``, for a site whose ``dp-unit`` is ``patient``. Default: every
-        row is a different patient.
+        The patient of each row, shape ``(n,)``: what the target leaves out at a time, and what a site whose
+        ``dp-unit`` is ``patient`` protects. Default: every row is a different patient.
     unlabelled : array, optional
         Rows of the target's samples without labels, shape ``(m, features + 1)``.
+    unlabelled_groups : array, optional
+        The patient of each of these, named as in `groups`, shape ``(m,)``; needed with `groups`.
 
     Returns
     -------
@@ -361,8 +379,8 @@ def ridge_reply(
     Raises
     ------
     ConfigError
-        If the message is another one, such as ``train.fit_site_head``, for a layer that a site keeps; or if
-        it requests masked sums, but there is no `state`.
+        If the message is another one, such as ``train.fit_site_head``, for a layer that a site keeps; if it
+        requests masked sums, but there is no `state`; or if there is not one patient for each row.
     """
     kind = message.metadata.message_type
     question = QUESTIONS.get(kind)
@@ -377,9 +395,22 @@ def ridge_reply(
     else:
         labels = np.asarray(labels, np.int64)
     own_state, widths = None if state is None else OwnState(state), widths_of(to_layers(request.arrays))
-    own = Labelled(np.asarray(rows, np.float64), labels, classes, widths, groups, unlabelled)
+    for name, given, of in (("groups", groups, rows), ("unlabelled_groups", unlabelled_groups, unlabelled)):
+        _check_groups(name, given, of, needed=groups is not None)
+    own = Labelled(
+        np.asarray(rows, np.float64), labels, classes, widths, groups, unlabelled, unlabelled_groups
+    )
     reply = _reply(request, own, own_state)
     return Message(reply.content(request.arrays), reply_to=message)
+
+
+def _check_groups(name: str, groups: NDArray[Any] | None, rows: NDArray[Any] | None, needed: bool) -> None:
+    """Raise a `ConfigError` unless there is one patient for each row, or none for any."""
+    count = 0 if rows is None else len(rows)
+    given = None if groups is None else len(groups)
+    if given != count and (given is not None or (needed and count)):
+        what = f"{name} has the patients of {given or 0} of {count} rows"
+        raise ConfigError(what, thing=name, value=given, remedy="give one for each row, in their order")
 
 
 def _reply(request: TrainRequest, own: Labelled, own_state: OwnState | None) -> TrainReply:

@@ -28,7 +28,7 @@ from fda_flower.models.parts import replace_head
 from fda_flower.models.split import SplitNetwork, split
 from fda_flower.models.text import SCALE
 from fda_flower.models.tokens import NUMBERS
-from fda_flower.names import counted
+from fda_flower.names import count_of
 from fda_flower.prediction.columns import far_from_training, read_columns
 from fda_flower.prediction.features import FeatureStore, digest_of, features
 from fda_flower.prediction.files import About, read_body, read_model
@@ -236,13 +236,14 @@ class LoadedModel:
         """Return which of `classes_` are in the set of each sample, bool, shape ``(n, classes)``.
 
         In a share `coverage` of cases the set holds the sample's class, if samples come as the target's
-        labelled ones did; see `fda_flower.aggregation.conformal`. It can be empty: then no class fits.
+        labelled ones did, each of a new patient if those were several of a patient's; see
+        `fda_flower.aggregation.conformal`. It can be empty: then no class fits.
 
         Raises
         ------
         ConfigError
-            As `predict`; for a regression; if the model has no held-out scores; or if its labels are too few
-            for the coverage.
+            As `predict`; for a regression; if the model has no held-out scores; or if its labels, or their
+            patients, are too few for the coverage.
         """
         if self.about.regression:
             raise ConfigError("the model predicts numbers: call predict_interval", thing="model")
@@ -274,12 +275,12 @@ class LoadedModel:
             what = "the model has no scores of held-out labels, from which its sets would follow"
             remedy = "take the target's model of a run of ridge or mixture by this version"
             raise ConfigError(what, thing="coverage", value=coverage, remedy=remedy)
-        labels, most = self.calibration.labels, self.calibration.most
+        labels, units, most = self.calibration.labels, self.calibration.units, self.calibration.most
         if exact(coverage) > most:
-            percent = math.floor(1000 * most) / 10
-            what = f"the coverage is {coverage:g}, but with {counted(labels, 'label')} at most {most} "
-            remedy = f"ask for less, or train with at least {labels_for(coverage)} labels"
-            what += f"({percent:g}%) can be promised"
+            percent, known = math.floor(1000 * most) / 10, count_of(labels, units, "label")
+            what = f"the coverage is {coverage:g}, but with {known} at most {most} ({percent:g}%) can be promised"
+            enough = "labels" if units == labels else "patients"
+            remedy = f"ask for less, or train with at least {labels_for(coverage)} {enough}"
             raise ConfigError(what, thing="coverage", value=coverage, remedy=remedy)
         return self.calibration.thresholds(coverage, self.about.classes)
 

@@ -325,13 +325,24 @@ class Neighbours(Predictor):
         network = build(self.layers)
         return _NeighboursModule(network, self) if self.weight else network
 
-    def near(self, classes: int, queries: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Return the neighbours' probabilities for queries, by default for each key among the others."""
+    def near(
+        self, classes: int, queries: NDArray[Any] | None = None, groups: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """Return the neighbours' probabilities for queries, by default for each key among the others.
+
+        With `groups`, the unit of each key, such as a patient, the others are those of other units.
+        """
         from sklearn.neighbors import NearestNeighbors
 
         search = NearestNeighbors(algorithm="brute").fit(self.keys)
-        count = min(self.k, len(self.keys) - (queries is None))
+        same = 1 if groups is None else int(np.unique(groups, return_counts=True)[1].max())
+        count = min(self.k + (queries is None) * (same - 1), len(self.keys) - (queries is None))
         distances, places = search.kneighbors(queries, count)
+        if queries is None and groups is not None and same > 1:
+            own = groups[places] == groups[:, None]
+            order = np.argsort(own, axis=1, kind="stable")[:, : self.k]
+            distances = np.where(own, np.inf, distances)  # so that they weigh nothing
+            distances, places = (np.take_along_axis(each, order, axis=1) for each in (distances, places))
         features = self.keys.shape[1]
         return neighbour_probabilities(distances, self.labels[places], classes, features, self.scale)
 

@@ -27,7 +27,7 @@ from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.method import Epochs, Noised
 from fda_flower.strategies.replies import ClientUpdate
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers
+from fda_flower.wire.protocol import GROUPS, EvaluateRequest, TrainRequest, to_layers
 from fda_flower.wire.questions import (
     Answer,
     Blend,
@@ -414,6 +414,10 @@ class KNNPer(FedAvg):
             labels = node.info.get("examples")
             if node.is_target and isinstance(labels, int):
                 self.check_samples(node.role, f"'{node.domain}'", labels, 1)
+            if node.is_target and node.info.get(GROUPS) == 1 and self.mixing in CROSS_VALIDATED:
+                why = f"'{node.domain}' has labels of 1 patient, but cross-validation needs 2"
+                remedy = "give more patients, a number in [0, 1] (method option mixing), or another method"
+                raise ConfigError(why, thing="groups", value=1, remedy=remedy)
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
         """Request an evaluation of the mixture."""

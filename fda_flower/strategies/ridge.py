@@ -35,6 +35,7 @@ from fda_flower.aggregation import (
 )
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.metrics import METRICS, Metric
+from fda_flower.names import counted
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.columns import in_common_columns
@@ -149,12 +150,23 @@ class Ridge(OnFeatures):
         return None
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
-        """Raise a `ConfigError` if the sums are masked and there are too few or too many sources."""
+        """Raise a `ConfigError` if sums are masked for too few or many sources, or the target has too few."""
+        nodes = list(nodes)
         sources = sum(not node.is_target for node in nodes)
         if self.secure and not FEWEST <= sources <= MOST:
             why = f"but {sources} sources are connected, and masked sums need {FEWEST} to {MOST}"
             remedy = "leave it out, or wait for more sources (wait_for)"
             raise ConfigError(f"secure is true, {why}", thing="secure", value=sources, remedy=remedy)
+        for node in nodes:
+            self._check_units(node)
+
+    def _check_units(self, node: Node) -> None:
+        """Raise a `ConfigError` if the target's labels are of too few patients to leave one out."""
+        units = node.info.get(protocol.GROUPS)
+        if node.is_target and isinstance(units, int) and units < LEAST_LABELS:
+            why = f"'{node.domain}' has labels of {counted(units, 'patient')}, too few to leave one out"
+            remedy = f"give those of at least {LEAST_LABELS}"
+            raise ConfigError(why, thing="groups", value=units, remedy=remedy)
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Raise a `ConfigError` if the target has too few labels to leave one out."""
@@ -452,6 +464,9 @@ class RidgeEverySite(Ridge):
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Do nothing: a site with a single label uses the others' head."""
+
+    def _check_units(self, node: Node) -> None:
+        """Do nothing, likewise."""
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Add the sums up, and let each included site fit its head."""

@@ -22,6 +22,15 @@ def test_the_threshold_is_an_exact_rank(labels, coverage, rank):
     assert threshold(scores, coverage) == rank
 
 
+def test_the_threshold_of_units_by_hand():
+    """Three patients of 1, 2 and 3 samples: from the smallest on, the sums are 2, 5, 7, 10, 12, 18 of 24."""
+    scores, sizes = np.array([0.6, 0.2, 0.4, 0.1, 0.3, 0.5]), np.array([1, 2, 2, 3, 3, 3])
+    found = [threshold(scores, c, sizes) for c in (0.01, 0.08, 0.09, 0.2, 0.29, 0.3, 0.45, 0.5, 0.51, 0.75)]
+    assert found == [0.1, 0.1, 0.2, 0.2, 0.3, 0.4, 0.5, 0.5, 0.6, 0.6]
+    with pytest.raises(ValueError, match="6 scores of 3 units"):
+        threshold(scores, 0.76, sizes)
+
+
 @pytest.mark.parametrize(("labels", "coverage"), [(8, 0.9), (7, 0.876), (5, 1.0), (5, 0.0)])
 def test_more_than_can_be_promised_is_refused(labels, coverage):
     with pytest.raises(ValueError, match=f"{labels} scores"):
@@ -45,6 +54,63 @@ def test_of_any_samples_the_share_asked_for_is_covered_as_each_is_the_new_one_in
     assert Fraction(sum(covered), len(scores)) >= Fraction(str(coverage))
     if len(set(scores)) == len(scores):
         assert Fraction(sum(covered) - 1, len(scores)) < Fraction(str(coverage))
+
+
+SCORES = st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.4, 0.55, 0.7, 1.0]), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.75, 0.8])
+@given(st.lists(SCORES, min_size=6, max_size=9))
+def test_of_any_patients_the_share_asked_for_is_covered_as_each_is_the_new_one_in_turn(coverage, patients):
+    """The share is of a new patient's samples, exactly: the mean over patients of each one's share."""
+    covered = []
+    for new, own in enumerate(patients):
+        rest = patients[:new] + patients[new + 1 :]
+        scores, groups = np.concatenate(rest), np.repeat(range(len(rest)), list(map(len, rest)))
+        calibration = Calibration.of(-scores[:, None], np.zeros(len(scores)), groups)
+        (limit,) = calibration.thresholds(coverage, 1)
+        covered.append(Fraction(sum(score <= limit for score in own), len(own)))
+    assert sum(covered) / len(covered) >= Fraction(str(coverage))
+
+
+@given(st.data())
+def test_of_a_class_with_enough_patients_the_share_asked_for_is_covered_too(data):
+    count = data.draw(st.integers(4, 7))
+    patients = [data.draw(SCORES) for _ in range(count)]
+    groups = np.repeat(range(count), list(map(len, patients)))
+    scores, classes = (
+        np.concatenate(patients),
+        data.draw(arrays.arrays(np.int64, len(groups), elements=st.integers(0, 1))),
+    )
+    covered = []
+    for new in range(count):
+        rest, own = groups != new, (groups == new) & (classes == 0)
+        if not own.any():
+            continue
+        held_out = np.stack([1 - scores, 1 - scores], axis=1)
+        limits = Calibration.of(held_out[rest], classes[rest], groups[rest]).thresholds(0.5, 2)
+        covered.append(Fraction(int((scores[own] <= limits[0] + 1e-12).sum()), int(own.sum())))
+    if len(covered) > ENOUGH * labels_for(0.5):
+        assert sum(covered) / len(covered) >= Fraction(1, 2)
+
+
+@given(st.integers(0, 10**6), st.booleans())
+def test_a_calibration_does_not_tell_which_samples_are_one_patients(seed, numbers):
+    """Nor does their order say anything; what it stores can be read, and has the number of patients."""
+    rng = np.random.default_rng(seed)
+    groups, order = rng.integers(0, 6, 20), rng.permutation(20)
+    held_out, labels = rng.dirichlet(np.ones(3), 20).round(1), rng.integers(0, 3, 20)
+    labels = rng.normal(size=(20, 3)).round() if numbers else labels
+    found = Calibration.of(held_out, labels, groups)
+    moved = Calibration.of(held_out[order], labels[order], groups[order] * 100)
+    read = Calibration.from_arrays(found.to_arrays())
+    for name, array in found.to_arrays().items():
+        assert np.array_equal(array, moved.to_arrays()[name])
+        assert np.array_equal(array, read.to_arrays()[name])
+    assert found.units == read.units == len(np.unique(groups))
+    assert found.labels == 20
+    alone = Calibration.of(held_out, labels, np.arange(20))
+    assert sorted(alone.to_arrays()) == ["classes", "scores"], "as before there were units"
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.75])
@@ -94,6 +160,30 @@ def test_arrays_that_no_labels_can_have_are_refused(change):
     assert Calibration.from_arrays(whole).labels == 2
     with pytest.raises(ValueError, match="held-out scores"):
         Calibration.from_arrays({**whole, **change})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sizes": np.array([[2], [2]])},
+        {"sizes": np.array([[0], [2], [2]])},
+        {"sizes": np.array([[3], [3], [2]])},
+        {"sizes": np.array([[2.0], [2.0], [1.0]])},
+        {"of-class": np.array([1, 2, 1])},
+        {"of-class": np.array([1, 1])},
+        {"of-class": np.array([1, 1, 0])},
+        {"sizes": np.ones((3, 1), np.int64), "of-class": np.array([2, 2, 1])},
+    ],
+    ids=str,
+)
+def test_units_that_no_samples_can_have_are_refused(change):
+    held_out, labels = np.array([[0.9, 0.1], [0.7, 0.3], [0.5, 0.5]]), np.array([0, 0, 1])
+    whole = Calibration.of(held_out, labels, np.array([3, 1, 1])).to_arrays()
+    assert Calibration.from_arrays(whole).units == 2
+    with pytest.raises(ValueError, match="held-out scores"):
+        Calibration.from_arrays({**whole, **change})
+    with pytest.raises(KeyError):
+        Calibration.from_arrays({name: array for name, array in whole.items() if name != "sizes"})
 
 
 def shares(*columns):

@@ -234,6 +234,21 @@ def test_a_group_is_in_one_fold(labels, folds, data):
         assert len(np.unique(found)) == min(folds, len(np.unique(groups)))
 
 
+@given(st.integers(8, 40), st.integers(2, 5), st.integers(0, 2**32 - 1), st.booleans())
+def test_folds_follow_from_who_is_whose_patient_whatever_the_order_of_rows_and_type_of_names(
+    n, folds, seed, numbers
+):
+    rng = np.random.default_rng(seed)
+    labels, groups = (
+        rng.integers(0, 3, n).astype(float if numbers else int),
+        rng.integers(0, 2000, n // 2)[rng.integers(0, n // 2, n)],
+    )
+    order, found = rng.permutation(n), stratified_folds(labels, folds, 4, groups)
+    assert stratified_folds(labels[order], folds, 4, groups[order]).tolist() == found[order].tolist()
+    for same in (groups.astype(np.int32), groups.astype(str), groups.astype(object)):
+        assert stratified_folds(labels, folds, 4, same).tolist() == found.tolist()
+
+
 @given(arrays(np.int64, 12, elements=st.integers(0, 3)))
 def test_groups_of_one_sample_are_dealt_like_samples(labels):
     for y in (labels, labels.astype(float)):
@@ -302,9 +317,10 @@ def test_an_unknown_member_is_refused():
         MixturePlan(members=("sources", "best"))
 
 
-def test_each_fold_needs_two_labels_and_a_group():
-    MixturePlan(folds=3).check_labels(6, groups=3)
+def test_each_fold_needs_two_labels_of_different_units():
+    MixturePlan(folds=3).check_labels(6)
+    MixturePlan(folds=3).check_labels(24, units=6)
     with pytest.raises(ConfigError, check=names("target-samples", 5, "give more samples")):
         MixturePlan(folds=3).check_labels(5)
-    with pytest.raises(ConfigError, check=names("groups", 2, "give samples of more groups")):
-        MixturePlan(folds=3).check_labels(6, groups=2)
+    with pytest.raises(ConfigError, check=names("groups", 5, "give more patients")):
+        MixturePlan(folds=3).check_labels(24, units=5)

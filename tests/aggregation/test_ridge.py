@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fda_flower.aggregation import Sums, fit_ridge, fit_temperature, to_rows, to_targets
+from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.ridge import (
+    PATHS,
     SOURCE_WEIGHTS,
     STRENGTHS,
     TEMPERATURES,
@@ -16,6 +18,7 @@ from fda_flower.aggregation.ridge import (
     solved,
     unpack,
 )
+from fda_flower.aggregation.units import Units
 
 
 def site(seed, n=12, features=5, classes=3, shift=0.0):
@@ -31,9 +34,9 @@ def ridge(X, Y, precision, start):
     return start + np.linalg.solve(X.T @ X + precision, X.T @ (Y - X @ start))
 
 
-def refitted(X, Y, precision, start):
-    """What is left of each row when it is left out, by as many fits as there are rows."""
-    rest = [np.arange(len(X)) != i for i in range(len(X))]
+def refitted(X, Y, precision, start, groups):
+    """What is left of each row when its unit is left out, by as many fits as there are rows."""
+    rest = [groups != each for each in groups]
     return np.array([Y[i] - X[i] @ ridge(X[own], Y[own], precision, start) for i, own in enumerate(rest)])
 
 
@@ -154,28 +157,111 @@ def test_labels_are_scaled_by_sums_as_by_themselves():
 # The target's heads
 
 
-@pytest.mark.parametrize("rows", [X, np.concatenate([X, X]), np.c_[X, X], X[:2], X[:, -1:]])
+ROWS = [X, np.concatenate([X, X]), np.c_[X, X], X[:2], X[:, -1:]]
+GROUPS = {
+    "rows": lambda n: np.arange(n),
+    "pairs": lambda n: np.arange(n) // max(n // 2, 1) if n < 4 else np.arange(n) % (n // 2),
+    "one of several": lambda n: np.maximum(np.arange(n), n // 2),
+    "unequal, without order": lambda n: np.array([*"pqprqpsrqp"] * 3)[:n] if n > 2 else np.arange(n),
+}
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("of", GROUPS.values(), ids=GROUPS)
 @pytest.mark.parametrize("strength", [0.001, 0.3, 100.0])
-def test_leaving_one_out_is_exact_on_the_shrunk_path(rows, strength):
-    targets = np.resize(Y, (len(rows), 3))
+def test_leaving_one_out_is_exact_on_the_shrunk_path(rows, of, strength):
+    """With pairs, the rows that are there twice are of one unit."""
+    targets, groups = np.resize(Y, (len(rows), 3)), of(len(rows))
     start = np.random.default_rng(2).normal(size=(rows.shape[1], 3))
-    path = RegularizationPath(rows, rows.T, "shrunk")
+    path = RegularizationPath(rows, rows.T, "shrunk", Units.of(len(rows), groups))
     (head,) = path.heads(targets, [start], [strength])
     begun = head.shares[0] * start
     precision = strength * np.eye(rows.shape[1])
     np.testing.assert_allclose(head.weights, ridge(rows, targets, precision, begun), atol=1e-8)
-    np.testing.assert_allclose(head.residuals, refitted(rows, targets, precision, begun), atol=1e-8)
+    np.testing.assert_allclose(head.residuals, refitted(rows, targets, precision, begun, groups), atol=1e-9)
 
 
 @pytest.mark.parametrize("rows", [X, np.concatenate([X, X]), X[:2]])
+@pytest.mark.parametrize("of", GROUPS.values(), ids=GROUPS)
 @pytest.mark.parametrize("c", [0.01, 1.0, 10.0])
-def test_leaving_one_out_is_exact_on_the_pooled_path(rows, c):
-    targets = np.resize(Y, (len(rows), 3))
-    path = RegularizationPath(rows, solved(factorised(GRAM), rows.T), "pooled")
+def test_leaving_one_out_is_exact_on_the_pooled_path(rows, of, c):
+    targets, groups = np.resize(Y, (len(rows), 3)), of(len(rows))
+    units = Units.of(len(rows), groups)
+    path = RegularizationPath(rows, solved(factorised(GRAM), rows.T), "pooled", units)
     (head,) = path.heads(targets, [SOLUTION], [c])
     precision = c * (GRAM + np.eye(6))
     np.testing.assert_allclose(head.weights, ridge(rows, targets, precision, SOLUTION), atol=1e-8)
-    np.testing.assert_allclose(head.residuals, refitted(rows, targets, precision, SOLUTION), atol=1e-8)
+    found = refitted(rows, targets, precision, SOLUTION, groups)
+    np.testing.assert_allclose(head.residuals, found, atol=1e-9)
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+@pytest.mark.parametrize("paths", PATHS)
+@pytest.mark.parametrize("joint", [False, True])
+def test_every_estimate_counts_units(paths, numbers, joint):
+    """The weights of heads, ``a`` and the temperature are by units, from their definitions."""
+    groups = np.array([0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 4, 5])
+    targets = np.random.default_rng(4).normal(size=(12, 2)) if numbers else Y
+    solution = SOLUTION[:, : targets.shape[1]]
+    others = [solution[::-1], 2 * solution] if joint else []
+    fit = fit_ridge(X, targets, solution, GRAM, others, paths, groups)
+    patients = [groups == name for name in range(6)]
+
+    def error(residuals):
+        return np.mean([np.square(residuals[rows]).mean() for rows in patients])
+
+    weights = np.array([error(head.residuals) for head in fit.heads]) ** -3.0
+    np.testing.assert_allclose(fit.weights, weights / weights.sum(), rtol=1e-9)
+    for head in (head for head in fit.heads if head.path == "shrunk"):
+        precision = head.strength * np.eye(6)
+        starts = [refitted(X, X @ w, precision, 0 * w, groups) for w in (solution, *others)]
+        own = refitted(X, targets, precision, 0 * solution, groups)
+
+        def loss(shares, own=own, starts=starts):
+            return error(own - np.tensordot(shares, starts, 1))
+
+        for change in np.eye(len(starts)):
+            for step in (1e-3, -1e-3):
+                other = head.shares + step * change
+                if other.min() >= 0 and other.sum() <= 1:
+                    assert loss(head.shares) <= loss(other) + 1e-12
+    labels = targets.argmax(axis=1)
+    sigma = fit_temperature(fit.held_out, labels, units=Units.of(12, groups))
+    chosen = [log_softmax(s * fit.held_out)[np.arange(12), labels] for s in TEMPERATURES]
+    losses = [-sum(each[rows].mean() for rows in patients) for each in chosen]
+    assert sigma == TEMPERATURES[np.argmin(losses + np.log(TEMPERATURES / 8) ** 2 / 2)]
+
+
+@pytest.mark.parametrize("paths", PATHS)
+def test_units_of_one_row_have_the_bits_of_rows_whatever_their_names(paths):
+    alone = fit_ridge(X, Y, SOLUTION, GRAM, paths=paths)
+    for groups in (np.arange(12)[::-1] * 7, np.array([*"lkjihgfedcba"])):
+        fit = fit_ridge(X, Y, SOLUTION, GRAM, paths=paths, groups=groups)
+        assert np.array_equal(fit.weights, alone.weights)
+        assert np.array_equal(fit.held_out, alone.held_out)
+        assert np.array_equal(fit.head, alone.head)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), n=st.integers(3, 12), features=st.integers(1, 16), units=st.integers(2, 5))
+def test_of_a_patient_nothing_is_known_when_he_is_left_out(seed, n, features, units):
+    """Not even by two rows that are the same: outputs are a refit's, whatever his labels are."""
+    rng = np.random.default_rng(seed)
+    rows = to_rows(rng.normal(size=(n, features)))
+    groups = np.append(np.resize(np.arange(units), n), 0)
+    rows = np.vstack([rows, rows[:1]])
+    targets, changed = rng.normal(size=(2, n + 1, 2))
+    changed[groups != 0] = targets[groups != 0]
+    path, start = (
+        RegularizationPath(rows, rows.T, "target", Units.of(n + 1, groups)),
+        np.zeros((features + 1, 2)),
+    )
+    for strength in (0.001, 1.0):
+        one, two = path.left_out(strength, targets), path.left_out(strength, changed)
+        known, own = groups != 0, groups == 0
+        np.testing.assert_allclose(targets[own] - one[own], changed[own] - two[own], atol=1e-8)
+        refit = ridge(rows[known], targets[known], strength * np.eye(features + 1), start)
+        np.testing.assert_allclose(targets[own] - one[own], rows[own] @ refit, atol=1e-8)
 
 
 def test_the_pooled_head_is_the_ridge_regression_of_all_rows():
@@ -229,6 +315,8 @@ def test_a_target_like_its_sources_trusts_them_and_one_with_other_labels_does_no
 def test_one_label_is_too_few_and_pooling_needs_the_sums():
     with pytest.raises(ValueError, match="1 labelled rows"):
         fit_ridge(X[:1], Y[:1], SOLUTION, GRAM)
+    with pytest.raises(ValueError, match="12 labelled rows of 1 unit"):
+        fit_ridge(X, Y, SOLUTION, GRAM, groups=np.zeros(12))
     with pytest.raises(ValueError, match="need"):
         fit_ridge(X, Y, SOLUTION)
 

@@ -17,6 +17,7 @@ from fda_flower.aggregation.ridge_kinds import (
     widths_of,
     with_kinds,
 )
+from fda_flower.aggregation.units import Units
 
 CLASSES = 3
 
@@ -56,9 +57,9 @@ def refit(kind, fit, without, targets):
     return head
 
 
-def second_fit(kind, keep, targets, t):
-    """Return the heads of the second fit from normal equations."""
-    x, y, u_rows, heads = kind.rows[keep], targets[keep], kind.unlabelled, []
+def second_fit(kind, keep, others, targets, t):
+    """Return the heads of the second fit from normal equations, on some rows with and without labels."""
+    x, y, u_rows, t, heads = kind.rows[keep], targets[keep], kind.unlabelled[others], t[others], []
     for kappa, u in STARTS:
         known, metric = 0, u * u_rows.T @ u_rows + np.eye(x.shape[1])
         if kind.gram is not None:
@@ -70,20 +71,37 @@ def second_fit(kind, keep, targets, t):
     return heads
 
 
+PATIENTS = np.array([3, 0, 3, 1, 2, 2, 0, 3, 1, 4, 5, 5])
+"""Of twelve labelled rows."""
+
+
+def mean_of_units(values, groups):
+    return np.mean([values[groups == name].mean() for name in np.unique(groups)])
+
+
 @pytest.mark.parametrize("gram", [True, False])
-def test_fit_is_the_definition_and_leaves_out_exactly(gram):
+@pytest.mark.parametrize(
+    ("groups", "rest"),
+    [(None, None), (PATIENTS, None), (PATIENTS, np.arange(30) % 9), (np.arange(12), np.arange(30) % 20)],
+    ids=["rows", "patients", "patients with unlabelled rows", "one label each and unlabelled rows"],
+)
+def test_fit_is_the_definition_and_leaves_out_exactly(gram, groups, rest):
     paths: Paths = "both" if gram else "shrunk"
     kinds, labels = kinds_of(0, gram=gram)
     targets, n = to_targets(labels, CLASSES), len(labels)
-    result = fit_kinds(kinds, targets, labels, paths)
-    fits = [fit_ridge(k.rows, targets, k.solution, k.gram, paths=paths) for k in kinds]
-    everyone = list(range(n))
-    errors = [np.square(targets - fit.held_out).mean() for fit in fits]
-    shares = np.array(errors) ** -(n / 4)
+    result = fit_kinds(kinds, targets, labels, paths, groups, rest)
+    fits = [fit_ridge(k.rows, targets, k.solution, k.gram, paths=paths, groups=groups) for k in kinds]
+    groups = np.arange(n) if groups is None else groups
+    rest = np.full(30, -1) if rest is None else rest
+    units, everyone, all_rest = Units.of(n, groups), list(range(n)), np.arange(30)
+    patients = np.unique(groups)
+    errors = [mean_of_units(np.square(targets - fit.held_out), groups) for fit in fits]
+    shares = np.array(errors) ** -(len(patients) / 4)
     shares /= shares.sum()
-    factors = [s * fit_temperature(fit.held_out, labels) for s, fit in zip(shares, fits, strict=True)]
+    scales = [fit_temperature(fit.held_out, labels, units=units) for fit in fits]
+    factors = [s * scale for s, scale in zip(shares, scales, strict=True)]
     first = sum(f * fit.held_out for f, fit in zip(factors, fits, strict=True))
-    before = fit_temperature(first, labels, usual=1.0)
+    before = fit_temperature(first, labels, 1.0, units)
 
     def taught(without):
         heads = [refit(k, fit, without, targets) for k, fit in zip(kinds, fits, strict=True)]
@@ -92,29 +110,30 @@ def test_fit_is_the_definition_and_leaves_out_exactly(gram):
 
     heads, outputs = [], []
     for kind in kinds:
-        whole = second_fit(kind, everyone, targets, taught([]))
+        whole = second_fit(kind, everyone, all_rest, targets, taught([]))
         residuals = np.zeros((len(whole), n, CLASSES))
-        for i in everyone:
-            keep = [j for j in everyone if j != i]
-            for h, head in enumerate(second_fit(kind, keep, targets, taught([i]))):
-                residuals[h, i] = targets[i] - kind.rows[i] @ head
-        weights = np.square(residuals).mean(axis=(1, 2)) ** (-n / 2)
+        for patient in patients:
+            out, keep = np.flatnonzero(groups == patient), np.flatnonzero(groups != patient)
+            others = np.flatnonzero(rest != patient)
+            for h, head in enumerate(second_fit(kind, keep, others, targets, taught(out))):
+                residuals[h, out] = targets[out] - kind.rows[out] @ head
+        weights = np.array([mean_of_units(each**2, groups) for each in residuals]) ** (-len(patients) / 2)
         weights /= weights.sum()
         heads.append(sum(w * head for w, head in zip(weights, whole, strict=True)))
         outputs.append(targets - np.tensordot(weights, residuals, 1))
-    scales = [s * fit_temperature(each, labels) for s, each in zip(shares, outputs, strict=True)]
+    scales = [s * fit_temperature(each, labels, units=units) for s, each in zip(shares, outputs, strict=True)]
     second = sum(scale * each for scale, each in zip(scales, outputs, strict=True))
-    after = fit_temperature(second, labels, usual=1.0)
+    after = fit_temperature(second, labels, 1.0, units)
 
     def loss(factor, held_out):
         chosen = log_softmax(factor * held_out)[np.arange(n), labels]
-        return float(-chosen.sum() + np.log(factor) ** 2 / 2)
+        return np.log(factor) ** 2 / 2 - len(patients) * mean_of_units(chosen, groups)
 
     b = 1 / (1 + np.exp(loss(after, second) - loss(before, first)))
     np.testing.assert_allclose(result.shares, shares, rtol=1e-9)
     assert result.unlabelled == pytest.approx(b, rel=1e-7)
     expected = (1 - b) * before * first + b * after * second
-    np.testing.assert_allclose(result.held_out, expected, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(result.held_out, expected, rtol=1e-9, atol=1e-9)
     for k, kind in enumerate(kinds):
         early, late = factors[k] * fits[k].head, scales[k] * heads[k]
         head = (1 - b) * before * early + b * after * late

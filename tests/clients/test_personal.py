@@ -13,7 +13,7 @@ from naming import names
 
 from fda_flower.aggregation import choose_weight, mixed_scores, neighbour_probabilities
 from fda_flower.clients import LocalTraining, TargetClient
-from fda_flower.datasets import DataSpec, Domain, load_federation
+from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.errors import RunError
 from fda_flower.models import build_model
 from fda_flower.models.devices import RandomNumbers
@@ -284,7 +284,8 @@ def by_hand(client, k, scale):
     for queries in features:
         distances = np.sqrt(((queries[:, None] - features[0]) ** 2).sum(dim=2).numpy())
         if queries is features[0]:
-            np.fill_diagonal(distances, np.inf)
+            names = torch.arange(len(train)) if train.groups is None else train.groups
+            distances[names[:, None] == names] = np.inf
         nearest = distances.argsort(axis=1)[:, :k]
         near = np.take_along_axis(distances, nearest, axis=1)
         found.append(neighbour_probabilities(near, train.y.numpy()[nearest], 10, len(queries[0]), scale))
@@ -313,6 +314,21 @@ def test_lambda_is_chosen_by_leaving_each_training_sample_out():
     assert reply == ask(knn(), lam=expected)
     other = knn(domain=Domain("target", target.train, replace(target.test, y=target.test.y.roll(7))))
     assert ask(other, lam="cv").answer.weight == expected, "no label of the test set chooses it"
+
+
+def test_lambda_is_chosen_without_the_other_samples_of_the_same_patient():
+    """Two photographs of each patient: his other one, the nearest of all, does not vote for its own label."""
+    target = load_federation(SMALL).domains["target"]
+    generator, half = torch.Generator().manual_seed(0), target.train.take(torch.arange(10))
+    labels = torch.randint(10, (10,), generator=generator)
+    twice = Samples(torch.cat([half.x, half.x + 1e-3]), torch.cat([labels, labels]))
+    rows, groups = Domain("target", twice, target.test), torch.arange(10).repeat(2)
+    patients = replace(rows, train=replace(twice, groups=groups))
+    assert ask(knn(domain=rows), k=1, lam="cv").answer.weight > 0.5
+    client = knn(domain=patients)
+    (logits, _), (near, _) = by_hand(client, 1, 1.0)
+    expected = choose_weight(logits, near, twice.y.numpy(), groups=groups.numpy())
+    assert ask(client, k=1, lam="cv").answer.weight == expected
 
 
 def test_the_oracle_has_a_name_of_its_own_and_the_headline_stays_the_honest_one():

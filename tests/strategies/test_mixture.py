@@ -225,7 +225,7 @@ def test_what_the_mixture_costs_is_said_at_the_start(monkeypatch, every, says, e
 
 @pytest.mark.parametrize(
     ("told", "thing", "value"),
-    [({"examples": 7}, "target-samples", 7), ({"examples": 20, "groups": 3}, "groups", 3)],
+    [({"examples": 7}, "target-samples", 7), ({"examples": 20, "groups": 7}, "groups", 7)],
 )
 def test_a_target_with_too_few_labels_or_groups_is_refused_before_anything_is_trained(told, thing, value):
     federation = HandMade([*SOURCES, ("target", "t", never)], info={"t": told})
