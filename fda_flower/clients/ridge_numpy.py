@@ -256,12 +256,10 @@ def compare(
     if labels.dtype.kind == "f":
         spread = np.square(labels - labels.mean(axis=0)).sum() / len(labels)
         errors = [np.square(each - labels).sum(axis=1) for each in (alone, together)]
-        ends = paired_interval((errors[0] - errors[1]) / spread) if spread > 0 else None
+        ends = paired_interval((errors[0] - errors[1]) / spread, groups) if spread > 0 else None
     else:
         right = [each.argmax(axis=1) == labels for each in (alone, together)]
-        ends = paired_shares(right[0], right[1])
-    if not Units.of(len(labels), groups).single:
-        ends = None
+        ends = paired_shares(right[0], right[1], groups)
     figures |= {} if ends is None else {"gain_low": ends[0], "gain_high": ends[1]}
     return {name: value for name, value in figures.items() if np.isfinite(value)}
 

@@ -278,7 +278,8 @@ class LoadedModel:
         labels, units, most = self.calibration.labels, self.calibration.units, self.calibration.most
         if exact(coverage) > most:
             percent, known = math.floor(1000 * most) / 10, count_of(labels, units, "label")
-            what = f"the coverage is {coverage:g}, but with {known} at most {most} ({percent:g}%) can be promised"
+            what = f"the coverage is {coverage:g}, but with {known} at most {most} "
+            what += f"({percent:g}%) can be promised"
             enough = "labels" if units == labels else "patients"
             remedy = f"ask for less, or train with at least {labels_for(coverage)} {enough}"
             raise ConfigError(what, thing="coverage", value=coverage, remedy=remedy)
