@@ -100,7 +100,8 @@ def test_a_calibration_does_not_tell_which_samples_are_one_patients(seed, number
     rng = np.random.default_rng(seed)
     groups, order = rng.integers(0, 6, 20), rng.permutation(20)
     held_out, labels = rng.dirichlet(np.ones(3), 20).round(1), rng.integers(0, 3, 20)
-    labels = rng.normal(size=(20, 3)).round() if numbers else labels
+    if numbers:
+        labels = rng.normal(size=(20, 3)).round()  # type: ignore[assignment]
     found = Calibration.of(held_out, labels, groups)
     moved = Calibration.of(held_out[order], labels[order], groups[order] * 100)
     read = Calibration.from_arrays(found.to_arrays())

@@ -100,7 +100,7 @@ def test_fit_is_the_definition_and_leaves_out_exactly(gram, groups, rest):
     shares /= shares.sum()
     scales = [fit_temperature(fit.held_out, labels, units=units) for fit in fits]
     factors = [s * scale for s, scale in zip(shares, scales, strict=True)]
-    first = sum(f * fit.held_out for f, fit in zip(factors, fits, strict=True))
+    first = np.sum([f * fit.held_out for f, fit in zip(factors, fits, strict=True)], axis=0)
     before = fit_temperature(first, labels, 1.0, units)
 
     def taught(without):
@@ -122,7 +122,7 @@ def test_fit_is_the_definition_and_leaves_out_exactly(gram, groups, rest):
         heads.append(sum(w * head for w, head in zip(weights, whole, strict=True)))
         outputs.append(targets - np.tensordot(weights, residuals, 1))
     scales = [s * fit_temperature(each, labels, units=units) for s, each in zip(shares, outputs, strict=True)]
-    second = sum(scale * each for scale, each in zip(scales, outputs, strict=True))
+    second = np.sum([scale * each for scale, each in zip(scales, outputs, strict=True)], axis=0)
     after = fit_temperature(second, labels, 1.0, units)
 
     def loss(factor, held_out):

@@ -82,19 +82,12 @@ def test_a_patient_counts_once_however_often_his_rows_are_there(rng, n, numbers)
     assert same.weights == pytest.approx(one.weights, abs=1e-9)
     assert same.temperatures == one.temperatures
     np.testing.assert_allclose(prior_outputs(y[of], 3, of), prior_outputs(y, 3), atol=1e-12)
-    weights = [
-        likelihoods(list(each), units)
-        for each, units in ((z, Units.of(n)), (z[:, of], Units.of(len(of), of)))
-    ]
-    np.testing.assert_allclose(*weights)
-    limits = [
-        Calibration.of(each, labels, groups)
-        for each, labels, groups in ((near, y, None), (near[of], y[of], of))
-    ]
-    assert limits[0].most == limits[1].most
-    np.testing.assert_array_equal(*(each.thresholds(0.5, 3) for each in limits))
+    alone, units = Units.of(n), Units.of(len(of), of)
+    np.testing.assert_allclose(likelihoods(list(z[:, of]), units), likelihoods(list(z), alone))
+    limits, same_limits = Calibration.of(near, y), Calibration.of(near[of], y[of], of)
+    assert limits.most == same_limits.most
+    assert limits.thresholds(0.5, 3).tolist() == same_limits.thresholds(0.5, 3).tolist()
     if not numbers:
-        units = Units.of(len(of), of)
         assert fit_temperature(z[0, of], y[of], units=units) == fit_temperature(z[0], y)
         assert choose_weight(z[0, of], near[of], y[of], **many) == choose_weight(z[0], near, y)
 
