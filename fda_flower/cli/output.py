@@ -27,7 +27,7 @@ class Output:
 
     For people, all but errors is on standard output. ``--quiet`` leaves the `result`; warnings and errors are
     on standard error. ``--json`` leaves one object on standard output, a `result` or an `error`, and the rest
-    is on standard error, except with ``--quiet``.
+    is on standard error, except with ``--quiet``: then it has the warnings, too.
     """
 
     def __init__(self) -> None:
@@ -83,16 +83,23 @@ class Output:
         )
 
     def warning(self, message: object, word: str = "Warning") -> None:
-        """Print a warning, which is also in the result of ``--json``; ``--quiet`` does not silence it."""
+        """Print a warning once; it is also in the result of ``--json``, with ``--quiet`` there alone."""
+        if str(message) in self._warnings:
+            return
         self._warnings.append(str(message))
-        _print(_console(stderr=True) if self.quiet else self.console, f"{word}: {message}")
+        if not (self.quiet and self.json):
+            _print(_console(stderr=True) if self.quiet else self.console, f"{word}: {message}")
+
+    @property
+    def _warned(self) -> dict[str, list[str]]:
+        return {"warnings": self._warnings} if self._warnings else {}
 
     def result(self, result: Mapping[str, Any], *lines: object) -> None:
         """Print what the command is called for: `lines`, or with ``--json`` the object `result`."""
         console = _console() if self.quiet and not self.json else self.console
         for line in lines:
             _print(console, line)
-        self.object({**result, **({"warnings": self._warnings} if self._warnings else {})})
+        self.object({**result, **self._warned})
 
     def error(self, error: FdaError) -> None:
         """Print an error on standard error; with ``--json``, it is the object on standard output, too."""
@@ -102,7 +109,7 @@ class Output:
     def error_object(self, error: FdaError) -> None:
         """Print an error as the object of ``--json``, if that is chosen."""
         details = {"message": str(error), "thing": error.thing, "value": error.value, "remedy": error.remedy}
-        self.object({"error": details})
+        self.object({"error": details, **self._warned})
 
     def object(self, result: Mapping[str, Any]) -> None:
         """Print the one object of ``--json``, if that is chosen."""

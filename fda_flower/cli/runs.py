@@ -98,13 +98,14 @@ def run(
             f"Continue with: {this_command('--resume', output=folder)}"
         )
     )
+    from fda_flower.datasets.folders import logger
     from fda_flower.names import require
     from fda_flower.reporting import sites_in, sites_note, sites_table
     from fda_flower.reporting.words import cost_of_round, missing_replies
 
     require("matplotlib")  # for the picture at the end
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
-    with saying(COSTS), out.progress() as progress:
+    with saying(COSTS), saying(logger, out.warning), out.progress() as progress:
         task = progress.add_task(wanted.entry.title, total=wanted.all_rounds, shown="")
 
         def on_round(record: Record) -> None:

@@ -101,13 +101,14 @@ class Domain:
     @property
     def standardised(self) -> bool:
         """Whether each sample affects the inputs of all, as through a table column's mean."""
-        return self.preparation is not None and self.preparation.fitted
+        return self.preparation is not None and bool(self.preparation.follows_from_all_rows)
 
     def check_patients(self) -> None:
         """Raise a `ConfigError` if no noise can protect each patient, since one changes the rows of all."""
-        if self.standardised:
-            why = f"but '{self.name}' standardises its columns by the mean of all patients"
-            raise invalid("dp-unit", "patient", "choose images, or a column of text alone", why)
+        if self.preparation is not None and (found := self.preparation.follows_from_all_rows):
+            why = f"but the inputs of '{self.name}' follow from all patients, by {' and '.join(found)}"
+            remedy = "choose images whose image_size and depth are given, or a column of text alone"
+            raise invalid("dp-unit", "patient", remedy, why)
 
     def labels(self, outputs: "torch.Tensor") -> "torch.Tensor":
         """Return a regression's outputs or scaled labels in the labels' own unit."""

@@ -1,6 +1,6 @@
 """Loading of data: all domains of a federation, or the one domain of a site."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -89,7 +89,7 @@ def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
         _load.cache_clear()
         raise
     whole = Domain(name, split.train, split.test, preparation=split.preparation, cut=split.cut)
-    domain = _cut(whole, spec, _generator(spec, "domains"))
+    domain = _cut(whole, spec, _generator(spec, "domains"), split.class_names)
     shape = tuple(split.train.x.shape[1:])
     return FederatedDataset(
         {name: domain}, spec.target_name, split.classes, shape, split.class_names, split.features
@@ -134,8 +134,11 @@ def _load(name: str, data_dir: str | None, seed: int, options: Pairs) -> Split |
     return DATASETS[name].loader(Path(data_dir) if data_dir else None, seed, **dict(options))
 
 
-def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
-    """Cut a domain to the spec's numbers of samples, and hold out its validation samples."""
+def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator, classes: Sequence[str] = ()) -> Domain:
+    """Cut a domain to the spec's numbers of samples, and hold out its validation samples.
+
+    A number is of samples, also where several are of one group: some may then have labels and others none.
+    """
     is_source = domain.name != spec.target_name
     if spec.every_site or not is_source:
         labelled, rest = _dealt(domain.train, "target-samples", spec.target_samples, generator)
@@ -149,7 +152,7 @@ def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
         domain = replace(domain, train=labelled)
     if spec.held_out is not None and is_source == (spec.select_by == "sources"):
         seed = derive_seed(spec.seed, "validation", domain.name)
-        train, held = hold_out(domain.train, spec.held_out, seed, f"domain '{domain.name}'")
+        train, held = hold_out(domain.train, spec.held_out, seed, f"domain '{domain.name}'", classes)
         domain = replace(domain, train=train, validation=held)
     for samples, what in ((domain.train, "train"), (domain.test, "test")):
         if not len(samples) and not (spec.every_site and what == "test"):

@@ -406,7 +406,7 @@ class HuggingFace(Splits):
         y = torch.as_tensor(survey.numbers[domain], dtype=torch.int64)
         groups = numbered(rows.groups) if rows.groups else None
         samples = Samples(torch.from_numpy(np.stack(pixels)), y, groups=groups)
-        train, test = divide(y, seed, f"domain '{domain}'", rows.parts, rows.groups)
+        train, test = divide(y, seed, f"domain '{domain}'", rows.parts, rows.groups, survey.classes)
         preparation = ImagePreparation(height if height == width else (height, width), depth)
         classes = survey.classes
         return Split(samples.take(train), samples.take(test), len(classes), classes, preparation=preparation)

@@ -2,13 +2,15 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from fda_flower.datasets.folders import LISTED, is_shown, unusable
+from fda_flower.datasets.units import Grouping
 from fda_flower.files import file_hash
 
 SUFFIXES = (".bmp", ".gif", ".heic", ".heif", ".jfif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
@@ -29,9 +31,10 @@ class ImageFolder:
     images: tuple[Path, ...]
     others: tuple[Path, ...]
     empty: tuple[Path, ...]
+    grouping: Grouping | None = None
 
     @classmethod
-    def read(cls, place: Path) -> "ImageFolder":
+    def read(cls, place: Path, grouping: Grouping | None = None) -> "ImageFolder":
         """Return what lies below a folder; raise a `ConfigError` if a folder there cannot be read."""
         files: dict[bool, list[Path]] = {True: [], False: []}
         empty = []
@@ -42,33 +45,73 @@ class ImageFolder:
             for path in map(where.joinpath, files_here):
                 files[is_image(path)].append(path)
             empty += [] if files_here or folders else [where]
-        return cls(place, *(tuple(sorted(each)) for each in (files[True], files[False], empty)))
+        return cls(place, *(tuple(sorted(each)) for each in (files[True], files[False], empty)), grouping)
+
+    @property
+    def levels(self) -> int:
+        """The number of folders from this one to an image in its place."""
+        return 1 if self.grouping is None else self.grouping.levels
 
     @cached_property
     def classes(self) -> Files:
-        """The images in the folders directly below, by class."""
+        """The images in their place, by class: the folders directly below."""
         by_class: Files = {}
         for path in self.images:
-            if _depth(path) == 1:
+            if _depth(path) == self.levels:
                 by_class.setdefault(path.parts[0], []).append(self.place / path)
         return dict(sorted(by_class.items()))
 
-    def check(self, thing: str, remedy: str, in_classes: bool = True) -> None:
-        """Raise a `ConfigError` on this folder, a `thing`, if it has no image: then `remedy` says what to do.
+    def patient_of(self, path: Path) -> str:
+        """Return the patient of an image; empty without `grouping`."""
+        return "" if self.grouping is None else self.grouping.patient(path)
 
-        With `in_classes`, each must be directly in the folder of a class.
+    @cached_property
+    def patients(self) -> list[str]:
+        """The patient of each image in its place, by class and name; empty without `grouping`."""
+        paths = [path for each in self.classes.values() for path in each]
+        return [] if self.grouping is None else list(map(self.patient_of, paths))
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The class of each image in its place, in the order of `patients`."""
+        return [label for label, paths in self.classes.items() for _ in paths]
+
+    def check(self, thing: str, remedy: str, in_classes: bool = True) -> None:
+        """Raise a `ConfigError` if this folder, a `thing`, has no image: then `remedy` says what to do.
+
+        With `in_classes`, each must be in its place and, with `grouping`, of a patient.
         """
-        astray = [path for path in self.images if in_classes and _depth(path) != 1]
-        if astray:
-            what = f"has images that are not directly in the folder of a class: {len(astray)}, such as"
-            move = f"move each to '{self.place / 'CLASS'}', or remove it"
-            if not self.classes:
-                move += f"; if '{self.place.name}' is a class, give a folder one level higher"
-            raise unusable(thing, self.place, f"{what} '{astray[0]}'", move)
+        if astray := [path for path in self.images if in_classes and _depth(path) != self.levels]:
+            raise unusable(thing, self.place, *self._astray(astray))
         if not self.images:
             others = f", but {by_suffix(self.others)}" if self.others else ""
             where = " in the folder of a class" if in_classes else ""
             raise unusable(thing, self.place, f"has no image{where} ({', '.join(SUFFIXES)}){others}", remedy)
+        if in_classes and self.grouping is not None:
+            self.grouping.check(thing, self.place, [path for each in self.classes.values() for path in each])
+
+    def _astray(self, astray: Sequence[Path]) -> tuple[str, str]:
+        """Return what is wrong with images that are not in their place, and the remedy."""
+        of_patients = self.levels > 1
+        where = (
+            "in a folder of a patient in that of a class"
+            if of_patients
+            else "directly in the folder of a class"
+        )
+        what = f"has images that are not {where}: {len(astray)}, such as '{astray[0]}'"
+        place = self.place / "CLASS" / "PATIENT" if of_patients else self.place / "CLASS"
+        move = f"move each to '{place}', or remove it"
+        if of_patients and all(_depth(path) == 1 for path in astray):
+            move += "; if the patient is in the files' names, give a pattern of them in the option 'group'"
+        if not of_patients and all(_depth(path) == len(PATIENT) for path in astray):
+            move += "; if the folders in those of classes are patients, give --dataset-option group=folder"
+        if not self.classes:
+            move += f"; if '{self.place.name}' is a class, give a folder one level higher"
+        return what, move
+
+
+PATIENT = ("CLASS", "PATIENT")
+"""The folders to an image in one of its patient's."""
 
 
 def is_image(path: Path) -> bool:
@@ -120,28 +163,64 @@ def left_out(others: Iterable[Path], empty: Iterable[Path] = ()) -> list[str]:
     return notes
 
 
-def repeated(files: Sequence[Path]) -> list[str]:
+def repeated(folders: Iterable[ImageFolder]) -> list[str]:
     """Return sentences on images that are, or may be, there more than once, if there are any."""
-    return [*_same_content(files), *_same_name(files)]
+    label_of, patient_of = dict[Path, str](), dict[Path, str]()
+    for folder in folders:
+        files = [path for each in folder.classes.values() for path in each]
+        label_of |= dict(zip(files, folder.labels, strict=True))
+        patient_of |= {
+            file: f"{folder.place}/{name}" for file, name in zip(files, folder.patients, strict=False)
+        }
+    return [*told_of_same(same_content(label_of), label_of, patient_of), *_same_name(label_of)]
 
 
-def _same_content(files: Iterable[Path]) -> list[str]:
+def same_content(files: Iterable[Path]) -> list[list[Path]]:
+    """Return the files that have the same content, of which there are several."""
     by_size: dict[int, list[Path]] = {}
     for path in filter(Path.is_file, files):
         by_size.setdefault(path.stat().st_size, []).append(path)
-    seen: dict[str, Path] = {}
-    again = []
+    by_hash: dict[str, list[Path]] = {}
     for path in (path for alike in by_size.values() if len(alike) > 1 for path in alike):
         with suppress(OSError):  # decoding names it
-            if (first := seen.setdefault(file_hash(path), path)) != path:
-                again.append((path, first))
-    if not again:
-        return []
-    path, first = again[0]
-    return [
-        f"images that are there more than once, so that one may train and the other test: {len(again)}, such "
-        f"as '{path}', the same as '{first}'; keep one of each"
-    ]
+            by_hash.setdefault(file_hash(path), []).append(path)
+    return [alike for alike in by_hash.values() if len(alike) > 1]
+
+
+Place = TypeVar("Place", bound=Hashable)
+
+
+def told_of_same(
+    same: Iterable[Sequence[Place]], label_of: Mapping[Place, str], patient_of: Mapping[Place, str]
+) -> list[str]:
+    """Return sentences on images of the same content: in several classes, or more than once in one.
+
+    Images of one patient, if patients are known, stay together, and are not told.
+    """
+    contrary, again = [], list[tuple[Place, Place]]()
+    for first, *others in same:
+        if other := [each for each in others if label_of[each] != label_of[first]]:
+            contrary.append((first, other[0]))
+            continue
+        again += [
+            (each, first)
+            for each in others
+            if each not in patient_of or patient_of[each] != patient_of.get(first)
+        ]
+    notes = []
+    if contrary:
+        first, second = contrary[0]
+        notes.append(
+            f"images that are in two classes: {len(contrary)}, such as '{first}' and '{second}'; correct the "
+            "label, or leave both out"
+        )
+    if again:
+        path, first = again[0]
+        notes.append(
+            "images that are there more than once, so that one may train and the other test: "
+            f"{len(again)}, such as '{path}', the same as '{first}'; keep one of each"
+        )
+    return notes
 
 
 def _same_name(files: Iterable[Path]) -> list[str]:

@@ -1,8 +1,7 @@
 """Image folders: their domains, classes and image size, and their samples."""
 
-import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,14 +12,17 @@ from typing import Any
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.folders import found_names, is_here, own_folder, read_size, unusable, visible
+from fda_flower.datasets.folders import found_names, is_here, logger, own_folder, read_size, unusable, visible
 from fda_flower.datasets.image_folder import Files, ImageFolder, check_loose, is_image, left_out, repeated
+from fda_flower.datasets.image_names import mask_folders, told_by_names
 from fda_flower.datasets.labels import warn_of_one
-from fda_flower.datasets.pixels import ImageError, bits_in, depth_of, describe_bits, opened, size_of
+from fda_flower.datasets.pixels import Depth, ImageError, bits_in, depth_of, describe_bits, opened, size_of
 from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation
 from fda_flower.datasets.problems import Findings
 from fda_flower.datasets.registry import FULL_SIZE, Sources
 from fda_flower.datasets.samples import Samples
+from fda_flower.datasets.splitting import divide, divide_classes, numbered, tell_lacking
+from fda_flower.datasets.units import Grouping, in_several_classes, in_several_domains
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
 from fda_flower.names import check_alike, split_names
@@ -43,6 +45,8 @@ def complete(
     Every folder in it is a domain: loading the data refuses one without images.
     """
     missing: dict[str, Any] = {}
+    group = str(options.get("group", ""))
+    Grouping.read(group)  # also where no image is
     if folder is None or not is_here(folder, options):
         return missing
     if "domains" not in options:
@@ -50,7 +54,7 @@ def complete(
         wanted = "a folder for each domain, and in it one for each class"
         missing["domains"] = ",".join(found_names("images", folder, names, wanted))
     if "image_size" not in options:
-        there = load_own(folder, 0, str({**options, **missing}["domains"])).survey()
+        there = load_own(folder, 0, str({**options, **missing}["domains"]), group=group).survey()
         if sizes := sizes_of(each.classes for each in there.folders.values()):
             missing["image_size"] = "x".join(map(str, common_size(sizes)))
         else:
@@ -88,15 +92,8 @@ def common_size(sizes: Counter[Size]) -> Size:
     return side, side
 
 
-TEST_SHARE = 0.2
-
 MEMORY_LIMIT = 4 * 2**30
 """The most bytes of decoded images to hold in memory; larger data sets are read batch by batch."""
-
-logger = logging.getLogger("fda_flower")
-
-Labelled = list[tuple[Path, int]]
-"""Images with their classes."""
 
 
 def load(
@@ -107,6 +104,7 @@ def load(
     seed: int,
     image_size: int = FULL_SIZE,
     classes: str = "",
+    depth: Depth = "auto",
 ) -> Splits:
     """Return the domains, each with four fifths of every class for training and a fifth for testing.
 
@@ -132,21 +130,29 @@ def load(
     if image_size < 1:
         what = f"option 'image_size' of {folder} is {image_size}, it must be at least 1"
         raise ConfigError(what, thing="option 'image_size'", value=image_size)
-    return ImageFolders(folder, root, domains, remedy, seed, (image_size, image_size), classes)
+    return ImageFolders(folder, root, domains, remedy, seed, (image_size, image_size), classes, depth=depth)
 
 
 def load_own(
-    data_dir: Path | None, seed: int, domains: str, image_size: str | int = "", classes: str = ""
+    data_dir: Path | None,
+    seed: int,
+    domains: str,
+    image_size: str | int = "",
+    classes: str = "",
+    group: str = "",
+    depth: Depth = "auto",
 ) -> "OwnImages":
     """Return the user's images, whose domains are folders in `data_dir`; see `load`.
 
     `image_size` is ``64``, or a height and width, ``48x64``. Default: the `common_size` of the images.
+    `group` says which images are of one patient, as `Grouping.read` does. Default: each is of another.
+    `depth` is how many bits the values of images of 16 bits use. Default: those that the domain's do.
     """
     names = split_names("option 'domains'", domains)
     root = own_folder("images", data_dir)
     size = read_size(str(image_size)) if image_size else None
     remedy = "put the domain's images there, in a folder for each class"
-    return OwnImages("images", root, names, remedy, seed, size, classes)
+    return OwnImages("images", root, names, remedy, seed, size, classes, Grouping.read(group), depth)
 
 
 @dataclass
@@ -168,8 +174,11 @@ class ImageFolders(Splits):
         seed: int,
         size: Size | None,
         classes: str,
+        grouping: Grouping | None = None,
+        depth: Depth = "auto",
     ) -> None:
         super().__init__(domains, self._split)
+        self._grouping, self._depth = grouping, depth
         self._name, self._root, self._remedy, self._seed, self._given = name, root, remedy, seed, size
         self._classes = split_names("option 'classes'", classes) if classes else ()
 
@@ -183,7 +192,7 @@ class ImageFolders(Splits):
         for name in self:
             if (self._root / name).is_dir():
                 with survey.problems.caught():
-                    folder = survey.folders[name] = ImageFolder.read(self._root / name)
+                    folder = survey.folders[name] = ImageFolder.read(self._root / name, self._grouping)
                     others += map(folder.place.joinpath, folder.others)
                     empty += map(folder.place.joinpath, folder.empty)
                     folder.check("domain folder", self._remedy)
@@ -205,15 +214,15 @@ class ImageFolders(Splits):
         return survey
 
     @cached_property
-    def _there(self) -> dict[str, Files]:
+    def _there(self) -> dict[str, ImageFolder]:
         survey = self.survey()
         survey.problems.raise_first()
         survey.tell(self._name)
-        return {name: folder.classes for name, folder in survey.folders.items()}
+        return survey.folders
 
     @cached_property
     def _size(self) -> Size:
-        sizes = Counter[Size]() if self._given else sizes_of(self._there.values())
+        sizes = Counter[Size]() if self._given else sizes_of(each.classes for each in self._there.values())
         return self._given or (common_size(sizes) if sizes else (LARGEST, LARGEST))
 
     def _split(self, domain: str) -> Split:
@@ -223,27 +232,44 @@ class ImageFolders(Splits):
             raise unusable(
                 "domain folder", self._root / domain, f"is missing (found: {folders})", self._remedy
             )
-        files = self._there[domain]
-        labels = self._classes or tuple(sorted({label for each in self._there.values() for label in each}))
+        folder = self._there[domain]
+        files, there = folder.classes, [each.classes for each in self._there.values()]
+        labels = self._classes or tuple(sorted({label for each in there for label in each}))
         if missing := [label for label in labels if label not in files]:
             logger.warning("%s: domain %s has no image of %s", self._name, domain, ", ".join(missing))
         if not self._classes and len(self._there) == 1 < len(self):
             warn_of_one(self._name, domain, len(labels))
         height, width = self._size
+        preparation = self._preparation(domain, files)
+        images = [(path, number) for number, label in enumerate(labels) for path in files.get(label, ())]
+        y = torch.tensor([number for _, number in images], dtype=torch.int64)
+        patients = [folder.patient_of(path) for path, _ in images] if self._grouping else []
+        groups = numbered(patients) if patients else None
+        total = sum(len(paths) for each in there for paths in each.values())
+        small = total * CHANNELS * height * width <= MEMORY_LIMIT
+
+        def samples(positions: torch.Tensor) -> Samples:
+            paths = tuple(images[i][0] for i in positions.tolist())
+            x: Any = ImageFiles(paths, preparation.size, small=small, depth=preparation.depth)
+            return Samples(x, y[positions], groups=None if groups is None else groups[positions])
+
+        seed, where = derive_seed(self._seed, domain), f"domain '{domain}'"
+        if groups is None:
+            train, test = divide_classes(y, len(labels), seed)
+            tell_lacking(where, y, {"training": train, "test": test}, labels)
+        else:
+            train, test = divide(y, seed, where, groups=patients, classes=labels)
+        return Split(samples(train), samples(test), len(labels), labels, preparation=preparation)
+
+    def _preparation(self, domain: str, files: Files) -> ImagePreparation:
+        height, width = self._size
+        size, found = height if height == width else (height, width), [] if self._given else ["image_size"]
+        if self._depth != "auto":
+            return ImagePreparation(size, int(self._depth), tuple(found))
         bits = bits_in(path for paths in files.values() for path in paths)
         if note := describe_bits(bits):
             logger.warning("%s: domain %s: %s", self._name, domain, note)
-        preparation = ImagePreparation(height if height == width else (height, width), depth_of(bits))
-        total = sum(len(paths) for each in self._there.values() for paths in each.values())
-        small = total * CHANNELS * height * width <= MEMORY_LIMIT
-
-        def samples(pairs: Labelled) -> Samples:
-            paths = tuple(path for path, _ in pairs)
-            images: Any = ImageFiles(paths, preparation.size, small=small, depth=preparation.depth)
-            return Samples(images, torch.tensor([label for _, label in pairs], dtype=torch.int64))
-
-        train, test = _divide(files, labels, derive_seed(self._seed, domain))
-        return Split(samples(train), samples(test), len(labels), labels, preparation=preparation)
+        return ImagePreparation(size, depth_of(bits), (*found, "depth"))
 
     def _check_classes(self, folder: ImageFolder) -> None:
         if self._classes and (others := [name for name in folder.classes if name not in self._classes]):
@@ -258,20 +284,17 @@ class OwnImages(ImageFolders):
     def survey(self) -> Survey:
         """Read the folders of all domains on this machine, and collect their problems."""
         survey = super().survey()
-        folders = survey.folders.values()
-        survey.notes += repeated([each.place / path for each in folders for path in each.images])
+        folders = survey.folders
+        survey.notes += repeated(folders.values())
+        survey.notes += mask_folders(label for each in folders.values() for label in each.classes)
+        if self._grouping is None:
+            names = {
+                f"{domain}/{label}": [path.name for path in paths]
+                for domain, folder in folders.items()
+                for label, paths in folder.classes.items()
+            }
+            survey.notes += told_by_names(names)
+        survey.notes += in_several_domains({name: each.patients for name, each in folders.items()})
+        for name, each in folders.items() if self._grouping else ():
+            survey.notes += in_several_classes(name, each.patients, each.labels)
         return survey
-
-
-def _divide(files: Files, classes: Sequence[str], seed: int) -> tuple[Labelled, Labelled]:
-    """Split files with their classes into training and test; a class's only image is for training."""
-    generator = torch.Generator().manual_seed(seed)
-    train: Labelled = []
-    test: Labelled = []
-    for label, name in enumerate(classes):
-        paths = files.get(name, [])
-        tested = max(1, round(TEST_SHARE * len(paths))) if len(paths) > 1 else 0
-        pairs = [(paths[i], label) for i in torch.randperm(len(paths), generator=generator).tolist()]
-        test += pairs[:tested]
-        train += pairs[tested:]
-    return train, test

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ File = Path | bytes
 
 DEPTHS = (8, 10, 12, 14, 16)
 """The bits that the values of an image of 16 bits may use."""
+Depth = Literal["auto", "8", "10", "12", "14", "16"]
+"""One of them as an option, or ``auto``: those that the images of a domain use together."""
 LEAST, MOST = DEPTHS[0], DEPTHS[-1]
 
 MODES = ("1", "CMYK", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "YCbCr")
@@ -59,7 +61,7 @@ def decode(file: File, height: int, width: int, depth: int = MOST) -> NDArray[np
         deep, inverted = is_deep(image), _is_inverted(image)
         if deep and (bits := bits_of(image)) > depth:
             what = f"uses {bits} bits for each value, but those in training use {depth}"
-            raise ImageError(what, f"save it with {depth} bits, or train with images of its kind")
+            raise ImageError(what, f"save it with {depth} bits, or train with the option depth={bits}")
         if deep and image.mode[0] != "I" and depth < MOST:
             what = f"has colours of {MOST} bits, but the images of {MOST} bits in training use {depth}"
             raise ImageError(what, "save it with 8 bits for each colour")

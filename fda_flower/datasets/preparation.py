@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -115,9 +115,9 @@ class Preparation(ABC):
     kind: ClassVar[str]
 
     @property
-    def fitted(self) -> bool:
-        """Whether it is fitted to the domain's samples: each of them then affects the inputs of all."""
-        return False
+    def follows_from_all_rows(self) -> tuple[str, ...]:
+        """What follows from all the domain's samples, in words; each then affects the inputs of all."""
+        return ()
 
     def is_like(self, other: object) -> bool:
         """Return whether another preparation is the same, up to the rounding of another machine."""
@@ -232,9 +232,9 @@ class TablePreparation(Preparation):
         return cls(columns, tuple(mean.tolist()), spread, fill, known_words, baseline=named, text=text)
 
     @property
-    def fitted(self) -> bool:
-        """Whether there are numbers or categories; texts need no fit."""
-        return bool(self.columns)
+    def follows_from_all_rows(self) -> tuple[str, ...]:
+        """The means of numbers and categories; texts need none."""
+        return ("the mean of each column",) if self.columns else ()
 
     @property
     def raw(self) -> tuple[str, ...]:
@@ -282,12 +282,19 @@ class TablePreparation(Preparation):
 class ImagePreparation(Preparation):
     """Image files, decoded as RGB and resized to a height and width in pixels.
 
-    `depth` is the number of bits that the values of images of 16 bits use.
+    `depth` is the number of bits that the values of images of 16 bits use. `found` are the options, of
+    ``image_size`` and ``depth``, that are not given, but found in the domain's images.
     """
 
     size: int | tuple[int, int]
     depth: int = MOST
+    found: tuple[str, ...] = field(default=(), compare=False)
     kind: ClassVar[str] = "images"
+
+    @property
+    def follows_from_all_rows(self) -> tuple[str, ...]:
+        """The options that are not given."""
+        return self.found
 
     def apply(self, raw: Sequence[Path]) -> Tensor:
         """Return the images in files, uint8, ``(n, 3, height, width)``; they are decoded when indexed."""

@@ -2,11 +2,12 @@
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.datasets.folders import PARTS
+from fda_flower.datasets.folders import LISTED, PARTS, logger
+from fda_flower.datasets.units import in_order, in_several, listed
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.names import as_written
 
@@ -69,18 +70,25 @@ def read_validation(value: object) -> HeldOut | None:
     raise invalid("validation", text, f"{remedy}, such as cv:5")
 
 
-def hold_out(samples: "Samples", what: HeldOut, seed: int, whose: str) -> "tuple[Samples, Samples]":
+def hold_out(
+    samples: "Samples", what: HeldOut, seed: int, whose: str, classes: Sequence[str] = ()
+) -> "tuple[Samples, Samples]":
     """Split samples at random into a training set and a held-out set, stratified by class.
 
     With a share, the only sample of a class stays in training; with folds it is in one of them. Samples of a
     group stay together, and classes get their share as far as groups allow. If 1 is no multiple of the share,
-    groups are drawn regardless of classes. Raise a `ConfigError` on the owner `whose` if there are too few
-    samples.
+    groups are drawn regardless of classes. A part that lacks one of the `classes` is warned of. Raise a
+    `ConfigError` on the owner `whose` if there are too few samples, or groups.
     """
     import numpy as np
     import torch
 
     labels, whole = samples.y.cpu().numpy(), what
+    needed = what.folds or 2
+    if samples.groups is not None and samples.units < needed:
+        why = f"but the labelled samples of {whose} are of {samples.units} groups"
+        remedy = f"give samples of {needed} or more, or cv:K with a smaller K"
+        raise invalid("validation", what, remedy, why)
     groups = None if samples.groups is None else samples.groups.cpu().numpy()
     parts = round(1 / what.share) if groups is not None and not what.folds else 0
     if parts > 1 and parts * what.share == 1:
@@ -98,6 +106,9 @@ def hold_out(samples: "Samples", what: HeldOut, seed: int, whose: str) -> "tuple
     mask[held] = True
     device = samples.y.device
     inside, out = (torch.from_numpy(np.flatnonzero(part)).to(device) for part in (~mask, mask))
+    tell_lacking(
+        whose, samples.y, {f"training (validation {what})": inside, f"held-out ({what})": out}, classes
+    )
     return samples.take(inside), samples.take(out)
 
 
@@ -144,24 +155,55 @@ def balanced(labels: "Tensor", count: int, generator: "torch.Generator") -> "tup
 
 
 def _check_apart(where: str, parts: Sequence[str], groups: Sequence[str]) -> None:
-    """Raise a `ConfigError` if a given split has rows of one group in both parts."""
-    train, test = (
-        {group for group, part in zip(groups, parts, strict=False) if part == word} for word in PARTS
-    )
-    if both := train & test:
+    """Raise a `ConfigError` if a given split has a group in both parts; a warning alone names it."""
+    members = {
+        word: [group for group, part in zip(groups, parts, strict=False) if part == word] for word in PARTS
+    }
+    if both := in_several(members):
+        logger.warning("%s: patients in training and in test: %s", where, listed(both))
         what = f"{where} has rows of {len(both)} groups both in training and in test"
-        remedy = "put all rows of a group into one part, or leave the option 'group' out"
+        remedy = "leave them out of one part"
         raise ConfigError(what, thing="groups", value=len(both), remedy=remedy)
 
 
+def tell_lacking(where: str, y: "Tensor", parts: "Mapping[str, Tensor]", classes: Sequence[str]) -> None:
+    """Warn of parts, as positions in the labels `y`, that lack a class that others have; `classes`: names."""
+    for part, positions in parts.items() if classes and not y.is_floating_point() else ():
+        if lacking := sorted({*y.tolist()} - {*y[positions].tolist()}):
+            names = [classes[number] for number in lacking[:LISTED]]
+            more = f" and {len(lacking) - LISTED} more" if len(lacking) > LISTED else ""
+            logger.warning("%s: no sample in %s is of %s%s", where, part, ", ".join(names), more)
+
+
+def divide_classes(y: "Tensor", classes: int, seed: int) -> "tuple[Tensor, Tensor]":
+    """Return the positions of training and test samples: a fifth of each class, but not its only sample."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    train, test = [], []
+    for label in range(classes):
+        members = (y == label).nonzero().flatten()
+        tested = max(1, round(TEST_SHARE * len(members))) if len(members) > 1 else 0
+        members = members[torch.randperm(len(members), generator=generator)]
+        test.append(members[:tested])
+        train.append(members[tested:])
+    return torch.cat(train), torch.cat(test)
+
+
 def divide(
-    y: "Tensor", seed: int, where: str, parts: Sequence[str] = (), groups: Sequence[str] = ()
+    y: "Tensor",
+    seed: int,
+    where: str,
+    parts: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    classes: Sequence[str] = (),
 ) -> "tuple[Tensor, Tensor]":
     """Return the positions of training and test samples; a fifth is for testing unless `parts` is given.
 
     Both parts get their share of each class or, in a regression, of small and large labels. `parts` assigns
     each row to ``train`` or ``test``, for an existing split. The rows of one of the `groups`, such as a
-    patient, stay together. Raise a `ConfigError` on the rows `where` if a part is empty, or there is a single
+    patient, stay together, and the order of rows does not matter to them. A part that lacks one of the
+    `classes` is warned of. Raise a `ConfigError` on the rows `where` if a part is empty, or there is a single
     group.
     """
     import torch
@@ -181,29 +223,32 @@ def divide(
         if not len(part):
             what, remedy = f"{where} has no row for the part '{word}'", "mark some, or move some there"
             raise ConfigError(what, thing="part", value=word, remedy=remedy)
+    tell_lacking(where, y, {"training": train, "test": test}, classes)
     return train, test
 
 
 def numbered(groups: Sequence[str]) -> "Tensor":
-    """Return the number of each row's group, int64."""
+    """Return the number of each row's group, int64, in the order of their names as text.
+
+    So nothing depends on the order of the rows but the rows' own order.
+    """
     import torch
 
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(groups))}
+    numbers = {name: number for number, name in enumerate(in_order(groups))}
     return torch.tensor([numbers[name] for name in groups])
 
 
 def _by_group(y: "Tensor", seed: int, where: str, groups: Sequence[str]) -> "tuple[Tensor, Tensor]":
-    import numpy as np
     import torch
 
     number = len(set(groups))
     if number < 2:
-        message = f"{where} has {number} group in the column of the option 'group'"
+        message = f"{where} has {number} group by the option 'group'"
         raise ConfigError(message, thing="groups", value=number, remedy="it needs 2 or more")
     drawn = y.is_floating_point() or number < FOLDS or int(torch.bincount(y).max()) < FOLDS
     what = HeldOut(share=TEST_SHARE) if drawn else HeldOut(folds=FOLDS, fold=1)
     test = torch.zeros(len(y), dtype=torch.bool)
-    test[held_out(y.numpy(), np.array(groups), what, seed % 2**32)] = True
+    test[held_out(y.numpy(), numbered(groups).numpy(), what, seed % 2**32)] = True
     return (~test).nonzero().flatten(), test.nonzero().flatten()
 
 

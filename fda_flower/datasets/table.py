@@ -345,7 +345,7 @@ def split_of(domain: str, survey: Survey, meaning: Meaning, seed: int) -> Split:
     """Return the training and test samples of a domain."""
     rows = survey.rows[domain]
     y = torch.as_tensor(survey.numbers[domain], dtype=torch.float64 if meaning.regression else torch.int64)
-    train, test = divide(y, seed, f"the table of domain '{domain}'", rows.parts, rows.groups)
+    train, test = divide(y, seed, f"the table of domain '{domain}'", rows.parts, rows.groups, survey.classes)
     fitted = TablePreparation.fit(rows.columns, train, survey.categories, meaning.missing, text=meaning.text)
     preparation = replace(fitted, label_mean=meaning.label_mean, label_deviation=meaning.label_deviation)
     labels = preparation.outputs(y) if meaning.regression else y

@@ -1,0 +1,140 @@
+"""Units: which samples are of one patient, whose name is a text, and what is told of patients.
+
+A reply may hold the message of an error: the names of patients are in warnings on the site's own screen.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from unicodedata import normalize
+
+from fda_flower.datasets.folders import unusable
+from fda_flower.errors import invalid
+from fda_flower.names import MOST_NAMED, alike
+
+FOLDER = "folder"
+"""The option `group` of images that lie in a folder of their patient's."""
+
+EXAMPLE = "^([^_]+)_"
+"""A pattern for names such as p01_left.png."""
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Which image files are of one patient.
+
+    A file's patient is the first parenthesis of a `pattern` in its name or, without parentheses, all that
+    matches; without a pattern it is the folder that the file is in.
+    """
+
+    pattern: re.Pattern[str] | None = None
+
+    @classmethod
+    def read(cls, text: str) -> "Grouping | None":
+        """Parse the option `group` of images; None for nothing.
+
+        Raise a `ConfigError` if it is no regular expression.
+
+        Examples
+        --------
+        >>> grouping = Grouping.read("^([^_]+)_")
+        >>> grouping.patient(Path("ill/p01_2.png")), grouping.levels, Grouping.read("folder").levels
+        ('p01', 1, 2)
+        """
+        if not text:
+            return None
+        if text == FOLDER:
+            return cls()
+        try:
+            return cls(re.compile(text))
+        except re.error as error:
+            remedy = (
+                f"give {FOLDER}, or a pattern of names whose first parenthesis is the patient: '{EXAMPLE}'"
+            )
+            raise invalid("option 'group'", text, remedy, f"which is no pattern ({error})") from error
+
+    @property
+    def levels(self) -> int:
+        """The number of folders from a domain's to the files: the class's, and maybe the patient's."""
+        return 2 if self.pattern is None else 1
+
+    def patient(self, file: Path) -> str:
+        """Return the name of a file's patient; empty if there is none."""
+        if self.pattern is None:
+            return as_name(file.parent.name)
+        found = self.pattern.search(file.name)
+        return "" if found is None else as_name(found[1 if self.pattern.groups else 0] or "")
+
+    def check(self, thing: str, place: Path, files: Sequence[Path]) -> None:
+        """Raise a `ConfigError` on a folder, a `thing`, if files have no patient or one that looks alike."""
+        if lacking := [file for file in files if not self.patient(file)]:
+            what = f"has images in whose names the option 'group' finds no patient: {len(lacking)} of "
+            remedy = "rename them, move them away, or correct the pattern"
+            if len(lacking) == len(files):
+                remedy = f"its first parenthesis must match the patient: '{EXAMPLE}' for p01_left.png"
+            first = lacking[0].relative_to(place)
+            raise unusable(thing, place, f"{what}{len(files)}, such as '{first}'", remedy)
+        first_of = {self.patient(file): file for file in reversed(files)}
+        for names in alike(first_of):
+            listed = " and ".join(f"'{first_of[name].relative_to(place)}'" for name in names)
+            what = f"has patients that differ only in case, spacing or marks: {listed}"
+            raise unusable(thing, place, what, "write a patient's name in one way")
+
+
+def as_name(text: str) -> str:
+    """Return the name of a patient in the one form that counts."""
+    return normalize("NFC", text.strip())
+
+
+def in_order(patients: Iterable[str]) -> list[str]:
+    """Return the names of patients in the order of their numbers, which no order of samples changes."""
+    return sorted({*patients})
+
+
+def listed(patients: Mapping[str, Mapping[str, int]]) -> str:
+    """Return patients with their numbers of samples by domain, class or part, in words.
+
+    Examples
+    --------
+    >>> listed({"p1": {"ill": 2, "well": 1}})
+    "1, 'p1' (2 in ill, 1 in well)"
+    """
+    parts = [
+        f"'{name}' ({', '.join(f'{count:,} in {where}' for where, count in patients[name].items())})"
+        for name in in_order(patients)[:MOST_NAMED]
+    ]
+    return ", ".join([f"{len(patients):,}", *parts, *(["..."] if len(patients) > MOST_NAMED else [])])
+
+
+def in_several(places: Mapping[str, Iterable[str]]) -> dict[str, dict[str, int]]:
+    """Return the patients with samples in several places, such as domains, and their number in each."""
+    found: dict[str, dict[str, int]] = {}
+    for place, patients in places.items():
+        for name, count in Counter(patients).items():
+            found.setdefault(name, {})[place] = count
+    return {name: counts for name, counts in found.items() if len(counts) > 1}
+
+
+def in_several_domains(patients: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a sentence on patients of several domains, whose samples' patients are given."""
+    if not (found := in_several(patients)):
+        return []
+    return [
+        f"patients of one name in several domains: {listed(found)}; if they are the same persons, leave them "
+        "out of all but one"
+    ]
+
+
+def in_several_classes(domain: str, patients: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """Return a sentence on patients of a domain with samples of several classes."""
+    members: dict[str, list[str]] = {}
+    for name, label in zip(patients, labels, strict=True):
+        members.setdefault(label, []).append(name)
+    if not (found := in_several(dict(sorted(members.items())))):
+        return []
+    return [
+        f"patients of domain '{domain}' with samples of several classes: {listed(found)}; if a patient has "
+        "one class, correct the labels, or leave them out of one"
+    ]
