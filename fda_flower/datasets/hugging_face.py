@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -23,6 +24,8 @@ from fda_flower.datasets.hugging_face_source import (
     class_names_of,
     held_by,
 )
+from fda_flower.datasets.image_folder import told_of_same
+from fda_flower.datasets.image_names import told_by_names
 from fda_flower.datasets.images import LARGEST, LOOKED_AT, MEMORY_LIMIT, Size, common_size
 from fda_flower.datasets.labels import warn_of_one
 from fda_flower.datasets.numbers import to_numbers
@@ -32,9 +35,10 @@ from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, numbered
-from fda_flower.datasets.table import Rows, Survey, append, number_labels, split_of, survey
+from fda_flower.datasets.table import Rows, Survey, append, check_owners, number_labels, split_of, survey
 from fda_flower.datasets.table_columns import SPLIT
 from fda_flower.datasets.table_files import RawTable
+from fda_flower.datasets.table_forms import several_rows
 from fda_flower.datasets.table_options import (
     Meaning,
     as_option,
@@ -214,7 +218,7 @@ class HuggingFace(Splits):
         columns = self._check_columns(problems)
         self._tell_without_domain(problems)
         result = (self._survey_images if self.images else self._survey_rows)(columns, problems)
-        result.notes += self._left_out()
+        result.notes += [*self._left_out(), *self._of_patients()]
         return result
 
     def _survey_images(self, columns: list[str], problems: Problems) -> Survey:
@@ -225,7 +229,46 @@ class HuggingFace(Splits):
                 append(rows, part, table, {}, self._meaning, problems)
         if self._meaning.label in columns:
             number_labels(survey, len(self), self._meaning)
+        check_owners(survey)
+        survey.notes += self._told_by_images(survey)
         return survey
+
+    def _told_by_images(self, survey: Survey) -> list[str]:
+        """Return sentences on images that are there more than once, on masks, and on names of one patient."""
+        label_of, patient_of = dict[str, str](), dict[str, str]()
+        same, named = dict[str, list[str]](), dict[str, list[str]]()
+        for domain, rows in survey.rows.items():
+            words, groups = iter(rows.words), iter(rows.groups)
+            for place, image in self._images_of(domain):
+                label, group = next(words, ""), next(groups, "")
+                label_of[place] = label
+                patient_of |= {place: f"{domain}/{group}"} if group else {}
+                with suppress(ImageError):
+                    same.setdefault(sha256(file_at([image], 0)).hexdigest(), []).append(place)
+                if name := (image or {}).get("path"):
+                    named.setdefault(f"{domain}/{label}", []).append(Path(name).name)
+        notes = told_of_same([each for each in same.values() if len(each) > 1], label_of, patient_of)
+        remedy = "a column of patients, by --dataset-option group=COLUMN"
+        return notes if self._given.group else [*notes, *told_by_names(named, remedy)]
+
+    def _of_patients(self) -> list[str]:
+        """Return a sentence on columns of patients that are left out."""
+        names = self._data.column_names if self.images else self._meaning.ignore
+        columns = [
+            name
+            for name in names
+            if name not in (self._given.label, self._source.domain) and not held_by(self._data.features[name])
+        ]
+        parts = [part for each in self._there.values() for part in each.values()]
+        cells = ((name, part.column(name, Path()).texts) for part in parts for name in columns)
+        return [] if self._given.group else several_rows(cells)
+
+    def _images_of(self, domain: str) -> Iterator[tuple[str, Any]]:
+        """Yield the place and the content of each image of a domain, in order."""
+        for name, part in self._there[domain].items():
+            path, images = self._path(name, domain), part.data[self.images]
+            for position, line in enumerate(part.lines.tolist()):
+                yield f"{path}, line {line}", images[position]
 
     def _survey_rows(self, columns: list[str], problems: Problems) -> Survey:
         """Read rows; where an option names no readable column, the others are checked all the same."""

@@ -45,7 +45,8 @@ class ImageFolder:
             for path in map(where.joinpath, files_here):
                 files[is_image(path)].append(path)
             empty += [] if files_here or folders else [where]
-        return cls(place, *(tuple(sorted(each)) for each in (files[True], files[False], empty)), grouping)
+        images, others, without = (tuple(sorted(each)) for each in (files[True], files[False], empty))
+        return cls(place, images, others, without, grouping)
 
     @property
     def levels(self) -> int:

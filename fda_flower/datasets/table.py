@@ -19,7 +19,7 @@ from fda_flower.datasets.labels import (
     numbers_to_predict,
     warn_of_one,
 )
-from fda_flower.datasets.numbers import Array, count_missing, is_missing
+from fda_flower.datasets.numbers import Array, count_missing
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.problems import Findings, Problems
 from fda_flower.datasets.samples import Samples
@@ -29,6 +29,7 @@ from fda_flower.datasets.table_columns import (
     Columns,
     categorical_columns,
     check_cells,
+    check_patients,
     check_points,
     clean,
     features_of,
@@ -44,8 +45,9 @@ from fda_flower.datasets.table_files import (
     read_table,
     tables_in,
 )
-from fda_flower.datasets.table_forms import check_forms, identifiers
+from fda_flower.datasets.table_forms import check_forms, identifiers, several_rows
 from fda_flower.datasets.table_options import Meaning, as_option, read_categories, read_names
+from fda_flower.datasets.units import as_name, in_several_classes, in_several_domains
 from fda_flower.errors import ConfigError, near, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import longer
@@ -60,14 +62,24 @@ FEW = 10
 
 @dataclass
 class Rows:
-    """The rows of a domain: features by column, labels by part, and each row's part and group, if any."""
+    """The rows of a domain: features by column, labels and groups by table, and each row's part, if any."""
 
     columns: dict[str, Array] = field(default_factory=dict)
     labels: list[Cells] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
-    groups: list[str] = field(default_factory=list)
+    owners: list[Cells] = field(default_factory=list)
     missing: Counter[str] = field(default_factory=Counter)
     samples: int = 0
+
+    @property
+    def groups(self) -> list[str]:
+        """Each row's group; empty if there are none."""
+        return [as_name(text) for cells in self.owners for text in cells.texts]
+
+    @property
+    def words(self) -> list[str]:
+        """Each row's label as text."""
+        return [text for cells in self.labels for text in cells.texts]
 
 
 @dataclass
@@ -196,7 +208,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     result = Survey(problems=problems)
     if alone and absent:
         result.notes.append(f"the option 'ignore' names columns that are not here: {', '.join(absent)}")
-    result.notes += _repeated(there, meaning)
+    result.notes += [*_repeated(there, meaning), *_contrary(there, meaning), *_of_patients(there, meaning)]
     every = sorted({name for names in features.values() for name in names})
     unsure = [name for name in every if name not in {meaning.text, *meaning.categories}]
     strange = check_forms(there, unsure, meaning, problems)
@@ -223,7 +235,19 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
         result.rows, [name for name in numeric if name not in {meaning.label, meaning.text}]
     )
     number_labels(result, domains, meaning)
+    check_owners(result)
     return result
+
+
+def check_owners(survey: Survey) -> None:
+    """Add to problems groups of a domain in two spellings, and to notes those in several places."""
+    for rows in survey.rows.values():
+        with survey.problems.caught():
+            check_words(rows.owners, patients=True)
+    survey.notes += in_several_domains({name: rows.groups for name, rows in survey.rows.items()})
+    for name, rows in survey.rows.items():
+        if survey.classes and len(rows.groups) == len(rows.words):
+            survey.notes += in_several_classes(name, rows.groups, rows.words)
 
 
 def _repeated(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
@@ -242,11 +266,40 @@ def _repeated(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
     if not again or sum(map(len, tables)) > 2 * len(seen):
         return []
     path, line, other, first = again[0]
+    keep = "" if meaning.group else ", or keep those of a patient together by the option 'group'"
     return [
         f"rows that are there more than once, so that one may train and the other test: {len(again)}, the "
-        f"first in line {line} of '{path}', as line {first} of '{other}'; remove them, or keep those of a "
-        "patient together by the option 'group'"
+        f"first in line {line} of '{path}', as line {first} of '{other}'; remove them{keep}"
     ]
+
+
+def _contrary(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
+    """Return a note on rows that are alike but of different classes, unless most are alike."""
+    seen: dict[int, tuple[str, Path, int]] = {}
+    contrary: list[tuple[Path, int, Path, int]] = []
+    for table in tables if not meaning.regression else ():
+        names = sorted({*table.header} - {SPLIT, meaning.label, meaning.group, *meaning.ignore})
+        rows = zip(*(table.texts[name] for name in names), strict=True)
+        for line, label, row in zip(table.lines, table.texts.get(meaning.label, ()), rows, strict=False):
+            word = label.removesuffix(".0")
+            other, path, first = seen.setdefault(hash(row), (word, table.path, int(line)))
+            if other != word:
+                contrary.append((table.path, int(line), path, first))
+    if not contrary or sum(map(len, tables)) > 2 * len(seen):
+        return []
+    path, line, other_path, first = contrary[0]
+    return [
+        f"rows that are alike but in two classes: {len(contrary)}, the first in line {line} of '{path}', as "
+        f"line {first} of '{other_path}'; correct the label, or leave both out"
+    ]
+
+
+def _of_patients(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
+    """Return a note on columns of patients with several rows, if no option keeps these together."""
+    cells = ((name, texts) for table in tables for name, texts in table.texts.items())
+    return (
+        [] if meaning.group else several_rows((name, texts) for name, texts in cells if name != meaning.label)
+    )
 
 
 def _constant(rows: Mapping[str, Rows], names: Sequence[str]) -> list[str]:
@@ -323,12 +376,8 @@ def append(
         split.tell(problems, wrong, "neither 'train' nor 'test'", "fix it, or remove the column")
         rows.parts += parts
     if meaning.group in table.header:
-        groups = table.column(meaning.group)
-        lacks = np.array([is_missing(text, True) for text in groups.texts], dtype=bool)
-        groups.tell(problems, lacks, "no group", "fill it in, or remove the line")
-        with problems.caught():
-            check_words([groups])
-        rows.groups += groups.texts
+        rows.owners.append(table.column(meaning.group))
+        check_patients(rows.owners[-1], problems)
 
 
 def _check_features(path: Path, features: Mapping[Path, list[str]], similar: Collection[str]) -> None:

@@ -85,6 +85,12 @@ def check_cells(table: RawTable, meaning: Meaning, problems: Problems) -> None:
             problems.add(Problem(f"a column '{name}' of the words train and test", remedy, table.path))
 
 
+def check_patients(cells: Cells, problems: Problems) -> None:
+    """Add rows without a patient to problems."""
+    lacks = np.array([is_missing(text, True) for text in cells.texts], dtype=bool)
+    cells.tell(problems, lacks, "no group", "fill it in, or remove the line")
+
+
 def has_split(table: RawTable) -> bool:
     """Return whether a table has a column that splits rows into training and test."""
     return SPLIT in table.header and any(cell.lower() in PARTS for cell in table.texts[SPLIT])

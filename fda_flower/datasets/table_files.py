@@ -13,6 +13,7 @@ from fda_flower.datasets import csv_rows, excel_rows
 from fda_flower.datasets.folders import PARTS, unusable, visible
 from fda_flower.datasets.numbers import Array, is_missing
 from fda_flower.datasets.problems import Problem, Problems
+from fda_flower.datasets.units import in_two_spellings
 from fda_flower.errors import ConfigError
 from fda_flower.names import alike, counted
 
@@ -40,16 +41,20 @@ class Cells:
             problems.add(Problem(what, remedy, self.path, first, self.column, count))
 
 
-def check_words(columns: Iterable[Cells]) -> None:
-    """Raise a `ConfigError` if words of a column, in one or several tables, look alike; it names no word."""
+def check_words(columns: Iterable[Cells], patients: bool = False) -> None:
+    """Raise a `ConfigError` if words of a column, in one or several tables, look alike; it names no word.
+
+    Names of `patients` may not be one number in two ways, either, such as 7, 07 and 7.0.
+    """
     cells = list(columns)
     words = {text for each in cells for text in each.texts if not is_missing(text, True)}
-    for group in alike(words):
+    for group in in_two_spellings(words) if patients else alike(words):
         places = []
         for word in group:
             each = next(each for each in cells if word in each.texts)
             places.append(f"line {each.lines[each.texts.index(word)]} of '{each.path}'")
-        what = f"column '{cells[0].column}' holds words that differ only in case, spacing or marks, in "
+        of = "case, spacing, marks or zeros" if patients else "case, spacing or marks"
+        what = f"column '{cells[0].column}' holds words that differ only in {of}, in "
         remedy = "write them in one way"
         raise ConfigError(what + " and ".join(places), thing="column", value=cells[0].column, remedy=remedy)
 

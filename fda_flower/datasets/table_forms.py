@@ -33,6 +33,12 @@ SIGN = re.compile(f"([$€£¥<>≤≥~]) ?({NUMBER})")
 IDENTIFIER = re.compile(r"(?:^|[\W_])(?i:id|mrn|patient|subject)(?:$|[\W_])|[a-z]I[dD]$")
 """The name of a column that tells patients or rows apart."""
 
+PATIENT = re.compile(
+    r"(?:^|[\W_])(?i:patient|subject|person|mrn)(?:[\W_]*(?i:id|no|nr|num|number|code|name))?$|^(?i:p?id)$|"
+    r"(?:patient|subject|person)I[dD]$"
+)
+"""The name of a column that tells patients, also if it has a patient in several rows."""
+
 MOST_CODES = 20
 """The most unnamed categories with digits: more are numbers of patients."""
 
@@ -144,6 +150,22 @@ def _tell_apart(texts: Sequence[str], name: str) -> bool:
     long = len(texts[0]) >= LONG and len({*map(len, texts)}) == 1
     different = len({*texts}) == len(texts)
     return bool((np.diff(numbers) > 0).all()) or (different and (long or bool(IDENTIFIER.search(name))))
+
+
+def several_rows(columns: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return a sentence on columns, by name and text, that tell patients of whom some have several rows."""
+    found = dict.fromkeys(name for name, texts in columns if PATIENT.search(name) and _repeats(texts))
+    if not found:
+        return []
+    return [
+        f"columns that seem to name patients, of whom some have several samples: {', '.join(found)}; keep a "
+        f"patient's samples together by {as_option('group', [*found][:1])}"
+    ]
+
+
+def _repeats(texts: Sequence[str]) -> bool:
+    filled = [text for text in texts if not is_missing(text, True)]
+    return 1 < len({*filled}) < len(filled)
 
 
 def are_different(texts: Sequence[str]) -> bool:

@@ -77,15 +77,30 @@ class Grouping:
             first = lacking[0].relative_to(place)
             raise unusable(thing, place, f"{what}{len(files)}, such as '{first}'", remedy)
         first_of = {self.patient(file): file for file in reversed(files)}
-        for names in alike(first_of):
+        for names in in_two_spellings(first_of):
             listed = " and ".join(f"'{first_of[name].relative_to(place)}'" for name in names)
-            what = f"has patients that differ only in case, spacing or marks: {listed}"
+            what = f"has patients that differ only in case, spacing, marks or zeros: {listed}"
             raise unusable(thing, place, what, "write a patient's name in one way")
 
 
 def as_name(text: str) -> str:
     """Return the name of a patient in the one form that counts."""
     return normalize("NFC", text.strip())
+
+
+def in_two_spellings(patients: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return groups of names that people read as one, also of numbers with more or fewer zeros.
+
+    Examples
+    --------
+    >>> in_two_spellings(["7", "p1", "P1", "07", "8", "7.0"])
+    [('P1', 'p1'), ('07', '7', '7.0')]
+    """
+    names, same = in_order(patients), dict[str, list[str]]()
+    for name in names:
+        if found := re.fullmatch("0*([0-9]+)(?:[.,]0*)?", name):
+            same.setdefault(found[1], []).append(name)
+    return [*alike(names), *(tuple(each) for each in same.values() if len(each) > 1)]
 
 
 def in_order(patients: Iterable[str]) -> list[str]:

@@ -21,9 +21,11 @@ from fda_flower.datasets.numbers import count_missing
 from fda_flower.datasets.pixels import bits_in, describe_fewer_bits
 from fda_flower.datasets.preparation import ImagePreparation, TablePreparation
 from fda_flower.datasets.problems import Problems
-from fda_flower.datasets.table_columns import SPLIT
-from fda_flower.datasets.table_files import RawTable, read_table
+from fda_flower.datasets.splitting import numbered
+from fda_flower.datasets.table_columns import SPLIT, check_patients
+from fda_flower.datasets.table_files import RawTable, check_words, read_table
 from fda_flower.datasets.table_options import read_names
+from fda_flower.datasets.units import Grouping, as_name
 from fda_flower.errors import ConfigError, as_cell, near
 from fda_flower.files import write_atomically, writing
 from fda_flower.prediction.columns import check_columns, columns_for, far_from_training
@@ -79,31 +81,60 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     gaps = ", ".join(f"{name} {count}" for name, cells in columns.items() if (count := count_missing(cells)))
     filled = (f"missing values, filled in as in training: {gaps}",) if gaps else ()
     notes = (*filled, *far_from_training(x, preparation))
-    labels = _labels_of(model, table, preparation, comma) if labelled else torch.full((len(x),), -1)
-    return NewSamples(Samples(x, labels), names, labelled, notes)
+    if not labelled:
+        return NewSamples(Samples(x, torch.full((len(x),), -1)), names, labelled, notes)
+    patients, alone = _patients_in(table, str(options.get("group", "")))
+    samples = Samples(x, _labels_of(model, table, preparation, comma), groups=patients)
+    return NewSamples(samples, names, labelled, (*notes, *alone))
 
 
 def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> NewSamples:
-    """Return the images in a folder and its subfolders; with labels, one subfolder per class.
+    """Return the images in a folder and its subfolders; with labels, in the folders of the run's images.
 
-    Raise a `ConfigError` if there is no image or, with labels, one is not in the folder of a class.
+    Raise a `ConfigError` if there is no image or, with labels, one is not in its place or of no patient.
     """
     if not isinstance(model.preparation, ImagePreparation):
         raise ConfigError(f"the model cannot predict the images in '{folder}': {_why_not(model, 'images')}")
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "is not there"
         raise unusable("folder", folder, what, "give a folder with images")
-    images = ImageFolder.read(folder)
+    group, of_folders = _grouping_of(model)
+    images = ImageFolder.read(folder, group if labelled else None)
     images.check("folder", "give another", in_classes=labelled)
     paths = [folder / path for path in images.images]
     samples = model.samples(paths)
     if labelled:
         classes = model.classes_.astype(str).tolist()
         labels = [_class(classes, str(folder / path), path.parts[0]) for path in images.images]
-        samples = Samples(samples.x, torch.tensor(labels))
+        patients = None if group is None else numbered(list(map(images.patient_of, images.images)))
+        samples = Samples(samples.x, torch.tensor(labels), groups=patients)
     names = {"file": list(map(str, images.images))}
-    notes = (*left_out(images.others), *describe_fewer_bits(bits_in(paths), model.preparation.depth))
-    return NewSamples(samples, names, labelled, notes)
+    alone = [] if of_folders or not labelled else [EACH_ALONE.format("images")]
+    fewer = describe_fewer_bits(bits_in(paths), model.preparation.depth)
+    return NewSamples(samples, names, labelled, (*left_out(images.others), *fewer, *alone))
+
+
+EACH_ALONE = "no column of the option 'group' says which {} are of one patient, so each counts as another's"
+
+
+def _grouping_of(model: LoadedModel) -> tuple[Grouping | None, bool]:
+    """Return which new images are of one patient, and whether that follows from files as in training."""
+    options = model.about.dataset_options
+    group = str(options.get("group", ""))
+    if {"domain", "partitioner"} & options.keys():  # a data set of Hugging Face, whose columns files lack
+        return None, not group
+    return Grouping.read(group), True
+
+
+def _patients_in(table: RawTable, group: str) -> tuple[torch.Tensor | None, list[str]]:
+    """Return the patient of each row, if known, and a sentence if the option's column is not there."""
+    if group not in table.header:
+        return None, [EACH_ALONE.format("rows")] if group else []
+    cells, problems = table.column(group), Problems()
+    check_patients(cells, problems)
+    problems.raise_first()
+    check_words([cells], patients=True)
+    return numbered(list(map(as_name, cells.texts))), []
 
 
 def _why_not(model: LoadedModel, what: str) -> str:

@@ -415,7 +415,7 @@ def test_images_stored_sideways_are_turned_and_the_size_follows_from_some_of_eac
     assert look.call_count == 3 * len("abc")
     data = hugging_face.HuggingFace(tmp_path, 0, "a,b,c", domain="site")
     assert data["a"].train.x.shape[2:] == (6, 4)
-    assert look.call_count == 2 * 3 * len("abc") + 2 * 20
+    assert look.call_count == 2 * 3 * len("abc") + 60 + 2 * 20
 
 
 @pytest.mark.parametrize("bits", [10, 12, 16])

@@ -258,7 +258,7 @@ def test_classes_may_be_named_and_others_are_refused_with_those(tmp_path, caplog
     split = OwnTables(tmp_path, 0, "a,b", classes="no,maybe,yes")["a"]
     assert (split.classes, split.class_names) == (3, ("no", "maybe", "yes"))
     assert sorted([*split.train.y.tolist(), *split.test.y.tolist()]) == [0, 0, 2, 2, 2]
-    assert caplog.messages == []
+    assert not [line for line in caplog.messages if "of all domains" in line]
     refuses(tmp_path, "0, no, in line 2, column 'label' (and 2 more lines)", classes="0,no")
 
 
@@ -572,8 +572,38 @@ def test_rows_that_are_there_more_than_once_are_told(tmp_path, options, lines, s
     other = [[str(100 + i), *row[1:]] for i, row in enumerate(numbers())]
     other[2], other[5] = numbers()[3], ["4", "1000", "0"]
     write(tmp_path, "b", rows=other)
-    (note,) = OwnTables(tmp_path, 0, "a,b", **options).survey().notes
+    notes = OwnTables(tmp_path, 0, "a,b", **options).survey().notes
+    (note,) = [each for each in notes if "more than once" in each]
+    assert ("'group'" in note) == ("group" not in options)
     assert f"{said}, the first in {lines.format(a=tmp_path / 'a.csv', b=tmp_path / 'b.csv')}" in note
+
+
+def test_rows_that_are_alike_but_in_two_classes_are_told_and_numbers_to_predict_are_not(tmp_path):
+    for name, start in (("a", 0), ("b", 100)):
+        write(tmp_path, name, "age,label", rows=[[str(start + i), str(i % 2)] for i in range(20)])
+    with (tmp_path / "b.csv").open("a") as file:
+        file.write("3,0\n4,0\n105,0\n")
+    (note,) = [each for each in OwnTables(tmp_path, 0, "a,b").survey().notes if "classes" in each]
+    assert f"in two classes: 2, the first in line 22 of '{tmp_path / 'b.csv'}', as line 5 of" in note
+    notes = OwnTables(tmp_path, 0, "a,b", task="regression").survey().notes
+    assert not [each for each in notes if "classes" in each]
+
+
+@pytest.mark.parametrize(("name", "told"), [("patient", True), ("Patient ID", True), ("patient_age", False)])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_column_of_patients_with_several_rows_is_told(tmp_path, name, told, ignored):
+    for site in "ab":
+        write(
+            tmp_path, site, f"age,{name},label", rows=[[f"{i}.5", str(i // 3), str(i % 2)] for i in range(24)]
+        )
+    options = {"ignore": name} if ignored else {}
+    notes = [
+        each for each in OwnTables(tmp_path, 0, "a,b", **options).survey().notes if "several samples" in each
+    ]
+    assert len(notes) == told
+    assert all(f"group={name}" in each for each in notes)
+    grouped = OwnTables(tmp_path, 0, "a,b", group=name).survey().notes
+    assert not [each for each in grouped if "several samples" in each]
 
 
 @pytest.mark.parametrize(("cell", "rows", "strange"), [("0", 20, True), ("0", 8, False), (None, 20, False)])

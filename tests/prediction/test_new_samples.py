@@ -167,6 +167,45 @@ def test_images_of_16_bits_are_scaled_as_in_training_or_refused(image_run, tmp_p
         assert len(new.notes) == told
 
 
+@pytest.mark.parametrize(("group", "place"), [("folder", "{}/{}.png"), ("^([^_]+)_", "{}_{}.png")])
+def test_new_images_are_of_patients_as_in_training_and_may_lie_anywhere_without_labels(
+    image_run, tmp_path, group, place
+):
+    model = load(image_run)
+    model.about = replace(model.about, dataset_options={**model.about.dataset_options, "group": group})
+    for label, patient, view in (("ant", "p2", 0), ("ant", "p2", 1), ("ant", "p1", 0), ("bee", "p3", 0)):
+        path = tmp_path / label / place.format(patient, view)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (view, 0, 0)).save(path)
+    new = from_images(model, tmp_path, labelled=True)
+    assert sorted(zip(new.samples.y.tolist(), new.samples.groups.tolist(), strict=True)) == [
+        *((0, 0), (0, 1), (0, 1), (1, 2))
+    ]
+    Image.new("RGB", (8, 8)).save(tmp_path / "bee" / "x.png")
+    assert len(from_images(model, tmp_path).samples) == 5
+    with pytest.raises(ConfigError, match=r"bee/x\.png", check=names("folder", tmp_path)):
+        from_images(model, tmp_path, labelled=True)
+
+
+def test_new_rows_are_of_patients_if_the_column_is_there_and_else_it_is_said(patients_run, tmp_path):
+    model, own = load(patients_run), patients_run.parent / "c.csv"
+    new = from_csv(model, own, labelled=True)
+    assert new.samples.units == 20
+    lines = own.read_text(encoding="cp1252").splitlines()
+    cut = [line.split(";") for line in lines]
+    where = cut[0].index("patient")
+    bare = written(tmp_path / "bare.csv", "\n".join(";".join(row[:where] + row[where + 1 :]) for row in cut))
+    told = from_csv(model, bare, labelled=True)
+    assert told.samples.groups is None
+    assert "'group'" in told.notes[-1]
+    assert from_csv(model, bare).notes == told.notes[:-1]
+    lacking = [*cut]
+    lacking[3] = [*cut[3][:where], "", *cut[3][where + 1 :]]
+    gap = written(tmp_path / "gap.csv", "\n".join(map(";".join, lacking)))
+    with pytest.raises(ConfigError, match="no group in line 4", check=names("data file", gap)):
+        from_csv(model, gap, labelled=True)
+
+
 def test_a_file_in_place_of_a_folder_of_images_is_named_so(image_run):
     path = image_run / "model.json"
     with pytest.raises(ConfigError, match="is a file", check=names("folder", path, "a folder with images")):
