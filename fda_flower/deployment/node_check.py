@@ -10,14 +10,15 @@ from flwr.app import Context, RecordDict
 from fda_flower.client_app import make_client_app
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError, invalid
-from fda_flower.files import check_writable, read_toml
+from fda_flower.files import check_writable
 from fda_flower.runs.config import RunConfig
 from fda_flower.site import PrivateSite, SiteConfig
 from fda_flower.site.config import SITE
 from fda_flower.site.noise import Entry, PrivacyError
 from fda_flower.strategies.nodes import Node
 from fda_flower.supernode.gate import Gate
-from fda_flower.wire.internals import node_config, task_identity
+from fda_flower.supernode.node_text import read_node_config
+from fda_flower.wire.internals import task_identity
 
 
 def read_node(path: Path) -> dict[str, Any]:
@@ -31,8 +32,7 @@ def read_node(path: Path) -> dict[str, Any]:
     """
     if path.suffix != ".toml":
         raise invalid("node configuration", path, "call it NAME.toml", "which Flower takes for text")
-    read_toml("node configuration", path)
-    node = node_config(str(path))
+    node = read_node_config(str(path))
     Gate(node)
     return node
 

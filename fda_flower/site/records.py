@@ -1,108 +1,170 @@
-"""The records that may leave a site: their names, kinds and sizes, whatever the app is."""
+"""The records that may leave a site: their kinds, names and sizes, whatever the app is."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fda_flower.errors import invalid
+from fda_flower.metrics import METRICS, SET_FIGURES, SETS
+from fda_flower.wire import protocol
 from fda_flower.wire.arrays import num_bytes
+from fda_flower.wire.questions import Answer
 
 ALLOW_RECORDS = "allow-records"
 """The rule's name in a node configuration."""
 
-Form = tuple[str, tuple[int, ...], str, int]
-"""An array's type, shape, format and number of bytes."""
+KINDS: dict[str, type] = {"arrays": ArrayRecord, "metrics": MetricRecord, "config": ConfigRecord}
+"""Flower's kinds of records, by the word for them in a pattern."""
+
+KIND_OF = {
+    **dict.fromkeys((protocol.ARRAYS, protocol.BATCH_UPDATES, protocol.GRADIENTS), "arrays"),
+    **dict.fromkeys((protocol.OUTCOMES, protocol.CONFUSION), "arrays"),
+    **{protocol.METRICS: "metrics"},
+    **dict.fromkeys((protocol.CONFIG, protocol.INFO, Answer.record_name), "config"),
+}
+"""The kinds of the records of this package's messages, and of Flower's templates."""
+
+KNOWN = frozenset(
+    {
+        *(protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE),
+        *(protocol.TRAIN_LOSS, "train_loss", "eval_loss", "eval_acc"),
+        *(f"{prefix}{name}" for name in METRICS for prefix in ("", f"{protocol.VALIDATION}-")),
+        *(f"{SETS}-{name}" for name in SET_FIGURES),
+    }
+)
+"""Names of metrics that say nothing, since they are always the same: those of ``fda run`` and of Flower's
+templates."""
+
+WILD = frozenset("*?[")
+"""Marks that stand for other characters in a pattern."""
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """A pattern of `RecordRule`, and the bytes that its entries may have together; None without a size."""
+    """A pattern of `RecordRule`.
 
-    pattern: str
+    Attributes
+    ----------
+    kind : type
+        Flower's class of the record.
+    record, entry : str
+        What the names of the record and of its entry must be like; None for any entry.
+    size : int or None
+        The bytes that all entries of the pattern may have together; None for numbers of known form alone.
+    """
+
+    kind: type
+    record: str
+    entry: str | None
     size: int | None
 
-    def fits(self, record: str, entry: str) -> bool:
+    @classmethod
+    def read(cls, text: str) -> "Allowed":
+        """Return a pattern; raise a `ConfigError` if a part of it is missing or unknown."""
+        names, colon, size = (word.strip() for word in text.partition(":"))
+        word, _, rest = names.partition(" ")
+        kind, name = (word, rest.strip()) if word in KINDS and rest else (None, names)
+        record, point, entry = name.partition(".")
+        if not record or (point and not entry) or (colon and not (size.isascii() and size.isdecimal())):
+            raise invalid(ALLOW_RECORDS, text.strip(), "give names, with a size in bytes after a colon")
+        if (kind := kind or KIND_OF.get(record)) is None:
+            remedy = f"write 'arrays {name}', 'metrics {name}' or 'config {name}'"
+            raise invalid(ALLOW_RECORDS, text.strip(), remedy, "whose kind is not known")
+        return cls(KINDS[kind], record, entry if point else None, int(size) if colon else None)
+
+    def fits(self, name: str, record: Any, entry: str) -> bool:
         """Return whether the pattern is for an entry of a record."""
-        return fnmatchcase(record, self.pattern) or fnmatchcase(f"{record}.{entry}", self.pattern)
+        of_entry = self.entry is None or fnmatchcase(entry, self.entry)
+        return isinstance(record, self.kind) and fnmatchcase(name, self.record) and of_entry
+
+    def told_by_names(self, name: str, entry: str) -> int:
+        """Return the bytes of the names of a record and its entry that the pattern does not give itself."""
+        told = 0 if WILD.isdisjoint(self.record) else len(name.encode())
+        if self.entry is not None and WILD.isdisjoint(self.entry):
+            return told
+        return told if self.kind is MetricRecord and entry in KNOWN else told + len(entry.encode())
 
 
 @dataclass(frozen=True)
 class RecordRule:
     """The entries of records that may leave a site: ``allow-records``.
 
-    ``"arrays,metrics.train_loss,info:4000"`` names records, or their entries after a point; ``*`` stands for
-    any characters. An array of the name and form of one in the message, and a number, may leave if a pattern
-    fits. Anything else, such as a text, may leave if its pattern has a size, in bytes. All entries of a
-    pattern with a size share it; names count.
+    ``"arrays, metrics.train_loss, info:4000, arrays answer/sums:9000"`` names records, or their entries after
+    a point, and before them the records' kind: ``arrays``, ``metrics`` or ``config``. A record of another
+    kind does not fit; only names of `KIND_OF` need no kind. ``*`` stands for any characters.
+
+    Under a pattern without a size a number may leave, and an array of the name and form of one in the
+    message's record. All else needs a size in bytes, which the entries of a pattern share: texts, bytes,
+    lists, other arrays, and names that the pattern does not give in full, unless they are among `KNOWN`.
 
     Examples
     --------
-    >>> from flwr.app import MetricRecord
     >>> rule = RecordRule.read("arrays, metrics.loss, info:100")
     >>> rule.refuses(RecordDict(), RecordDict({"metrics": MetricRecord({"loss": 0.5})}))
     >>> rule.refuses(RecordDict(), RecordDict({"metrics": MetricRecord({"patient 7": 0.5})}))
-    "the entry 'patient 7' of the record 'metrics'"
+    "the entry 'patient 7' of the MetricRecord 'metrics'"
     """
 
     allowed: tuple[Allowed, ...]
 
     @classmethod
     def read(cls, text: str) -> "RecordRule":
-        """Return a rule from its text; raise a `ConfigError` if a pattern is empty or a size no number."""
-        patterns = []
-        for part in text.split(","):
-            pattern, colon, size = (word.strip() for word in part.partition(":"))
-            if not pattern or (colon and not size.isdecimal()):
-                raise invalid(ALLOW_RECORDS, part.strip(), "give names, with a size in bytes after a colon")
-            patterns.append(Allowed(pattern, int(size) if colon else None))
-        return cls(tuple(patterns))
+        """Return a rule from its text; raise a `ConfigError` on the first pattern that is wrong."""
+        return cls(tuple(map(Allowed.read, text.split(","))))
 
     def refuses(self, message: RecordDict, reply: RecordDict) -> str | None:
         """Return the first entry of a reply that may not leave, in words; None if all may."""
-        forms = {name: _forms(record) for name, record in message.array_records.items()}
-        spent: dict[Allowed, int] = {}
-        for record, entry, value in _entries(reply):
-            fitting = [each for each in self.allowed if each.fits(record, entry)]
-            is_plain = _is_number(value) or _form(value) == forms.get(record, {}).get(entry, ())
-            if is_plain and any(each.size is None for each in fitting):
+        spent = Counter[Allowed]()
+        for name, record, entry, value in _entries(reply):
+            fitting = {
+                each: each.told_by_names(name, entry) for each in self.allowed if each.fits(name, record, entry)
+            }
+            is_in_message = _is_in(message.get(name), entry, value)
+            is_plain = is_in_message or isinstance(value, int | float)
+            if is_plain and any(p.size is None and (is_in_message or not told) for p, told in fitting.items()):
                 continue
-            for each in fitting:
-                needed = spent.get(each, 0) + len(entry.encode()) + _bytes_of(value)
-                if each.size is not None and needed <= each.size:
-                    spent[each] = needed
+            for pattern, told in fitting.items():
+                needed = spent[pattern] + told + size_of(value)
+                if pattern.size is not None and needed <= pattern.size:
+                    spent[pattern] = needed
                     break
             else:
-                what = f"the entry {entry!r} of the record {record!r}" if entry else f"the record {record!r}"
-                return what + (f", of {_bytes_of(value)} bytes" if fitting else "")
+                what = f"{type(record).__name__} {name!r}"
+                what = f"the entry {entry!r} of the {what}" if record else f"the empty {what}"
+                return what + (f", of {len(entry.encode()) + size_of(value)} bytes" if fitting else "")
         return None
 
 
-def _entries(reply: RecordDict) -> Iterator[tuple[str, str, Any]]:
-    """Yield each entry with its record's name; an empty record counts as an entry without a name."""
+def _entries(reply: RecordDict) -> Iterator[tuple[str, Any, str, Any]]:
+    """Yield each entry with its record; an empty record counts as one with a number without a name."""
     for name, record in reply.items():
-        yield from ((name, entry, value) for entry, value in record.items()) if record else [(name, "", 0)]
+        yield from ((name, record, *each) for each in record.items()) if record else [(name, record, "", 0)]
 
 
-def _forms(record: ArrayRecord) -> dict[str, Form]:
-    return {name: form for name, array in record.items() if (form := _form(array))}
+def _is_in(record: object, entry: str, value: object) -> bool:
+    """Return whether a value is an array of the name, type, shape, format and length of one in a record."""
+    other = record.get(entry) if isinstance(record, ArrayRecord) else None
+    return isinstance(value, Array) and other is not None and _form(value) == _form(other)
 
 
-def _form(value: object) -> Form | tuple[()]:
-    if not isinstance(value, Array):
-        return ()
-    return value.dtype, tuple(value.shape), value.stype, num_bytes(value)
+def _form(array: Array) -> tuple[str, tuple[int, ...], str, int]:
+    return array.dtype, tuple(array.shape), array.stype, num_bytes(array)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
-
-
-def _bytes_of(value: Any) -> int:
+def size_of(value: object) -> int:
+    """Return the bytes in a record, a value of one or an array, including names and other texts."""
     if isinstance(value, Array):
-        return num_bytes(value) + len(value.dtype.encode()) + len(value.stype.encode())
-    if isinstance(value, str | bytes):
-        return len(value.encode() if isinstance(value, str) else value)
-    return sum(map(_bytes_of, value)) if isinstance(value, list) else 8
+        return size_of(value.dtype) + size_of(value.stype) + 8 * len(value.shape) + num_bytes(value)
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, list):
+        return sum(max(1, size_of(each)) for each in value)  # a list of empty texts has a length, too
+    if hasattr(value, "items"):
+        return sum(size_of(name) + size_of(each) for name, each in value.items())
+    return 8

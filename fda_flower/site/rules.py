@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from logging import WARNING
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from fda_flower.names import split_options
 from fda_flower.site.config import SiteConfig
 from fda_flower.site.entries import RULES
 from fda_flower.site.log import REFUSED_CODE, SENT, SentLog, WithheldError
-from fda_flower.site.records import ALLOW_RECORDS, RecordRule
+from fda_flower.site.records import ALLOW_RECORDS, RecordRule, size_of
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import num_bytes, to_read
 from fda_flower.wire.questions import QUESTIONS, SumRows
@@ -50,6 +50,9 @@ WITHHELD = "this site withholds what its app replies: the site's log says why"
 
 SMALL = 4096
 """Bytes allowed for metrics, settings and other details of a reply, even with the smallest model."""
+
+NAMES = 1 << 17
+"""Bytes allowed for the names of classes and columns in the answer to the role query."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +239,8 @@ class Rules:
         """
         unnamed = self.allow_records and self.allow_records.refuses(asked.message.content, reply)
         if unnamed:
-            raise WithheldError(f"{unnamed} may not leave this site (the site's {ALLOW_RECORDS})")
+            remedy = "name it, or give its pattern a size"
+            raise WithheldError(f"{unnamed} may not leave this site: {remedy} (the site's {ALLOW_RECORDS})")
         if reason := self._tells_too_much(asked, reply):
             return f"{reason} (the site's allow-batch-updates)"
         if reason := self._too_few_samples(asked, reply):
@@ -293,8 +297,8 @@ class Rules:
             if not self._allows(found):
                 return f"the site allows '{level}' of each batch, the record '{name}' has '{found}'"
             counted[name] = {key: array for key, array in reply[name].items() if key != "sketch"}
-        if asked.kind == "query":
-            counted.pop(protocol.INFO, None)  # may name many classes and columns
+        if asked.message.metadata.message_type == protocol.ROLE_QUERY:
+            counted |= _without_names(reply)
         model, size = size_of(asked.model), size_of(counted)
         most = model * (2 if asked.kind == "train" else 1) + max(SMALL, model // SHARE)
         if size <= most:
@@ -314,15 +318,27 @@ class Rules:
             told = next((r[protocol.NUM_EXAMPLES] for r in records if protocol.NUM_EXAMPLES in r), 0)
         else:
             return None
-        if told is None or float(str(told)) >= self.min_samples:
+        if told is None or (isinstance(told, int | float) and told >= self.min_samples):
             return None
+        shown = f"{told:g}" if isinstance(told, int | float) else "an unknown number of"
         return (
-            f"the site's model would be trained on {told!s} labelled samples, but the site requires at least "
+            f"the site's model would be trained on {shown} labelled samples, but the site requires at least "
             f"{self.min_samples}: let the run use more of its samples, or hold out fewer"
         )
 
     def _allows(self, level: str) -> bool:
         return LEVELS.index(level) <= LEVELS.index(self.allow_batch_updates)
+
+
+def _without_names(answer: RecordDict) -> dict[str, Any]:
+    """Return the ``info`` of a role answer without the names of classes and columns, if they are not too long."""
+    info = answer.get(protocol.INFO)
+    if not isinstance(info, ConfigRecord):
+        return {}
+    names = {key: info[key] for key in (protocol.CLASS_NAMES, protocol.FEATURES) if key in info}
+    if size_of(names) > NAMES:
+        return {}
+    return {protocol.INFO: {key: value for key, value in info.items() if key not in names}}
 
 
 def _digests(node: Mapping[str, Any]) -> tuple[str, ...]:
@@ -505,19 +521,15 @@ def numbers_in(record: ArrayRecord, kinds: str = "f") -> int:
     return sum(values.size for values in found if values is not None and values.dtype.kind in kinds)
 
 
-def size_of(record: object) -> int:
-    """Return the bytes in a record, a value of one or an array, including names and other texts."""
-    if isinstance(record, Array):
-        return size_of(record.dtype) + size_of(record.stype) + 8 * len(record.shape) + num_bytes(record)
-    if isinstance(record, str):
-        return len(record.encode())
-    if isinstance(record, bytes):
-        return len(record)
-    if isinstance(record, list):
-        return sum(map(size_of, record))
-    if hasattr(record, "items"):
-        return sum(size_of(name) + size_of(value) for name, value in record.items())
-    return 8
+def rules_of(node: Mapping[str, Any], methods: Collection[str] = ()) -> Rules:
+    """Return the rules of a node configuration, which is read when it is first seen; see `Rules.read`."""
+    # A type is part of the key: 1, 1.0 and True are equal, and not the same rule.
+    return _rules_of(tuple((name, type(value), value) for name, value in node.items()), tuple(methods))
+
+
+@lru_cache(maxsize=64)
+def _rules_of(node: tuple[tuple[str, type, Any], ...], methods: tuple[str, ...]) -> Rules:
+    return Rules.read({name: value for name, _, value in node}, methods)
 
 
 def has_ungated_rules(site: SiteConfig) -> bool:
@@ -562,7 +574,7 @@ class SiteGate:
         """Answer a message with the app below if the site's rules allow it."""
         asked = Asked(message, context)
         try:
-            rules = Rules.read(context.node_config, self.methods)
+            rules = rules_of(context.node_config, self.methods)
         except ConfigError as error:
             why = str(error)
             return _logged(asked, lambda: refusal(asked, why))
@@ -580,10 +592,8 @@ class SiteGate:
             return refusal(asked, str(error))
         if reason := rules.refuses_message(asked):
             return refusal(asked, reason, by_rule=True)
-        reply = call_next(asked.message, asked.context)
+        reply = _shortened(call_next(asked.message, asked.context), asked.message)
         if reply.has_error():
-            return reply
-        if rules.allow_records is None and _says_only_why_not(asked, reply.content):
             return reply
         reason = rules.refuses_reply(asked, reply.content)
         return reply if reason is None else refusal(asked, reason, by_rule=True)
@@ -598,7 +608,7 @@ def _logged(asked: Asked, answer: Callable[[], Message], withholds: bool = False
     sent = None if site.gated or site.state_dir is None else SentLog(site.state_dir / SENT)
     withholds = withholds and not site.gated
     try:
-        reply = _shortened(answer(), asked.message)
+        reply = answer()
     except Exception as error:  # Flower sends it to the server
         shown = error if len(str(error)) <= LONGEST else RunError(f"{str(error)[:LONGEST]}...")
         if sent is not None:
@@ -635,12 +645,6 @@ def _shortened(reply: Message, message: Message) -> Message:
     if len(problem := str(info.get(protocol.PROBLEM, ""))) > LONGEST:
         info[protocol.PROBLEM] = f"{problem[:LONGEST]}..."
     return reply
-
-
-def _says_only_why_not(asked: Asked, reply: RecordDict) -> bool:
-    """Return whether a reply is the answer to the role query of a node that cannot take part."""
-    is_query = asked.message.metadata.message_type == protocol.ROLE_QUERY
-    return is_query and set(reply) == {protocol.INFO} and protocol.PROBLEM in reply[protocol.INFO]
 
 
 def refusal(asked: Asked, reason: str, by_rule: bool = False) -> Message:

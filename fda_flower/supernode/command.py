@@ -3,7 +3,8 @@
 It takes the arguments of ``flower-supernode``. It polls for messages at intervals that grow with the time
 since the last one, where Flower polls every 3 seconds, and for tasks every 0.25 seconds, where Flower polls
 every second. Flower's other processes are forks of a process that has already imported Flower
-(`fda_flower.supernode.launcher`). All messages pass through the site's `Gate`.
+(`fda_flower.supernode.launcher`). All messages pass through the site's `Gate`; without it, or with a part of the
+node configuration that nobody reads, the command does not start.
 """
 
 import os
@@ -13,11 +14,13 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import FdaError, invalid
 from fda_flower.supernode.gate import Gate
 from fda_flower.supernode.launcher import Stage, launching
+from fda_flower.supernode.node_text import OPTION, read_node_config
 from fda_flower.supernode.resident import launched_worker
-from fda_flower.wire.internals import node_config, pull_sooner, run_supernode
+from fda_flower.wire import private
+from fda_flower.wire.internals import pull_sooner, run_supernode
 
 LEAST, SHARE = 0.25, 0.05
 """Interval between polls: its least seconds, and its share of the time since the last message."""
@@ -33,20 +36,24 @@ def main() -> None:
     for name, value in PROMPT.items():
         os.environ.setdefault(name, value)
     pull_sooner()
-    node = configured(sys.argv[1:])
     try:
+        private.check([private.GATE])
+        node = configured(sys.argv[1:])
         gate = Gate(node)
-    except ConfigError as error:
+    except FdaError as error:
         sys.exit(f"fda-supernode: {error}")
     with launching(*stages(node)):
         run_supernode(LEAST, SHARE, gate)
 
 
 def configured(arguments: list[str]) -> dict[str, Any]:
-    """Return the node configuration in a SuperNode's arguments."""
+    """Return the node configuration in a SuperNode's arguments; raise a `ConfigError` if a part is lost."""
     parser = ArgumentParser(add_help=False)
-    parser.add_argument("--node-config")
-    return node_config(parser.parse_known_args(arguments)[0].node_config)
+    parser.add_argument(OPTION, action="append", default=[])
+    texts = parser.parse_known_args(arguments)[0].node_config
+    if len(texts) > 1:
+        raise invalid(OPTION, texts[0], "give it once", "and Flower reads only the last one")
+    return read_node_config(texts[0]) if texts else {}
 
 
 def stages(node: Mapping[str, Any]) -> list[Stage]:

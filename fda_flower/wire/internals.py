@@ -1,4 +1,8 @@
-"""All uses of Flower's private API. A new version of Flower can break only this module."""
+"""All uses of Flower's private API. A new version of Flower can break only this module.
+
+`fda_flower.wire.private` lists the names, and what fails without them. If one is missing that is imported
+here, the import raises a `RunError` that says so.
+"""
 
 import base64
 import copy
@@ -17,21 +21,27 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
-from flwr.common.secure_aggregation.crypto.shamir import combine_shares as combine_shares
-from flwr.common.secure_aggregation.crypto.shamir import create_shares as create_shares
-from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt as decrypt
-from flwr.common.secure_aggregation.crypto.symmetric_encryption import encrypt as encrypt
-from flwr.common.secure_aggregation.crypto.symmetric_encryption import (
-    generate_shared_key as generate_shared_key,
-)
-from flwr.proto.log_pb2 import PushLogsRequest
-from flwr.proto.node_pb2 import Node
-from flwr.supercore.logger import console_handler as console_handler
-from flwr.supercore.run import Run as Run
-from flwr.supercore.task_identity import TaskIdentity
 
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.wire import private
+
+try:
+    from flwr.common.constant import ErrorCode
+    from flwr.common.secure_aggregation.crypto.shamir import combine_shares as combine_shares
+    from flwr.common.secure_aggregation.crypto.shamir import create_shares as create_shares
+    from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt as decrypt
+    from flwr.common.secure_aggregation.crypto.symmetric_encryption import encrypt as encrypt
+    from flwr.common.secure_aggregation.crypto.symmetric_encryption import (
+        generate_shared_key as generate_shared_key,
+    )
+    from flwr.proto.log_pb2 import PushLogsRequest
+    from flwr.proto.node_pb2 import Node
+    from flwr.supercore.logger import console_handler as console_handler
+    from flwr.supercore.run import Run as Run
+    from flwr.supercore.task_identity import TaskIdentity
+except ImportError:
+    private.check()
+    raise
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -193,22 +203,26 @@ PULL, PUSH, INSERT = "_pull_and_store_message", "_push_messages", "_insert_messa
 """Flower's functions with which a SuperNode takes a message, gives its replies, and replies itself."""
 
 
-def run_supernode(least: float, share: float, border: Border | None = None) -> None:
+def run_supernode(least: float, share: float, border: Border) -> None:
     """Run ``flower-supernode`` with shorter waits, a share of the time since the first look, and a border.
 
     A wait lasts at least `least` seconds, and at most as long as Flower's own: 3 for a message, half a second
-    for the reply of its own process. If the SuperNode's code has another structure, it is left unchanged, and
-    the border's marks are missing.
+    for the reply of its own process. A SuperNode that waits otherwise is left as it is.
+
+    Raises
+    ------
+    RunError
+        If a private name of Flower is missing, without which there is no border.
     """
+    private.check([private.GATE])
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
     parts = vars(start_client_internal)
     if parts.get("time") is time:
         parts["time"] = SimpleNamespace(**vars(time) | {"sleep": _Waits(least, share).sleep})
-    if border is not None and {PULL, PUSH, INSERT} <= parts.keys():
-        crossing = Crossing(border, parts[PULL], parts[PUSH], parts[INSERT])
-        parts[PULL], parts[PUSH] = crossing.pull, crossing.push
+    crossing = Crossing(border, parts[PULL], parts[PUSH], parts[INSERT])
+    parts[PULL], parts[PUSH] = crossing.pull, crossing.push
     flower_supernode()
 
 

@@ -82,11 +82,12 @@ TRAIN_LOSS = "train-loss"
 """Metrics of a train reply."""
 
 LABELLED, UNLABELLED, TEST, GROUPS = "examples", "unlabelled", "test-examples", "groups"
-VALIDATION_EXAMPLES, REGRESSION, CLASS_NAMES = "validation-examples", "regression", "class-names"
+VALIDATION_EXAMPLES, REGRESSION = "validation-examples", "regression"
+CLASS_NAMES, FEATURES = "class-names", "features"
 FROZEN, EVALUATES = "frozen-weights", "evaluates"
 """Properties that a client reports with its role: numbers of samples of each kind, and of groups of labelled
 ones, whether the task is a
-regression, the names of the classes, the digest of the network's frozen weights, and false if its app has no
+regression, the names of the classes and of a table's columns, the digest of the network's frozen weights, and false if its app has no
 evaluate function."""
 
 Samples = Annotated[int, Bounds("from 0 to 2^40", lambda number: 0 <= number <= 1 << 40)]
@@ -95,7 +96,7 @@ PROPERTIES: Mapping[str, Any] = {
     **dict.fromkeys(("domain", "role", PROBLEM, FROZEN), str),
     **dict.fromkeys((LABELLED, UNLABELLED, TEST, GROUPS, VALIDATION_EXAMPLES, "classes"), Samples),
     **dict.fromkeys((REGRESSION, EVALUATES, GATED, REFUSED), bool),
-    **dict.fromkeys((CLASS_NAMES, "features"), tuple[str, ...]),
+    **dict.fromkeys((CLASS_NAMES, FEATURES), tuple[str, ...]),
     "shape": tuple[Samples, ...],
 }
 """The types of the entries in a role answer's ``info`` that this package's strategies know."""

@@ -24,7 +24,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 SECRET = "the patient 4711 " + "has diabetes"
-HOW = ("quickstart", "array", "text", "name", "error", "exception")
+HOW = ("quickstart", "array", "text", "name", "bytes", "list", "error", "exception")
 app = ClientApp()
 server = ServerApp()
 
@@ -39,6 +39,10 @@ def train(message, context):
         content["config"] = ConfigRecord({"note": SECRET})
     elif how == "name":
         content["metrics"] = MetricRecord({SECRET: 0.25})
+    elif how == "bytes":
+        content["metrics"] = ConfigRecord({"train_loss": SECRET.encode()})
+    elif how == "list":
+        content["metrics"] = ConfigRecord({"train_loss": [SECRET]})
     elif how == "error":
         return Message(Error(0, SECRET), reply_to=message)
     elif how == "exception":
@@ -82,15 +86,15 @@ def test_of_a_hostile_app_nothing_leaves_a_site_that_names_what_may(tmp_path):
         log = submit(found, tmp_path / "app")
         kept = (tmp_path / "federation" / "state.db").read_bytes()
     assert "replied quickstart ['arrays', 'metrics']" in log
-    for how in ("array", "text", "name", "error", "exception"):
+    for how in ("array", "text", "name", "bytes", "list", "error", "exception"):
         assert f"replied {how} this site withholds" in log
     assert SECRET not in log
     assert SECRET.encode() not in kept
     lines = read_log(tmp_path)
     reasons = [line.get("refused") or line.get("failed") for line in lines]
     assert reasons[0] is None
-    assert all("allow-records" in str(reason) for reason in reasons[1:4])
-    assert all(SECRET in str(reason) for reason in reasons[4:])
+    assert all("allow-records" in str(reason) for reason in reasons[1:6])
+    assert all(SECRET in str(reason) for reason in reasons[6:])
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import pytest
+from flwr.supernode import start_client_internal
 
 from fda_flower.supernode import command
 from fda_flower.supernode.resident import launched_worker
@@ -68,6 +69,28 @@ def test_the_launcher_has_what_flower_starts_and_one_for_a_resident_worker(
 def test_a_rule_that_is_not_understood_keeps_it_from_starting(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["fda-supernode", "--node-config", 'allow-method="fedavg"'])
     with pytest.raises(SystemExit, match="allow-method"):
+        command.main()
+
+
+@pytest.mark.parametrize("private", ["_push_messages", "_pull_and_store_message", "_insert_message"])
+def test_without_what_its_gate_needs_of_flower_it_does_not_start(private, monkeypatch):
+    monkeypatch.delattr(start_client_internal, private)
+    monkeypatch.setattr(sys, "argv", ["fda-supernode", "--node-config", "min-samples=100"])
+    with pytest.raises(SystemExit, match=f"no .*{private}.*the gate of fda-supernode fails: install"):
+        command.main()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--node-config", 'domain="north" dp-noise=2.0', "--node-config=min-samples=9"], "only the last one"),
+        (["--node-config", 'domain="north" dp-noise = 2.0'], "'dp-noise = 2.0', which Flower leaves out"),
+        (["--node-config", "node.conf"], "call it NAME.toml"),
+    ],
+)
+def test_a_configuration_that_nobody_would_read_keeps_it_from_starting(arguments, words, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["fda-supernode", *arguments])
+    with pytest.raises(SystemExit, match=words):
         command.main()
 
 

@@ -27,6 +27,7 @@ from fda_flower.wire.protocol import GATED
 
 FLOWER: Any = flower
 SECRET = "the patient 4711 has diabetes"
+DOUBLES = (SECRET + " " * (-len(SECRET) % 8)).encode()
 ALLOWED = "arrays,metrics.train_loss,metrics.num-examples,info.domain:20,info.role:20"
 
 
@@ -125,6 +126,11 @@ def hostile(how: str) -> Any:
                 "arrays": ArrayRecord({**model(), "w": Array(SECRET, (2, 3), "numpy.ndarray", b"x")})
             },
             "a long text where a short one may be": {"info": ConfigRecord({"domain": SECRET})},
+            "a text where a number may be": {"metrics": ConfigRecord({"train_loss": SECRET})},
+            "bytes where a number may be": {"metrics": ConfigRecord({"train_loss": SECRET.encode()})},
+            "a list of texts": {"metrics": ConfigRecord({"train_loss": [SECRET]})},
+            "a list of numbers": {"metrics": MetricRecord({"train_loss": np.frombuffer(DOUBLES).tolist()})},
+            "a text where an array may be": {"arrays": ConfigRecord({"w": SECRET})},
         }
         if how == "an error":
             return Message(Error(0, SECRET), reply_to=message)
@@ -141,6 +147,8 @@ HOSTILE = [
     *("another array", "another record", "an array of another form", "a text", "the name of a record"),
     *("the name of a metric", "the name of an empty record", "the type of an array"),
     *("a long text where a short one may be", "an error", "the metadata"),
+    *("a text where a number may be", "bytes where a number may be", "a list of texts", "a list of numbers"),
+    "a text where an array may be",
 ]
 
 
@@ -249,6 +257,26 @@ def test_a_rule_that_is_not_understood_keeps_the_supernode_from_starting(rules, 
     with pytest.raises(ConfigError) as refused:
         Gate(rules)
     assert (refused.value.thing, refused.value.value) == (thing, value)
+
+
+@pytest.mark.parametrize("extra", [{}, {"problem": "x"}])
+@pytest.mark.parametrize(
+    ("answer", "leaves"),
+    [
+        ({"x": SECRET * 200}, False),
+        ({"class-names": ["A class"] * 1000, "features": ["a column of a table"] * 1000}, True),
+        ({"class-names": [SECRET * 200] * 30}, False),
+    ],
+)
+def test_the_answer_to_the_role_query_has_a_limit_too(answer, leaves, extra, folder):
+    def role(message: Message) -> Message:
+        info = ConfigRecord({"domain": "north", "examples": 50, **answer, **extra})
+        return Message(RecordDict({"info": info}), reply_to=message)
+
+    node = SuperNode(folder, domain="north", **{"allow-batch-updates": "none", "min-samples": 10})
+    reply = node.ask(RecordDict({"config": ConfigRecord({})}), role, "query.role")
+    assert ("refused" not in reply.content["info"]) == leaves
+    assert ("allow-batch-updates" not in str(reply.content["info"].get("problem"))) == leaves
 
 
 @pytest.mark.parametrize("former", ["north-privacy.json", "privacy.json"])

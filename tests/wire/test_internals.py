@@ -3,6 +3,7 @@
 import time
 from itertools import accumulate, pairwise
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -101,7 +102,14 @@ def test_a_context_is_the_same_after_its_way_to_another_process():
     assert context_from_bytes(context_to_bytes(context)) == context
 
 
-def test_a_supernode_waits_for_a_share_of_the_time_since_the_last_message(monkeypatch):
+@pytest.fixture
+def functions(monkeypatch):
+    """Put Flower's functions back after a test that replaces them."""
+    for name in (internals.PULL, internals.PUSH):
+        monkeypatch.setattr(SUPERNODE, name, getattr(SUPERNODE, name))
+
+
+def test_a_supernode_waits_for_a_share_of_the_time_since_the_last_message(monkeypatch, functions):
     now, slept = [0.0], list[float]()
 
     def sleep(seconds):
@@ -118,7 +126,7 @@ def test_a_supernode_waits_for_a_share_of_the_time_since_the_last_message(monkey
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr("flwr.supernode.cli.flower_supernode", theirs)
-    run_supernode(0.1, 0.05)
+    run_supernode(0.1, 0.05, Mock())
     begun = list(accumulate(slept, initial=0.0))
     for seconds, since in zip(slept[:400], begun, strict=False):
         assert seconds == pytest.approx(min(3, max(0.1, 0.05 * since)))
@@ -127,11 +135,11 @@ def test_a_supernode_waits_for_a_share_of_the_time_since_the_last_message(monkey
     assert SUPERNODE.time.monotonic is time.monotonic
 
 
-def test_another_supernode_is_left_as_it_is(monkeypatch):
+def test_a_supernode_that_waits_otherwise_is_left_as_it_is(monkeypatch, functions):
     started = list[bool]()
     monkeypatch.delattr(SUPERNODE, "time")
     monkeypatch.setattr("flwr.supernode.cli.flower_supernode", lambda: started.append(True))
-    run_supernode(0.1, 0.05)
+    run_supernode(0.1, 0.05, Mock())
     assert started == [True]
     assert not hasattr(SUPERNODE, "time")
 
