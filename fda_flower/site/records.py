@@ -121,11 +121,15 @@ class RecordRule:
         spent = Counter[Allowed]()
         for name, record, entry, value in _entries(reply):
             fitting = {
-                each: each.told_by_names(name, entry) for each in self.allowed if each.fits(name, record, entry)
+                each: each.told_by_names(name, entry)
+                for each in self.allowed
+                if each.fits(name, record, entry)
             }
             is_in_message = _is_in(message.get(name), entry, value)
             is_plain = is_in_message or isinstance(value, int | float)
-            if is_plain and any(p.size is None and (is_in_message or not told) for p, told in fitting.items()):
+            if is_plain and any(
+                p.size is None and (is_in_message or not told) for p, told in fitting.items()
+            ):
                 continue
             for pattern, told in fitting.items():
                 needed = spent[pattern] + told + size_of(value)

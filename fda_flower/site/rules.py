@@ -331,7 +331,7 @@ class Rules:
 
 
 def _without_names(answer: RecordDict) -> dict[str, Any]:
-    """Return the ``info`` of a role answer without the names of classes and columns, if they are not too long."""
+    """Return the ``info`` of a role answer without the names of classes and columns, if those are short."""
     info = answer.get(protocol.INFO)
     if not isinstance(info, ConfigRecord):
         return {}

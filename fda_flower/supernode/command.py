@@ -3,8 +3,8 @@
 It takes the arguments of ``flower-supernode``. It polls for messages at intervals that grow with the time
 since the last one, where Flower polls every 3 seconds, and for tasks every 0.25 seconds, where Flower polls
 every second. Flower's other processes are forks of a process that has already imported Flower
-(`fda_flower.supernode.launcher`). All messages pass through the site's `Gate`; without it, or with a part of the
-node configuration that nobody reads, the command does not start.
+(`fda_flower.supernode.launcher`). All messages pass through the site's `Gate`; without it, or with a part of
+the node configuration that nobody reads, the command does not start.
 """
 
 import os

@@ -1,7 +1,7 @@
 """A node configuration as text: read whole, since Flower leaves out what it does not understand.
 
-Flower looks for parts ``NAME=VALUE`` in the text and ignores all else. So ``dp-noise = 2.0`` with blanks would
-be a site without noise.
+Flower looks for parts ``NAME=VALUE`` in the text and ignores all else. So ``dp-noise = 2.0`` with blanks
+would be a site without noise.
 """
 
 import re
@@ -38,7 +38,9 @@ def read_node_config(text: str) -> dict[str, Any]:
         raise invalid(OPTION, text, "give it another way", f"which Flower cannot read: {error!r}") from error
     for name in found.keys() | theirs.keys():
         if (own := repr(found.get(name))) != (other := repr(theirs.get(name))):
-            raise invalid(OPTION, name, "give the value another way", f"which is {own} here, and {other} in Flower")
+            raise invalid(
+                OPTION, name, "give the value another way", f"which is {own} here, and {other} in Flower"
+            )
     return found
 
 
@@ -46,7 +48,9 @@ def _pairs_in(text: str) -> Iterator[tuple[str, Any]]:
     if unread := " ".join(PAIR.sub(" ", text).split()):
         if "=" not in text:
             raise invalid("node configuration", text, "call it NAME.toml", "which Flower takes for text")
-        remedy = "write NAME=VALUE without blanks around =, and text in quotation marks, or give a file NAME.toml"
+        remedy = (
+            "write NAME=VALUE without blanks around =, and text in quotation marks, or give a file NAME.toml"
+        )
         raise invalid(OPTION, printable(unread), remedy, "which Flower leaves out")
     for part in PAIR.finditer(text):
         try:

@@ -15,7 +15,9 @@ APPS, RESIDENT, SUPERLINK = "the digest of an app", "a resident worker", "a run 
 
 NAMES = {
     MESSAGES: """
-        flwr.app:ArrayRecord()._check_key_fn flwr.app:ArrayRecord()._check_value_fn flwr.app:ArrayRecord()._data
+        flwr.app:ArrayRecord()._check_key_fn
+        flwr.app:ArrayRecord()._check_value_fn
+        flwr.app:ArrayRecord()._data
         flwr.clientapp:ClientApp()._registered_funcs
         flwr.common.constant:ErrorCode
         flwr.supercore.logger:console_handler
@@ -43,7 +45,7 @@ NAMES = {
         flwr.supercore.inflatable.inflatable_utils:inflate_object_from_contents
         flwr.supernode.cli:flower_supernode
         flwr.supernode.start_client_internal:_insert_message
-        flwr.supernode.start_client_internal:_pull_and_store_message(object_store,node_config,receive,get_run,get_fab)
+        flwr.supernode.start_client_internal:_pull_and_store_message(object_store,receive,get_run,get_fab)
         flwr.supernode.start_client_internal:_push_messages(state,object_store,send,push_object)
     """,
     APPS: "flwr.cli.build:build_fab_from_disk",
@@ -62,8 +64,8 @@ NAMES = {
         flwr.superlink.grid.http_grid:inflate_object_from_contents
     """,
 }
-"""By what fails, names ``module:object``, with the parameters that are given by name in brackets, or with an
-attribute of an instance after ``()``. Without others (the waits of `run_supernode` and `pull_sooner`) Flower is
+"""By what fails, names ``module:object``, with the parameters that are given by name in brackets, or with
+an attribute of an instance after ``()``. Without others (the waits of `run_supernode` and `pull_sooner`) Flower is
 only slower."""
 
 

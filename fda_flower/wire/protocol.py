@@ -86,9 +86,8 @@ VALIDATION_EXAMPLES, REGRESSION = "validation-examples", "regression"
 CLASS_NAMES, FEATURES = "class-names", "features"
 FROZEN, EVALUATES = "frozen-weights", "evaluates"
 """Properties that a client reports with its role: numbers of samples of each kind, and of groups of labelled
-ones, whether the task is a
-regression, the names of the classes and of a table's columns, the digest of the network's frozen weights, and false if its app has no
-evaluate function."""
+ones, whether the task is a regression, the names of the classes and of a table's columns, the digest of the
+network's frozen weights, and false if its app has no evaluate function."""
 
 Samples = Annotated[int, Bounds("from 0 to 2^40", lambda number: 0 <= number <= 1 << 40)]
 

@@ -33,7 +33,11 @@ def refuses(rule, **records):
         ("arrays", {"arrays": ConfigRecord({"w": 1.0})}, False),
         ("arrays other:200", {"other": MODEL}, True),
         ("arrays other:100", {"other": MODEL}, False),
-        ("metrics", {"metrics": MetricRecord({"accuracy": 0.5, "validation-loss": 1.0, "eval_acc": 1.0})}, True),
+        (
+            "metrics",
+            {"metrics": MetricRecord({"accuracy": 0.5, "validation-loss": 1.0, "eval_acc": 1.0})},
+            True,
+        ),
         ("metrics", {"metrics": MetricRecord({"patient 7": 0.5})}, False),
         ("metrics.*", {"metrics": MetricRecord({"patient 7": 0.5})}, False),
         ("metrics.patient 7", {"metrics": MetricRecord({"patient 7": 0.5})}, True),
@@ -65,7 +69,18 @@ def test_what_a_pattern_lets_out(rule, records, passes):
 
 
 @pytest.mark.parametrize(
-    "rule", ["mine", "*", "arrays,mine.x:4", "arrays,,info", "info:4kB", "info:\u0664", "metrics.", ".loss", "info:-1"]
+    "rule",
+    [
+        "mine",
+        "*",
+        "arrays,mine.x:4",
+        "arrays,,info",
+        "info:4kB",
+        "info:\u0664",
+        "metrics.",
+        ".loss",
+        "info:-1",
+    ],
 )
 def test_a_pattern_that_is_not_understood_is_an_error(rule):
     wrong = {"arrays,mine.x:4": "mine.x:4", "arrays,,info": ""}.get(rule, rule)
@@ -103,7 +118,16 @@ def replies(draw: Any) -> RecordDict:
                 entries[entry] = draw(st.sampled_from([1.0, 3, [NUMBER] * n, [n] * n]))
             else:
                 text = LETTER * n
-                types = [True, 0.5, text, text.encode(), [text], [LETTER] * n, [text.encode()] * 2, [NUMBER] * n]
+                types = [
+                    True,
+                    0.5,
+                    text,
+                    text.encode(),
+                    [text],
+                    [LETTER] * n,
+                    [text.encode()] * 2,
+                    [NUMBER] * n,
+                ]
                 entries[entry] = draw(st.sampled_from(types))
         found[name] = KINDS[kind](entries)
     return found
@@ -115,7 +139,10 @@ def rules(draw: Any) -> tuple[str, int]:
     patterns, total = [], 0
     for _ in range(draw(st.integers(1, 3))):
         size = draw(st.sampled_from([None, 0, 0, 30, 300]))
-        kind, name = draw(st.sampled_from(sorted(KINDS))), draw(st.sampled_from(["arrays", "metrics", "info", "*"]))
+        kind, name = (
+            draw(st.sampled_from(sorted(KINDS))),
+            draw(st.sampled_from(["arrays", "metrics", "info", "*"])),
+        )
         entry = draw(st.sampled_from(["", "", ".*", ".w", ".loss", ".??*"]))
         patterns.append(f"{kind} {name}{entry}" + ("" if size is None else f":{size}"))
         total += size or 0

@@ -83,7 +83,10 @@ def test_without_what_its_gate_needs_of_flower_it_does_not_start(private, monkey
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--node-config", 'domain="north" dp-noise=2.0', "--node-config=min-samples=9"], "only the last one"),
+        (
+            ["--node-config", 'domain="north" dp-noise=2.0', "--node-config=min-samples=9"],
+            "only the last one",
+        ),
         (["--node-config", 'domain="north" dp-noise = 2.0'], "'dp-noise = 2.0', which Flower leaves out"),
         (["--node-config", "node.conf"], "call it NAME.toml"),
     ],

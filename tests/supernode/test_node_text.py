@@ -24,7 +24,10 @@ def test_a_text_is_read_as_flower_reads_it(text, found):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("dp-noise = 2.0 a=1", "--node-config is 'dp-noise = 2.0', which Flower leaves out: write NAME=VALUE"),
+        (
+            "dp-noise = 2.0 a=1",
+            "--node-config is 'dp-noise = 2.0', which Flower leaves out: write NAME=VALUE",
+        ),
         ("a=1 dp-noise =2.0", "'dp-noise =2.0'"),
         ("dp-noise= 2.0", "'dp-noise= 2.0'"),
         ("a=1, b=2", "'a=1,', which cannot be read"),
@@ -53,7 +56,9 @@ def test_whatever_is_read_is_all_that_the_text_says(text):
     except ConfigError:
         return
     assert found == node_config(text)
-    assert sum(1 for char in text if char in "a1b") <= sum(len(f"{name}{value}") for name, value in found.items())
+    assert sum(1 for char in text if char in "a1b") <= sum(
+        len(f"{name}{value}") for name, value in found.items()
+    )
 
 
 @pytest.mark.parametrize(

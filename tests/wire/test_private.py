@@ -11,7 +11,9 @@ from test_architecture import PUBLIC
 from fda_flower.errors import RunError
 from fda_flower.wire import internals, private
 
-LISTED = {name.partition("(")[0].replace(":", ".") for part in private.NAMES for name in private.NAMES[part].split()}
+LISTED = {
+    name.partition("(")[0].replace(":", ".") for part in private.NAMES for name in private.NAMES[part].split()
+}
 
 
 def test_each_private_name_that_is_imported_is_in_the_list_and_there():
@@ -20,7 +22,9 @@ def test_each_private_name_that_is_imported_is_in_the_list_and_there():
         if isinstance(node, ast.ImportFrom) and not PUBLIC.fullmatch(str(node.module)):
             imported |= {f"{node.module}.{alias.name}" for alias in node.names}
     flowers = {name for name in imported if name.startswith("flwr.")}
-    assert {name for name in flowers if not any(f"{each}.".startswith(f"{name}.") for each in LISTED)} == set()
+    assert {
+        name for name in flowers if not any(f"{each}.".startswith(f"{name}.") for each in LISTED)
+    } == set()
     private.check()
 
 
@@ -42,4 +46,7 @@ def test_the_import_says_what_is_missing(monkeypatch):
     shamir = importlib.import_module("flwr.common.secure_aggregation.crypto.shamir")
     monkeypatch.delattr(shamir, "combine_shares")
     with pytest.raises(RunError, match="combine_shares, without which masked sums"):
-        exec(compile(Path(internals.__file__).read_text(encoding="utf-8"), "internals", "exec"), {"__name__": "x"})
+        exec(
+            compile(Path(internals.__file__).read_text(encoding="utf-8"), "internals", "exec"),
+            {"__name__": "x"},
+        )
