@@ -65,8 +65,8 @@ NAMES = {
     """,
 }
 """By what fails, names ``module:object``, with the parameters that are given by name in brackets, or with
-an attribute of an instance after ``()``. Without others (the waits of `run_supernode` and `pull_sooner`) Flower is
-only slower."""
+an attribute of an instance after ``()``. Without others, for the waits of `run_supernode` and `pull_sooner`,
+Flower is only slower."""
 
 
 def missing(part: str) -> list[str]:
