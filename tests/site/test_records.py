@@ -8,8 +8,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from hypothesis import given
 from hypothesis import strategies as st
 from naming import names
+from sites import run_sites
 
+from fda_flower import RunConfig
 from fda_flower.errors import ConfigError
+from fda_flower.site import read_log
 from fda_flower.site.records import KINDS, RecordRule
 from fda_flower.wire.internals import message_to_parts, task_identity
 
@@ -156,3 +159,29 @@ def test_no_more_bytes_leave_than_the_patterns_sizes_say_whatever_the_types(repl
         with task_identity():
             left = b"".join(message_to_parts(Message(reply, 7, "train"))[1])
         assert left.count(LETTER.encode()) <= size
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        ("fedavg", "confusion:4000"),
+        ("fedgp-auto", "confusion:4000, batch-updates:60000"),
+        ("mixture", "confusion:4000, answer:4000, config answer/*:4000"),
+    ],
+)
+def test_the_documents_rule_for_fda_run_lets_all_of_it_pass(method, more, tmp_path):
+    settings: dict[str, Any] = {
+        "target_samples": 60,
+        "source_samples": 60,
+        "test_samples": 40,
+        "device": "cpu",
+    }
+    config = RunConfig(
+        method=method, model="logistic", sources=1, rounds=1, validation="20%", select_by="target", **settings
+    )
+    rule = {"allow-records": "arrays,metrics,info:4000"}
+    target = {**rule, "allow-records": f"{rule['allow-records']},{more}", "state-dir": str(tmp_path)}
+    nodes = [{"domain": "source-1", **rule}, {"domain": "target", **target}]
+    _, history = run_sites(config, nodes)
+    assert history
+    assert [line for line in read_log(tmp_path) if "refused" in line or "failed" in line] == []
