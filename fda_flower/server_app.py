@@ -34,6 +34,9 @@ from fda_flower.wire.protocol import FROZEN, LABELLED, TEST, to_record
 KEYS = "keys"
 """Entry of ``config.json``: the fingerprints of the sites' registered keys, by domain."""
 
+MOST_NUMBERS = 1 << 28
+"""Most numbers of a sample: a node must not make the server build a model that its memory does not hold."""
+
 FORM = ("shape", "classes", "class-names", "features", FROZEN)
 """Properties that nodes report: the form of their data, and the digest of the network's frozen weights."""
 
@@ -85,7 +88,7 @@ def run_server(
         examples = node.info.get("examples")
         if isinstance(examples, int):
             config.check_samples(node.role, f"'{node.domain}'", examples)
-    form = _form_of_data(strategy.roster.nodes)
+    form = form_of_data(strategy.roster.nodes)
     shape, classes = tuple(form["shape"]), form["classes"]
     model = make_model(config, shape, classes)
     frozen = digest_of_frozen(config, shape, classes, model)
@@ -182,11 +185,15 @@ def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None, ha
         raise invalid("dp-unit", config.dp_unit, "choose --train head, or the model logistic", why)
 
 
-def _form_of_data(nodes: Iterable[Node]) -> dict[str, Any]:
+def form_of_data(nodes: Iterable[Node]) -> dict[str, Any]:
     """Return the first node's report of `FORM`; all nodes agree on it."""
     for node in nodes:
         shape, classes = node.info.get("shape"), node.info.get("classes")
         if isinstance(classes, int) and isinstance(shape, list) and all(isinstance(n, int) for n in shape):
+            if math.prod(shape) > MOST_NUMBERS:
+                why = f"the node of domain '{node.domain}' reports samples of the shape {shape}"
+                remedy = f"give samples of at most {MOST_NUMBERS:,} numbers"
+                raise RunError(why, thing="shape", value=shape, remedy=remedy)
             return {name: node.info[name] for name in FORM if name in node.info}
     raise RunError(
         "no node reports the shape of its samples and the number of classes, so no model can be built: run "

@@ -280,6 +280,9 @@ MANY_LABELS = 500
 
 LONG, LONG_IF_MANY = 30, 10
 
+MOST_FOLDS, MOST_SNAPSHOTS = 100, 20
+"""Largest numbers of folds and of snapshots: their product is the number of models to keep."""
+
 
 def is_member(name: str) -> bool:
     """Return whether a member may have this name: one of `MEMBERS`, or ``tuned-N`` after N epochs.
@@ -308,11 +311,14 @@ class MixturePlan:
     views: Literal["all", "full"] = "all"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.folds, int) or self.folds < 2:
-            raise invalid("folds", self.folds, "it must be a whole number of at least 2")
+        if not isinstance(self.folds, int) or not 2 <= self.folds <= MOST_FOLDS:
+            raise invalid("folds", self.folds, f"it must be a whole number from 2 to {MOST_FOLDS}")
         if not _grow(self.epochs):
             given = list(self.epochs) if isinstance(self.epochs, Iterable) else self.epochs
             raise invalid("epochs", given, "give numbers of epochs that grow, such as 1,30")
+        if len(self.epochs) > MOST_SNAPSHOTS:
+            why = f"and each makes {self.folds + 1} models to keep"
+            raise invalid("epochs", self.epochs, f"give at most {MOST_SNAPSHOTS} numbers", why)
         for name in self.members:
             if name not in MEMBERS:
                 raise unknown("member", name, MEMBERS)

@@ -11,7 +11,6 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fda_flower.aggregation import CountSketch
 from fda_flower.errors import unknown
 from fda_flower.models.devices import widest_float
 from fda_flower.models.parts import batch_norms, estimate_statistics, to_train
@@ -85,7 +84,7 @@ def batch_gradients(
     Raises
     ------
     ConfigError
-        If the config requests an unknown encoding.
+        If the config requests an unknown encoding, or a sketch larger than the model.
 
     Examples
     --------
@@ -106,6 +105,7 @@ def batch_gradients(
         every = dict(model.named_parameters(remove_duplicate=False))
         parameters = [every[name] for name in model.state_dict() if name in every]
     chosen = list(parameters)
+    sketch = protocol.sketch_in(config, sum(p.numel() for p in chosen))
     sums = [torch.zeros_like(p, dtype=widest_float(p.device)).detach() for p in chosen]
     squares, count = 0.0, 0
     for _ in each_gradient(model, batches, loss_fn):
@@ -118,10 +118,9 @@ def batch_gradients(
     mean = {str(i): (total / max(count, 1)).cpu().numpy() for i, total in enumerate(sums)}
     norm = float(sum(np.square(layer).sum() for layer in mean.values()))
     variance = max(squares - count * norm, 0.0) / (count * (count - 1)) if count > 1 else 0.0
-    size, seed = int(config[protocol.SKETCH_SIZE]), int(config[protocol.SKETCH_SEED])
-    sizes = {protocol.SKETCH_SIZE: np.array(size), protocol.SKETCH_SEED: np.array(seed)}
+    sizes = {protocol.SKETCH_SIZE: np.array(sketch.size), protocol.SKETCH_SEED: np.array(sketch.seed)}
     numbers = {"norm": np.array(norm), "variance": np.array(variance), "batches": np.array(count)}
-    return BatchGradients({"sketch": CountSketch(size, seed)(mean), **sizes, **numbers})
+    return BatchGradients({"sketch": sketch(mean), **sizes, **numbers})
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
-from fda_flower.aggregation import CountSketch, find_buffers
+from fda_flower.aggregation import find_buffers
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.models.devices import widest_float
 from fda_flower.wire import protocol
@@ -91,9 +91,9 @@ class SketchRecorder(Recorder):
 
     def __init__(self, parameters: Sequence[Tensor], config: Mapping[str, Any]) -> None:
         super().__init__(parameters, config)
-        sketch = CountSketch(int(config[protocol.SKETCH_SIZE]), int(config[protocol.SKETCH_SEED]))
+        sketch = protocol.sketch_in(config, length := sum(self._lengths))
         self._size = sketch.size
-        places = torch.from_numpy(sketch.places(sum(self._lengths)))
+        places = torch.from_numpy(sketch.places(length))
         self._places = torch.split(places.to(self._parts[0].flat.device), self._lengths)
         self._sums: list[Tensor] = []
 

@@ -13,7 +13,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import CountSketch, Layers, PrivateSums, find_buffers, multipliers, widths_of
+from fda_flower.aggregation import Layers, PrivateSums, find_buffers, multipliers, widths_of
 from fda_flower.errors import ConfigError
 from fda_flower.files import as_file_name, checksum, derive_seed
 from fda_flower.metrics import METRICS
@@ -125,7 +125,7 @@ def batch_updates(exchange: Exchange, arrays: Arrays) -> Arrays:
         return {"norms": mechanism.parts(arrays["norms"]) + length * mechanism.deviation**2 / steps}
     rows = mechanism.vectors({encoding: arrays[encoding]})[encoding]
     total = (
-        CountSketch(int(exchange.config[protocol.SKETCH_SIZE]), int(exchange.config[protocol.SKETCH_SEED]))(
+        protocol.sketch_in(exchange.config, sum(layer.size for layer in exchange.update.values()))(
             exchange.update
         )
         if encoding == "sketch"

@@ -184,6 +184,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             encoding = "full"
         fields: Record = {self._evidence: encoding}
         if encoding == "sketch":
+            protocol.check_sketch(self.sketch_size, round.count_parameters())
             fields |= {protocol.SKETCH_SIZE: self.sketch_size, protocol.SKETCH_SEED: round.number}
         stays = self.asks_again and node.is_target
         return request.adding(config=fields, expects={} if stays else {self._evidence: "any"})

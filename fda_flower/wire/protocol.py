@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
 
-from fda_flower.aggregation import Layers
+from fda_flower.aggregation import CountSketch, Layers
+from fda_flower.errors import invalid
 from fda_flower.names import Bounds, Epochs, Natural, NotNegative, Positive
 from fda_flower.wire.arrays import copied
 from fda_flower.wire.arrays import to_layers as to_layers
@@ -61,6 +62,9 @@ VALIDATION = "validation"
 
 Size = Annotated[int, Bounds("from 1 to 2^24", lambda number: 1 <= number <= 1 << 24)]
 
+USUAL_SKETCH = 1024
+"""Numbers of a sketch that a model with fewer numbers may be asked for, too."""
+
 SETTINGS: Mapping[str, Any] = {
     SERVER_ROUND: Natural,
     LEARNING_RATE_FACTOR: Positive,
@@ -89,14 +93,17 @@ FROZEN, EVALUATES = "frozen-weights", "evaluates"
 ones, whether the task is a regression, the names of the classes and of a table's columns, the digest of the
 network's frozen weights, and false if its app has no evaluate function."""
 
+Classes = Annotated[int, Bounds("from 0 to 2^16", lambda number: 0 <= number <= 1 << 16)]
+Side = Annotated[int, Bounds("from 0 to 2^24", lambda number: 0 <= number <= 1 << 24)]
 Samples = Annotated[int, Bounds("from 0 to 2^40", lambda number: 0 <= number <= 1 << 40)]
 
 PROPERTIES: Mapping[str, Any] = {
     **dict.fromkeys(("domain", "role", PROBLEM, FROZEN), str),
-    **dict.fromkeys((LABELLED, UNLABELLED, TEST, GROUPS, VALIDATION_EXAMPLES, "classes"), Samples),
+    **dict.fromkeys((LABELLED, UNLABELLED, TEST, GROUPS, VALIDATION_EXAMPLES), Samples),
+    "classes": Classes,
     **dict.fromkeys((REGRESSION, EVALUATES, GATED, REFUSED), bool),
     **dict.fromkeys((CLASS_NAMES, FEATURES), tuple[str, ...]),
-    "shape": tuple[Samples, ...],
+    "shape": tuple[Side, ...],
 }
 """The types of the entries in a role answer's ``info`` that this package's strategies know."""
 
@@ -237,6 +244,25 @@ def read_request(content: RecordDict, question: type[Question] | None = None) ->
     arrays, config = records.pop(ARRAYS), dict(records.pop(CONFIG, {}))
     check_settings(config, SETTINGS)
     return TrainRequest(arrays, config, records, asked)
+
+
+def sketch_in(config: Config, numbers: int) -> CountSketch:
+    """Return the sketch that a train message requests of a vector with this many numbers.
+
+    Raises a `ConfigError` if the sketch has more numbers than the vector and `USUAL_SKETCH`: it would only
+    take memory, for each step.
+    """
+    size, seed = (int(config[name]) for name in (SKETCH_SIZE, SKETCH_SEED))
+    check_sketch(size, numbers)
+    return CountSketch(size, seed)
+
+
+def check_sketch(size: int, numbers: int) -> None:
+    """Raise a `ConfigError` if a sketch is larger than a model with this many numbers needs."""
+    most = max(numbers, USUAL_SKETCH)
+    if not 1 <= size <= most:
+        why = f"but the model has {numbers} numbers"
+        raise invalid(SKETCH_SIZE, size, f"give from 1 to {most} (method option sketch_size)", why)
 
 
 def settings_in(content: RecordDict, name: str) -> ConfigRecord:

@@ -586,7 +586,7 @@ def _like_gaussians(model: Layers) -> Layers:
     return ClassGaussians.initial(*shape_of_head(model)).layers()
 
 
-Folds = Annotated[int, Bounds("a whole number of at least 2", lambda number: number >= 2)]
+Folds = Annotated[int, Bounds("a whole number from 2 to 100", lambda number: 2 <= number <= 100)]
 
 
 class WithGaussians(Question):
