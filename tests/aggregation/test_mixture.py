@@ -296,7 +296,7 @@ def test_the_longer_snapshot_is_shorter_with_many_labels_unless_epochs_are_given
 @pytest.mark.parametrize(
     ("options", "value", "remedy"),
     [
-        ({"folds": 1}, 1, "at least 2"),
+        ({"folds": 1}, 1, "from 2 to 100"),
         ({"epochs": (0, 3)}, [0, 3], "1,30"),
         ({"epochs": (3, 3)}, [3, 3], "1,30"),
         ({"epochs": (1.5,)}, [1.5], "1,30"),
