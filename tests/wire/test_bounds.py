@@ -8,8 +8,8 @@ from flwr.app import ConfigRecord, RecordDict
 from naming import names
 from torch import nn
 
+from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients.gradients import batch_gradients
-from fda_flower.clients.mixture_members import MixturePlan
 from fda_flower.clients.recorder import make_recorder
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.server_app import form_of_data
