@@ -1,6 +1,6 @@
 """The figures of a model on a test set: names, definitions and number formats.
 
-NumPy and scikit-learn are imported only to compute a figure.
+NumPy is imported only to compute a figure.
 """
 
 import math
@@ -150,6 +150,8 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
     ``1 − Σ(y − f(x))² / Σ(y − ȳ)²`` over all outputs, or, if all labels are equal, 1 for an exact model and
     else 0; ``rmse``; ``mae``. If an output is not finite, all are missing.
 
+    Raise a `ConfigError` if there are no samples.
+
     Examples
     --------
     >>> import numpy as np
@@ -159,6 +161,8 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
     """
     import numpy as np
 
+    if not len(y):
+        raise ConfigError("there are no samples to measure: give at least one", thing="samples", value=0)
     if regression:
         return _measure_numbers(outputs.astype(np.float64), y.reshape(outputs.shape).astype(np.float64))
 
@@ -250,15 +254,14 @@ def _scores(counts: "NDArray[Any]") -> "tuple[NDArray[np.float64], ...]":
 
 def _measure_numbers(outputs: "NDArray[np.float64]", y: "NDArray[np.float64]") -> dict[str, float]:
     import numpy as np
-    from sklearn.metrics import mean_absolute_error, mean_squared_error
 
     if not np.isfinite(outputs).all():
         return {}
     errors, spread = np.square(y - outputs), float(np.square(y - y.mean(axis=0)).sum())
     return {
         "r2": 1 - float(errors.sum()) / spread if spread else float(not errors.any()),
-        "rmse": float(np.sqrt(mean_squared_error(y, outputs))),
-        "mae": float(mean_absolute_error(y, outputs)),
+        "rmse": float(np.sqrt(np.mean(errors.mean(axis=0)))),
+        "mae": float(np.mean(np.abs(y - outputs).mean(axis=0))),
     }
 
 

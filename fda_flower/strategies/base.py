@@ -1,11 +1,13 @@
 """The base class of every strategy: it runs the rounds in Flower's four steps."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from logging import INFO, WARNING
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -78,6 +80,10 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             self.buffer_names = read_list("buffer_names", self.buffer_names, '["bn1.running_mean"]')
         if self.output is not None and not isinstance(self.output, RunFolder):
             raise invalid("output", self.output, "give RunFolder(path, settings)")
+        if self.on_round is not None and not callable(self.on_round):
+            raise invalid("on_round", self.on_round, "give a function of a round's record")
+        if self.validation is not None and not isinstance(self.validation, Mapping):
+            raise invalid("validation", self.validation, "give a figure of each round, such as {1: 0.8}")
         check_buffers(self, self.buffers)
         self.mean_of_sources = read_source_mean(self.source_mean)
         check_source_mean(self, self.source_mean, self.warmup_rounds)
@@ -89,7 +95,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         self.state: dict[str, ArrayRecord] = {}
         self._keys = Keys(self.arrayrecord_key, self.configrecord_key)
         self.schedules: Mapping[str, Any] = {}
-        self._timeout = 3600.0
+        self._timeout: float | None = 3600.0
         self._without_evaluation: set[Node] = set()
         self._warned: dict[tuple[str, str], str] = {}
         self._has_moved = self._is_connected = self._has_begun = self._is_driven = False
@@ -129,7 +135,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         grid: Grid,
         initial_arrays: ArrayRecord,
         num_rounds: int = 3,
-        timeout: float = 3600,
+        timeout: float | None = 3600,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
@@ -139,7 +145,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
 
         Parameters and result are the same as in Flower's ``Strategy.start``, except that the result's arrays
         are always the last global model. `should_stop`, new in Flower 1.43, works with older versions too: it
-        receives the round and the result after each round, and ends the run by returning true.
+        receives the round and the result after each round, and ends the run by returning true. A second call
+        is a new run, with the strategy's options and nothing of the first.
 
         Raises
         ------
@@ -149,7 +156,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             If roles are missing or claimed twice, `max_held_rounds` rounds in a row were held, or `aggregate`
             returns another model; at once if all clients fail for the same reason before a first model.
         """
-        self._check_start(num_rounds, should_stop)
+        self._renew()
+        num_rounds = self._check_start(num_rounds, should_stop)
         self.num_rounds, self._timeout = num_rounds, timeout
         with closing(self.progress):
             result = Result(arrays=initial_arrays)
@@ -193,9 +201,17 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
                     break
             return result
 
-    def _check_start(self, num_rounds: int, should_stop: object) -> None:
-        if isinstance(num_rounds, bool) or not isinstance(num_rounds, int):
+    def _renew(self) -> None:
+        """Forget a run, if there was one: the next begins as with a new strategy of the same options."""
+        if self._has_begun:
+            schedules = self.schedules
+            self.__post_init__()
+            self.schedules = schedules
+
+    def _check_start(self, num_rounds: int, should_stop: object) -> int:
+        if isinstance(num_rounds, bool) or not isinstance(num_rounds, Integral):
             raise invalid("num_rounds", num_rounds, "give a whole number")
+        num_rounds = int(num_rounds)
         if num_rounds <= self.warmup_rounds:
             remedy = f"it must be at least {self.warmup_rounds + 1}"
             remedy += f" with {self.warmup_rounds} warm-up rounds" if self.warmup_rounds else ""
@@ -205,6 +221,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             why += ", which must be known beforehand"
             raise ConfigError(why, thing="should_stop", value=should_stop, remedy="leave it out")
         self.model_average.check(num_rounds - self.warmup_rounds)
+        return num_rounds
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Write the run's configuration and first checkpoint, and log the participants."""
@@ -282,7 +299,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             record["held"] = str(error)
             log(WARNING, "Round %d: the model is unchanged: %s", server_round, error)
             round.check_budgets()
-        self.roster.leave_out(round.silent, round.requests, LEFT_OUT * self._timeout)
+        self.roster.leave_out(round.silent, round.requests, LEFT_OUT * (self._timeout or math.inf))
         self.progress.note(record["held"])
         self._has_moved |= new is not None
         self._clock.append(time.perf_counter())

@@ -441,11 +441,11 @@ class KNNPer(FedAvg):
 
 
 def _read_mixing(given: str | float) -> str | float:
-    if given in CROSS_VALIDATED:
+    if isinstance(given, str) and given in CROSS_VALIDATED:
         return given
     try:
         number = float(as_written(given))
-    except ValueError:
+    except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number <= 1:
         raise invalid("mixing", given, "give cv, a number in [0, 1], or oracle-test")

@@ -81,6 +81,17 @@ def test_the_result_is_flowers():
     assert result.evaluate_metrics_clientapp == {1: metrics, 2: metrics}
 
 
+@pytest.mark.parametrize("kind", [FedAvg, FedAvgFT])
+def test_a_strategy_that_is_started_again_runs_like_a_new_one_and_may_wait_for_ever(kind):
+    values = {number: figure for number, figure in enumerate((0.9, 0.2, 0.1), start=1)}
+    once, again = (kind(patience=1, validation=values) for _ in range(2))
+    start(again, np.int64(3), timeout=None)
+    first, second = start(once, 3), start(again, 3)
+    assert bits(first.arrays) == bits(second.arrays)
+    assert untimed(again.history) == untimed(once.history)
+    assert [each["round"] for each in again.history] == [1, 2]
+
+
 def test_a_callback_ends_the_run_after_a_round_which_resumes_to_the_same_bits(tmp_path):
     asked = []
 
@@ -216,6 +227,8 @@ def test_a_question_that_a_method_does_not_declare_is_an_error_before_any_traini
         ({"buffer_names": "w"}, 2, ("buffer_names", "w")),
         ({"metric": "f1"}, 2, ("metric", "f1")),
         ({"output": "runs/x"}, 2, ("output", "runs/x")),
+        ({"on_round": 3}, 2, ("on_round", 3)),
+        ({"validation": [0.5]}, 2, ("validation", [0.5])),
         ({}, 2.5, ("num_rounds", 2.5)),
     ],
 )
