@@ -102,6 +102,8 @@ class ManagerGrid(LocalGrid):
         try:
             if message.metadata.message_type != protocol.ROLE_QUERY:
                 evaluation = proxy.evaluate(EvaluateIns(*instruction(message)), timeout, None)
+                if evaluation.status.code != Code.OK:
+                    return error_reply(message, f"client {proxy.cid}: {evaluation.status.message}")
                 return evaluate_reply(message, evaluation)
             answer = proxy.get_properties(GetPropertiesIns(config={}), timeout, None)
         except ClientError as failure:

@@ -10,6 +10,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, message_size_mod
 from flwr.common import (
     Code,
+    EvaluateRes,
     FitRes,
     GetPropertiesRes,
     Parameters,
@@ -264,6 +265,25 @@ def test_a_client_that_cannot_report_or_refuses_is_left_out_with_its_reason():
     assert ("no data" in sick, "does not report its domain" in plain) == (True, True)
     ((domain, reason),) = (each.values() for each in record["dropped"])
     assert (domain, "not today" in reason) == (DOMAINS[1], True)
+
+
+class OfOneModel(Proxy):
+    """A client that evaluates no model beside the headline's, and says so by a status."""
+
+    def evaluate(self, ins, timeout, group_id):
+        if ins.config.get("beside"):
+            return EvaluateRes(Status(Code.EVALUATE_NOT_IMPLEMENTED, "not there"), 0.0, 0, {})
+        return super().evaluate(ins, timeout, group_id)
+
+
+def test_a_further_evaluation_that_a_client_does_not_know_has_no_figures():
+    connected = manager()
+    connected.clients["client-3"] = OfOneModel(client_of(TARGET), "client-3")
+    strategy = build("fedavg", average="ema:0.9")
+    Server(client_manager=connected, strategy=LegacyStrategy(strategy, initial())).fit(1, None)
+    (record,) = strategy.history
+    assert "accuracy" in record
+    assert [name for name in record if name.endswith("-average")] == ["evaluation-failed-average"]
 
 
 def test_a_server_that_hands_over_bare_exceptions_loses_the_reason_alone():
