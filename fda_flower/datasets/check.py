@@ -14,7 +14,7 @@ from fda_flower.datasets.labels import target_problems
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import network_for_images
 from fda_flower.datasets.spec import DataSpec
-from fda_flower.datasets.table_files import places, tables_in
+from fda_flower.datasets.table_files import FIRST, places, tables_in
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import describe_cut, longer
 from fda_flower.names import counted
@@ -46,9 +46,11 @@ def find_dataset(folder: Path) -> str:
     if not folder.is_dir():
         remedy = "give the one that holds the domains"
         raise ConfigError(f"there is no folder '{folder}'", thing="folder", value=folder, remedy=remedy)
-    tables = any(tables_in(place) for place in places(folder).values())
+    tables = [path for place in places(folder).values() for path in tables_in(place)]
     pictures = ImageFolder.read(folder).images
     in_folders = any(len(path.parts) > len(("domain", "class")) for path in pictures)
+    if in_folders:  # a readme is no table
+        tables = [path for path in tables if path.suffix.lower() in FIRST]
     kinds = ["images"] if in_folders or (pictures and not tables) else []  # a plot beside tables is none
     kinds += ["table"] if tables else []
     kinds = kinds or (["hf"] if is_saved(folder) else [])

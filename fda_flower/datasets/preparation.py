@@ -220,7 +220,15 @@ class TablePreparation(Preparation):
         rows = _features(raw, columns, listed)[train]
         fill: tuple[float, ...] = ()
         if missing:
-            known = rows.isnan().logical_not().sum(dim=0).clamp(min=1)
+            known = rows.isnan().logical_not().sum(dim=0)
+            if not known.all():
+                named_features = [name for name in columns for _ in listed.get(name, (name,))]
+                name = named_features[int(known.argmin())]
+                remedy = "fill some in, or leave the column out by the option 'ignore'"
+                what = (
+                    f"column '{name}' has no value in a row for training, so that missing ones have no mean"
+                )
+                raise ConfigError(what, thing="column", value=name, remedy=remedy)
             means = torch.from_numpy(np.nansum(rows.numpy(), axis=0)) / known
             fill = tuple(means.tolist())
             rows = rows.where(~rows.isnan(), means)

@@ -22,6 +22,7 @@ from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.table_files import Cells, RawTable, check_words
 from fda_flower.datasets.table_options import Meaning, as_option
 from fda_flower.errors import ConfigError, near
+from fda_flower.names import counted
 
 FEWEST = 5
 
@@ -65,7 +66,9 @@ def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[s
             remedy = f"the option '{option}' names '{name}'{near(name, header)}: name one of them"
             problems.add(Problem(columns, remedy, table.path))
     if len(table) < FEWEST:
-        problems.add(Problem(f"{len(table)} rows, at least {FEWEST} are needed", "get more", table.path))
+        problems.add(
+            Problem(f"{counted(len(table), 'row')}, at least {FEWEST} are needed", "get more", table.path)
+        )
     return features
 
 

@@ -142,12 +142,22 @@ def sources_in(domains: Sequence[str], target: str | None, only_sources: Sources
 
 
 def scale_of(labels: Iterable[float]) -> dict[str, float]:
-    """Return the mean and the deviation of labels as options with three digits; empty if all are equal."""
+    """Return the mean and the deviation of labels as options, in short; empty if all are equal.
+
+    Both have three digits; the mean has more if it would be off by a twentieth of the deviation otherwise.
+
+    Examples
+    --------
+    >>> scale_of([1012.2, 1013.8]), scale_of([61.0, 78.0])
+    ({'label_mean': 1013.0, 'label_deviation': 0.8}, {'label_mean': 69.5, 'label_deviation': 8.5})
+    """
     numbers = list(labels)
     if len(numbers) < 2 or not (deviation := statistics.pstdev(numbers)):
         return {}
-    scale = {"label_mean": statistics.mean(numbers), "label_deviation": deviation}
-    return {name: float(f"{value:.3g}") for name, value in scale.items()}
+    mean = statistics.mean(numbers)
+    near = (float(f"{mean:.{digits}g}") for digits in range(3, 18))
+    short = next((each for each in near if abs(each - mean) <= deviation / 20), mean)
+    return {"label_mean": short, "label_deviation": float(f"{deviation:.3g}")}
 
 
 @lru_cache(maxsize=256)

@@ -125,7 +125,11 @@ def _word(value: Any) -> str:
     if _is_missing(value):
         return ""
     # A column of whole numbers with gaps holds floats.
-    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    text = (
+        str(int(value))
+        if isinstance(value, float | np.floating) and float(value).is_integer()
+        else str(value).strip()
+    )
     return "" if is_missing(text, words=True) else text
 
 

@@ -21,6 +21,8 @@ from fda_flower.errors import ConfigError
         (["x/a/ant/0.png"], "images"),
         (["a/0.png"], "images"),
         (["0.tif"], "images"),
+        (["a/ant/0.png", "readme.txt"], "images"),
+        (["a.txt", "plot.png"], "table"),
         (["state.json"], "hf"),
         (["rows.parquet"], "hf"),
         (["a.csv", "x/a/ant/0.png"], "both"),
@@ -61,7 +63,7 @@ def test_all_problems_of_tables_are_found_at_once(tmp_path):
     shown = {kind: places_of(found) for kind, found in found.problems.by_kind().items()}
     for kind, places in (
         ("2 columns", [f"{paths['gaps']}: line 4"]),
-        ("1 rows", [str(paths["few"])]),
+        ("1 row, at least", [str(paths["few"])]),
         ("no value", [f"{paths['gaps']}: age, line 2 and 1 more line", f"{paths['other']}: age, line 2"]),
         ("a label", [f"{paths['other']}: label, line 3"]),
         ("only one of the data files", ["None"]),

@@ -36,6 +36,12 @@ def test_a_table_is_standardised_as_in_one_go_with_the_same_bits_from_json():
         Preparation.from_json({"kind": "text"})
 
 
+def test_a_column_without_a_value_in_training_has_no_mean_to_fill_in():
+    columns = {"kind": ["x", "", "y"], "age": [1.0, 2.0, 3.0], "size": [float("nan"), float("nan"), 120.0]}
+    with pytest.raises(ConfigError, check=names("column", "size", remedy="ignore")):
+        TablePreparation.fit(columns, torch.tensor([0, 1]), {"kind": ["x", "y"]}, missing=True)
+
+
 def test_outputs_of_a_regression_and_labels_are_each_others_inverse():
     preparation = TablePreparation(("age",), (0.0,), (1.0,), label_mean=50.0, label_deviation=10.0)
     outputs = preparation.outputs(torch.tensor([40.0, 70.0]))

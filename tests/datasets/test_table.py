@@ -4,6 +4,7 @@ import json
 from itertools import product
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from naming import names
@@ -16,6 +17,7 @@ from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table import OwnTables
 from fda_flower.datasets.table_columns import MOST_CATEGORIES
 from fda_flower.datasets.table_files import read_table
+from fda_flower.datasets.table_options import scale_of
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import LENGTH
 from fda_flower.runs.config import RunConfig
@@ -460,6 +462,14 @@ def test_a_regression_has_numbers_in_units_of_the_sources_deviation(tmp_path):
     assert set((y * 50.3 + 160.0).round().flatten().tolist()) < set(range(100, 120))
     options.pop("label_mean")
     assert "label_mean" not in dict(spec_of(tmp_path, **options).dataset_options)
+
+
+@pytest.mark.parametrize("far", [0.0, 1012.0, 100_450.0, -3e7])
+def test_labels_far_from_zero_keep_their_place_in_the_scale(far):
+    labels = far + np.random.default_rng(0).normal(0, 0.8, 200)
+    scale = scale_of(labels.tolist())
+    assert abs(scale["label_mean"] - labels.mean()) <= 0.05 * labels.std()
+    assert scale["label_deviation"] == pytest.approx(labels.std(), rel=0.005)
 
 
 def test_the_scale_of_the_labels_costs_no_second_reading_of_a_file(tmp_path, monkeypatch):

@@ -73,6 +73,7 @@ def test_what_is_no_column_is_refused(values):
 
 def test_whole_numbers_are_categories_as_text():
     assert read_column("kind", [1, 2.0, " 1"], KIND) == ["1", "2", "1"]
+    assert read_column("kind", np.array([1, 2], dtype=np.float32), KIND) == ["1", "2"]
     with pytest.raises(ConfigError, check=names("column", "kind")):
         read_column("kind", [1, 3], KIND)
 
