@@ -23,7 +23,7 @@ from fda_flower.clients.serving import serve
 from fda_flower.errors import ConfigError
 from fda_flower.files import as_file_name
 from fda_flower.runs.config import RunConfig
-from fda_flower.runs.methods import METHODS, method_names, questions_of
+from fda_flower.runs.methods import METHODS, method_names
 from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, SiteConfig, SiteGate
 from fda_flower.supernode.resident import ResidentApp
 from fda_flower.wire.internals import is_simulated_by_flower, pull_sooner
@@ -112,8 +112,8 @@ def make_client_app(
         run, name = at_node(run_of(asked.context), SiteConfig.of(asked.context))
         role = "target" if name == run.data.target_name else "source"
         secure = bool(dict(run.method_options).get("secure"))
-        questions = questions_of(run.method) or ()  # of a method that cannot be loaded, none
-        return replace(asked, method=run.method, role=role, secure=secure, questions=questions)
+        messages = () if run.entry.centralised else run.strategy.asked_of(role)
+        return replace(asked, method=run.method, role=role, secure=secure, messages=messages)
 
     import_added()
     return serve(client_fn, mods, [DifferentialPrivacy(site_of)], SiteGate(about, method_names()))

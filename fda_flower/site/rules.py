@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from logging import WARNING
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,15 @@ from numpy.typing import NDArray
 from fda_flower.errors import ConfigError, RunError, check_choice, invalid, printable, unknown
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 from fda_flower.names import split_options
-from fda_flower.site.config import SiteConfig
+from fda_flower.site.config import PrivacySettings, SiteConfig
 from fda_flower.site.entries import RULES
 from fda_flower.site.log import REFUSED_CODE, SENT, SentLog, WithheldError
 from fda_flower.site.records import ALLOW_RECORDS, RecordRule, size_of
+from fda_flower.site.releases import Kind, always_released, question_of, release_of
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import num_bytes, to_read
-from fda_flower.wire.questions import QUESTIONS, SumRows
+from fda_flower.wire.questions import QUESTIONS, Answer, Question
+from fda_flower.wire.releases import OF_SUMS, Release
 
 LEVELS = ("none", "norms", "sketch", "full")
 """Per-batch data that a run may request, in order: each level includes those before it."""
@@ -57,14 +59,23 @@ NAMES = 1 << 17
 
 @dataclass(frozen=True)
 class Asked:
-    """A message with its context and, if known, the run's method and masked sums, and the node's role."""
+    """A message with its context and, if known, the run's method and masked sums, and the node's role.
+
+    `messages` are the types of the messages that the run's method sends to nodes of the role.
+    """
 
     message: Message
     context: Context
     method: str | None = None
     role: str | None = None
     secure: bool = False
-    questions: Collection[str] | None = None
+    messages: Collection[str] | None = None
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The types of the message: its own, and that of a question among its settings (`in_settings`)."""
+        hidden = map(str, self.values_of(Question.record_name))
+        return (self.message.metadata.message_type, *hidden)
 
     @property
     def kind(self) -> str:
@@ -84,11 +95,19 @@ class Asked:
     @property
     def of_patients(self) -> bool:
         """Whether sums have noise for each patient by the site's own settings, not the run's."""
+        return self._noise is not None and self._noise.of_patients
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether what leaves has noise by the site's own settings; what has no known noise then stays."""
+        return self._noise is not None and self._noise.private
+
+    @cached_property
+    def _noise(self) -> PrivacySettings | None:
         try:
-            own = SiteConfig.of(self.context).privacy
+            return SiteConfig.of(self.context).privacy
         except ConfigError:
-            return False
-        return own is not None and own.of_patients
+            return None
 
     @cached_property
     def model(self) -> ArrayRecord:
@@ -110,12 +129,14 @@ class Rules:
     ----------
     allow_methods : tuple of str
         ``allow-methods``: names of methods, or ``all``. The run itself says which method it is. Where its
-        questions are known, as in the app of ``fda run``, the site answers no others.
+        messages to each role are known, as in the app of ``fda run``, a node answers no others, whatever
+        its rules.
     allow_questions : tuple of str, optional
         ``allow-questions``: types of messages such as ``train.distil``, beyond plain ones, ``all`` or
         ``none``; see `fda_flower.wire.questions`. Default: the questions of the allowed methods.
     allow_batch_updates : str
-        ``allow-batch-updates``: the per-batch data that may leave the site, one of `LEVELS`.
+        ``allow-batch-updates``: the per-batch data that may leave the site, one of `LEVELS`. Default:
+        ``full``, and with `require_secure`, but not `as_target`, ``norms``: the others are sums of gradients.
 
         It covers the records ``batch-updates`` and ``gradients``. Below ``full``, all other bytes of a reply
         are counted, whatever their form and name. They may add up to one model more than requested (some
@@ -124,14 +145,19 @@ class Rules:
         Several sketches of one vector with different maps together reveal the vector. Therefore a sketch
         leaves only with the round's number as seed, and of all rounds only as many as `may_leave` permits.
     require_secure : bool
-        ``require-secure``: Ridge's sums leave the site only masked, or with its own noise for each patient.
-        Default: at each node with a ``domain`` or a ``state-dir``. It is also so if the run's configuration
-        has the method option ``secure``, whatever a message asks for.
+        ``require-secure``: what is a function of sums over rows leaves the site only masked, or with its own
+        noise: open sums, Gaussians, heads fitted to sums and their figures, sketches of batches (`held`).
+        Default: at each node with a ``domain`` or a ``state-dir``. Open sums also stay if the run's
+        configuration has the method option ``secure``, whatever a message asks for.
+    as_target : bool
+        Whether what a target alone sends leaves all the same, the head that it fits and its batch updates: at
+        a node whose own ``role`` is ``target``, unless it has set ``require-secure``.
     min_samples : int
         ``min-samples``: the least number of labelled samples that the site's client must train on.
     min_per_class : int
-        ``min-per-class``: the least number of samples of each class in sums that leave without a mask. Such
-        sums hold the number of each class; of a class with one sample they hold the sample.
+        ``min-per-class``: the least number of samples of each class in what is a function of sums of rows and
+        leaves without mask or noise: open sums, heads, Gaussians, trained models (`OF_SUMS`). Sums hold the
+        number of each class; of a class with one sample they hold the sample.
     apps : tuple of str
         ``apps``: the apps that may start, by the SHA-256 of their bundles, such as ``sha256:5d41...``. Only
         ``fda-supernode`` can hold this rule: under another SuperNode the site refuses all messages.
@@ -152,10 +178,13 @@ class Rules:
     allow_questions: tuple[str, ...] | None = None
     allow_batch_updates: str = LEVELS[-1]
     require_secure: bool = False
+    as_target: bool = True
     min_samples: int = 0
     min_per_class: int = 0
     apps: tuple[str, ...] = ()
     allow_records: RecordRule | None = None
+    counts_bytes: bool = False
+    """Whether all other bytes of a reply are counted, too: if the site has set ``allow-batch-updates``."""
 
     @classmethod
     def read(cls, node: Mapping[str, Any], methods: Collection[str] = ()) -> "Rules":
@@ -174,14 +203,27 @@ class Rules:
         for name in allowed:
             if not name or (methods and name not in (*methods, "all")):
                 raise unknown("method", name, [*methods, "all"])
-        level = str(node.get("allow-batch-updates", LEVELS[-1]))
-        check_choice("allow-batch-updates", level, LEVELS)
         samples, per_class = (_count(node, rule) for rule in ("min-samples", "min-per-class"))
         secure = node.get("require-secure", site.is_site)
         if not isinstance(secure, bool):
             raise invalid("require-secure", secure, "give true or false")
+        as_target = not secure or ("require-secure" not in node and site.role == "target")
+        is_open = as_target or (site.privacy is not None and site.privacy.private)
+        level = str(node.get("allow-batch-updates", LEVELS[-1] if is_open else "norms"))
+        check_choice("allow-batch-updates", level, LEVELS)
         records = RecordRule.read(str(node[ALLOW_RECORDS])) if ALLOW_RECORDS in node else None
-        return cls(allowed, questions, level, secure, samples, per_class, _digests(node), records)
+        return cls(
+            allowed,
+            questions,
+            level,
+            secure,
+            as_target,
+            samples,
+            per_class,
+            _digests(node),
+            records,
+            counts_bytes="allow-batch-updates" in node and level != LEVELS[-1],
+        )
 
     def refuses_app(self, digest: str) -> str | None:
         """Return why an app, by the SHA-256 of its bundle, may not start; None if it may."""
@@ -199,19 +241,51 @@ class Rules:
             return reason
         if reason := self._asks_too_much(asked):
             return f"{reason} (the site's allow-batch-updates)"
-        asks_open = asked.message.metadata.message_type == SumRows.message_type()
-        asks_open |= announced(asked) == protocol.OPEN_SUMS
-        return self._open_sums(asked) if asks_open else None
+        released = {kind for each in asked.asks for kind in always_released(each)}
+        if announced(asked) == protocol.OPEN_SUMS:
+            released.add(Release.SUMS)
+        return self._in_the_open(asked, released)
 
-    def _open_sums(self, asked: Asked) -> str | None:
-        if asked.of_patients or not (asked.secure or self.require_secure):
+    def held(self, asked: Asked) -> Collection[Kind]:
+        """Return the kinds of `Release` that stay at the site, None for what nobody has declared."""
+        held: set[Kind] = {Release.SUMS} if asked.secure else set()
+        if self.require_secure:
+            held |= {Release.SUMS, None, *(() if self.as_target else (Release.HEAD,))}
+        if asked.has_noise:
+            held.discard(Release.HEAD)
+        return held - {Release.SUMS} if asked.of_patients else held
+
+    def _in_the_open(self, asked: Asked, released: Collection[Kind]) -> str | None:
+        """Return why something of the kinds `released` may not leave; None if all may."""
+        found = self.held(asked) & {*released}
+        if not found:
             return None
         if not self.require_secure:
             return "sums leave this site only masked, not open (the run's option secure)"
+        said = "(the site's require-secure)"
+        if Release.SUMS in found:
+            return (
+                "open sums reveal samples exactly and leave this site only if its node configuration has "
+                "require-secure = false: mask them by the method option secure=true, or let the site add "
+                f"noise by dp-unit = patient {said}"
+            )
+        if Release.HEAD in found:
+            return (
+                "a head fitted to the site's rows reveals their sums to whoever chooses what is added to "
+                "them, and leaves this site only if its node configuration has role = target and no "
+                f"require-secure, or require-secure = false {said}"
+            )
+        return f"nobody has declared what the answer releases: give each field a Release {said}"
+
+    def refuses_classes(self, asked: Asked, counts: Collection[int]) -> str | None:
+        """Return why a reply may not be computed, given the number of units of each class; None if it may."""
+        released = {kind for each in asked.asks for kind in always_released(each)}
+        rare = any(0 < count < self.min_per_class for count in counts)
+        if not rare or asked.has_noise or OF_SUMS.isdisjoint(released):
+            return None
         return (
-            "open sums reveal samples exactly and leave this site only if its node configuration has "
-            "require-secure = false: mask them by the method option secure=true, or let the site add noise "
-            "by dp-unit = patient (the site's require-secure)"
+            f"a class has fewer than {self.min_per_class} samples here, and what leaves without mask or "
+            "noise reveals them (the site's min-per-class)"
         )
 
     def _rare_class(self, asked: Asked, record: ArrayRecord) -> str | None:
@@ -245,11 +319,32 @@ class Rules:
             return f"{reason} (the site's allow-batch-updates)"
         if reason := self._too_few_samples(asked, reply):
             return f"{reason} (the site's min-samples)"
-        if protocol.SUMS not in reply:
-            return None
-        if reason := self._rare_class(asked, reply.array_records[protocol.SUMS]):
+        if protocol.SUMS in reply and (reason := self._rare_class(asked, reply.array_records[protocol.SUMS])):
             return f"{reason} (the site's min-per-class)"
-        return self._open_sums(asked)
+        kind, answers = asked.message.metadata.message_type, _answers_in(reply)
+        kinds: set[Kind] = {release_of(kind, *each) for each in answers}
+        return self._in_the_open(asked, kinds | ({Release.SUMS} if protocol.SUMS in reply else set()))
+
+    def withhold(self, asked: Asked, reply: RecordDict) -> list[str]:
+        """Remove from a reply the fields of an answer that may stay away and that the site holds.
+
+        Returns their names.
+        """
+        kind = asked.message.metadata.message_type
+        question, held = question_of(kind), self.held(asked)
+        if question is None or not held:
+            return []
+        named = [
+            (record, entry)
+            for record, entry in _answers_in(reply)
+            if release_of(kind, record, entry) in held and question.answer.may_lack(_field(record, entry))
+        ]
+        for record, entry in named:
+            if entry:
+                del reply[record][entry]
+            else:
+                del reply[record]
+        return sorted({_field(record, entry) for record, entry in named})
 
     def _another_method(self, asked: Asked) -> str | None:
         if "all" in self.allow_methods or asked.method in self.allow_methods:
@@ -263,14 +358,21 @@ class Rules:
         return f"the site allows the methods {allowed}, not '{asked.method}': choose one of them"
 
     def _another_question(self, asked: Asked) -> str | None:
-        kind, plain = asked.message.metadata.message_type, (protocol.TRAIN, protocol.EVALUATE)
-        if kind in plain or asked.kind not in plain:
+        plain = (protocol.TRAIN, protocol.EVALUATE)
+        if asked.kind not in plain:
             return None
-        if self.allow_questions is None:
-            if "all" in self.allow_methods or asked.questions is None or kind in asked.questions:
-                return None
-            return f"the method '{asked.method}' does not ask '{kind}' (the site's allow-methods)"
-        if not {kind, "all"}.isdisjoint(self.allow_questions):
+        for kind in asked.asks:
+            if reason := self._another(asked, kind, kind in plain):
+                return reason
+        return None
+
+    def _another(self, asked: Asked, kind: str, is_plain: bool) -> str | None:
+        if asked.messages is not None and kind not in asked.messages:
+            return f"the method '{asked.method}' does not ask '{kind}' of a {asked.role}"
+        question = question_of(kind)
+        if question is not None and asked.role in ("source", "target") and asked.role not in question.roles:
+            return f"'{kind}' is a question to a {question.roles[0]}, and this node is a {asked.role}"
+        if is_plain or self.allow_questions is None or not {kind, "all"}.isdisjoint(self.allow_questions):
             return None
         allowed = ", ".join(self.allow_questions)
         return (
@@ -297,6 +399,8 @@ class Rules:
             if not self._allows(found):
                 return f"the site allows '{level}' of each batch, the record '{name}' has '{found}'"
             counted[name] = {key: array for key, array in reply[name].items() if key != "sketch"}
+        if not self.counts_bytes:
+            return None
         if asked.message.metadata.message_type == protocol.ROLE_QUERY:
             counted |= _without_names(reply)
         model, size = size_of(asked.model), size_of(counted)
@@ -339,6 +443,18 @@ def _without_names(answer: RecordDict) -> dict[str, Any]:
     if size_of(names) > NAMES:
         return {}
     return {protocol.INFO: {key: value for key, value in info.items() if key not in names}}
+
+
+def _answers_in(reply: RecordDict) -> list[tuple[str, str]]:
+    """Return the records and entries of a reply's answer; a record other than ``answer`` is one."""
+    answers = [name for name in reply if name.partition("/")[0] == Answer.record_name]
+    whole = [(name, "") for name in answers if name != Answer.record_name]
+    numbers = reply.get(Answer.record_name, ConfigRecord())
+    return whole + [(Answer.record_name, entry) for entry in numbers]
+
+
+def _field(record: str, entry: str) -> str:
+    return (record.partition("/")[2] or entry).partition("/")[0]
 
 
 def _digests(node: Mapping[str, Any]) -> tuple[str, ...]:
@@ -595,6 +711,8 @@ class SiteGate:
         reply = _shortened(call_next(asked.message, asked.context), asked.message)
         if reply.has_error():
             return reply
+        if kept := rules.withhold(asked, reply.content):
+            log(INFO, "This site keeps %s of its answer (the site's require-secure)", ", ".join(kept))
         reason = rules.refuses_reply(asked, reply.content)
         return reply if reason is None else refusal(asked, reason, by_rule=True)
 

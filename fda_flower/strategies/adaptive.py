@@ -147,6 +147,11 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         """The roles that train first."""
         return frozenset({"source"} if self.asks_again else {"source", "target"})
 
+    @property
+    def trained_plainly(self) -> frozenset[str]:
+        """The roles that get plain train messages: both, in whichever order they train."""
+        return frozenset({"source", "target"})
+
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` unless there is a β for each of the first sources."""
         if not self._betas:

@@ -96,6 +96,11 @@ class IRM(PenalisedSources):
     lam: NotNegative = 100.0
     source_weights: SourceWeights = "uniform"
 
+    @property
+    def trained_plainly(self) -> frozenset[str]:
+        """The roles that get plain train messages: with λ = 0 those that train."""
+        return self.trains if self.lam == 0 else frozenset()
+
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Request the penalty, unless λ is 0."""
         request = super().train_request(node, round)

@@ -154,10 +154,11 @@ class MethodHooks(ABC):
     history: list[Record]
     selection: Selection
     buffers: Buffers
+    warmup_rounds: int
     evaluate_every: int
     num_rounds: int = 0
     questions: ClassVar[tuple[type[Question], ...]] = ()
-    """The questions it may ask. A site that allows only some methods answers no other questions."""
+    """The questions it may ask; a question says of which roles. A site answers no others; see `asked_of`."""
     needs: tuple[str, ...] = ()
     """Requirements with these options, in addition to the class's own; names of `runs.needs.NEEDS`."""
     has_target: ClassVar[bool] = True
@@ -219,6 +220,32 @@ class MethodHooks(ABC):
         BadReplyError
             If the replies cannot be used; the round is held.
         """
+
+    @property
+    def asked_questions(self) -> tuple[type[Question], ...]:
+        """The questions with these options; by default all."""
+        return self.questions
+
+    @property
+    def trained_plainly(self) -> frozenset[str]:
+        """The roles that get plain train messages after the warm-up.
+
+        By default those that train, and that no question asks to train in another way.
+        """
+        asked = {role for each in self.questions if each.kind == protocol.TRAIN for role in each.roles}
+        return frozenset(self.trains - asked)
+
+    def asked_of(self, role: str) -> frozenset[str]:
+        """Return the types of all messages that a run with these options sends to the nodes of a role.
+
+        A site answers no others, and refuses them before it reads data.
+        """
+        messages = {each.message_type() for each in self.asked_questions if role in each.roles}
+        if role in self.trained_plainly or (role == "source" and self.warmup_rounds):
+            messages.add(protocol.TRAIN)
+        if (role == "target" and self.has_target) or (role == "source" and self.selection.by == "sources"):
+            messages.add(protocol.EVALUATE)
+        return frozenset(messages)
 
     def asks(self, node: Node, round: Round) -> bool:
         """Return whether a node trains after the warm-up; by default if its role does."""

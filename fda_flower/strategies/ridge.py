@@ -141,6 +141,11 @@ class Ridge(OnFeatures):
             raise invalid("warmup_rounds", self.warmup_rounds, "leave one of the two out", why)
 
     @property
+    def asked_questions(self) -> tuple[type[Question], ...]:
+        """The questions with these options: sums are either open or masked."""
+        return tuple(each for each in self.questions if each is not (SumRows if self.secure else MaskSums))
+
+    @property
     def without_patients(self) -> str | None:
         """Why noise cannot protect each patient: masked sums get none, and *pooled* would ignore it."""
         if self.secure:

@@ -35,7 +35,6 @@ from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
 from fda_flower.wire.internals import AWAY
 from fda_flower.wire.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
-from fda_flower.wire.questions import Question
 
 MOST_UNCOVERED = 100
 """Entries of a reply that the record names as unprotected."""
@@ -119,7 +118,7 @@ class Round:
     send: Callable[[Iterable[Message]], Iterable[Message]]
     keys: Keys = Keys()  # noqa: RUF009
     max_norm: float | None = None
-    questions: tuple[type[Question], ...] | None = None
+    asked_of: Callable[[str], Collection[str]] | None = None
     buffer_names: Collection[str] | None = None
     schedules: Mapping[str, Any] = field(default_factory=dict)
     model: Layers = field(default_factory=dict)
@@ -164,7 +163,7 @@ class Round:
     ) -> Iterable[Message]:
         """Return the messages that carry requests; `read_evaluation` reads the replies."""
         left_out = self._without_evaluation(requests) if kind == protocol.EVALUATE else ()
-        self._check_questions(requests.values())
+        self._check_asked(requests, kind)
         self.evaluations = requests
         self.sent = {
             node: Message(request.content(self.keys), node.id, request.message_type(kind))
@@ -173,18 +172,19 @@ class Round:
         }
         return list(self.sent.values())
 
-    def _check_questions(self, requests: Iterable[EvaluateRequest]) -> None:
-        """Raise a `RunError` for a question that the strategy does not declare."""
-        questions = (request.question for request in requests if request.question is not None)
-        for question in questions:
-            if self.questions is not None and not isinstance(question, self.questions):
-                name = type(question).__name__
-                raise RunError(
-                    f"the method asks {name}, which is not among its questions",
-                    thing="question",
-                    value=name,
-                    remedy=f"give its strategy questions = ({name},)",
-                )
+    def _check_asked(self, requests: Mapping[Node, EvaluateRequest], kind: str) -> None:
+        """Raise a `RunError` for a message that the strategy does not declare: sites would refuse it."""
+        if self.asked_of is None:
+            return
+        for node, request in requests.items():
+            if (name := request.message_type(kind)) in self.asked_of(node.role):
+                continue
+            asks = kind if request.question is None else type(request.question).__name__
+            remedy = f"give its strategy questions = ({asks},), and the question the roles that it is for"
+            if request.question is None:
+                remedy = "name the role in its strategy's trained_plainly, or ask a question"
+            why = f"the method asks {asks} of a {node.role}, which is not among its questions to this role"
+            raise RunError(why, thing="question", value=name, remedy=remedy)
 
     def _without_evaluation(self, nodes: Iterable[Node]) -> Collection[Node]:
         """Return the nodes not to ask for an evaluation, and log those whose apps say that they have none."""

@@ -22,9 +22,12 @@ from fda_flower.errors import ConfigError, unknown
 from fda_flower.names import Bounds, Count, Epochs, MoreEpochs, Natural, NotNegative, Positive, Share
 from fda_flower.wire.arrays import to_layers, to_record
 from fda_flower.wire.internals import filled
+from fda_flower.wire.releases import Release
 from fda_flower.wire.secure_sums import Stage
 
 Sent = ArrayRecord | ConfigRecord
+Note = typing.TypeVar("Note")
+Role = Literal["source", "target"]
 
 
 @dataclass(frozen=True)
@@ -131,21 +134,28 @@ class _Kind:
     optional: bool
     bounds: tuple[Bounds, ...] = ()
     like: Like | None = None
+    release: Release | None = None
+
+    @property
+    def may_lack(self) -> bool:
+        """Whether some messages have no such field: it is None, or an empty list."""
+        return self.optional or (self.shape == "number" and typing.get_origin(self.hint) is tuple)
 
     @classmethod
     def of(cls, hint: Any) -> "_Kind":
         optional = typing.get_origin(hint) in (types.UnionType, typing.Union)
         if optional:
             hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
+        release = _note(hint, Release)
         bounds, like, hint = _parted(hint)
         if typing.get_origin(hint) is not Mapping:
-            return cls("number", hint, optional, bounds)
+            return cls("number", hint, optional, bounds, release=release)
         if hint == Layers:
-            return cls("layers", hint, optional, like=like)
+            return cls("layers", hint, optional, like=like, release=release)
         of_inner, like_inner, inner = _parted(typing.get_args(hint)[1])
         if inner == Layers:
-            return cls("layers-by-name", inner, optional, like=like_inner)
-        return cls("numbers", inner, optional, of_inner)
+            return cls("layers-by-name", inner, optional, like=like_inner, release=release)
+        return cls("numbers", inner, optional, of_inner, release=release)
 
     def read(self, what: str, found: Any) -> Any:
         """Return the value of a field; raise a `ConfigError` on `what` if it is wrong."""
@@ -180,7 +190,13 @@ def _parted(hint: Any) -> tuple[tuple[Bounds, ...], Like | None, Any]:
         return (), None, hint
     plain, *notes = typing.get_args(hint)
     bounds = tuple(note for note in notes if isinstance(note, Bounds))
-    return bounds, next((note for note in notes if isinstance(note, Like)), None), plain
+    return bounds, _note(hint, Like), plain
+
+
+def _note(hint: Any, kind: type[Note]) -> Note | None:
+    """Return the note of a kind in an ``Annotated`` type, if there is one."""
+    notes = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+    return next((note for note in notes if isinstance(note, kind)), None)
 
 
 def check_settings(settings: Mapping[str, Any], types: Mapping[str, Any], called: str = "setting") -> None:
@@ -241,9 +257,28 @@ def _in_form(what: str, layers: Layers, like: Layers) -> Layers:
 
 
 class Answer(Fields):
-    """The answer to a question, next to the reply's model, number of examples and metrics."""
+    """The answer to a question, next to the reply's model, number of examples and metrics.
+
+    The type of each field names its `Release`: ``Annotated[Share, Release.FIGURES]``. A site that holds a
+    rule on what leaves refuses a field without one.
+    """
 
     record_name = "answer"
+
+    @classmethod
+    def releases(cls) -> dict[str, Release | None]:
+        """Return what each field releases."""
+        return {name: kind.release for name, kind in _kinds(cls).items()}
+
+    @classmethod
+    def may_lack(cls, field: str) -> bool:
+        """Return whether a field is absent from some answers."""
+        return field in _kinds(cls) and _kinds(cls)[field].may_lack
+
+    @classmethod
+    def always(cls) -> frozenset[Release | None]:
+        """Return what each answer releases: its fields that cannot be absent."""
+        return frozenset(kind.release for kind in _kinds(cls).values() if not kind.may_lack)
 
 
 class Question(Fields):
@@ -255,8 +290,12 @@ class Question(Fields):
         The second part of the message's type, an identifier.
     kind : {"train", "evaluate"}
         The first part: the reply is a model, or the metrics of one.
+    roles : tuple of {"source", "target"}
+        The roles of the nodes that it is asked of; by default both.
     answer : type of Answer
         What the reply holds in addition.
+    model : Release
+        What the model in the reply releases; `Release.NOTHING` if it is the one received.
     answered_by : str
         The function ``"module:name"`` with which a node of this package answers: it takes the client, the
         request and the question, and returns a `TrainReply` or `EvaluateReply`. It is imported when needed.
@@ -265,7 +304,9 @@ class Question(Fields):
     record_name = "question"
     action: ClassVar[str]
     kind: ClassVar[Literal["train", "evaluate"]] = "train"
+    roles: ClassVar[tuple[Role, ...]] = ("source", "target")
     answer: ClassVar[type[Answer]] = Answer
+    model: ClassVar[Release] = Release.MODEL
     answered_by: ClassVar[str]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -336,6 +377,12 @@ def answer_in(metrics: Mapping[str, Any]) -> tuple[dict[str, ConfigRecord], dict
     return records, others
 
 
+Figure = Annotated[float, Release.FIGURES]
+ShareFigure = Annotated[Share, Release.FIGURES]
+Figures = Annotated[Mapping[str, float], Release.FIGURES]
+OfHead = Annotated[float, Release.HEAD]
+
+
 class Distilled(Answer):
     """The outcome of KD3A's votes.
 
@@ -343,9 +390,9 @@ class Distilled(Answer):
     `head` names the arrays of the target's head.
     """
 
-    mask_share: Share
-    contribution: Mapping[str, NotNegative]
-    head: tuple[str, ...]
+    mask_share: Annotated[Share, Release.COUNTS]
+    contribution: Annotated[Mapping[str, NotNegative], Release.FIGURES]
+    head: Annotated[tuple[str, ...], Release.NOTHING]
 
 
 class Distil(Question):
@@ -356,6 +403,7 @@ class Distil(Question):
     """
 
     action = "distil"
+    roles = ("target",)
     answer = Distilled
     answered_by = "fda_flower.clients.kd3a:distil"
 
@@ -371,7 +419,7 @@ class PartKept(Answer):
     `began_in` is the round of its own part with which the training began, 0 for the part received.
     """
 
-    began_in: Natural
+    began_in: Annotated[Natural, Release.NOTHING]
 
 
 class KeepPart(Question):
@@ -396,6 +444,7 @@ class EvaluateWithPart(Question):
     """
 
     action = "with_part"
+    roles = ("target",)
     kind = "evaluate"
     answered_by = "fda_flower.clients.personal_layers:evaluate_with_part"
 
@@ -406,13 +455,14 @@ class EvaluateWithPart(Question):
 class Penalised(Answer):
     """IRM's `penalty`, the mean of ``D`` over the training samples; it may be negative."""
 
-    penalty: float
+    penalty: Figure
 
 
 class Penalise(Question):
     """IRM: train on the loss plus `strength` (λ) times the penalty ``D`` of each batch."""
 
     action = "penalise"
+    roles = ("source",)
     answer = Penalised
     answered_by = "fda_flower.clients.generalisation:penalise"
 
@@ -422,13 +472,14 @@ class Penalise(Question):
 class LossMeasured(Answer):
     """`loss_at_start`, the mean loss of the received model on the training samples."""
 
-    loss_at_start: float
+    loss_at_start: Figure
 
 
 class MeasureLoss(Question):
     """V-REx: measure the loss of the received model on the training samples, then train."""
 
     action = "measure_loss"
+    roles = ("source",)
     answer = LossMeasured
     answered_by = "fda_flower.clients.generalisation:measure_loss"
 
@@ -437,6 +488,7 @@ class FineTune(Question):
     """FedAvg FT, Ditto without a global branch: train the model or its `part`, and keep the result."""
 
     action = "fine_tune"
+    roles = ("target",)
     answered_by = "fda_flower.clients.personal:fine_tune"
 
     part: Literal["all", "head"] = "all"
@@ -446,6 +498,7 @@ class EvaluatePersonal(Question):
     """FedAvg FT, Ditto, FedDWA: evaluate the model that the target keeps, not the one received."""
 
     action = "personal"
+    roles = ("target",)
     kind = "evaluate"
     answered_by = "fda_flower.clients.personal:evaluate_personal"
 
@@ -453,19 +506,20 @@ class EvaluatePersonal(Question):
 class OwnModelTrained(Answer):
     """Whether the target had no model of its own (`fresh_start`), and began from the one received."""
 
-    fresh_start: bool
+    fresh_start: Annotated[bool, Release.NOTHING]
 
 
 class Personalised(OwnModelTrained):
     """Ditto's `distance`, ``‖v − θ‖`` before the training."""
 
-    distance: NotNegative
+    distance: Annotated[NotNegative, Release.FIGURES]
 
 
 class Personalise(Question):
     """Ditto: train the model received, then `v` with the `penalty` (λ) ``λ/2 ‖v − θ‖²``, and keep `v`."""
 
     action = "personalise"
+    roles = ("target",)
     answer = Personalised
     answered_by = "fda_flower.clients.personal:personalise"
 
@@ -475,7 +529,7 @@ class Personalise(Question):
 class TrainedToMix(OwnModelTrained):
     """APFL's weight `alpha` of the target's own model after the round."""
 
-    alpha: Share
+    alpha: ShareFigure
 
 
 class TrainToMix(Question):
@@ -485,6 +539,7 @@ class TrainToMix(Question):
     """
 
     action = "train_to_mix"
+    roles = ("target",)
     answer = TrainedToMix
     answered_by = "fda_flower.clients.personal:train_to_mix"
 
@@ -498,6 +553,7 @@ class EvaluateMix(Question):
     """APFL: evaluate the mixture, of outputs or parameters, of the model received and the target's own."""
 
     action = "mix"
+    roles = ("target",)
     kind = "evaluate"
     answered_by = "fda_flower.clients.personal:evaluate_mix"
 
@@ -510,10 +566,10 @@ class Blended(OwnModelTrained):
     `sim` is the cosine of the gradients, `theta` their angle in radians, `alpha` the sources' weight.
     """
 
-    adapted: Annotated[Layers, Like("model")]
-    sim: float | None = None
-    theta: float | None = None
-    alpha: Share | None = None
+    adapted: Annotated[Layers, Like("model"), Release.MODEL]
+    sim: Figure | None = None
+    theta: Figure | None = None
+    alpha: ShareFigure | None = None
 
 
 class Blend(Question):
@@ -524,6 +580,7 @@ class Blend(Question):
     """
 
     action = "blend"
+    roles = ("target",)
     answer = Blended
     answered_by = "fda_flower.clients.personal:blend_models"
 
@@ -536,7 +593,7 @@ class Blend(Question):
 class Guided(Answer):
     """FedDWA's `guidance`: the parameters after training twice as long."""
 
-    guidance: Annotated[Layers, Like("parameters")]
+    guidance: Annotated[Layers, Like("parameters"), Release.MODEL]
 
 
 class Guide(Question):
@@ -558,9 +615,9 @@ class NeighboursUsed(Answer):
     None where a site keeps it.
     """
 
-    weight: Share | None = None
-    oracle_weight: Share | None = None
-    oracle_accuracy: Share | None = None
+    weight: ShareFigure | None = None
+    oracle_weight: ShareFigure | None = None
+    oracle_accuracy: ShareFigure | None = None
 
 
 class EvaluateNeighbours(Question):
@@ -571,6 +628,7 @@ class EvaluateNeighbours(Question):
     """
 
     action = "neighbours"
+    roles = ("target",)
     kind = "evaluate"
     answer = NeighboursUsed
     answered_by = "fda_flower.clients.personal:evaluate_neighbours"
@@ -600,14 +658,15 @@ class WithGaussians(Question):
 class GaussiansMixed(Answer):
     """A client's Gaussians mixed with the global ones, and `own_share`, the weight of its own."""
 
-    gaussians: Annotated[Layers, Like(_like_gaussians)]
-    own_share: Share
+    gaussians: Annotated[Layers, Like(_like_gaussians), Release.SUMS]
+    own_share: ShareFigure
 
 
 class MixGaussians(WithGaussians):
     """pFedFDA: mix the global Gaussians with the client's own, and leave the model."""
 
     action = "mix_gaussians"
+    model = Release.NOTHING
     answer = GaussiansMixed
     answered_by = "fda_flower.clients.features:mix_gaussians"
 
@@ -616,6 +675,7 @@ class EvaluateGaussians(WithGaussians):
     """pFedFDA: evaluate Bayes' rule with the target's mixture of Gaussians on the body received."""
 
     action = "gaussians"
+    roles = ("target",)
     kind = "evaluate"
     answered_by = "fda_flower.clients.features:evaluate_gaussians"
 
@@ -634,14 +694,16 @@ class Summed(Answer):
     `PrivateSums` at a site that protects its patients, and of `Columns`.
     """
 
-    sums: Layers
-    columns: OfColumns = None
+    sums: Annotated[Layers, Release.SUMS]
+    columns: Annotated[Layers, Like(_like_columns), Release.SUMS] | None = None
 
 
 class SumRows(Question):
     """Ridge: send sums over your rows, and leave the model; `noise` tells whether they may have noise."""
 
     action = "sum_rows"
+    roles = ("source",)
+    model = Release.NOTHING
     answer = Summed
     answered_by = "fda_flower.clients.ridge:sum_rows"
 
@@ -651,7 +713,7 @@ class SumRows(Question):
 class Masked(Answer):
     """What a source sends in a stage of masked sums: its `entries`; see `fda_flower.wire.secure_sums`."""
 
-    entries: Layers
+    entries: Annotated[Layers, Release.MASKED]
 
 
 class MaskSums(Question):
@@ -662,6 +724,8 @@ class MaskSums(Question):
     """
 
     action = "mask_sums"
+    roles = ("source",)
+    model = Release.NOTHING
     answer = Masked
     answered_by = "fda_flower.clients.ridge:mask_sums"
 
@@ -682,18 +746,18 @@ class HeadFitted(Answer):
     `held_out_sources` are the same with one side alone. `fewest_labels` counts the rarest class.
     """
 
-    temperature: Positive
-    weights: Mapping[str, NotNegative]
-    share: float | None = None
-    shares: Mapping[str, float] | None = None
-    source_weight: float | None = None
-    held_out: float | None = None
-    held_out_target: float | None = None
-    held_out_sources: float | None = None
-    fewest_labels: Natural | None = None
-    kinds: tuple[Share, ...] = ()
-    unlabelled: Natural | None = None
-    unlabelled_share: Share | None = None
+    temperature: Annotated[Positive, Release.HEAD]
+    weights: Annotated[Mapping[str, NotNegative], Release.HEAD]
+    share: OfHead | None = None
+    shares: Annotated[Mapping[str, float], Release.HEAD] | None = None
+    source_weight: OfHead | None = None
+    held_out: OfHead | None = None
+    held_out_target: OfHead | None = None
+    held_out_sources: OfHead | None = None
+    fewest_labels: Annotated[Natural, Release.COUNTS] | None = None
+    kinds: Annotated[tuple[Share, ...], Release.HEAD] = ()
+    unlabelled: Annotated[Natural, Release.COUNTS] | None = None
+    unlabelled_share: Annotated[Share, Release.HEAD] | None = None
 
 
 class FitHead(Question):
@@ -705,6 +769,8 @@ class FitHead(Question):
     """
 
     action = "fit_head"
+    roles = ("target",)
+    model = Release.HEAD
     answer = HeadFitted
     answered_by = "fda_flower.clients.ridge:fit_head"
 
@@ -723,14 +789,14 @@ class SiteFitted(Answer):
     `test_examples` samples.
     """
 
-    kept: bool
-    alone: float | None = None
-    with_others: float | None = None
-    gain_low: float | None = None
-    gain_high: float | None = None
-    share: float | None = None
-    test: Mapping[str, float] | None = None
-    test_examples: Natural | None = None
+    kept: Annotated[bool, Release.NOTHING]
+    alone: OfHead | None = None
+    with_others: OfHead | None = None
+    gain_low: OfHead | None = None
+    gain_high: OfHead | None = None
+    share: OfHead | None = None
+    test: Annotated[Mapping[str, float], Release.HEAD] | None = None
+    test_examples: Annotated[Natural, Release.COUNTS] | None = None
 
 
 class FitSiteHead(Question):
@@ -741,6 +807,8 @@ class FitSiteHead(Question):
     """
 
     action = "fit_site_head"
+    roles = ("source",)
+    model = Release.NOTHING
     answer = SiteFitted
     answered_by = "fda_flower.clients.ridge:fit_site_head"
 
@@ -762,17 +830,17 @@ class MixtureReport(Answer):
     mixture's accuracy.
     """
 
-    weights: Mapping[str, Share] | None = None
-    temperatures: Mapping[str, Positive] | None = None
-    held_out: Mapping[str, float] | None = None
-    test: Mapping[str, float] | None = None
-    left_out: tuple[str, ...] = ()
-    folds: tuple[Natural, ...] = ()
-    alone: Natural | None = None
-    held_out_mixture: float | None = None
-    held_out_target: float | None = None
-    taught: Natural | None = None
-    teacher: float | None = None
+    weights: Annotated[Mapping[str, Share], Release.FIGURES] | None = None
+    temperatures: Annotated[Mapping[str, Positive], Release.FIGURES] | None = None
+    held_out: Figures | None = None
+    test: Figures | None = None
+    left_out: Annotated[tuple[str, ...], Release.FIGURES] = ()
+    folds: Annotated[tuple[Natural, ...], Release.COUNTS] = ()
+    alone: Annotated[Natural, Release.COUNTS] | None = None
+    held_out_mixture: Figure | None = None
+    held_out_target: Figure | None = None
+    taught: Annotated[Natural, Release.COUNTS] | None = None
+    teacher: Figure | None = None
 
 
 class EvaluateMixture(Question):
@@ -784,6 +852,7 @@ class EvaluateMixture(Question):
     """
 
     action = "mixture"
+    roles = ("target",)
     kind = "evaluate"
     answer = MixtureReport
     answered_by = "fda_flower.clients.mixture:evaluate_mixture"
