@@ -22,6 +22,9 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, dataclass_trans
 
 from fda_flower.errors import ConfigError, check_choice, invalid, near
 
+EVERY_SITE = "all"
+"""The value of a run's `target` that makes every site a target."""
+
 Entry = TypeVar("Entry")
 
 

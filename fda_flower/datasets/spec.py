@@ -12,10 +12,8 @@ from fda_flower.datasets.registry import DATASETS, Dataset
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, Shift
 from fda_flower.datasets.splitting import HeldOut, read_validation
 from fda_flower.errors import ConfigError, invalid, unknown
+from fda_flower.names import EVERY_SITE as EVERY_SITE
 from fda_flower.names import Count, Natural, check_fields, read_options, resolve, split_names
-
-EVERY_SITE = "all"
-"""The value of `target` that makes every site a target."""
 
 Pairs = tuple[tuple[str, str | int | float | bool], ...]
 

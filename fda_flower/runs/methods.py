@@ -7,7 +7,7 @@ centralised references, which need the data in one place.
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError, unknown
@@ -267,15 +267,18 @@ def find_method(name: str) -> Method:
     raise unknown("method", name, method_names())
 
 
-@cache
-def questions_of(name: str) -> frozenset[str] | None:
-    """Return the types of a method's questions, such as ``train.distil``; None if it cannot be loaded."""
-    try:
-        method = find_method(name)
-        forms = [resolve(form) for form in (method.strategy, method.every_site) if form is not None]
-    except ConfigError:
-        return None
-    return frozenset(each.message_type() for form in forms for each in getattr(form, "questions", ()))
+def messages_of(name: str, role: str, **options: Any) -> frozenset[str]:
+    """Return the types of the messages that a method sends to nodes of a role, with options of its strategy.
+
+    A node answers no others in a run of the method. A centralised reference sends none.
+
+    Examples
+    --------
+    >>> sorted(messages_of("ridge", "source", secure=True)), sorted(messages_of("ridge", "target"))
+    (['train.mask_sums'], ['evaluate', 'train.fit_head'])
+    """
+    method = find_method(name)
+    return frozenset() if method.centralised else method.build(**options).asked_of(role)
 
 
 def of_every_site(name: str) -> Method:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fda_flower.errors import ConfigError, RunError, check_choice, invalid, printable, unknown
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
-from fda_flower.names import split_options
+from fda_flower.names import EVERY_SITE, split_options
 from fda_flower.site.config import PrivacySettings, SiteConfig
 from fda_flower.site.entries import RULES
 from fda_flower.site.log import REFUSED_CODE, SENT, SentLog, WithheldError
@@ -246,7 +246,7 @@ class Rules:
             released.add(Release.SUMS)
         return self._in_the_open(asked, released)
 
-    def held(self, asked: Asked) -> Collection[Kind]:
+    def held(self, asked: Asked) -> set[Kind]:
         """Return the kinds of `Release` that stay at the site, None for what nobody has declared."""
         held: set[Kind] = {Release.SUMS} if asked.secure else set()
         if self.require_secure:
@@ -385,7 +385,8 @@ class Rules:
         if not self._allows(wanted):
             return (
                 f"the site allows '{self.allow_batch_updates}' of each batch, not the requested '{wanted}': "
-                "choose another encoding, aggregate_on=target, a fixed beta, or another method"
+                "choose another encoding, aggregate_on=target, a fixed beta, or another method; or let the "
+                "site say that its role is target"
             )
         return _check_sketch(asked) if wanted == self.allow_batch_updates == "sketch" else None
 
@@ -654,10 +655,14 @@ def has_ungated_rules(site: SiteConfig) -> bool:
 
 
 def as_told(asked: Asked) -> Asked:
-    """Return a copy with the method and its masks of the run's configuration, and the role of the node's."""
+    """Return a copy with the method and its masks of the run's configuration, and the role of the node's.
+
+    Where every site is a target, the role does not matter.
+    """
     method, options = (asked.context.run_config.get(name) for name in ("method", "method-options"))
     secure = str(split_options(str(options or "")).get("secure", "")).lower() == "true"
-    role = SiteConfig.of(asked.context).role
+    every_site = asked.context.run_config.get("target") == EVERY_SITE
+    role = None if every_site else SiteConfig.of(asked.context).role
     return replace(asked, method=None if method is None else str(method), role=role, secure=secure)
 
 

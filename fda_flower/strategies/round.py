@@ -179,12 +179,12 @@ class Round:
         for node, request in requests.items():
             if (name := request.message_type(kind)) in self.asked_of(node.role):
                 continue
-            asks = kind if request.question is None else type(request.question).__name__
-            remedy = f"give its strategy questions = ({asks},), and the question the roles that it is for"
-            if request.question is None:
-                remedy = "name the role in its strategy's trained_plainly, or ask a question"
-            why = f"the method asks {asks} of a {node.role}, which is not among its questions to this role"
-            raise RunError(why, thing="question", value=name, remedy=remedy)
+            what, remedy = name, "name the role in its strategy's trained_plainly, or ask a question"
+            if request.question is not None:
+                what = type(request.question).__name__
+                remedy = f"give its strategy questions = ({what},), and the question the role"
+            why = f"the method asks {what} of a {node.role}, which it does not declare"
+            raise RunError(why, thing="question", value=what, remedy=remedy)
 
     def _without_evaluation(self, nodes: Iterable[Node]) -> Collection[Node]:
         """Return the nodes not to ask for an evaluation, and log those whose apps say that they have none."""

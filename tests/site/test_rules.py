@@ -71,9 +71,12 @@ def rule(name, value):
 
 def test_a_node_without_rules_allows_all_but_open_sums():
     rules = Rules.read({"domain": "north", "role": "source", "state-dir": "/s", "partition-id": 3}, METHODS)
-    assert rules == Rules(require_secure=True)
+    assert rules == Rules(require_secure=True, as_target=False, allow_batch_updates="norms")
     assert Rules.read({"partition-id": 3}, METHODS) == Rules()
-    assert rules.refuses_message(asked(config={"batch-updates": "full"})) is None
+    target = Rules.read({"domain": "north", "role": "target"}, METHODS)
+    assert target == Rules(require_secure=True)
+    for told, refuses in ((rules, True), (target, False)):
+        assert (told.refuses_message(asked(config={"batch-updates": "full"})) is not None) == refuses
     told = RecordDict({"arrays": MODEL, "x": ConfigRecord({"rows": b"1" * 9000})})
     assert rules.refuses_reply(asked(), told) is None
 
@@ -155,8 +158,11 @@ def test_questions_are_allowed_by_the_type_of_their_messages(allowed, kind, is_r
 @pytest.mark.parametrize("secure", [True, False])
 def test_open_sums_stay_where_the_site_or_the_run_masks_them(required, secure):
     rules = rule("require-secure", required)
-    assert rules.refuses_message(replace(asked(kind="train.mask_sums"), secure=secure)) is None
-    open_sums = replace(asked(kind="train.sum_rows"), secure=secure)
+    masked, open_sums = (
+        replace(asked(kind=kind, role="source"), secure=secure)
+        for kind in ("train.mask_sums", "train.sum_rows")
+    )
+    assert rules.refuses_message(masked) is None
     asks = {"source": "sums"}
     assert rules.refuses_message(asked("query.role", asks=asks)) is None, "another role"
     found = (
@@ -228,7 +234,7 @@ def test_a_server_that_asks_for_open_sums_in_a_secure_run_gets_none():
     config = RunConfig(method="ridge", method_options={"secure": True}, model="logistic", sources=3)
     node = {"domain": "source-1", "require-secure": False}
     reply = ask(make_client_app(config), node, "train.sum_rows")
-    assert "only masked" in reply.error.reason
+    assert "does not ask 'train.sum_rows' of a source" in reply.error.reason
 
 
 @pytest.mark.parametrize("allowed", LEVELS)
@@ -498,26 +504,29 @@ def test_a_train_message_is_refused_before_data_are_read(no_data):
 
 
 @pytest.mark.parametrize(
-    ("rules", "kind", "rule"),
+    ("rules", "kind", "reason"),
     [
-        ({}, "train.mix_gaussians", None),
+        ({}, "train", None),
         ({"allow-methods": "fedgp-auto"}, "train", None),
-        ({"allow-methods": "fedgp-auto"}, "train.mix_gaussians", "allow-methods"),
-        ({"allow-methods": "fedgp-auto"}, "evaluate.mixture", "allow-methods"),
-        ({"allow-methods": "fedgp-auto", "allow-questions": "train.blend"}, "train.blend", None),
-        ({"allow-methods": "fedgp-auto", "allow-questions": "none"}, "train.blend", "allow-questions"),
+        ({"allow-methods": "feddaf"}, "train.blend", None),
+        ({"allow-methods": "feddaf", "allow-questions": "train.blend"}, "train.blend", None),
+        (
+            {"allow-methods": "feddaf", "allow-questions": "none"},
+            "train.blend",
+            "(the site's allow-questions)",
+        ),
     ],
 )
-def test_a_site_that_allows_some_methods_answers_no_others_questions(rules, kind, rule, no_data):
-    """Whatever the run calls its method, a server can send any message."""
-    node, app = {"domain": "target", **rules}, make_client_app(CONFIG)
-    if rule is None:
+def test_a_site_allows_methods_with_all_their_questions_or_some(rules, kind, reason, no_data):
+    config = replace(CONFIG, method="feddaf", method_options={}) if kind == "train.blend" else CONFIG
+    node, app = {"domain": "target", **rules}, make_client_app(config)
+    if reason is None:
         with pytest.raises(AssertionError, match="data were read"):
             ask(app, node, kind)
     else:
-        reason = ask(app, node, kind).error.reason
-        assert f"'{kind}'" in reason
-        assert f"(the site's {rule})" in reason
+        told = ask(app, node, kind).error.reason
+        assert f"'{kind}'" in told
+        assert reason in told
 
 
 def test_a_node_that_does_not_fit_the_run_says_so_with_rules_too(no_data):
@@ -589,7 +598,8 @@ def train(app, node, model, run=1, **config):
 def test_a_server_that_asks_again_and_again_cannot_invert_the_sketches(tmp_path):
     app = make_client_app(replace(CONFIG, model="logistic"))
     model = to_record({"1.weight": np.zeros((10, 64), np.float32), "1.bias": np.zeros(10, np.float32)})
-    true = train(app, {}, model, **{"batch-updates": "full"}).content["batch-updates"]["full"].numpy()
+    open_site = {"require-secure": False}
+    true = train(app, open_site, model, **{"batch-updates": "full"}).content["batch-updates"]["full"].numpy()
     node = {"allow-batch-updates": "sketch", "state-dir": str(tmp_path)}
     known = []
     for run, (size, seed) in enumerate(
@@ -676,7 +686,8 @@ def test_what_cannot_be_noted_does_not_leave(tmp_path):
 
 
 def test_refusals_and_errors_are_noted_too(tmp_path):
-    app, node = serve(lambda context: Own()), {"state-dir": str(tmp_path), "min-samples": 6}
+    app = serve(lambda context: Own())
+    node = {"state-dir": str(tmp_path), "min-samples": 6, "require-secure": False}
     ask(app, node, "query.role")
     ask(app, node, "train")
     with pytest.raises(OSError, match="the disk is full"):

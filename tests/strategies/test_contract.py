@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import json
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,8 @@ from whole_runs import untimed
 
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
-from fda_flower.runs.methods import METHODS, method_names, questions_of
+from fda_flower.names import resolve
+from fda_flower.runs.methods import METHODS, find_method, messages_of, method_names, of_every_site
 from fda_flower.strategies import (
     APFL,
     IRM,
@@ -499,11 +501,59 @@ def test_an_option_that_cannot_work_is_refused(kind, option, value):
 
 
 def test_every_question_of_this_package_is_one_of_a_method():
-    ours = {kind for kind, question in QUESTIONS.items() if question.__module__ == Question.__module__}
-    assert ours == {kind for name in method_names() for kind in questions_of(name) or ()}
-    assert questions_of("mixture") == frozenset(["evaluate.mixture"])
-    assert questions_of("flower:Krum") == frozenset()
-    assert questions_of("of-another-project") is None
+    ours = {question for question in QUESTIONS.values() if question.__module__ == Question.__module__}
+    methods = [find_method(name) for name in method_names()]
+    forms = [form for each in methods for form in (each.strategy, each.every_site) if form is not None]
+    assert ours == {each for form in forms for each in getattr(resolve(form), "questions", ())}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "source", "target"),
+    [
+        ("fedavg", {}, "train", "train evaluate"),
+        ("source-only", {}, "train", "evaluate"),
+        ("target-only", {}, "", "train evaluate"),
+        ("target-only", {"warmup_rounds": 5}, "train", "train evaluate"),
+        ("fedda", {"select_by": "sources"}, "train evaluate", "train evaluate"),
+        ("fedgp-auto", {"aggregate_on": "target"}, "train", "train evaluate"),
+        ("fedavg-ft", {}, "train", "train.fine_tune evaluate evaluate.personal"),
+        ("irm", {}, "train.penalise", "evaluate"),
+        ("irm", {"lam": 0}, "train train.penalise", "evaluate"),
+        ("kd3a", {}, "train", "train.distil evaluate"),
+        ("fedper", {}, "train.keep_part", "train.keep_part evaluate evaluate.with_part"),
+        ("pfedfda", {}, "train.mix_gaussians", "train.mix_gaussians evaluate evaluate.gaussians"),
+        ("mixture", {}, "train", "evaluate evaluate.mixture"),
+        ("ridge", {}, "train.sum_rows", "train.fit_head evaluate"),
+        ("ridge", {"secure": True}, "train.mask_sums", "train.fit_head evaluate"),
+        ("flower:Krum", {}, "train", "train evaluate"),
+        ("central:erm", {}, "", ""),
+    ],
+)
+def test_a_method_says_which_messages_it_sends_to_each_role(method, options, source, target):
+    entry = find_method(method)
+    own = {**entry.options, **options}
+    assert messages_of(method, "source", **own) == {*source.split()}
+    assert messages_of(method, "target", **own) == {*target.split()}
+
+
+def test_where_every_site_is_a_target_each_is_asked_like_a_source():
+    form = of_every_site("ridge").build(secure=True)
+    assert form.asked_of("source") == {"train.mask_sums", "train.fit_site_head"}
+    assert form.asked_of("target") == frozenset()
+
+
+@pytest.mark.parametrize("undeclared", ["train", "train.fine_tune"])
+def test_a_message_that_the_method_does_not_declare_ends_the_run_before_it_is_sent(undeclared):
+    class Undeclared(FedAvg):
+        questions = (FineTune,) if undeclared == "train" else ()
+
+        def train_request(self, node, round):
+            asked = None if undeclared == "train" else FineTune()
+            return replace(super().train_request(node, round), question=asked)
+
+    value = "train" if undeclared == "train" else "FineTune"
+    with pytest.raises(RunError, check=names("question", value)):
+        Undeclared().start(HandMade(nodes()).grid(), initial(), 1)
 
 
 @pytest.mark.parametrize(("rounds", "warmup"), [(0, 0), (2, 2)])

@@ -18,6 +18,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.names import Count, Natural, NotNegative, Positive, Share
 from fda_flower.wire.protocol import ARRAYS, CONFIG, Keys, TrainRequest, read_request, to_record
 from fda_flower.wire.questions import QUESTIONS, Answer, Like, Question
+from fda_flower.wire.releases import Release
 
 MODEL = {"w": np.ones((2, 3), np.float32), "running_mean": np.zeros(3, np.float32)}
 PARAMETERS = {"w": MODEL["w"]}
@@ -211,7 +212,11 @@ def shown(hint):
             "None" if part is types.NoneType else shown(part) for part in typing.get_args(hint)
         )
     if typing.get_origin(hint) is Annotated:
-        plain, note = typing.get_args(hint)
+        plain, *notes = typing.get_args(hint)
+        notes = [note for note in notes if not isinstance(note, Release)]
+        if len(notes) < len(typing.get_args(hint)) - 1:
+            return shown(Annotated[plain, *notes] if notes else plain)
+        (note,) = notes
         if not isinstance(note, Like):
             return f"{plain.__name__}, {note.words}"
         return f"{shown(plain)} like the {note.form}" if isinstance(note.form, str) else shown(plain)
@@ -228,16 +233,22 @@ def shown(hint):
 
 def fields_in_words(cls):
     hints = typing.get_type_hints(cls, include_extras=True)
-    own = (f"`{each.name}`: {shown(hints[each.name])}" for each in dataclasses.fields(cls))
+    released = cls.releases() if issubclass(cls, Answer) else {}
+    kinds = {name: f" (*{kind}*)" for name, kind in released.items() if kind != Release.NOTHING}
+    own = (
+        f"`{each.name}`: {shown(hints[each.name])}{kinds.get(each.name, '')}"
+        for each in dataclasses.fields(cls)
+    )
     return "; ".join(own) or "nothing"
 
 
 def table_of_questions():
-    lines = ["| message | question | answer | purpose |", "| --- | --- | --- | --- |"]
+    lines = ["| message | to | question | answer | purpose |", "| --- | --- | --- | --- | --- |"]
     for kind, question in QUESTIONS.items():
         if question.__module__ == Question.__module__:
             purpose = " ".join(question.__doc__.split("\n\n")[0].split()).replace("``", "`")
-            cells = [f"`{kind}`", fields_in_words(question), fields_in_words(question.answer), purpose]
+            fields = [fields_in_words(question), fields_in_words(question.answer)]
+            cells = [f"`{kind}`", ", ".join(question.roles), *fields, purpose]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -1,0 +1,196 @@
+"""The two tables that a site's rules read: who asks what of whom, and what each answer releases."""
+
+from dataclasses import replace
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+
+from fda_flower import RunConfig
+from fda_flower.client_app import make_client_app
+from fda_flower.runs.methods import find_method, method_names
+from fda_flower.site.releases import always_released, release_of, released_by, table
+from fda_flower.site.rules import Asked, Rules
+from fda_flower.wire import protocol
+from fda_flower.wire.internals import numbered, task_identity
+from fda_flower.wire.protocol import to_record
+from fda_flower.wire.questions import QUESTIONS, Answer, Question
+from fda_flower.wire.releases import Release
+
+MODELS = {"pfedfda": "logistic", "ridge": "logistic", "fedbn": "cnn"}
+OURS = {kind: each for kind, each in QUESTIONS.items() if each.__module__ == Question.__module__}
+PLAIN = (protocol.TRAIN, protocol.EVALUATE)
+
+
+def config_of(method: str, **options: Any) -> RunConfig:
+    model = MODELS.get(method, "mlp")
+    return RunConfig(method=method, model=model, sources=3, target_samples=40, device="cpu", **options)
+
+
+def send(app: Any, node: dict[str, Any], kind: str, **config: Any) -> Message:
+    model = ArrayRecord({"w": to_record({"w": np.zeros((2, 2), np.float32)})["w"]})
+    content = RecordDict({"arrays": model, "config": ConfigRecord(config)})
+    (message,) = numbered([Message(content, 2, kind)])
+    return app(message, Context(1, 2, node, RecordDict(), {}))
+
+
+def asking(kind: str, node: Any = None) -> Asked:
+    with task_identity():
+        return Asked(Message(RecordDict(), 2, kind), Context(1, 2, node or {}, RecordDict(), {}))
+
+
+@pytest.fixture
+def reads_no_data(monkeypatch):
+    loads = Mock(side_effect=AssertionError("data were read"))
+    monkeypatch.setattr("fda_flower.runs.network.load_domain", loads)
+
+
+FEDERATED = [name for name in method_names() if not find_method(name).centralised]
+
+
+@pytest.mark.usefixtures("reads_no_data", "in_a_run")
+@pytest.mark.parametrize("method", FEDERATED)
+def test_a_node_answers_what_the_runs_method_asks_of_its_role_and_nothing_else(method):
+    """Without rules, and with the rule that allows all."""
+    config = config_of(method)
+    app = make_client_app(config)
+    for name, role in (("source-1", "source"), ("target", "target")):
+        asked = config.strategy.asked_of(role)
+        for node in ({}, {"allow-methods": "all", "allow-questions": "all"}):
+            own = {"domain": name, "require-secure": False, **node}
+            for kind in (*OURS, *PLAIN):
+                try:
+                    reply = send(app, own, kind)
+                except AssertionError:
+                    assert kind in asked, (name, kind)
+                    continue
+                assert kind not in asked, (name, kind)
+                assert f"does not ask '{kind}' of a {role}" in str(reply.error.reason)
+
+
+@pytest.mark.usefixtures("reads_no_data", "in_a_run")
+@pytest.mark.parametrize("node", [{}, {"domain": "source-1", "require-secure": False}])
+def test_a_question_among_the_settings_is_a_question(node):
+    """As clients of Flower's older API receive it."""
+    reply = send(
+        make_client_app(config_of("fedavg")), {"domain": "source-1", **node}, "train", question="train.blend"
+    )
+    assert "does not ask 'train.blend' of a source" in str(reply.error.reason)
+
+
+@pytest.mark.parametrize("role", ["source", "target"])
+@pytest.mark.parametrize("kind", OURS)
+def test_a_node_whose_method_is_unknown_answers_questions_to_its_own_role(kind, role):
+    asked = replace(asking(kind), role=role)
+    assert (Rules().refuses_message(asked) is None) == (role in OURS[kind].roles)
+
+
+def test_every_field_of_an_answer_says_what_it_releases():
+    undeclared = {
+        f"{kind} {name}"
+        for kind, question in OURS.items()
+        for name, release in question.answer.releases().items()
+        if release is None
+    }
+    assert not undeclared
+    assert all(None not in kinds for kinds in table().values())
+
+
+def test_every_entry_of_an_honest_reply_is_in_the_table():
+    known = {"train": protocol.METRICS, "evaluate": protocol.METRICS}
+    for kind, record in known.items():
+        assert release_of(kind, record, protocol.NUM_EXAMPLES) == Release.COUNTS
+    for entry in protocol.PROPERTIES:
+        assert release_of(protocol.ROLE_QUERY, protocol.INFO, entry) is not None, entry
+    assert release_of("train", "rows") is None
+
+
+def test_what_a_reply_releases_by_kind():
+    reply = RecordDict(
+        {"arrays": ArrayRecord(), "metrics": MetricRecord({"num-examples": 3, "train-loss": 0.5})}
+    )
+    reply["answer"] = ConfigRecord({"mask_share": 0.5, "head": ["a"]})
+    reply["answer/contribution"] = ConfigRecord({"a": 0.5})
+    assert released_by("train.distil", reply) == {
+        Release.MODEL: ["arrays"],
+        Release.COUNTS: ["metrics.num-examples", "answer.mask_share"],
+        Release.FIGURES: ["metrics.train-loss", "answer/contribution.a"],
+        Release.NOTHING: ["answer.head"],
+    }
+
+
+# Rules follow the content
+
+SECURE, TARGET = {"domain": "north"}, {"domain": "north", "role": "target"}
+EXPLICIT = {**TARGET, "require-secure": True}
+NOISE = {"dp-clip": 1.0, "dp-noise": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "node", "leaves"),
+    [
+        ("train.sum_rows", SECURE, False),
+        ("train.mix_gaussians", SECURE, False),
+        ("train.mix_gaussians", TARGET, False),
+        ("train.mix_gaussians", {"domain": "north", "require-secure": False}, True),
+        ("train.mask_sums", SECURE, True),
+        ("train.fit_head", SECURE, False),
+        ("train.fit_head", TARGET, True),
+        ("train.fit_head", EXPLICIT, False),
+        ("train.fit_head", {**EXPLICIT, **NOISE}, True),
+        ("train.fit_site_head", SECURE, True),
+        ("train.distil", SECURE, True),
+        ("train", SECURE, True),
+    ],
+)
+def test_require_secure_holds_for_every_answer_that_follows_from_sums(kind, node, leaves):
+    asked = asking(kind, node)
+    reason = Rules.read(node).refuses_message(asked)
+    assert (reason is None) == leaves, reason
+    assert leaves or "(the site's require-secure)" in str(reason)
+
+
+class _Own(Answer):
+    numbers: float
+
+
+class _OfAnotherProject(Question):
+    """A question whose author has not said what the answer releases."""
+
+    action = "of_another_project"
+    answer = _Own
+    answered_by = "nobody:nothing"
+
+
+OTHERS = QUESTIONS.pop(_OfAnotherProject.message_type())
+
+
+def test_a_site_refuses_an_answer_whose_author_has_not_said_what_it_releases(monkeypatch):
+    monkeypatch.setitem(QUESTIONS, OTHERS.message_type(), OTHERS)
+    asked = asking("train.of_another_project", SECURE)
+    assert "nobody has declared" in str(Rules.read(SECURE).refuses_message(asked))
+    assert Rules.read({"partition-id": 1}).refuses_message(asked) is None
+    assert always_released("train.of_another_project") == {None, Release.MODEL}
+
+
+def test_a_site_that_requires_masks_keeps_the_figures_of_its_own_head():
+    """They follow from the total minus the site's own sums, and the server chooses the total."""
+    asked = asking("train.fit_site_head", SECURE)
+    reply = RecordDict({"answer": ConfigRecord({"kept": True, "share": 0.25, "test_examples": 8})})
+    reply["answer/test"] = ConfigRecord({"accuracy": 0.5})
+    rules = Rules.read(SECURE)
+    assert "require-secure" in str(rules.refuses_reply(asked, reply))
+    assert rules.withhold(asked, reply) == ["share", "test"]
+    assert (set(reply), dict(reply["answer"])) == ({"answer"}, {"kept": True, "test_examples": 8})
+    assert rules.refuses_reply(asked, reply) is None
+
+
+@pytest.mark.parametrize(("role", "level"), [(None, "norms"), ("source", "norms"), ("target", "full")])
+def test_sketches_of_batches_are_sums_too(role, level):
+    node = {"domain": "north", **({} if role is None else {"role": role})}
+    assert Rules.read(node).allow_batch_updates == level
+    assert Rules.read({**node, "require-secure": True}).allow_batch_updates == "norms"
+    assert Rules.read({**node, "allow-batch-updates": "sketch"}).allow_batch_updates == "sketch"
+    assert Rules.read({**node, **NOISE, "state-dir": "x"}).allow_batch_updates == "full"
