@@ -118,7 +118,7 @@ class Round:
     send: Callable[[Iterable[Message]], Iterable[Message]]
     keys: Keys = Keys()  # noqa: RUF009
     max_norm: float | None = None
-    asked_of: Callable[[str], Collection[str]] | None = None
+    asked_of: Mapping[str, Collection[str]] | None = None
     buffer_names: Collection[str] | None = None
     schedules: Mapping[str, Any] = field(default_factory=dict)
     model: Layers = field(default_factory=dict)
@@ -177,7 +177,7 @@ class Round:
         if self.asked_of is None:
             return
         for node, request in requests.items():
-            if (name := request.message_type(kind)) in self.asked_of(node.role):
+            if (name := request.message_type(kind)) in self.asked_of[node.role]:
                 continue
             what, remedy = name, "name the role in its strategy's trained_plainly, or ask a question"
             if request.question is not None:

@@ -347,8 +347,10 @@ def test_only_the_target_is_open(name, open, in_a_run, tmp_path):
     node: dict[str, Any] = {"domain": name, "state-dir": str(tmp_path)}
     node |= {"dp-unit": "patient", "dp-noise": 2.0, "dp-open-target": True}
     question = FitHead(paths="target", start={"solution": np.zeros((65, 10)), "gram": np.eye(65)[TRIANGLE]})
-    message = asking("train.fit_head", arrays=to_record(FIRST_MODEL), **question.records())
-    reply = make_client_app(RunConfig(**SMALL))(message, context(node))
+    config = RunConfig(**{**SMALL, "method": "ridge"})
+    model = to_record(make_client(config, name).layers())
+    message = asking("train.fit_head", arrays=model, **question.records())
+    reply = make_client_app(config)(message, context(node))
     assert reply.has_error() != open
     if open:
         assert "arrays" in str(reply.content["info"]["uncovered"])
