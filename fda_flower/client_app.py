@@ -73,7 +73,9 @@ def make_client_app(
         return (simulated or is_simulated_by_flower()) and not SiteConfig.of(context).is_site
 
     def run_of(context: Context) -> RunConfig:
-        return _run_of(json.dumps(dict(context.run_config))) if config is None else config
+        if config is not None:
+            return config
+        return _run_of(json.dumps(dict(context.run_config)), json.dumps(dict(context.node_config)))
 
     def site_of(context: Context) -> PrivateSite | None:
         run, site = run_of(context), SiteConfig.of(context)
@@ -145,24 +147,26 @@ def import_added() -> None:
 
 
 @lru_cache(maxsize=2)
-def _run_of(settings: str) -> RunConfig:
-    """Parse the run from the JSON in Flower's run configuration."""
-    return RunConfig.from_flower(json.loads(settings))
+def _run_of(settings: str, node: str) -> RunConfig:
+    """Parse the run from the JSON in Flower's run configuration, as the node of a configuration reads it."""
+    return RunConfig.from_flower(json.loads(settings), SiteConfig(json.loads(node), 0))
 
 
 @lru_cache(maxsize=2)
-def _with_data(config: RunConfig, folder: str) -> RunConfig:
-    return replace(config, data_dir=folder)
+def _at_site(config: RunConfig, node: str) -> RunConfig:
+    return RunConfig.at_site(config.given, SiteConfig(json.loads(node), 0))
 
 
 def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
-    """Return the run from a node's view, with its own ``data-dir``, and the node's domain.
+    """Return the run from a node's view, as `RunConfig.at_site` reads it, and the node's domain.
 
     Raises
     ------
     ConfigError
         If the node configuration is invalid or does not fit the run.
     """
+    if site.is_site and config.site is None:
+        config = _at_site(config, json.dumps(dict(site.node)))
     data, name = config.data, site.domain
     names = data.domain_names
     if name is None:
@@ -187,7 +191,7 @@ def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
             thing="node of domain",
             value=name,
         )
-    return config if site.data_dir is None else _with_data(config, site.data_dir), name
+    return config, name
 
 
 def simulation_folder(context: Context) -> Path | None:
@@ -255,7 +259,8 @@ def _load_site(config: RunConfig, name: str, shared: "FederatedDataset | None", 
     data = site_data(config, name, shared, folder)
     device = find_device(config.device)
     about: dict[str, Any] = {"shape": list(data.shape), "classes": data.classes}
-    named = {"class-names": list(data.class_names), "features": list(data.features)}
+    classes = data.class_names if config.data.lists_classes else ()
+    named = {"class-names": list(classes), "features": list(data.features)}
     about |= {key: names for key, names in named.items() if names}
     is_target = name == data.target
     training = config.target_training if is_target else config.source_training

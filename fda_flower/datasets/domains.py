@@ -42,10 +42,13 @@ class Split:
 
 
 class Splits(Mapping[str, Split]):
-    """The domains of a data set, each read by `read` on first access: a site has only its own files."""
+    """The domains of a data set, each read by `read` on first access: a site has only its own files.
+
+    `here` names the domains whose files count: by default all that are on this machine; at a site its own.
+    """
 
     def __init__(self, names: tuple[str, ...], read: Callable[[str], Split]) -> None:
-        self._names = names
+        self._names = self.here = names
         self._read = cache(read)
 
     def __getitem__(self, name: str) -> Split:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from fda_flower.datasets.amounts import Amount, count
-from fda_flower.datasets.domains import Domain, Split
+from fda_flower.datasets.domains import Domain, Split, Splits
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.shifts import PARTITIONS
@@ -126,12 +126,18 @@ def _generator(spec: DataSpec, *purpose: str) -> torch.Generator:
 
 
 def _data(spec: DataSpec) -> Split | Mapping[str, Split]:
-    return _load(spec.dataset, spec.data_dir, derive_seed(spec.seed, "split"), spec.dataset_options)
+    seed = derive_seed(spec.seed, "split")
+    return _load(spec.dataset, spec.data_dir, seed, spec.dataset_options, spec.site)
 
 
 @lru_cache(maxsize=1)
-def _load(name: str, data_dir: str | None, seed: int, options: Pairs) -> Split | Mapping[str, Split]:
-    return DATASETS[name].loader(Path(data_dir) if data_dir else None, seed, **dict(options))
+def _load(
+    name: str, data_dir: str | None, seed: int, options: Pairs, site: str | None
+) -> Split | Mapping[str, Split]:
+    data = DATASETS[name].loader(Path(data_dir) if data_dir else None, seed, **dict(options))
+    if site and isinstance(data, Splits):
+        data.here = (site,)
+    return data
 
 
 def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator, classes: Sequence[str] = ()) -> Domain:

@@ -1,13 +1,14 @@
 """Folders of the user's own data: what is found in them, and what is refused."""
 
 import logging
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import read_toml
-from fda_flower.names import read_options
+from fda_flower.names import read_options, split_names
 
 LISTED = 10
 """The most classes that a message lists."""
@@ -37,6 +38,28 @@ def own_folder(dataset: str, data_dir: Path | None) -> Path:
         remedy = "give it with --data-dir (FDA_DATA_DIR) or, at a site, as data-dir in the node configuration"
         raise ConfigError(what, thing="data set", value=dataset, remedy=remedy)
     return data_dir.expanduser()
+
+
+def check_part(thing: str, name: str) -> str:
+    """Return a name that is one part of a path below a folder; else raise a `ConfigError` on `thing`.
+
+    Examples
+    --------
+    >>> check_part("domain", "St. Mary's, 2nd ward")
+    "St. Mary's, 2nd ward"
+    """
+    has_control = any(unicodedata.category(each) == "Cc" for each in name)
+    if name.startswith(".") or {"/", "\\"} & {*name} or PureWindowsPath(name).drive or has_control:
+        why = "which is no plain name of a file or folder"
+        remedy = "use neither slashes nor control characters, and no full stop at the beginning"
+        raise invalid(thing, name, remedy, why)
+    return name
+
+
+def read_domains(text: str) -> tuple[str, ...]:
+    """Parse the option ``domains``; raise a `ConfigError` for a name that could lead out of the folder."""
+    what = "option 'domains'"
+    return tuple(check_part(what, name) for name in split_names(what, text))
 
 
 def is_here(folder: Path, options: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.folders import found_names, logger, read_size, unusable
+from fda_flower.datasets.folders import found_names, logger, read_domains, read_size, unusable
 from fda_flower.datasets.hugging_face_source import (
     NO_DOMAIN,
     DomainRows,
@@ -49,7 +49,7 @@ from fda_flower.datasets.table_options import (
 )
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
-from fda_flower.names import check_alike, split_names
+from fda_flower.names import check_alike
 
 Read = TypeVar("Read")
 
@@ -75,7 +75,7 @@ def complete(
         missing["image_size"] = "x".join(map(str, common_size(sizes)))
     if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
         label, comma = str(options.get("label", Meaning.label)), options.get("decimal") == "comma"
-        names = split_names("option 'domains'", str({**options, **missing}["domains"]))
+        names = read_domains(str({**options, **missing}["domains"]))
         for part in parts.values():
             check_column("label", label, part.data)
         texts = (
@@ -157,7 +157,7 @@ class HuggingFace(Splits):
         label_deviation: float = 1.0,
         text: str = "",
     ) -> None:
-        super().__init__(split_names("option 'domains'", domains), self._split)
+        super().__init__(read_domains(domains), self._split)
         self._data_dir, self._seed = data_dir, seed
         self._source = Source(path, subset, split, test_split, domain, partitioner, partitioner_options)
         self._given = Meaning(
@@ -184,7 +184,7 @@ class HuggingFace(Splits):
     def _there(self) -> dict[str, DomainRows]:
         """The domains present on this machine."""
         domains = self._source.domains(self._opened[0], self._seed)
-        return {name: each for name, each in domains.items() if name in self._names}
+        return {name: each for name, each in domains.items() if name in self.here}
 
     @property
     def _data(self) -> Any:

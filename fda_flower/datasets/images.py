@@ -12,7 +12,17 @@ from typing import Any
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.folders import found_names, is_here, logger, own_folder, read_size, unusable, visible
+from fda_flower.datasets.folders import (
+    check_part,
+    found_names,
+    is_here,
+    logger,
+    own_folder,
+    read_domains,
+    read_size,
+    unusable,
+    visible,
+)
 from fda_flower.datasets.image_folder import Files, ImageFolder, check_loose, is_image, left_out, repeated
 from fda_flower.datasets.image_names import mask_folders, told_by_names
 from fda_flower.datasets.labels import warn_of_one
@@ -148,7 +158,7 @@ def load_own(
     `group` says which images are of one patient, as `Grouping.read` does. Default: each is of another.
     `depth` is how many bits the values of images of 16 bits use. Default: those that the domain's do.
     """
-    names = split_names("option 'domains'", domains)
+    names = read_domains(domains)
     root = own_folder("images", data_dir)
     size = read_size(str(image_size)) if image_size else None
     remedy = "put the domain's images there, in a folder for each class"
@@ -180,7 +190,8 @@ class ImageFolders(Splits):
         super().__init__(domains, self._split)
         self._grouping, self._depth = grouping, depth
         self._name, self._root, self._remedy, self._seed, self._given = name, root, remedy, seed, size
-        self._classes = split_names("option 'classes'", classes) if classes else ()
+        names = split_names("option 'classes'", classes) if classes else ()
+        self._classes = tuple(check_part("option 'classes'", name) for name in names)
 
     def survey(self) -> Survey:
         """Read the folders of all domains on this machine, and collect their problems."""
@@ -189,7 +200,7 @@ class ImageFolders(Splits):
         with survey.problems.caught():
             check_loose(self._root, loose)
         others, empty = [path for path in loose if not is_image(path)], list[Path]()
-        for name in self:
+        for name in self.here:
             if (self._root / name).is_dir():
                 with survey.problems.caught():
                     folder = survey.folders[name] = ImageFolder.read(self._root / name, self._grouping)

@@ -48,6 +48,8 @@ class Dataset:
         only sources, if they are given, to further options that follow from the folder.
     model : str or callable
         The default network, or a function from the options to its name.
+    public : bool
+        Whether its samples are published, so that a run may choose all its options at a site, too.
     """
 
     summary: str
@@ -58,6 +60,7 @@ class Dataset:
     regression: bool = False
     complete: "str | Callable[[Path | None, Options, str | None, Sources], Options] | None" = None
     model: str | Callable[[Options], str] = "cnn"
+    public: bool = False
 
     @property
     def is_own(self) -> bool:
@@ -104,7 +107,9 @@ def network_for_folders(options: Mapping[str, Any]) -> str:
 
 
 def _ours(summary: str, load: str, *domains: str, **more: Any) -> Dataset:
-    return Dataset(summary, f"fda_flower.datasets.{load}", **{"domains": domains, **more})
+    settings = {"domains": domains, **more}
+    public = settings["domains"] is not None
+    return Dataset(summary, f"fda_flower.datasets.{load}", public=public, **settings)
 
 
 def _folders(summary: str, folder: str, domains: str, source: str = DOMAINBED) -> Dataset:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fda_flower.datasets.amounts import Amount, read_amount
-from fda_flower.datasets.folders import options_in
-from fda_flower.datasets.registry import DATASETS, Dataset
+from fda_flower.datasets.folders import options_in, read_domains
+from fda_flower.datasets.registry import DATASETS, Dataset, Options
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, Shift
+from fda_flower.datasets.site_options import options_at_site
 from fda_flower.datasets.splitting import HeldOut, read_validation
 from fda_flower.errors import ConfigError, invalid, unknown
 from fda_flower.names import EVERY_SITE as EVERY_SITE
-from fda_flower.names import Count, Natural, check_fields, read_options, resolve, split_names
+from fda_flower.names import Count, Natural, check_fields, read_options, resolve
 
 Pairs = tuple[tuple[str, str | int | float | bool], ...]
 
@@ -54,6 +55,10 @@ class DataSpec:
         Determines which client gets which samples.
     data_dir : str, optional
         The folder of data sets.
+    site : str, optional
+        The domain at whose site the data are read: then only its files count, and the site decides how its
+        own data are read; see `fda_flower.datasets.site_options`. Empty for a site without a domain. Default:
+        a machine that may have all domains.
     """
 
     dataset: str
@@ -72,6 +77,7 @@ class DataSpec:
     only_sources: tuple[str, ...] | None = None
     validation: str | None = None
     select_by: Literal["target", "sources"] = "target"
+    site: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, {"num_sources": "sources"})
@@ -118,12 +124,21 @@ class DataSpec:
     def _complete_options(self) -> None:
         """Add the options in the data's folder and those that follow from it, if it is on this machine."""
         options = dict(self.dataset_options)
+        if self.site is not None and not self._entry.public:
+            object.__setattr__(self, "dataset_options", tuple(self._options_at_site(options).items()))
+            return
         folder = None if self.data_dir is None else Path(self.data_dir).expanduser()
         if self._entry.is_own:
             options = options_in(folder, self._entry.loader) | options
         if self._entry.complete is not None:
             options |= resolve(self._entry.complete)(folder, options, self.target, self.only_sources)
         object.__setattr__(self, "dataset_options", tuple(options.items()))
+
+    def _options_at_site(self, options: Options) -> Options:
+        if not self.site:
+            remedy = 'give it domain="...": a run does not say which data of a site are read'
+            raise ConfigError("the node configuration has no domain", thing="domain", remedy=remedy)
+        return options_at_site(f"data set '{self.dataset}'", self._entry.loader, self.data_dir, options)
 
     def _check_shift(self) -> None:
         own = self._own_domains
@@ -166,6 +181,11 @@ class DataSpec:
         return self._entry.regression or dict(self.dataset_options).get("task") == "regression"
 
     @property
+    def lists_classes(self) -> bool:
+        """Whether the names of the classes are known before the data are read, or public, so may leave."""
+        return self.site is None or self._entry.public or "classes" in dict(self.dataset_options)
+
+    @property
     def fitting_model(self) -> str:
         """The name of the network that fits the samples."""
         model = self._entry.model
@@ -192,7 +212,7 @@ class DataSpec:
                 "holds them by --data-dir",
                 thing="option 'domains'",
             )
-        return split_names("option 'domains'", str(options["domains"]))
+        return read_domains(str(options["domains"]))
 
     @property
     def all_names(self) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.folders import LISTED, PARTS, own_folder, unusable
+from fda_flower.datasets.folders import LISTED, PARTS, own_folder, read_domains, unusable
 from fda_flower.datasets.labels import (
     check_differ,
     class_names,
@@ -51,7 +51,7 @@ from fda_flower.datasets.units import as_name, in_several_classes, in_several_do
 from fda_flower.errors import ConfigError, near, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import longer
-from fda_flower.names import alike, check_alike, join_names, split_names
+from fda_flower.names import alike, check_alike, join_names
 
 Tables = Mapping[str, Mapping[str, RawTable]]
 """By domain, its tables by part: ``train`` and ``test``, or one of the part ``""``."""
@@ -142,7 +142,7 @@ class OwnTables(Splits):
             label_deviation,
             text,
         )
-        super().__init__(split_names("option 'domains'", domains), self._split)
+        super().__init__(read_domains(domains), self._split)
         self._folder, self._seed, self._encoding = own_folder("table", data_dir), seed, encoding
 
     def survey(self) -> Survey:
@@ -150,7 +150,7 @@ class OwnTables(Splits):
         problems = Problems()
         tables: dict[str, dict[str, RawTable]] = {}
         notes = []
-        for name in self:
+        for name in self.here:
             with problems.caught():
                 for part, path in files_of(self._folder, name).items():
                     with problems.caught():
@@ -158,10 +158,9 @@ class OwnTables(Splits):
                         filled = tables.setdefault(name, {})[part] = table.filled
                         if empty := len(table) - len(filled):
                             notes.append(f"'{path}' has rows of empty cells, which are left out: {empty}")
-        for folder in sorted({(self._folder / name).parent for name in self}):
-            if others := [path.name for path in left_out(folder)]:
-                listed = f"{', '.join(others[:LISTED])}{', ...' if len(others) > LISTED else ''}"
-                notes.append(f"'{folder}' also holds {listed}: export tables of other formats as CSV")
+        if others := [path.name for path in left_out(self._folder)]:
+            listed = f"{', '.join(others[:LISTED])}{', ...' if len(others) > LISTED else ''}"
+            notes.append(f"'{self._folder}' also holds {listed}: export tables of other formats as CSV")
         result = survey(tables, len(self), self._meaning, problems)
         result.notes += notes
         return result

@@ -10,7 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from fda_flower.datasets.folders import found_names, is_here
+from fda_flower.datasets.folders import found_names, is_here, read_domains
 from fda_flower.datasets.numbers import to_numbers
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.table_files import (
@@ -126,7 +126,7 @@ def label_scale(
     """Return the mean and the deviation of the labels of the sources that take part, as options."""
     column, encoding = str(options.get("label", Meaning.label)), str(options.get("encoding", ""))
     comma = options.get("decimal") == "comma"
-    domains = split_names("option 'domains'", str(options["domains"]))
+    domains = read_domains(str(options["domains"]))
     return scale_of(
         number
         for domain in sources_in(domains, target, only_sources)

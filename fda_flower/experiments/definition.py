@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from fda_flower.errors import ConfigError, check_choice, invalid, near, unknown
 from fda_flower.files import read_toml
 from fda_flower.reporting.results import Place, file_name, slug
 from fda_flower.runs.config import RunConfig
-from fda_flower.runs.settings import OPTION_FIELDS
+from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS
 
 if TYPE_CHECKING:
     from fda_flower.running.attacks import Attack
@@ -61,7 +61,7 @@ MACHINE = ("seed", "data_dir", "device", "threads")
 ATTACK_KEYS = ("attack", "attackers")
 """Keys in addition to a run's settings; see `fda_flower.running.attacks`."""
 RUN_KEYS = frozenset(
-    [*(f.name.replace("_", "-") for f in fields(RunConfig) if f.name not in MACHINE), *ATTACK_KEYS]
+    [*(each.key for each in SETTINGS if each.name not in MACHINE), *ATTACK_KEYS]
 )
 
 

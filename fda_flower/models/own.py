@@ -5,10 +5,11 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError
@@ -24,6 +25,9 @@ LIBRARIES = {
     "torchvision": "fda_flower.models.pretrained:torchvisions",
 }
 """The libraries whose networks have names such as ``timm:resnet18``."""
+
+DOWNLOADED = "imagenet"
+"""The option ``weights`` of a network whose library downloads them."""
 
 KINDS = {
     *("bool", "uint8", "int8", "int16", "int32", "int64"),
@@ -52,6 +56,28 @@ def only_read() -> Iterator[None]:
 def may_import(name: str) -> bool:
     """Return whether the code that a model's name refers to, if any, may run here; see `only_read`."""
     return not (is_reference(name) and _ONLY_READ.get())
+
+
+def check_at_site(name: str, options: Mapping[str, Any], allowed: Collection[str] | None) -> None:
+    """Raise a `ConfigError` if a run's network would import a module, or read a file, that a site has not named.
+
+    Parameters
+    ----------
+    name, options : str, Mapping
+        The network and its options.
+    allowed : Collection of str, optional
+        The site's modules and files of weights. With None it lets runs import modules, but read no file.
+    """
+    module = name.partition(":")[0]
+    known = {name, *accumulate(module.split("."), "{}.{}".format)}
+    if is_reference(name) and allowed is not None and known.isdisjoint(allowed):
+        what, thing = "model names a module", "model"
+    elif str(options.get("weights") or DOWNLOADED) not in (DOWNLOADED, *(allowed or ())):
+        what, thing = "the model's option weights names a file", "weights"
+    else:
+        return
+    remedy = "choose a model of `fda list`, or let the site name it"
+    raise ConfigError(f"{what} that is not in this site's allow-models", thing=thing, remedy=remedy)
 
 
 def unfit(name: str, what: str, remedy: str) -> ConfigError:

@@ -1,7 +1,7 @@
 """The configuration of a run, checked in full before training."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -32,7 +32,7 @@ from fda_flower.models import (
     uses_own_statistics,
 )
 from fda_flower.models.devices import check_device, check_precision
-from fda_flower.models.own import may_import
+from fda_flower.models.own import check_at_site, may_import
 from fda_flower.names import (
     as_text,
     as_written,
@@ -44,7 +44,7 @@ from fda_flower.names import (
 )
 from fda_flower.runs.methods import METHODS, Method, find_method, method_names, of_every_site
 from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings, as_flower
-from fda_flower.site.config import PrivacySettings
+from fda_flower.site.config import PrivacySettings, SiteConfig
 from fda_flower.strategies.settings import StrategySettings
 
 if TYPE_CHECKING:
@@ -73,7 +73,11 @@ class RunConfig(RunSettings):
 
     Every setting may also be given as text, as on the command line or in Flower's configuration. If no method
     is named, `method` becomes the choice of `fitting_method`, and `choice` says which and why.
+
+    `site` is no setting: it says whose view of the run this is, as in `DataSpec`.
     """
+
+    site: str | None = None
 
     def __post_init__(self) -> None:
         given = {each.name: getattr(self, each.name) for each in SETTINGS if each.plain}
@@ -452,10 +456,15 @@ class RunConfig(RunSettings):
         rounds = self.rounds if ran is None else ran - strategy.warmup_rounds
         return strategy.training_epochs(rounds, strategy.warmup_rounds, epochs, labels)
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """All settings by name."""
+        return {each.name: getattr(self, each.name) for each in SETTINGS}
+
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, as JSON values; the data folder is absolute."""
         values = {
-            name: dict(value) if name in OPTION_FIELDS else value for name, value in asdict(self).items()
+            name: dict(value) if name in OPTION_FIELDS else value for name, value in self.given.items()
         }
         folder = None if self.data_dir is None else str(Path(self.data_dir).expanduser().absolute())
         return values | {"data_dir": folder}
@@ -489,15 +498,29 @@ class RunConfig(RunSettings):
         return cls(**settings)
 
     @classmethod
-    def from_flower(cls, config: Mapping[str, Any]) -> "RunConfig":
-        """Read a Flower run configuration; ignore unknown keys."""
+    def from_flower(cls, config: Mapping[str, Any], site: SiteConfig | None = None) -> "RunConfig":
+        """Read a Flower run configuration, with a `site` as `at_site` does; ignore unknown keys."""
         known = {key.replace("-", "_"): value for key, value in config.items()}
         given: dict[str, Any] = {
             each.name: None if known[each.name] == "" else known[each.name]
             for each in SETTINGS
             if each.name in known and (known[each.name] != "" or each.optional)
         }
-        return cls(**given)
+        return cls.at_site(given, site)
+
+    @classmethod
+    def at_site(cls, settings: Mapping[str, Any], site: SiteConfig | None) -> "RunConfig":
+        """Return the run with settings by name as a site reads it.
+
+        A site's data are in its own ``data-dir``, whatever the run says, and no more of a run's model is
+        imported or read than the site allows. Without a site, or for a simulated node, it is the run itself.
+        """
+        if site is None or not site.is_site:
+            return cls(**settings)
+        options = settings.get("model_options", ())
+        options = split_options(options) if isinstance(options, str) else dict(options)
+        check_at_site(str(settings.get("model", AUTO)), options, site.allow_models)
+        return cls(**{**settings, "data_dir": site.data_dir, "site": site.domain or ""})
 
 
 def fitting_method(data: DataSpec, model: str = AUTO, obstacle: str | None = None) -> tuple[str, str]:

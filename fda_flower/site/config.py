@@ -187,9 +187,24 @@ class SiteConfig:
         return None if folder is None else Path(folder).expanduser()
 
     @property
+    def allow_models(self) -> tuple[str, ...] | None:
+        """Modules and files of weights that a run's model may name, ``allow-models``; None for no rule.
+
+        A site that approves apps by their digests has the rule, too, since a run's configuration is no part
+        of its app. Raises a `ConfigError` for an empty entry.
+        """
+        text = self._text("allow-models")
+        if text is None:
+            return () if "apps" in self.node else None
+        names = tuple(name.strip() for name in text.split(","))
+        if not all(names):
+            raise invalid("allow-models", text, "give modules and files of weights, separated by commas")
+        return names
+
+    @property
     def is_site(self) -> bool:
         """Whether the configuration belongs to a site rather than a simulated node."""
-        return not {"domain", "state-dir"}.isdisjoint(self.node)
+        return not {"domain", "data-dir", "state-dir"}.isdisjoint(self.node)
 
     @property
     def resident(self) -> bool:
@@ -222,7 +237,7 @@ class SiteConfig:
 
     def check(self) -> None:
         """Raise a `ConfigError` if an entry is misspelt or invalid; the rules have `Rules.read`."""
-        _ = self.privacy
+        _ = self.privacy, self.allow_models
         if not isinstance(value := self.node.get("resident", False), bool):
             raise invalid("the node configuration's resident", value, "choose true or false")
 

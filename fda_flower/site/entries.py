@@ -10,7 +10,7 @@ from fda_flower.errors import ConfigError, invalid, near
 
 RULES = (
     *("apps", "allow-methods", "allow-questions", "allow-batch-updates", "allow-records"),
-    *("require-secure", "min-samples", "min-per-class", "max-epsilon"),
+    *("allow-models", "require-secure", "min-samples", "min-per-class", "max-epsilon"),
 )
 """Entries of a node configuration that are rules; the last one belongs to `PrivacySettings`."""
 

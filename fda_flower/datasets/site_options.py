@@ -1,0 +1,91 @@
+"""What a run may say about a site's own data: the site's file of options decides the rest."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fda_flower.datasets.folders import OPTIONS_FILE, check_part, options_in
+from fda_flower.errors import ConfigError
+from fda_flower.names import read_options, split_quoted, unquoted
+
+AGREED = (
+    *("domains", "classes", "ignore", "missing", "image_size", "depth"),
+    *("label_mean", "label_deviation"),
+)
+"""Options on which sites agree through the run. None of them chooses a file, or which column is the label, a
+text or the patient, or has words of the data leave."""
+
+HIDDEN = {"data_dir", "seed"}
+
+
+def options_at_site(
+    what: str, build: Callable[..., Any], folder: str | None, run: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the options with which a site reads its own data.
+
+    Parameters
+    ----------
+    what : str
+        The data set, in words.
+    build : callable
+        Its loader, whose keyword arguments are the options.
+    folder : str, optional
+        The site's ``data-dir``.
+    run : Mapping
+        The options of the run.
+
+    Raises
+    ------
+    ConfigError
+        If the site has no ``data-dir``; if the run gives an option another value than the site, or one that
+        is not `AGREED` another than its default; if classes are not listed; or if the site's own ``path``
+        leads out of its folder. The words say nothing of what is there.
+    """
+    if folder is None:
+        remedy = 'give the node configuration data-dir="..."; a run names no folder of a site'
+        raise ConfigError(f"{what} is read from a site's own data-dir", thing="data-dir", remedy=remedy)
+    place = Path(folder).expanduser()
+    own, given = options_in(place, build), dict(read_options(what, build, run, HIDDEN))
+    for name, value in given.items():
+        if not _may_give(name, value, own, build):
+            message = f"the run gives the option '{name}' another value than this site, which decides it"
+            remedy = f"leave it out, or let the site write it into the {OPTIONS_FILE} of its data-dir"
+            raise ConfigError(message, thing=f"option '{name}'", remedy=remedy)
+    options = {**given, **own}
+    parameters = inspect.signature(build).parameters
+    needed = ["label_mean", "label_deviation"] if options.get("task") == "regression" else ["classes"]
+    for name in needed:
+        if name in parameters and not str(options.get(name, "")):
+            remedy = f"list it by --dataset-option {name}=..., or in the {OPTIONS_FILE} of the site's data-dir"
+            raise ConfigError(f"a site needs the option '{name}'", thing=f"option '{name}'", remedy=remedy)
+    if "path" in parameters:
+        _check_path(place, str(options.get("path", "")))
+    return options
+
+
+def _may_give(name: str, value: object, own: Mapping[str, Any], build: Callable[..., Any]) -> bool:
+    if name in own:
+        return _entries(value) == _entries(own[name])
+    default = inspect.signature(build).parameters[name].default
+    return name in AGREED or bool(value == default)
+
+
+def _entries(value: object) -> tuple[object, ...]:
+    """Return the entries of a list, however it is written, or a value alone."""
+    return tuple(map(unquoted, split_quoted(value, ","))) if isinstance(value, str) else (value,)
+
+
+def choices_of(build: Callable[..., Any], folder: str | None) -> tuple[list[str], dict[str, Any]]:
+    """Return the options that a run may set at a site, and the values of those that the site sets."""
+    own = options_in(None if folder is None else Path(folder).expanduser(), build)
+    names = [name for name in inspect.signature(build).parameters if name in AGREED and name not in own]
+    return names, own
+
+
+def _check_path(place: Path, path: str) -> None:
+    for part in path.split("/") if path else ():
+        check_part("option 'path'", part)
+    if not (place / path).is_dir():
+        remedy = "give a folder below the site's data-dir, without a slash at its beginning or end"
+        raise ConfigError("option 'path' is no folder of this site", thing="option 'path'", remedy=remedy)
