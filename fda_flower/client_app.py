@@ -123,6 +123,7 @@ def make_client_app(
 
 def check_words(config: RunConfig, preparation: "Preparation | None") -> None:
     """Raise a `ConfigError` if words in a site's data would become names of features, which leave it."""
+    from fda_flower.datasets.folders import OPTIONS_FILE
     from fda_flower.datasets.preparation import TablePreparation
     from fda_flower.datasets.table_options import read_categories
 
@@ -133,7 +134,7 @@ def check_words(config: RunConfig, preparation: "Preparation | None") -> None:
     for column, _ in preparation.categories:
         if column not in given:
             why = f"the words in the column '{column}' of a site's data would leave it, as names of features"
-            remedy = f'name those that may: --dataset-option "categories={column}:one|another"'
+            remedy = f'let its {OPTIONS_FILE} name those that may: categories = "{column}:one|another"'
             raise ConfigError(why, thing="categories", value=column, remedy=remedy)
 
 

@@ -28,10 +28,12 @@ CONFIG = RunConfig(dataset="heart", model="logistic", target="va", data_dir="/of
     ],
 )
 def test_a_node_has_its_domain(node: dict[str, Any], domain: str) -> None:
-    assert at_node(CONFIG, SiteConfig(node, 7)) == (CONFIG, domain)
+    found, name = at_node(CONFIG, SiteConfig(node, 7))
+    assert name == domain
+    assert found == (replace(CONFIG, data_dir=None, site=domain) if "domain" in node else CONFIG)
 
 
-def test_a_nodes_folder_of_data_wins_over_the_runs() -> None:
+def test_a_site_reads_its_own_folder_of_data_or_none() -> None:
     config, _ = at_node(CONFIG, SiteConfig({"domain": "va", "data-dir": "/of/the/site"}, 7))
     assert config.data.data_dir == "/of/the/site"
     assert config.fingerprint() == CONFIG.fingerprint()
@@ -132,16 +134,18 @@ def test_a_site_keeps_its_own_below_its_state_dir_for_each_run_apart(monkeypatch
         ({"categories": "town:Bern"}, ["categories", "city"]),
     ],
 )
-def test_words_of_a_sites_data_leave_it_only_if_the_run_names_them(
+def test_words_of_a_sites_data_leave_it_only_if_it_names_them(
     options: dict[str, str], told: list[str], tmp_path: Path, in_a_run: None
 ) -> None:
     for name in ("north", "south"):
         rows = [f"{i % 7},{'Bern' if i % 2 else 'Chur'},{i % 3 % 2}" for i in range(30)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["age,city,label", *rows]))
     table = {"domains": "north,south", "classes": "0,1", "categorical": "onehot", **options}
+    own = [f'{name} = "{value}"' for name, value in table.items() if name.startswith("categor")]
+    (tmp_path / "fda.toml").write_text("\n".join(own))
     config = RunConfig(dataset="table", dataset_options=table, data_dir=str(tmp_path), model="logistic")
     (query,) = numbered([Message(RecordDict(), 2, "query.role")])
-    node: dict[str, Any] = {"domain": "north", "state-dir": str(tmp_path / "state")}
+    node: dict[str, Any] = {"domain": "north", "data-dir": str(tmp_path)}
     app = client_app.make_client_app(config)
     info: Any = app(query, Context(1, 2, node, RecordDict(), {})).content["info"]
     if "city" in options.get("categories", ""):

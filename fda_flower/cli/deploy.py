@@ -90,7 +90,7 @@ def check(
     from fda_flower.cli.data import show_data
     from fda_flower.client_app import at_node
     from fda_flower.datasets.check import CHECKS, find_dataset
-    from fda_flower.deployment import ask_node, read_node, spent_budget
+    from fda_flower.deployment import ask_node, choices_at, read_node, spent_budget
     from fda_flower.site import SiteConfig
 
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
@@ -103,11 +103,15 @@ def check(
     data = show_data(run.data, name) if run.dataset in CHECKS and run.data_dir is not None else {}
     answer = dict(ask_node(run, configuration).info)
     spent = spent_budget(run, configuration)
+    choices = choices_at(site, run.dataset)
     lines = [
         f"{name} can take part",
         *([] if spent is None else [f"It has spent an ε of {spent:.4g} so far"]),
+        *(f"A run may choose of {what}: {', '.join(names)}" for what, names in choices.items()),
     ]
-    out.result({"domain": name, "data": data, "answer": answer, "epsilon": spent}, *lines)
+    out.result(
+        {"domain": name, "data": data, "answer": answer, "epsilon": spent, "choices": choices}, *lines
+    )
 
 
 @app.command(epilog="Example: `fda deploy log /srv/fl-state`")

@@ -76,11 +76,10 @@ def _entries(value: object) -> tuple[object, ...]:
     return tuple(map(unquoted, split_quoted(value, ","))) if isinstance(value, str) else (value,)
 
 
-def choices_of(build: Callable[..., Any], folder: str | None) -> tuple[list[str], dict[str, Any]]:
-    """Return the options that a run may set at a site, and the values of those that the site sets."""
+def choices_of(build: Callable[..., Any], folder: str | None) -> list[str]:
+    """Return the options that a run may set at a site with this ``data-dir``."""
     own = options_in(None if folder is None else Path(folder).expanduser(), build)
-    names = [name for name in inspect.signature(build).parameters if name in AGREED and name not in own]
-    return names, own
+    return [name for name in inspect.signature(build).parameters if name in AGREED and name not in own]
 
 
 def _check_path(place: Path, path: str) -> None:

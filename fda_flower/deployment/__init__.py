@@ -7,7 +7,7 @@ from fda_flower.names import lazy_exports
 if TYPE_CHECKING:
     from fda_flower.deployment.certificates import Certificates, make_certificates, make_key
     from fda_flower.deployment.federation import Federation
-    from fda_flower.deployment.node_check import ask_node, read_node, spent_budget
+    from fda_flower.deployment.node_check import ask_node, choices_at, read_node, spent_budget
     from fda_flower.deployment.rehearsal import rehearse
     from fda_flower.deployment.submission import app_hash, run_deployed
 else:
@@ -18,6 +18,7 @@ __all__ = [
     "Federation",
     "app_hash",
     "ask_node",
+    "choices_at",
     "make_certificates",
     "make_key",
     "read_node",

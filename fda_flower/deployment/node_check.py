@@ -8,6 +8,8 @@ from typing import Any
 from flwr.app import Context, RecordDict
 
 from fda_flower.client_app import make_client_app
+from fda_flower.datasets.registry import DATASETS
+from fda_flower.datasets.site_options import choices_of
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import check_writable
@@ -35,6 +37,9 @@ def read_node(path: Path) -> dict[str, Any]:
     node = read_node_config(str(path))
     Gate(node)
     return node
+
+
+NAMED, EVERY = "those of `fda list`", "all, since its samples are public"
 
 
 class _OneNode(LocalGrid):
@@ -69,6 +74,15 @@ def ask_node(config: RunConfig, node: Mapping[str, Any]) -> Node:
         raise RunError(f"'{domain}' cannot take part: {reason}", thing="domain", value=domain)
     (one,) = roster.nodes
     return one
+
+
+def choices_at(site: SiteConfig, dataset: str) -> dict[str, list[str]]:
+    """Return, in words, what a run of a data set may still choose at a site; see `RunConfig.at_site`."""
+    entry, models = DATASETS[dataset], [NAMED]
+    options = [EVERY] if entry.public else choices_of(entry.loader, site.data_dir)
+    allowed = site.allow_models
+    models += ["package.module:function"] if allowed is None else [*allowed]
+    return {f"the options of data set '{dataset}'": options or ["none"], "the networks": models}
 
 
 def spent_budget(config: RunConfig, node: Mapping[str, Any]) -> float | None:

@@ -6,10 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import tomli_w
+
+from fda_flower.datasets.folders import OPTIONS_FILE
+from fda_flower.datasets.registry import DATASETS
 from fda_flower.deployment.federation import Federation, NodeConfig
 from fda_flower.deployment.submission import run_deployed
 from fda_flower.errors import ConfigError
 from fda_flower.files import LOCK, as_file_name
+from fda_flower.models.own import is_reference
 from fda_flower.names import counted
 from fda_flower.records.record import Record, without_model
 from fda_flower.reporting import summarise_run, write_summary
@@ -89,7 +94,10 @@ def rehearse(
 
 def node_configs(config: RunConfig, sites: Path, resident: bool) -> dict[str, NodeConfig]:
     """Return the node configuration of each domain of a run by its file name; its state is in ``sites``."""
-    target = config.data.target_name
+    target, data = config.data.target_name, _data_folder(config, sites.with_name("data"))
+    weights = str(dict(config.model_options).get("weights", ""))
+    allowed = [config.model if is_reference(config.model) else "", weights]
+    own = {"data-dir": data or "", "allow-models": ",".join(filter(None, allowed))}
     return {
         as_file_name(domain): {
             "domain": domain,
@@ -97,6 +105,19 @@ def node_configs(config: RunConfig, sites: Path, resident: bool) -> dict[str, No
             "state-dir": str(sites / as_file_name(domain)),
             "require-secure": False,  # all data are of this machine
             "resident": resident,
+            **{name: value for name, value in own.items() if value},
         }
         for domain in config.data.domain_names
     }
+
+
+def _data_folder(config: RunConfig, folder: Path) -> str | None:
+    """Return the folder of all nodes' data: the run's or, of one's own data, links beside the run's options."""
+    if config.data_dir is None or DATASETS[config.dataset].public:
+        return config.data_dir
+    folder.mkdir()
+    for path in Path(config.data_dir).iterdir():
+        if path.name != OPTIONS_FILE:
+            (folder / path.name).symlink_to(path)
+    (folder / OPTIONS_FILE).write_text(tomli_w.dumps(dict(config.dataset_options)), encoding="utf-8")
+    return str(folder)

@@ -95,7 +95,7 @@ def checked(fda, folder, *options, role="source", table="age,label", **node):
         **node,
     }
     (folder / "node.toml").write_text(tomli_w.dumps(node))
-    domains = "--dataset-option", "domains=north,south"
+    domains = "--dataset-option", "domains=north,south", "--dataset-option", "classes=0,1"
     return fda("deploy", "check", folder / "node.toml", *domains, "--method", "fedavg", *options)
 
 

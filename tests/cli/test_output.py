@@ -35,7 +35,7 @@ SENT = {
     **{"records": {"arrays": {"bytes": 1200}}, "bytes": 1200, "failed": "OSError('the disk is full')"},
 }
 
-SITE = "node.toml --dataset-option domains=north,south --method fedavg"
+SITE = "node.toml --dataset-option domains=north,south --dataset-option classes=0,1 --method fedavg"
 
 CALLS = {
     "list": ("methods", {"methods", "centralised-references", "strategies-of-flower"}),
@@ -55,7 +55,7 @@ CALLS = {
     "deploy key": ("north --output keys", {"files"}),
     "deploy app-hash": ("", {"app"}),
     "deploy log": ("state", {"sent", "refused", "failed"}),
-    "deploy check": (SITE, {"domain", "data", "answer", "epsilon"}),
+    "deploy check": (SITE, {"domain", "data", "answer", "epsilon", "choices"}),
     "deploy rehearse": ("--output o", {"folder", "rounds", "history"}),
 }
 """By command, its arguments, and the keys of its JSON object."""

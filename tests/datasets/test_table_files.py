@@ -53,12 +53,6 @@ def test_a_domain_has_one_file(tmp_path, other):
         files_of(tmp_path, "a")
 
 
-def test_a_domain_may_be_in_a_folder_below(tmp_path):
-    path = put(tmp_path / "hospitals", "a.csv")
-    assert files_of(tmp_path, "hospitals/a") == {"": path}
-    assert files_of(tmp_path, "a") == files_of(tmp_path, "clinics/a") == {}
-
-
 def test_a_name_is_the_same_in_both_forms_of_its_letters(tmp_path):
     path = put(tmp_path, "ko\u0308ln.csv")
     assert files_of(tmp_path, "k\u00f6ln") == {"": path}

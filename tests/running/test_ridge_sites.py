@@ -21,7 +21,7 @@ from fda_flower.runs.methods import METHODS
 
 ALL: dict[str, Any] = {"method": "ridge", "target": "all", "device": "cpu"}
 OPEN: dict[str, Any] = {"require-secure": False}
-TABLE: dict[str, Any] = {"dataset": "table", "dataset_options": {"domains": "a,b,c"}}
+TABLE: dict[str, Any] = {"dataset": "table", "dataset_options": {"domains": "a,b,c", "classes": "0,1"}}
 
 
 @pytest.fixture(scope="module")

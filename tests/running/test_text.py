@@ -11,6 +11,7 @@ from sites import run_sites, write_sites, write_texts
 from whole_runs import check_same
 
 from fda_flower import RunConfig, load, run
+from fda_flower.datasets.folders import OPTIONS_FILE
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import BODY
 from fda_flower.models.tokens import LENGTH
@@ -125,9 +126,9 @@ def test_each_text_is_encoded_once_for_all_seeds_and_methods(settings, tmp_path,
 def test_it_has_the_same_bits_in_several_processes_and_at_sites(settings, data):
     whole = run(**settings)
     check_same(run(**settings, engine="local", workers=2), whole)
-    config = RunConfig(
-        **{**settings, "data_dir": None, "dataset_options": {"text": "note", "domains": "a,b,c"}}
-    )
+    options = {"text": "note", "domains": "a,b,c", "classes": "0,1"}
+    config = RunConfig(**{**settings, "data_dir": None, "dataset_options": options})
+    (data / OPTIONS_FILE).write_text('text = "note"')
     nodes = [{"domain": name, "data-dir": str(data)} for name in "abc"]
     arrays, _ = run_sites(config, nodes)
     assert all(np.array_equal(arrays[name], whole.model[name]) for name in arrays)
