@@ -1,5 +1,6 @@
 """A run as a node sees it, by the node's configuration."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from naming import names
 from fda_flower import RunConfig, client_app
 from fda_flower.client_app import at_node, own_folder, simulation_folder
 from fda_flower.errors import ConfigError
+from fda_flower.names import join_options
 from fda_flower.site import SiteConfig
 from fda_flower.wire.internals import numbered
 
@@ -155,3 +157,66 @@ def test_words_of_a_sites_data_leave_it_only_if_it_names_them(
         assert "Bern" not in str(dict(info))
     simulated = app(query, Context(1, 2, {"partition-id": 0, "num-partitions": 2}, RecordDict(), {}))
     assert ("problem" in simulated.content["info"]) == ("town" in str(options))
+
+
+SITES_OWN = {
+    "another column is the label": {"label": "city"},
+    "numbers to predict": {"task": "regression", "label_mean": 0, "label_deviation": 1},
+    "categories of another column": {"categorical": "onehot", "categories": "city:Bern|Chur"},
+    "a column as a text": {"text": "city"},
+    "classes that are guessed": {"label": "city", "classes": "Bern,Chur,Dole"},
+    "no classes": {"classes": ""},
+    "another kind of data set": {"domain": "city", "path": "/"},
+}
+
+
+@pytest.mark.parametrize("kind", SITES_OWN)
+def test_no_option_of_a_run_has_words_or_numbers_of_a_sites_data_leave(
+    kind: str, tmp_path: Path, in_a_run: None
+) -> None:
+    """The run is honest in all else, and what it hears is the same for other data."""
+    options = {"domains": "north,south", "classes": "0,1", "ignore": "city", **SITES_OWN[kind]}
+    told = []
+    for number, words in enumerate(("Bern Chur", "Genf Lausanne")):
+        site = tmp_path / str(number) / "site"
+        site.mkdir(parents=True)
+        for place in (site / "north.csv", site / "south.csv"):
+            rows = [f"{i % (7 + number)},{words.split()[i % 2]},{i % 3 % 2}" for i in range(30 + number)]
+            place.write_text("\n".join(["age,city,label", *rows]))
+        run = {**RunConfig(model="logistic", method="fedavg").to_flower(), "dataset": "table", "shift": ""}
+        run |= {"dataset-options": join_options(options.items()), "target": "south", "data-dir": "/"}
+        run |= {"dataset": "hf"} if "path" in options else {}
+        (query,) = numbered([Message(RecordDict(), 2, "query.role")])
+        node = {"domain": "north", "data-dir": str(site), "state-dir": str(site / "state")}
+        reply = client_app.make_client_app()(query, Context(1, 2, node, RecordDict(), run))
+        told.append(dict(reply.content["info"]))
+    assert told[0] == told[1]
+    assert "option" in str(told[0]["problem"])
+
+
+def test_a_run_imports_and_reads_nothing_at_a_site_that_has_not_named_it(
+    tmp_path: Path, in_a_run: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of a module and of a file of weights are the run's, which is no part of an approved app."""
+    (tmp_path / "spied.py").write_text("raise SystemExit")
+    monkeypatch.syspath_prepend(tmp_path)
+    (there := tmp_path / "there.pth").write_text("no weights")
+    run = RunConfig(method="fedavg", model="logistic").to_flower()
+
+    def problem(model: str, weights: str = "", **node: str) -> str:
+        (query,) = numbered([Message(RecordDict(), 2, "query.role")])
+        settings = {**run, "model": model, "model-options": f"weights={weights}" if weights else ""}
+        context = Context(1, 2, {"domain": "target", "gated": True, **node}, RecordDict(), settings)
+        return str(client_app.make_client_app()(query, context).content["info"].get("problem"))
+
+    approved = {"apps": f"sha256:{'0' * 64}"}
+    refused = problem("spied:network", **approved)
+    assert "allow-models" in refused
+    assert refused == problem("not_there:network", **approved)
+    assert "spied" not in sys.modules
+    unread = problem("resnet18", str(there))
+    assert "allow-models" in unread
+    assert unread == problem("resnet18", str(tmp_path / "not there.pth"))
+    assert "allow-models" not in problem("resnet18", str(there), **{"allow-models": f"nets, {there}"})
+    for named in ("blocks_net", "blocks_net:net"):
+        assert "allow-models" not in problem("blocks_net:net", **approved, **{"allow-models": named})

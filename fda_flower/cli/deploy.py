@@ -109,9 +109,7 @@ def check(
         *([] if spent is None else [f"It has spent an ε of {spent:.4g} so far"]),
         *(f"A run may choose of {what}: {', '.join(names)}" for what, names in choices.items()),
     ]
-    out.result(
-        {"domain": name, "data": data, "answer": answer, "epsilon": spent, "choices": choices}, *lines
-    )
+    out.result({"domain": name, "data": data, "answer": answer, "epsilon": spent, "choices": choices}, *lines)
 
 
 @app.command(epilog="Example: `fda deploy log /srv/fl-state`")

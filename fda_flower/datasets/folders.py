@@ -49,7 +49,13 @@ def check_part(thing: str, name: str) -> str:
     "St. Mary's, 2nd ward"
     """
     has_control = any(unicodedata.category(each) == "Cc" for each in name)
-    if name.startswith(".") or {"/", "\\"} & {*name} or PureWindowsPath(name).drive or has_control:
+    if (
+        not name
+        or name.startswith(".")
+        or {"/", "\\"} & {*name}
+        or PureWindowsPath(name).drive
+        or has_control
+    ):
         why = "which is no plain name of a file or folder"
         remedy = "use neither slashes nor control characters, and no full stop at the beginning"
         raise invalid(thing, name, remedy, why)

@@ -57,7 +57,9 @@ def options_at_site(
     needed = ["label_mean", "label_deviation"] if options.get("task") == "regression" else ["classes"]
     for name in needed:
         if name in parameters and not str(options.get(name, "")):
-            remedy = f"list it by --dataset-option {name}=..., or in the {OPTIONS_FILE} of the site's data-dir"
+            remedy = (
+                f"list it by --dataset-option {name}=..., or in the {OPTIONS_FILE} of the site's data-dir"
+            )
             raise ConfigError(f"a site needs the option '{name}'", thing=f"option '{name}'", remedy=remedy)
     if "path" in parameters:
         _check_path(place, str(options.get("path", "")))

@@ -60,9 +60,7 @@ MACHINE = ("seed", "data_dir", "device", "threads")
 """Fields of a run that depend on the user or the machine, which experiments cannot set."""
 ATTACK_KEYS = ("attack", "attackers")
 """Keys in addition to a run's settings; see `fda_flower.running.attacks`."""
-RUN_KEYS = frozenset(
-    [*(each.key for each in SETTINGS if each.name not in MACHINE), *ATTACK_KEYS]
-)
+RUN_KEYS = frozenset([*(each.key for each in SETTINGS if each.name not in MACHINE), *ATTACK_KEYS])
 
 
 @dataclass(frozen=True)

@@ -463,9 +463,7 @@ class RunConfig(RunSettings):
 
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, as JSON values; the data folder is absolute."""
-        values = {
-            name: dict(value) if name in OPTION_FIELDS else value for name, value in self.given.items()
-        }
+        values = {name: dict(value) if name in OPTION_FIELDS else value for name, value in self.given.items()}
         folder = None if self.data_dir is None else str(Path(self.data_dir).expanduser().absolute())
         return values | {"data_dir": folder}
 

@@ -102,6 +102,7 @@ def three_sites(tmp_path_factory):
     nodes: dict[str, dict[str, Any]] = {
         domain: {
             "domain": domain,
+            "data-dir": str(folder / "data"),
             "state-dir": str(folder / domain),
             "resident": True,
             "require-secure": False,
@@ -198,9 +199,10 @@ def write_files(folder, dataset):
         else:
             write_images(folder / domain, seed, count=5)
     photos = {"model": "efficientnet-lite0+adabn"} if dataset == "images" else {}
+    classes = "ant,bee" if dataset == "images" else "0,1"
     return {
         **{"method": "ridge", "target": "all", "device": "cpu", "dataset": dataset, "data_dir": str(folder)},
-        **{"dataset_options": {"domains": ",".join(DOMAINS)}, **photos},
+        **{"dataset_options": {"domains": ",".join(DOMAINS), "classes": classes}, **photos},
     }
 
 
@@ -213,7 +215,7 @@ def test_where_every_site_is_a_target_each_keeps_a_model_that_predicts(
     monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path / "cache"))
     federation, folder = three_sites
     before = {path.parent for path in folder.rglob(MODEL)}
-    settings = write_files(tmp_path / "data", dataset)
+    settings = write_files(folder / "data", dataset)
     history, there = deployed(federation, settings, tmp_path / "deployed")
     local = run(**settings, output=tmp_path / "local")
     assert untimed(history) == untimed(local.history)
@@ -228,7 +230,7 @@ def test_where_every_site_is_a_target_each_keeps_a_model_that_predicts(
         for name in (path.name for path in same.glob("*.safetensors")):
             own_files[f"{domain}/{name}"] = (kept / name).read_bytes()
             assert own_files[f"{domain}/{name}"] == (same / name).read_bytes()
-        data = (tmp_path / "data" / domain).with_suffix(".csv" if dataset == "table" else "")
+        data = (folder / "data" / domain).with_suffix(".csv" if dataset == "table" else "")
         new = [option, str(data), "--output", str(tmp_path / "p.csv")]
         said = CliRunner().invoke(app, ["predict", str(kept), *new])
         assert said.exit_code == 0, said.output
