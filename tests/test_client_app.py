@@ -159,7 +159,7 @@ def test_words_of_a_sites_data_leave_it_only_if_it_names_them(
     assert ("problem" in simulated.content["info"]) == ("town" in str(options))
 
 
-SITES_OWN = {
+SITES_OWN: dict[str, dict[str, Any]] = {
     "another column is the label": {"label": "city"},
     "numbers to predict": {"task": "regression", "label_mean": 0, "label_deviation": 1},
     "categories of another column": {"categorical": "onehot", "categories": "city:Bern|Chur"},
@@ -187,7 +187,7 @@ def test_no_option_of_a_run_has_words_or_numbers_of_a_sites_data_leave(
         run |= {"dataset-options": join_options(options.items()), "target": "south", "data-dir": "/"}
         run |= {"dataset": "hf"} if "path" in options else {}
         (query,) = numbered([Message(RecordDict(), 2, "query.role")])
-        node = {"domain": "north", "data-dir": str(site), "state-dir": str(site / "state")}
+        node: dict[str, Any] = {"domain": "north", "data-dir": str(site), "state-dir": str(site / "s")}
         reply = client_app.make_client_app()(query, Context(1, 2, node, RecordDict(), run))
         told.append(dict(reply.content["info"]))
     assert told[0] == told[1]

@@ -112,7 +112,7 @@ def node_configs(config: RunConfig, sites: Path, resident: bool) -> dict[str, No
 
 
 def _data_folder(config: RunConfig, folder: Path) -> str | None:
-    """Return the folder of all nodes' data: the run's or, of one's own data, links beside the run's options."""
+    """Return all nodes' folder of data: the run's or, of one's own data, links beside the run's options."""
     if config.data_dir is None or DATASETS[config.dataset].public:
         return config.data_dir
     folder.mkdir()

@@ -59,7 +59,7 @@ def may_import(name: str) -> bool:
 
 
 def check_at_site(name: str, options: Mapping[str, Any], allowed: Collection[str] | None) -> None:
-    """Raise a `ConfigError` if a run's network would import a module, or read a file, that a site has not named.
+    """Raise a `ConfigError` if a run's network imports a module, or reads a file, that a site has not named.
 
     Parameters
     ----------
