@@ -117,8 +117,13 @@ SET_FIGURES: dict[str, Metric] = {
     "single": Metric("sets of one class"),
     "single-right": Metric("right among sets of one class"),
     "width": Metric("mean width", regression=True, percent=False, highest=math.inf),
+    "effective": Metric("effective size", regression=None, percent=False, highest=math.inf),
 }
 """The figures of sets by their names in the record's entry `SETS`; in a reply they begin with ``sets-``."""
+
+UNITS, EFFECTIVE = "test-units", "test-effective"
+"""In a reply and a record, where several test samples are of one unit, such as a patient: the number of
+units, and the `effective_size` for the accuracy, which has no interval without it."""
 
 
 def metric_names(regression: bool) -> list[str]:
@@ -307,10 +312,13 @@ def by_class(
     }
 
 
-def measure_sets(sets: "NDArray[np.bool_]", y: "NDArray[Any]") -> dict[str, float]:
+def measure_sets(
+    sets: "NDArray[np.bool_]", y: "NDArray[Any]", units: "NDArray[Any] | None" = None
+) -> dict[str, float]:
     """Return the figures of sets of classes, by their names in `SET_FIGURES`.
 
-    `sets` says of each class whether it is in a sample's set, ``(n, C)``; `y` are the classes, ``(n,)``.
+    `sets` says of each class whether it is in a sample's set, ``(n, C)``; `y` are the classes, ``(n,)``, and
+    `units` the samples' units, ``(n,)``.
 
     Examples
     --------
@@ -323,13 +331,21 @@ def measure_sets(sets: "NDArray[np.bool_]", y: "NDArray[Any]") -> dict[str, floa
     single = sizes == 1
     figures = {"coverage": held.mean(), "size": sizes.mean(), "single": single.mean()}
     figures |= {"single-right": held[single].mean()} if single.any() else {}
-    return {name: float(value) for name, value in figures.items()}
+    return {name: float(value) for name, value in figures.items()} | _effective(held, units)
 
 
-def measure_intervals(low: "NDArray[Any]", high: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, float]:
-    """Return the figures of a regression's intervals; all three arrays have shape ``(n, C)``."""
+def measure_intervals(
+    low: "NDArray[Any]", high: "NDArray[Any]", y: "NDArray[Any]", units: "NDArray[Any] | None" = None
+) -> dict[str, float]:
+    """Return the figures of a regression's intervals, each array of shape ``(n, C)``; `units`, ``(n,)``."""
     held = (low <= y) & (y <= high)
-    return {"coverage": float(held.mean()), "width": float((high - low).mean())}
+    figures = {"coverage": float(held.mean()), "width": float((high - low).mean())}
+    return figures | _effective(held.mean(axis=1), units)
+
+
+def _effective(held: "NDArray[Any]", units: "NDArray[Any] | None") -> dict[str, float]:
+    size = effective_size(held, units)
+    return {"effective": size} if isinstance(size, float) else {}
 
 
 def effective_size(values: "NDArray[Any]", units: "NDArray[Any] | None" = None) -> float | None:

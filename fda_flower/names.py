@@ -471,8 +471,12 @@ def count_of(samples: int, units: int | None, what: str = "sample") -> str:
     >>> count_of(24, 6), count_of(24, 24), count_of(1, None, "label")
     ('24 samples of 6 patients', '24 samples', '1 label')
     """
-    of = "" if units is None or units == samples else f" of {counted(units, 'patient')}"
-    return counted(samples, what) + of
+    return counted(samples, what) + of_units(samples, units)
+
+
+def of_units(samples: int, units: int | None) -> str:
+    """Return `` of 6 patients`` after a number of samples; nothing if each is of its own, or if unknown."""
+    return "" if units is None or units == samples else f" of {counted(units, 'patient')}"
 
 
 MOST_NAMED = 5

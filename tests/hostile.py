@@ -375,7 +375,7 @@ def records_more(content, rng):
 COUNTS = ["num-examples", "num-steps", "learning-rate", "batch-size", "train-loss"]
 METHODS_OWN = words("alpha sim theta distance fresh-start lambda eval-accuracy")
 FIGURES = words("""accuracy loss eval-accuracy eval-num-examples validation-accuracy auroc r2 rmse
-    num-examples""")
+    num-examples test-units test-effective sets-effective""")
 NAMES = words("""members weight.a folds fold.0 fold.x cost weight. . held target sources round accuracy-global
     privacy __class__""")
 """Names that a strategy reads in another way: Mixture's members and folds, fields of a record."""

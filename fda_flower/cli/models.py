@@ -107,7 +107,16 @@ def evaluate(
     trust: Trust = False,
 ) -> None:
     """Evaluate a run's model on labelled samples: --csv, --images in folders by class, or its test set."""
-    from fda_flower.metrics import METRICS, confusion, interval, measure, of_mean, of_most_frequent
+    from fda_flower.metrics import (
+        METRICS,
+        confusion,
+        effective_size,
+        interval,
+        measure,
+        of_mean,
+        of_most_frequent,
+    )
+    from fda_flower.reporting.summary import Tests
     from fda_flower.reporting.words import describe_sets, judge
 
     model = _load(run, device, trust)
@@ -117,7 +126,11 @@ def evaluate(
     outputs, y = model.outputs(new.samples, new.drawing), new.samples.y.numpy()
     pair = (model.labels(outputs), model.labels(y)) if model.about.regression else (outputs, y)
     figures = measure(*pair, regression=model.about.regression)
-    intervals = {name: limits for name, value in figures.items() if (limits := interval(name, value, len(y)))}
+    groups = None if new.samples.groups is None else new.samples.groups.numpy()
+    units = None if new.samples.units == len(y) else new.samples.units
+    # Only an accuracy has an interval.
+    size = None if model.about.regression else effective_size(outputs.argmax(axis=1) == y, groups)
+    intervals = {name: limits for name, value in figures.items() if (limits := interval(name, value, size))}
     lines = []
     for name, value in figures.items():
         limits = intervals.get(name)
@@ -132,17 +145,22 @@ def evaluate(
         most = int(counts.sum(axis=1).argmax())
         baseline = {"class": (model.about.class_names or range(most + 1))[most], **of_most_frequent(counts)}
     result = {"samples": len(y), "round": model.about.round, "figures": figures, "intervals": intervals}
-    result["baseline"] = baseline
+    result |= {"baseline": baseline} | ({} if units is None else {"units": units})
     headline = next(iter(figures), "accuracy")
-    judged = {"metric": headline, "last5": figures.get(headline), "figures": figures, "test-samples": len(y)}
+    judged = {
+        "metric": headline,
+        "last5": figures.get(headline),
+        "figures": figures,
+        **Tests(len(y), units).entries,
+    }
     ends = {"interval": intervals[headline]} if headline in intervals else {}
     for line in judge({**judged, **ends, "baseline": baseline}):
         out.text(line)
     if coverage is not None:
-        result["sets"] = sets = {"asked": coverage, **model.figures_of_sets(outputs, y, coverage)}
-        for line in describe_sets(sets, len(y)):
+        result["sets"] = sets = {"asked": coverage, **model.figures_of_sets(outputs, y, coverage, groups)}
+        for line in describe_sets(sets, len(y), units):
             out.text(line)
-    out.result(result, f"{lines[0]}, {counted(len(y), 'sample')}")
+    out.result(result, f"{lines[0]}, {count_of(len(y), units)}")
 
 
 def export(

@@ -28,7 +28,7 @@ from fda_flower.datasets import Domain, Samples
 from fda_flower.datasets.labels import target_problems
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
-from fda_flower.metrics import ASKED, SETS, confusion
+from fda_flower.metrics import ASKED, EFFECTIVE, SETS, UNITS, confusion, effective_size
 from fda_flower.models.exchange import Exchange, frozen_digest
 from fda_flower.models.parts import Part
 from fda_flower.prediction.passes import Passes, load_layers
@@ -91,13 +91,21 @@ class DomainClient(NumPyFace):
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return counts of samples, whether the task is a regression, the frozen digest, and `about`."""
         rest, held_out = self.domain.unlabelled, self.domain.validation
-        groups = self.domain.train.groups
         frozen = frozen_digest(self.model)
+        grouped = {
+            protocol.GROUPS: self.domain.train,
+            protocol.TEST_GROUPS: self.domain.test,
+            protocol.VALIDATION_GROUPS: held_out,
+        }
         return {
             protocol.LABELLED: len(self.domain.train),
             protocol.UNLABELLED: 0 if rest is None else len(rest),
             **({} if held_out is None else {protocol.VALIDATION_EXAMPLES: len(held_out)}),
-            **({} if groups is None else {protocol.GROUPS: len(torch.unique(groups))}),
+            **{
+                name: each.units
+                for name, each in grouped.items()
+                if each is not None and each.groups is not None
+            },
             protocol.TEST: len(self.domain.test),
             protocol.REGRESSION: self.domain.train.y.is_floating_point(),
             **({protocol.FROZEN: frozen} if frozen else {}),
@@ -259,7 +267,7 @@ class DomainClient(NumPyFace):
             reply = EvaluateReply(0 if held_out is None else len(held_out))
         else:
             outputs = predictor.outputs(passes or self.passes(config))
-            metrics = self.figures(outputs, self.domain.test)
+            metrics = self.figures(outputs, self.domain.test) | self._units_of(outputs)
             if calibration is not None:
                 metrics |= self._figures_of_sets(calibration, outputs)
             reply = EvaluateReply(len(outputs), metrics, self._details(outputs, config))
@@ -275,6 +283,18 @@ class DomainClient(NumPyFace):
         """Return the metrics of outputs for samples of the domain."""
         return figures(outputs, samples.y, self.domain.labels)
 
+    def _units_of(self, outputs: Tensor) -> dict[str, float]:
+        """Return the number of the test set's units, if some have several samples, and what they tell."""
+        test = self.domain.test
+        if test.units == len(test):
+            return {}
+        found: dict[str, float] = {UNITS: test.units}
+        if not test.y.is_floating_point():
+            right = (outputs.argmax(dim=1) == test.y).cpu().numpy()
+            size = effective_size(right, _groups_of(test))
+            found |= {} if size is None else {EFFECTIVE: size}
+        return found
+
     def _figures_of_sets(self, calibration: Calibration, outputs: Tensor) -> dict[str, float]:
         """Return the figures of the usual sets on the test set; none if there are too few labels for them."""
         if calibration.most < exact(ASKED) or not len(outputs):
@@ -282,7 +302,11 @@ class DomainClient(NumPyFace):
         thresholds = calibration.thresholds(ASKED, outputs.shape[1])
         predictions, y = (each.cpu().numpy() for each in (outputs, self.domain.test.y))
         figures = figures_of_sets(
-            thresholds, predictions, y, lambda ends: self.domain.labels(torch.from_numpy(ends)).numpy()
+            thresholds,
+            predictions,
+            y,
+            lambda ends: self.domain.labels(torch.from_numpy(ends)).numpy(),
+            _groups_of(self.domain.test),
         )
         return {f"{SETS}-{name}": value for name, value in {"asked": ASKED, **figures}.items()}
 
@@ -390,9 +414,14 @@ class TargetClient(DomainClient):
         properties = super().get_properties(config)
         classes = properties.get(protocol.CLASS_NAMES) or range(int(properties.get("classes", 0)))
         names = [] if properties[protocol.REGRESSION] else [str(name) for name in classes]
-        for problem in target_problems(len(self.domain.test), self.domain.train.y.tolist(), names):
+        for problem in target_problems(self.domain.test, self.domain.train.y.tolist(), names):
             log(WARNING, "The target '%s': %s", self.domain.name, problem)
         return properties
+
+
+def _groups_of(samples: Samples) -> NDArray[Any] | None:
+    """Return the group of each sample, such as a patient; None if each is its own."""
+    return None if samples.groups is None else samples.groups.cpu().numpy()
 
 
 @lru_cache(typed=True)

@@ -158,7 +158,7 @@ def sizes_of(
                 labels = domain.train.y
                 known = () if labels.is_floating_point() else classes
                 warnings += [
-                    f"{name}: {each}" for each in target_problems(len(domain.test), labels.tolist(), known)
+                    f"{name}: {each}" for each in target_problems(domain.test, labels.tolist(), known)
                 ]
     return sizes
 

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +20,10 @@ from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.table_files import Cells, check_words
 from fda_flower.datasets.table_forms import DATES, are_different, check_kinds, form_of
 from fda_flower.errors import ConfigError
-from fda_flower.names import counted
+from fda_flower.names import count_of
+
+if TYPE_CHECKING:
+    from fda_flower.datasets.samples import Samples
 
 MOST_CLASSES = 1000
 """The most unnamed classes: a column that is no label must not make a network with a million outputs."""
@@ -111,7 +115,7 @@ def _whole(text: str) -> int | None:
 
 
 FEWEST_TESTS = 10
-"""A target with fewer test samples is warned."""
+"""A target with fewer test samples, or patients of them, is warned."""
 
 
 def label_problems(labels: Sequence[int], names: Sequence[str]) -> list[str]:
@@ -144,23 +148,26 @@ def label_problems(labels: Sequence[int], names: Sequence[str]) -> list[str]:
     return problems
 
 
-def few_tests(samples: int) -> list[str]:
-    """Return a sentence if a target has too few test samples, else nothing.
+def few_tests(samples: int, units: int) -> list[str]:
+    """Return a sentence if a target has too few test samples, or units of these, such as patients.
 
     Examples
     --------
-    >>> few_tests(4)
+    >>> few_tests(4, 4)
     ['4 test samples are too few to judge a model by: give the target at least 10']
+    >>> few_tests(40, 4)[0].partition(": ")[2]
+    'give the target at least 10 patients'
     """
-    if samples >= FEWEST_TESTS:
+    if units >= FEWEST_TESTS:
         return []
-    are = f"{counted(samples, 'test sample')} {'is' if samples == 1 else 'are'}"
-    return [f"{are} too few to judge a model by: give the target at least {FEWEST_TESTS}"]
+    are = f"{count_of(samples, units, 'test sample')} {'is' if samples == 1 else 'are'}"
+    what = "" if units == samples else " patients"
+    return [f"{are} too few to judge a model by: give the target at least {FEWEST_TESTS}{what}"]
 
 
-def target_problems(tests: int, labels: Sequence[int], names: Sequence[str]) -> list[str]:
+def target_problems(tests: "Samples", labels: Sequence[int], names: Sequence[str]) -> list[str]:
     """Return a sentence for each reason why a target's samples are too few; `names`: the classes'."""
-    return few_tests(tests) + (label_problems(labels, names) if names else [])
+    return few_tests(len(tests), tests.units) + (label_problems(labels, names) if names else [])
 
 
 def warn_of_one(dataset: str, domain: str, classes: int) -> None:

@@ -260,9 +260,11 @@ class LoadedModel:
         outputs = self.outputs(self.samples(samples)).astype(np.float64)
         return self.predictions(outputs - thresholds), self.predictions(outputs + thresholds)
 
-    def figures_of_sets(self, outputs: Array, y: Array, coverage: float) -> dict[str, float]:
+    def figures_of_sets(
+        self, outputs: Array, y: Array, coverage: float, units: Array | None = None
+    ) -> dict[str, float]:
         """Return the figures of sets on samples with labels `y`; see `fda_flower.prediction.sets`."""
-        return figures_of_sets(self.thresholds(coverage), outputs, y, self.labels)
+        return figures_of_sets(self.thresholds(coverage), outputs, y, self.labels, units)
 
     def thresholds(self, coverage: float) -> Array:
         """Return the largest score of each class in a set, or half the width of each interval, ``(C,)``.

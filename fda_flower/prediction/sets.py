@@ -14,7 +14,11 @@ Array = NDArray[Any]
 
 
 def figures_of_sets(
-    thresholds: Array, outputs: Array, y: Array, to_labels: Callable[[Array], Array]
+    thresholds: Array,
+    outputs: Array,
+    y: Array,
+    to_labels: Callable[[Array], Array],
+    units: Array | None = None,
 ) -> dict[str, float]:
     """Return the figures of sets, by their names in a record.
 
@@ -27,9 +31,12 @@ def figures_of_sets(
         unit, ``(n,)`` or ``(n, C)``.
     to_labels : callable
         Converts a regression's outputs to the labels' unit, for the width.
+    units : array, optional
+        Units of samples, such as patients, integers, shape ``(n,)``. Default: each is its own.
     """
     exact = np.asarray(outputs, np.float64)
     if y.dtype.kind != "f":
-        return measure_sets(sets_of(np.exp(log_softmax(exact)), thresholds), y)
+        return measure_sets(sets_of(np.exp(log_softmax(exact)), thresholds), y, units)
     ends = exact - thresholds, exact + thresholds, np.asarray(y, np.float64).reshape(exact.shape)
-    return measure_intervals(*map(to_labels, ends))
+    low, high, labels = map(to_labels, ends)
+    return measure_intervals(low, high, labels, units)

@@ -18,7 +18,9 @@ Record = dict[str, Any]
 """A JSON object. `docs/records.md` explains each field of a round's record."""
 
 TEST_EXAMPLES = "test-examples"
-"""Field with the number of test samples."""
+"""Field with the number of test samples; for that of units see `fda_flower.metrics.UNITS`."""
+OF_UNITS = "-units"
+"""Ending of the name of a number of samples, for the number of units, such as patients, that they are of."""
 
 MOST_FREQUENT = "most-frequent"
 """Entry of a confusion matrix with the metrics of always predicting the most frequent class."""

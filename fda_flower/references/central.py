@@ -19,10 +19,10 @@ from fda_flower.clients.training import OPTIMIZERS, loss_for, repeatable
 from fda_flower.datasets import Domain, Samples
 from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import derive_seed, json_safe
-from fda_flower.metrics import METRICS, headline_metric, of_mean
+from fda_flower.metrics import EFFECTIVE, METRICS, UNITS, headline_metric, of_mean
 from fda_flower.models.devices import find_device
 from fda_flower.models.parts import features_of, head_of, in_precision, replace_head, to_train
-from fda_flower.names import Bounds, NotNegative, Positive
+from fda_flower.names import Bounds, NotNegative, Positive, count_of
 from fda_flower.prediction.predictors import Single
 from fda_flower.records.folder import Checkpoint, RunFolder, of_a_round_before
 from fda_flower.records.record import (
@@ -326,7 +326,7 @@ class Trainer:
             if last is not None and not last["warmup"]:
                 best = history[last["selected"] - 1]["validation"]
                 if evaluation["validation"] <= best:
-                    names = ("selected", *METRICS, *DETAILS, TEST_EXAMPLES, MEAN_OF_LABELS)
+                    names = ("selected", *METRICS, *DETAILS, TEST_EXAMPLES, UNITS, EFFECTIVE, MEAN_OF_LABELS)
                     return evaluation | {name: last[name] for name in names if name in last}
             evaluation["selected"] = number
         self.reported = self.target.layers()
@@ -348,18 +348,23 @@ class Trainer:
         """Hold out the samples that select the model: as the test set of a source, whose own is unused."""
         if self.reference.share is None:
             return domain
-        count = len(domain.train)
-        held = max(1, round(self.reference.share * count))
-        if held >= count:
+        samples, groups = domain.train, domain.train.groups
+        held = max(1, round(self.reference.share * samples.units))
+        if held >= samples.units:
             raise ConfigError(
-                f"source '{domain.name}' has {count} samples, of which validation_share="
-                f"{self.reference.share:g} leaves none to train on: give it more, or lower the share",
+                f"source '{domain.name}' has {count_of(len(samples), samples.units)}, of which "
+                f"validation_share={self.reference.share:g} leaves none to train on: give it more, or lower "
+                "the share",
                 thing="source",
                 value=domain.name,
             )
         seed = derive_seed(self.config.seed, "validation", domain.name)
-        order = domain.train.order(torch.Generator().manual_seed(seed))
-        return replace(domain, train=domain.train.take(order[held:]), test=domain.train.take(order[:held]))
+        order = torch.randperm(samples.units, generator=torch.Generator().manual_seed(seed))
+        parts = [order[held:], order[:held]]
+        if groups is not None:  # whole groups, such as patients
+            parts = [torch.isin(groups, torch.unique(groups)[each]).nonzero().flatten() for each in parts]
+        train, test = map(samples.take, parts)
+        return replace(domain, train=train, test=test)
 
     def _client(self, domain: Domain, kind: type[DomainClient] = SourceClient) -> DomainClient:
         """Return a client, which only evaluates."""

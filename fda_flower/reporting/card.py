@@ -9,12 +9,13 @@ from typing import Any
 
 from fda_flower.datasets.spec import EVERY_SITE
 from fda_flower.errors import printable
-from fda_flower.metrics import CONFIDENCE, METRICS
-from fda_flower.names import counted
+from fda_flower.metrics import CONFIDENCE, METRICS, UNITS
+from fda_flower.names import counted, of_units
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.reporting.results import RecordedRun
 from fda_flower.reporting.run_tables import settings_table, sizes_table, sources_in
 from fda_flower.reporting.summary import (
+    TEST_SAMPLES,
     largest_epsilons,
     last_evaluation,
     name_of_baseline,
@@ -31,7 +32,7 @@ OF_THE_MACHINE = {"data_dir", "device", "threads"}
 """Settings that say nothing of the model, but where it was made."""
 
 FEW_TESTS = 100
-"""Test samples below which a card says that they are few."""
+"""Test samples, or patients, below which a card says that they are few."""
 
 
 @dataclass(frozen=True)
@@ -192,9 +193,11 @@ def _results(run: RecordedRun, model: Model) -> list[Part]:
         return ["The target reported no figure."]
     ends = evaluation.get("interval")
     between = f", {CONFIDENCE:.0%} interval {' to '.join(map(metric.show, ends))}" if ends else ""
-    tests = f" on {evaluation['test-samples']:,} test samples" if "test-samples" in evaluation else ""
+    count = evaluation.get(TEST_SAMPLES, 0)
+    tests = f" on {count:,} test samples{of_units(count, evaluation.get(UNITS))}" if count else ""
     whose = "as a mean of the sites" if _is_for_every_site(run) else "of the target"
-    covers = " The interval covers the choice of test samples, not of a seed." if ends else ""
+    what = "patients" if UNITS in evaluation else "samples"
+    covers = f" The interval covers the choice of test {what}, not of a seed." if ends else ""
     parts.append(
         f"**{metric.title} {metric.show(last5)}**{tests} {whose}{between}: the mean of the last rounds, of "
         f"one run and seed.{covers}"
@@ -281,8 +284,10 @@ def _privacy(history: Sequence[Record]) -> list[Part]:
 def _limits(run: RecordedRun, model: Model) -> list[Part]:
     evaluation = last_evaluation(run.history, run.metric)
     lines = [f"It is made for {_made_for(run)}. Nothing is known of its accuracy elsewhere, or later."]
-    if 0 < (tests := evaluation.get("test-samples", 0)) < FEW_TESTS:
-        lines.append(f"{tests} test samples are few: read the interval, not the figure.")
+    tests = evaluation.get(TEST_SAMPLES, 0)
+    if 0 < evaluation.get(UNITS, tests) < FEW_TESTS:
+        of = of_units(tests, evaluation.get(UNITS))
+        lines.append(f"{tests} test samples{of} are few: read the interval, not the figure.")
     if weak := [name for name, each in evaluation.get("classes", {}).items() if each["recall"] < 0.5]:
         lines.append(f"It misses more than half of the test samples of the class {', '.join(weak)}.")
     if missing := [n for n, each in evaluation.get("classes", {}).items() if not each["support"]]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 
@@ -14,12 +15,12 @@ from fda_flower.reporting.summary import (
     BALANCED,
     FAIR,
     REFUSED,
+    Tests,
     baseline_in,
     baseline_of,
     describe_interval,
     is_uneven,
     name_of_baseline,
-    samples_of,
     sampling_interval,
     scores,
 )
@@ -185,8 +186,8 @@ def caption(results: Results) -> str:
     """Return the caption of a comparison: its contents, and the sampling error of its best figure."""
     name = results.all_runs[0].metric
     text = f"{METRICS[name].axis}: mean (std) over seeds."
-    samples = max(samples_of(run.history) for run in results.all_runs)
-    size = describe_interval(top(_by_key(results)["last5"], METRICS[name]), samples, name)
+    tests = max((Tests.of(run.history) for run in results.all_runs), key=attrgetter("samples"))
+    size = describe_interval(top(_by_key(results)["last5"], METRICS[name]), tests, name)
     return " ".join(filter(None, (text, size and f"{'The best last5: ' if '±' in size else ''}{size}.")))
 
 
@@ -364,18 +365,18 @@ def _legend(results: Results, counts: Sequence[int]) -> str:
 
 def _test_sets(results: Results) -> str:
     """Describe the number of test samples and the sampling error."""
-    counts = [(samples, run) for run in results.all_runs if (samples := samples_of(run.history))]
+    counts = [(tests, run) for run in results.all_runs if (tests := Tests.of(run.history)).samples]
     if not counts:
         return ""
-    least, most = (end(samples for samples, _ in counts) for end in (min, max))
-    fewest = [run for samples, run in counts if samples == least]
-    values = [(scores(run.history, run.metric)["last5"], least, run.metric) for run in fewest]
+    least, most = (end(tests.samples for tests, _ in counts) for end in (min, max))
+    fewest = [(tests, run) for tests, run in counts if tests.samples == least]
+    values = [(scores(run.history, run.metric)["last5"], tests, run.metric) for tests, run in fewest]
     widest = describe_interval(*max(values, key=lambda value: _width(*value)))
     return f" {widest}." if least == most else f" {least} to {most} test samples; the fewest: {widest}."
 
 
-def _width(value: float | None, samples: int, metric: str) -> float:
-    ends = sampling_interval(value, samples, metric)
+def _width(value: float | None, tests: Tests, metric: str) -> float:
+    ends = sampling_interval(value, tests, metric)
     return 0.0 if ends is None else ends[1] - ends[0]
 
 

@@ -42,7 +42,7 @@ from fda_flower.reporting.figures import (
 )
 from fda_flower.reporting.results import Results, named_baseline
 from fda_flower.reporting.sites import metric_of, sites_in
-from fda_flower.reporting.summary import ACCURACY, LAST, baseline_in, name_of_baseline, samples_of, scores
+from fda_flower.reporting.summary import ACCURACY, LAST, baseline_in, name_of_baseline, scores
 from fda_flower.reporting.tables import mean_std
 
 Runs = Mapping[str, Sequence[Sequence[Record]]]
@@ -121,8 +121,7 @@ def _add_key(part: SubFigure, handles: Sequence[Artist]) -> None:
 def baseline_line(histories: Sequence[Sequence[Record]], metric: str) -> Line | None:
     """Return the mean figure of a model that ignores the samples, with its name; None if unknown."""
     values = [value for each in histories if (value := baseline_in(each, metric)) is not None]
-    sizes = [size for each in histories if (size := samples_of(each))]
-    return (float(np.mean(values)), named_baseline(name_of_baseline(metric), sizes)) if values else None
+    return (float(np.mean(values)), named_baseline(name_of_baseline(metric), histories)) if values else None
 
 
 def _plot_one(

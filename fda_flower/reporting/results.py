@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.metrics import METRICS, Metric
+from fda_flower.metrics import METRICS, UNITS, Metric
 from fda_flower.records.record import VALIDATION, Record, chosen_round, curve, headline
 from fda_flower.reporting.summary import (
     ACCURACY,
     LAST,
     PARAMETERS,
     REFUSED,
+    Tests,
     baseline_in,
     name_of_baseline,
-    samples_of,
     scores,
 )
 
@@ -32,6 +32,8 @@ Outcomes = NDArray[np.float64]
 def mean_outcomes(history: Sequence[Record], ending: str = "") -> Outcomes | None:
     """Return the mean outcomes of the last 5 rounds, as far as recorded; None if there are none.
 
+    There are none, too, if several samples are of one patient, since the records do not tell of which.
+
     A round's ``outcomes`` are the bits of its ``test-examples`` samples as hexadecimal digits. Warm-up rounds
     do not count. `ending` is appended to both names: ``-average`` for the averaged model.
     """
@@ -39,7 +41,7 @@ def mean_outcomes(history: Sequence[Record], ending: str = "") -> Outcomes | Non
     rounds = [
         np.unpackbits(np.frombuffer(bytes.fromhex(bits), np.uint8), count=record[f"test-examples{ending}"])
         for record in last
-        if (bits := record.get(f"outcomes{ending}"))
+        if UNITS not in record and (bits := record.get(f"outcomes{ending}"))
     ]
     return np.mean(rounds, axis=0) if rounds else None
 
@@ -78,17 +80,19 @@ def about(
     return "; ".join(filter(None, [", ".join(filter(None, data)), named, statistic]))
 
 
-def named_baseline(name: str, sizes: Sequence[int]) -> str:
-    """Return the label of a baseline's line, with its number of test samples.
+def named_baseline(name: str, histories: Iterable[Sequence[Record]]) -> str:
+    """Return the label of a baseline's line, with the number of test samples of runs.
 
     Examples
     --------
-    >>> named_baseline("most frequent class", [45, 45]), named_baseline("mean of the labels", [36, 45])
+    >>> runs = [[{"test-examples": 45}], [{"test-examples": 45}], [{"test-examples": 36}]]
+    >>> named_baseline("most frequent class", runs[:2]), named_baseline("mean of the labels", runs)
     ('most frequent class, 45 test samples', 'mean of the labels, 36 to 45 test samples')
     """
-    if not sizes:
-        return name
-    least, most = min(sizes), max(sizes)
+    tests = {each for history in histories if (each := Tests.of(history)).samples}
+    if len(tests) < 2:
+        return ", ".join([name, *map(str, tests)])
+    least, most = (end(each.samples for each in tests) for end in (min, max))
     return f"{name}, {least if least == most else f'{least} to {most}'} test samples"
 
 
@@ -325,9 +329,9 @@ class Results:
     def line(self, group: str, column: str) -> tuple[float, str] | None:
         """Return the mean of `baseline`, and its label; None if unknown."""
         values = self.baseline(group, column)
-        sizes = [size for run in self.column(group, column) if (size := samples_of(run.history))]
         name = name_of_baseline(self.metrics.get((group, column), ACCURACY))
-        return (float(np.mean(values)), named_baseline(name, sizes)) if values else None
+        histories = (run.history for run in self.column(group, column))
+        return (float(np.mean(values)), named_baseline(name, histories)) if values else None
 
     def scores(self, place: Place, key: str, ending: str | None = None) -> tuple[float, ...]:
         """Return a score of all seeds that have it; see `RecordedRun.score`."""

@@ -6,8 +6,8 @@ from itertools import groupby
 from typing import Any
 
 from fda_flower.metrics import METRICS
-from fda_flower.names import counted
-from fda_flower.records.record import Record, curve
+from fda_flower.names import counted, of_units
+from fda_flower.records.record import OF_UNITS, Record, curve
 from fda_flower.reporting.tables import Table
 from fda_flower.runs.settings import SETTINGS
 
@@ -88,7 +88,7 @@ def sizes_table(history: Sequence[Record]) -> Table:
         if "test-examples" in record and "domain" in target:
             sizes.setdefault(target["domain"], {"role": "target"})["test"] = record["test-examples"]
         for domain, known in record.get("sizes", {}).items():
-            sizes.setdefault(domain, {}).update(known)
+            sizes.setdefault(domain, {}).update(_with_units(known))
     silent = [domain for domain, each in sizes.items() if "role" not in each]
     if len(silent) == 1 and all(each.get("role") != "target" for each in sizes.values()):
         sizes[silent[0]]["role"] = "target"  # the method trains only the sources
@@ -96,6 +96,13 @@ def sizes_table(history: Sequence[Record]) -> Table:
     columns = [key for key in SIZES if key in known] + [key for key in known if key not in SIZES]
     rows = [[domain, *(each.get(key, "") for key in columns)] for domain, each in sizes.items()]
     return Table(["domain", *columns], rows)
+
+
+def _with_units(sizes: Mapping[str, int]) -> dict[str, object]:
+    """Return numbers of samples, with those of patients where some have several."""
+    counts = {name: number for name, number in sizes.items() if not name.endswith(OF_UNITS)}
+    units = {name: of_units(number, sizes.get(f"{name}{OF_UNITS}")) for name, number in counts.items()}
+    return {name: f"{number}{units[name]}" if units[name] else number for name, number in counts.items()}
 
 
 def rounds_table(history: Sequence[Record], headline: str) -> Table:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fda_flower.metrics import METRICS, Metric
+from fda_flower.names import of_units
 from fda_flower.records.record import Record
 from fda_flower.reporting.tables import Table
 
@@ -38,7 +39,10 @@ def sites_table(history: Sequence[Record]) -> Table:
         ends = "" if low is None else f"{_shown(metric, low, '+')} to {_shown(metric, high, '+')}"
         share = f"{site['share']:.2f}" if "share" in site else ""
         gain = _shown(metric, site.get("gain"), "+")
-        rows.append([f"{name}{mark}", site["labels"], *figures, gain, ends, share])
+        labels = (
+            f"{site['labels']}{of}" if (of := of_units(site["labels"], site.get("units"))) else site["labels"]
+        )
+        rows.append([f"{name}{mark}", labels, *figures, gain, ends, share])
     return Table(header, rows, "What the others bring to each site")
 
 
@@ -47,7 +51,8 @@ def sites_note(history: Sequence[Record]) -> str:
     sites = sites_in(history).values()
     note = "a is the share of the others' layer in the site's own."
     if any(site.get("judged-by") == HELD_OUT for site in sites):
-        note += f" {MARK} has no test samples and is judged by its labels, each left out in turn."
+        each = "those of each patient" if any("units" in site for site in sites) else "each"
+        note += f" {MARK} has no test samples and is judged by its labels, {each} left out in turn."
     few = [name for name, site in sites_in(history).items() if "alone" not in site and "with-others" in site]
     if few:
         note += f" Too few labels for a layer of its own: {', '.join(few)}."

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from fda_flower.datasets.amounts import most
 from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
-from fda_flower.metrics import CONFIDENCE, METRICS, SETS, by_class, interval
+from fda_flower.metrics import CONFIDENCE, EFFECTIVE, METRICS, SETS, UNITS, by_class, interval
+from fda_flower.names import of_units
 from fda_flower.records.record import LAST as LAST
 from fda_flower.records.record import (
     MEAN_OF_LABELS,
@@ -28,7 +30,7 @@ from fda_flower.runs.config import RunConfig
 
 ACCURACY, AVERAGE = "accuracy", "-average"
 """The headline where none is named, and how the fields of the averaged model end."""
-SUMMARY = "summary.json"
+SUMMARY, TEST_SAMPLES = "summary.json", "test-samples"
 PARAMETERS, REFUSED = "parameters", "refused"
 """Entries of the summary: the model's size, and why the method refuses the federation."""
 
@@ -137,17 +139,16 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
     """Return the target's last evaluation; unknown entries are left out.
 
     ``figures`` are the last round's, as in the record. ``interval`` is the 95% interval of ``last5`` for the
-    number of ``test-samples`` (`fda_flower.metrics.interval`). ``confusion`` and ``classes`` are the
-    confusion matrix and each class's figures; ``sets`` are as in the record; for ``baseline`` see
-    `baseline_of`.
+    number of ``test-samples`` (`fda_flower.metrics.interval`) or, if these are of fewer ``test-units``, for
+    the samples' effective size. ``confusion`` and ``classes`` are the confusion matrix and each class's
+    figures; ``sets`` are as in the record; for ``baseline`` see `baseline_of`.
     """
     last = _last_evaluated(history)
-    samples = samples_of(history)
+    tests = Tests.of(history)
     value = shares(history, metric)["last5"]
-    ends = None if value is None else interval(metric, value, samples)
+    ends = None if value is None else interval(metric, value, tests.size)
     evaluation: dict[str, Any] = {"figures": {n: v for n in METRICS if (v := last.get(n)) is not None}}
-    if samples:
-        evaluation["test-samples"] = samples
+    evaluation |= tests.entries
     if sets := last.get(SETS):
         evaluation[SETS] = sets
     if ends is not None:
@@ -211,34 +212,72 @@ def is_uneven(baseline: Mapping[str, Any]) -> bool:
     return bool(baseline.get("accuracy", 0.0) > UNEVEN * baseline.get("balanced-accuracy", 1.0))
 
 
-def samples_of(history: Sequence[Record]) -> int:
-    """Return the number of test samples of the last evaluation; 0 if unknown."""
-    return next((int(r[TEST_EXAMPLES]) for r in reversed(history) if r.get(TEST_EXAMPLES)), 0)
+@dataclass(frozen=True)
+class Tests:
+    """The test samples of an evaluation.
 
-
-def sampling_interval(
-    value: float | None, samples: int, metric: str = ACCURACY
-) -> tuple[float, float] | None:
-    """Return the 95% interval of a figure for a number of test samples, in the unit of tables."""
-    if value is None:
-        return None
-    unit = METRICS[metric]
-    ends = interval(metric, value / unit.scaled(1), samples)
-    return None if ends is None else (unit.scaled(ends[0]), unit.scaled(ends[1]))
-
-
-def describe_interval(value: float | None, samples: int, metric: str = ACCURACY) -> str:
-    """Describe half the interval's width and the number of samples, as far as known.
+    Attributes
+    ----------
+    samples : int
+        Their number; 0 if unknown.
+    units : int, optional
+        The number of units, such as patients, if some have several samples.
+    size : float, optional
+        The samples that an interval counts: all, or with units their `fda_flower.metrics.effective_size` for
+        the accuracy; None if there is a single unit.
 
     Examples
     --------
-    >>> describe_interval(87.0, 450), describe_interval(0.9, 450, "r2")
-    ('±3.1 points for 450 test samples at 95%', '450 test samples')
+    >>> print(Tests.of([{"test-examples": 24, "test-units": 6, "test-effective": 4.5}, {}]))
+    24 test samples of 6 patients
     """
-    ends = sampling_interval(value, samples, metric)
+
+    samples: int = 0
+    units: int | None = None
+    size: float | None = 0
+
+    @classmethod
+    def of(cls, history: Sequence[Record]) -> "Tests":
+        """Return the test samples of the last evaluation."""
+        last = next((record for record in reversed(history) if record.get(TEST_EXAMPLES)), {})
+        samples, units = int(last.get(TEST_EXAMPLES, 0)), last.get(UNITS)
+        return cls(samples, units, samples if units is None else last.get(EFFECTIVE))
+
+    def __str__(self) -> str:
+        return f"{self.samples} test samples{of_units(self.samples, self.units)}"
+
+    @property
+    def entries(self) -> dict[str, int]:
+        """The entries of a summary: ``test-samples`` and ``test-units``, as far as known."""
+        known = {TEST_SAMPLES: self.samples or None, UNITS: self.units}
+        return {name: number for name, number in known.items() if number is not None}
+
+
+def sampling_interval(
+    value: float | None, tests: Tests, metric: str = ACCURACY
+) -> tuple[float, float] | None:
+    """Return the 95% interval of a figure for test samples, in the unit of tables."""
+    if value is None:
+        return None
+    unit = METRICS[metric]
+    ends = interval(metric, value / unit.scaled(1), tests.size)
+    return None if ends is None else (unit.scaled(ends[0]), unit.scaled(ends[1]))
+
+
+def describe_interval(value: float | None, tests: Tests, metric: str = ACCURACY) -> str:
+    """Describe half the interval's width and the test samples, as far as known.
+
+    Examples
+    --------
+    >>> describe_interval(87.0, Tests(450, size=450)), describe_interval(0.9, Tests(450, size=450), "r2")
+    ('±3.1 points for 450 test samples at 95%', '450 test samples')
+    >>> describe_interval(50.0, Tests(24, 6, 3.5))
+    '±36.2 points for 24 test samples of 6 patients at 95%'
+    """
+    ends = sampling_interval(value, tests, metric)
     if ends is None:
-        return f"{samples} test samples" if samples else ""
-    return f"±{(ends[1] - ends[0]) / 2:.1f} points for {samples} test samples at {CONFIDENCE:.0%}"
+        return str(tests) if tests.samples else ""
+    return f"±{(ends[1] - ends[0]) / 2:.1f} points for {tests} at {CONFIDENCE:.0%}"
 
 
 def summarise_run(

@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.metrics import METRICS, ROUNDING, SETS, Metric, share_interval
+from fda_flower.metrics import METRICS, ROUNDING, SETS, UNITS, Metric, share_interval
 from fda_flower.models.tokens import describe_cut
-from fda_flower.names import counted
+from fda_flower.names import counted, of_units
 from fda_flower.records.record import Record, has_stopped
-from fda_flower.reporting.summary import FAIR, describe_interval, is_uneven, scores
+from fda_flower.reporting.summary import FAIR, Tests, describe_interval, is_uneven, scores
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS
 
 if TYPE_CHECKING:
-    from fda_flower.datasets import FederatedDataset
+    from fda_flower.datasets import FederatedDataset, Samples
 
 MOST_SHOWN = 12
 """Classes that are listed; of more, only their number is told."""
@@ -64,16 +64,23 @@ def _domains(config: RunConfig, data: "FederatedDataset") -> list[str]:
     """Return lines with the domains, their roles and their samples."""
     domains, names = data.domains, config.data.source_names
     if config.every_site:
-        sites = (f"{name} {len(domains[name].train):,} + {len(domains[name].test):,}" for name in names)
+        sites = (f"{name} {_size(domains[name].train)} + {_size(domains[name].test)}" for name in names)
         return [f"Sites of {config.dataset}, labels + test samples, each a target: {', '.join(sites)}"]
-    sources = (f"{name} {len(domains[name].train):,}" for name in names)
+    sources = (f"{name} {_size(domains[name].train)}" for name in names)
     target = domains[data.target]
-    labelled, rest = len(target.train), 0 if target.unlabelled is None else len(target.unlabelled)
+    train, test, rest = target.train, target.test, target.unlabelled
+    every = len(train) + (0 if rest is None else len(rest))
+    who = of_units(len(train), train.units)
+    labels = f"{len(train)} labels{who and f'{who},'} of {every} training samples"
     return [
         f"Sources: training samples of {config.dataset}: {', '.join(sources)}",
-        f"Target: {data.target}, {labelled} labels of {labelled + rest} training samples (--target-samples), "
-        f"{len(target.test)} test samples (another target: --target NAME)",
+        f"Target: {data.target}, {labels} (--target-samples), "
+        f"{len(test)} test samples{of_units(len(test), test.units)} (another target: --target NAME)",
     ]
+
+
+def _size(samples: "Samples") -> str:
+    return f"{len(samples):,}{of_units(len(samples), samples.units)}"
 
 
 def cost_of_round(record: Record, rounds: int) -> str:
@@ -137,19 +144,19 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     """
     baseline = summary.get("baseline", {})
     floor = baseline.get(summary.get("metric"))
-    more = describe_sets(summary.get(SETS, {}), summary.get("test-samples", 0)) + describe_theory(summary)
+    samples, units = summary.get("test-samples", 0), summary.get(UNITS)
+    more = describe_sets(summary.get(SETS, {}), samples, units) + describe_theory(summary)
     if floor is None or summary["last5"] is None:
         return more
     metric = METRICS[summary["metric"]]
-    samples = f"{summary['test-samples']} " if "test-samples" in summary else ""
+    tests = f"{samples or ''} test samples{of_units(samples, units)}".lstrip()
     what = f"naming the most frequent class, '{baseline.get('class')}',"
-    what = (
-        f"{'predicting the mean of the labels' if metric.regression else what} for all {samples}test samples"
-    )
+    what = f"{'predicting the mean of the labels' if metric.regression else what} for all {tests}"
     if not is_better(summary):
         better, end = "Not better", ""
     elif "interval" not in summary:
-        better, end = "Better", "; it has no interval, so a small gain may be chance"
+        why = ", as one patient says nothing of others" if units == 1 else ", so a small gain may be chance"
+        better, end = "Better", f"; it has no interval{why}"
     elif summary["interval"][0] <= floor:
         better, end = "Perhaps not better", ", which is in the interval"
     else:
@@ -199,8 +206,10 @@ def _amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def describe_sets(figures: Mapping[str, float], samples: int) -> list[str]:
+def describe_sets(figures: Mapping[str, float], samples: int, units: int | None = None) -> list[str]:
     """Return sentences on sets, by their figures in a record; none without figures.
+
+    `units` is the number of units, such as patients, if some have several of the `samples`.
 
     Examples
     --------
@@ -214,14 +223,15 @@ def describe_sets(figures: Mapping[str, float], samples: int) -> list[str]:
     if not {"asked", "coverage"} <= figures.keys():
         return []
     asked, what = f"{100 * figures['asked']:g}%", "Intervals" if "width" in figures else "Sets"
-    ends = share_interval(figures["coverage"], samples)
+    ends = share_interval(figures["coverage"], samples if units is None else figures.get("effective"))
     between = f" (95% interval {ends[0]:.1%} to {ends[1]:.1%})" if ends else ""
     size = f"mean width {figures['width']:.4g}" if "width" in figures else f"mean size {figures['size']:.2f}"
     lines = [f"{what} for {asked}: {figures['coverage']:.1%} hold the label{between}; {size}"]
     if "single-right" in figures:
         one, right = figures["single"], figures["single-right"]
         lines.append(f"Sets of one class: {one:.1%}, {right:.1%} of them right")
-    return [*lines, f"The {asked} are promised only for samples that come as the labelled ones did"]
+    of = "samples" if units is None else "samples of new patients"
+    return [*lines, f"The {asked} are promised only for {of} that come as the labelled ones did"]
 
 
 def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, Any]) -> str:
@@ -234,8 +244,8 @@ def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, 
         text += f" (round {summary['selected-round']}, chosen by held-out labels)"
     if has_stopped(history, config.patience):
         text += f"; stopped after {counted(len(history), 'round')}"
-    value, samples = scores(history, config.headline)["last5"], summary.get("test-samples", 0)
-    if size := describe_interval(value, samples, config.headline):
+    value = scores(history, config.headline)["last5"]
+    if size := describe_interval(value, Tests.of(history), config.headline):
         text += f" ({size})"
     return text
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Layers, PrivateSums, find_buffers, multipliers, widths_of
 from fda_flower.errors import ConfigError
 from fda_flower.files import as_file_name, checksum, derive_seed
-from fda_flower.metrics import METRICS
+from fda_flower.metrics import EFFECTIVE, METRICS, UNITS
 from fda_flower.site.accountant import Steps, noise_of_steps
 from fda_flower.site.config import CLIP, FULL, LEDGER, NONE, PATIENT, SITE, PrivacySettings, SiteConfig
 from fda_flower.site.noise import (
@@ -401,7 +401,7 @@ def _check_info(content: RecordDict) -> None:
 def _is_figure(name: str) -> bool:
     """Return whether a metric is a figure of a test or validation set, for any model."""
     own = name.removeprefix(f"{protocol.VALIDATION}-")
-    return own in METRICS
+    return own in METRICS or name in (UNITS, EFFECTIVE)
 
 
 def _asked(exchange: Exchange, record: str, arrays: Arrays) -> str:

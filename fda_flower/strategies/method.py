@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import RunError
-from fda_flower.names import AboveZero, Count, NotNegative, option_names
+from fda_flower.names import AboveZero, Count, NotNegative, of_units, option_names
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import LAST, Record
 from fda_flower.strategies.nodes import Node
@@ -20,7 +20,7 @@ from fda_flower.strategies.round import Round
 from fda_flower.strategies.selection import Selection
 from fda_flower.strategies.settings import Buffers, StrategySettings
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
+from fda_flower.wire.protocol import GROUPS, LABELLED, EvaluateRequest, TrainRequest, to_layers, to_record
 from fda_flower.wire.questions import Question
 
 Noised = Literal["sums", "steps"] | None
@@ -327,8 +327,9 @@ class MethodHooks(ABC):
         return {role: trainings[role] * each for role, each in epochs.items()}
 
 
-HELD_OUT, TARGET_ALONE = "held-out", "held-out-target"
-"""Entries of a method's own part of the record: figures by held-out labels, and without the sources."""
+HELD_OUT, TARGET_ALONE, UNITS = "held-out", "held-out-target", "units"
+"""Entries of a method's own part of the record: figures by held-out labels, and without the sources; the
+number of units, such as patients, of the labels, if some have several."""
 
 
 def benefit_of_sources(entry: Record, regression: bool) -> list[str]:
@@ -338,6 +339,8 @@ def benefit_of_sources(entry: Record, regression: bool) -> list[str]:
     --------
     >>> benefit_of_sources({"held-out": 0.76, "held-out-target": 0.7}, regression=False)
     ['The sources bring +6.0 points here, by held-out labels: 76.0 with them, 70.0 without']
+    >>> benefit_of_sources({"held-out": 0.8, "held-out-target": 0.8, "units": 6}, regression=False)
+    ['The sources bring +0.0 points here, by held-out labels of 6 patients: 80.0 with them, 80.0 without']
     """
     both, alone = (entry.get(name) for name in (HELD_OUT, TARGET_ALONE))
     if both is None or alone is None:
@@ -345,4 +348,11 @@ def benefit_of_sources(entry: Record, regression: bool) -> list[str]:
     unit, digits, factor = ("", ".2f", 1) if regression else (" points", ".1f", 100)
     gain = f"{'R² ' * regression}{factor * (both - alone):+z{digits}}{unit}"
     figures = f"{factor * both:{digits}} with them, {factor * alone:{digits}} without"
-    return [f"The sources bring {gain} here, by held-out labels: {figures}"]
+    of = of_units(0, entry.get(UNITS))
+    return [f"The sources bring {gain} here, by held-out labels{of}: {figures}"]
+
+
+def units_of(node: Node | None) -> dict[str, int]:
+    """Return the entry with the units, such as patients, of a node's labels; empty if each is of its own."""
+    labels, units = (None if node is None else node.info.get(key) for key in (LABELLED, GROUPS))
+    return {UNITS: units} if isinstance(units, int) and units != labels else {}

@@ -12,7 +12,7 @@ from fda_flower.names import Natural, as_written
 from fda_flower.records.record import COSTS
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources
 from fda_flower.strategies.fedavg import SourceOnly
-from fda_flower.strategies.method import HELD_OUT, TARGET_ALONE, Epochs, benefit_of_sources
+from fda_flower.strategies.method import HELD_OUT, TARGET_ALONE, Epochs, benefit_of_sources, units_of
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
 from fda_flower.wire.protocol import GROUPS, LABELLED, EvaluateRequest, to_layers
@@ -144,7 +144,8 @@ class Mixture(SourceOnly):
         metrics = super().evaluation(replies)
         if isinstance(self.round.answer, MixtureReport):
             cost = self._cost(self.round.arrays, self.round.number)
-            self.round.record["mixture"] = {**_entries(self.round.answer), "cost": cost}
+            entries = _entries(self.round.answer) | units_of(self.round.target)
+            self.round.record["mixture"] = {**entries, "cost": cost}
         return metrics
 
     def conclusion(self, record: Record) -> list[str]:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.errors import ConfigError, printable
-from fda_flower.metrics import METRICS, SET_FIGURES, SETS, of_most_frequent
+from fda_flower.metrics import EFFECTIVE, METRICS, SET_FIGURES, SETS, UNITS, of_most_frequent
 from fda_flower.names import listed
-from fda_flower.records.record import MOST_FREQUENT, TEST_EXAMPLES, Record
+from fda_flower.records.record import MOST_FREQUENT, OF_UNITS, TEST_EXAMPLES, Record
 from fda_flower.strategies.nodes import Node
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import to_read
@@ -69,6 +69,9 @@ def read_sizes(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
         "unlabelled": protocol.UNLABELLED,
         "validation": protocol.VALIDATION_EXAMPLES,
         "test": protocol.TEST,
+        f"labelled{OF_UNITS}": protocol.GROUPS,
+        f"validation{OF_UNITS}": protocol.VALIDATION_GROUPS,
+        f"test{OF_UNITS}": protocol.TEST_GROUPS,
     }
     sizes = {
         node.domain: {name: n for name, key in keys.items() if isinstance(n := node.info.get(key), int)}
@@ -239,11 +242,13 @@ def read_metrics(reply: Message | None) -> MetricRecord:
     if metrics.keys() <= {protocol.NUM_EXAMPLES, "loss"}:
         for name in names:
             read_number(content, name)
-    return filled(MetricRecord(), check_figures(metrics))
+    checked: dict[str, float] = check_figures(metrics)
+    return filled(MetricRecord(), checked | {name: int(checked[name]) for name in checked if name == UNITS})
 
 
 def check_figures(figures: dict[str, float]) -> dict[str, float]:
     """Return metrics by name; raise a `BadReplyError` if a value is impossible."""
+    samples = figures.get(protocol.NUM_EXAMPLES, 0)
     for name, value in figures.items():
         key = name.removeprefix(f"{protocol.VALIDATION}-")
         metric = METRICS.get(key) or SET_FIGURES.get(key.removeprefix(f"{SETS}-"))
@@ -252,6 +257,18 @@ def check_figures(figures: dict[str, float]) -> dict[str, float]:
             raise BadReplyError(f"its metric '{name}' is {value:g}, it must lie between {low:g} and {high:g}")
         if key == TEST_EXAMPLES and not (value == int(value) and 0 <= value <= MOST_EXAMPLES):
             raise BadReplyError(f"'{name}' is {value:g}, it must be a whole number")
+        if name == UNITS and not (value == int(value) and 1 <= value < samples):
+            raise BadReplyError(
+                f"its metric '{name}' is {value:g}, it must be a whole number from 1 to less than the number "
+                f"of samples, {samples:g}"
+            )
+        if name in (EFFECTIVE, f"{SETS}-effective") and not (
+            0 < value <= samples and figures.get(UNITS, 0) > 1
+        ):
+            raise BadReplyError(
+                f"its metric '{name}' is {value:g}, it must lie above 0 and not above the number of samples, "
+                f"{samples:g}, of at least 2 '{UNITS}'"
+            )
     return figures
 
 

@@ -40,7 +40,7 @@ from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.columns import in_common_columns
 from fda_flower.strategies.features import OnFeatures
-from fda_flower.strategies.method import benefit_of_sources
+from fda_flower.strategies.method import benefit_of_sources, units_of
 from fda_flower.strategies.replies import BadReplyError, check_figures
 from fda_flower.strategies.secure_sums import SecureSum
 from fda_flower.wire import protocol
@@ -326,7 +326,7 @@ class Ridge(OnFeatures):
         if answer.kinds:
             entry["kinds"] = list(answer.kinds)
         weights = {name: answer.weights.get(name) for name in head_names(paths)}
-        round.record[RIDGE] = {"paths": paths, **entry, WEIGHTS: weights}
+        round.record[RIDGE] = {"paths": paths, **entry, **units_of(round.target), WEIGHTS: weights}
         if self.secure:
             round.record[RIDGE]["secure"] = True
         for domain in self._named(round):
@@ -517,10 +517,12 @@ class RidgeEverySite(Ridge):
     def _note_sites(self, round: Round, replied: Sources, metric: str) -> None:
         """Write the sites' figures into the record."""
         entries, sites = round.record["sources"], dict[str, Record]()
+        nodes = {node.domain: node for node in round.nodes}
         for domain, update in replied.items():
             try:
                 figures = of_test(update.answer)
                 sites[domain] = site_entry(entries[domain]["examples"], update.answer, METRICS[metric])
+                sites[domain] |= units_of(nodes[domain])
                 entries[domain] |= figures
             except BadReplyError as error:
                 del entries[domain]

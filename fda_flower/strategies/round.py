@@ -13,7 +13,7 @@ from flwr.common import log
 
 from fda_flower.aggregation import Layers, find_buffers
 from fda_flower.errors import RunError, printable
-from fda_flower.metrics import METRICS, SET_FIGURES, SETS, of_mean
+from fda_flower.metrics import EFFECTIVE, METRICS, SET_FIGURES, SETS, UNITS, of_mean
 from fda_flower.names import by_reason, listed
 from fda_flower.records.record import MEAN_OF_LABELS, TEST_EXAMPLES, Record
 from fda_flower.strategies.nodes import Node, match_replies
@@ -254,7 +254,7 @@ class Round:
 
     def _evaluated(self, content: RecordDict, metrics: MetricRecord) -> Record:
         """Return the record's entries for the target's evaluation."""
-        entry: Record = {key: metrics[key] for key in METRICS if key in metrics}
+        entry: Record = {key: metrics[key] for key in (*METRICS, UNITS, EFFECTIVE) if key in metrics}
         if sets := {key: metrics[of] for key in SET_FIGURES if (of := f"{SETS}-{key}") in metrics}:
             entry[SETS] = sets
         if protocol.NUM_EXAMPLES in metrics:
@@ -262,7 +262,7 @@ class Round:
         details = (name for name in DETAILS if name in content and self.config.get(name))
         arrays = {name: read_arrays(content, name) for name in details}
         entry |= read_details(arrays, self._class_names)
-        known = {*METRICS, protocol.NUM_EXAMPLES, *(f"{SETS}-{key}" for key in SET_FIGURES)}
+        known = {*METRICS, UNITS, EFFECTIVE, protocol.NUM_EXAMPLES, *(f"{SETS}-{key}" for key in SET_FIGURES)}
         others = {key: metrics[key] for key in metrics if key not in known}
         return entry | ({"metrics": others} if others else {})
 
@@ -355,7 +355,7 @@ class Round:
         own, held_out = split_held_out(read_metrics(reply))
         found = self._evaluated(content_of(reply), MetricRecord(own))
         if suffix:
-            found.pop(TEST_EXAMPLES, None)
+            found = {key: value for key, value in found.items() if key not in (TEST_EXAMPLES, UNITS)}
         else:
             self.held_out[node], self.answer = held_out, self._answer_in(node, reply)
         self.record |= {f"{key}{suffix}": value for key, value in found.items()}

@@ -85,13 +85,15 @@ BATCH_SIZE = "batch-size"
 TRAIN_LOSS = "train-loss"
 """Metrics of a train reply."""
 
-LABELLED, UNLABELLED, TEST, GROUPS = "examples", "unlabelled", "test-examples", "groups"
+LABELLED, UNLABELLED, TEST = "examples", "unlabelled", "test-examples"
 VALIDATION_EXAMPLES, REGRESSION = "validation-examples", "regression"
+GROUPS, TEST_GROUPS, VALIDATION_GROUPS = "groups", "test-groups", "validation-groups"
 CLASS_NAMES, FEATURES = "class-names", "features"
 FROZEN, EVALUATES = "frozen-weights", "evaluates"
-"""Properties that a client reports with its role: numbers of samples of each kind, and of groups of labelled
-ones, whether the task is a regression, the names of the classes and of a table's columns, the digest of the
-network's frozen weights, and false if its app has no evaluate function."""
+"""Properties that a client reports with its role: numbers of samples of each kind, whether the task is a
+regression, the groups, such as patients, of samples with labels, of the test set and for validation, the
+names of the classes and of a table's columns, the digest of the network's frozen weights, and false if its
+app has no evaluate function."""
 
 Classes = Annotated[int, Bounds("from 0 to 2^16", lambda number: 0 <= number <= 1 << 16)]
 Side = Annotated[int, Bounds("from 0 to 2^24", lambda number: 0 <= number <= 1 << 24)]
@@ -99,7 +101,8 @@ Samples = Annotated[int, Bounds("from 0 to 2^40", lambda number: 0 <= number <= 
 
 PROPERTIES: Mapping[str, Any] = {
     **dict.fromkeys(("domain", "role", PROBLEM, FROZEN), str),
-    **dict.fromkeys((LABELLED, UNLABELLED, TEST, GROUPS, VALIDATION_EXAMPLES), Samples),
+    **dict.fromkeys((LABELLED, UNLABELLED, TEST, VALIDATION_EXAMPLES), Samples),
+    **dict.fromkeys((GROUPS, TEST_GROUPS, VALIDATION_GROUPS), Samples),
     "classes": Classes,
     **dict.fromkeys((REGRESSION, EVALUATES, GATED, REFUSED), bool),
     **dict.fromkeys((CLASS_NAMES, FEATURES), tuple[str, ...]),

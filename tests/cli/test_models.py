@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from fda_flower import load
 from fda_flower.cli.app import app
 from fda_flower.errors import FdaError
+from fda_flower.metrics import interval
 from fda_flower.prediction import Single, read_model, write_model
 
 
@@ -57,6 +58,33 @@ def test_what_is_given_is_never_lost(table_run):
         assert f"column {column} to keep" in says
     assert Path("new.csv").read_bytes() == given
     assert not Path("predictions.csv").exists()
+
+
+def test_every_page_of_a_run_of_patients_has_the_same_interval(run_in):
+    """Two samples of each of 20 patients; the test set has four of them."""
+
+    def write(path, i):
+        rows = [f"P{j // 2},{(j // 2) % 2 + j % 5},{j % 3 + i},{(j // 2) % 2}" for j in range(40)]
+        path.with_suffix(".csv").write_text("\n".join(["patient,age,height,label", *rows]))
+
+    run = run_in(write, dataset="table", dataset_options={"group": "patient"}, method="ridge")
+    (record,) = map(json.loads, (run / "rounds.jsonl").read_text().splitlines())
+    assert (record["test-examples"], record["test-units"]) == (8, 4)
+    ends = interval("accuracy", record["accuracy"], record["test-effective"])
+    assert ends is not None
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["interval"] == list(ends)
+    own = json.loads(fda("evaluate", run, "--json").splitlines()[0])
+    assert (own["intervals"]["accuracy"], own["units"]) == (list(ends), 4)
+    between, of = " to ".join(f"{end:.1%}" for end in ends), "8 test samples of 4 patients"
+    assert f"(95% interval: {between}), 8 samples of 4 patients\n" in fda("evaluate", run)
+    assert fda("evaluate", run, "--csv", run.parent / "c.csv").endswith("40 samples of 20 patients\n")
+    fda("report", run, "--html")
+    fda("report", run, "--card")
+    for text in ((run / "README.md").read_text(), (run / "report.html").read_text()):
+        assert of in text
+        assert f"95% interval {between}" in text
+    assert of in fda("predict", run, "--csv", run.parent / "c.csv")
 
 
 def test_a_files_own_labels_or_the_test_set_judge_the_model(table_run):

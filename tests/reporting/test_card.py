@@ -117,6 +117,9 @@ def test_it_says_how_sure_the_figure_is_and_that_few_tests_are_few():
     assert "40 test samples" in section(text, "Results")
     assert "40 test samples" in section(text, "Limits")
     assert "test samples" not in section(card(recorded(record(1, tests=400)), Model()), "Limits")
+    text = card(recorded(record(1, tests=400) | {"test-units": 50, "test-effective": 60.0}), Model())
+    assert "on 400 test samples of 50 patients" in section(text, "Results")
+    assert "400 test samples of 50 patients are few" in section(text, "Limits")
 
 
 def test_where_every_site_is_a_target_it_is_for_all_of_them():

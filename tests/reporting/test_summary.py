@@ -5,9 +5,16 @@ import numpy as np
 import pytest
 
 from fda_flower import RunConfig
-from fda_flower.metrics import interval
+from fda_flower.metrics import interval, share_interval
 from fda_flower.reporting import summarise, write_summary
-from fda_flower.reporting.summary import baseline_in, baseline_of, is_uneven, summarise_run
+from fda_flower.reporting.summary import (
+    Tests,
+    baseline_in,
+    baseline_of,
+    describe_interval,
+    is_uneven,
+    summarise_run,
+)
 from fda_flower.reporting.words import judge
 
 
@@ -115,6 +122,34 @@ def test_a_run_is_judged_by_the_most_frequent_class_that_its_record_has(history,
     assert first.startswith(begins)
     assert all(part in first for part in ("'ill'", "40 test samples", "75.0%"))
     assert all(part in second for part in ("balanced accuracy 25.0% (50.0%)", "AUROC 62.5% (50.0%)"))
+
+
+OF_PATIENTS = {"test-examples": 24, "test-units": 6, "test-effective": 3.5}
+
+
+def test_of_samples_of_several_patients_the_interval_is_that_of_the_effective_size(history):
+    """24 samples alone would tell 67% from 50%; 3.5 cannot."""
+    rounds, sets = history(*[2 / 3] * 5), {"asked": 0.9, "coverage": 0.9, "size": 1.5, "effective": 2.5}
+    rounds[-1] |= {"sets": sets, "confusion": {"classes": ["ill"], "counts": [[1]], "most-frequent": MOST}}
+    rounds[-1] |= OF_PATIENTS
+    summary = summarise(rounds)
+    assert (summary["test-samples"], summary["test-units"]) == (24, 6)
+    assert summary["interval"] == list(share_interval(2 / 3, 3.5) or ())
+    low, high = share_interval(0.9, 2.5) or (0, 0)
+    assert f"95% interval {low:.1%} to {high:.1%}" in " ".join(judge(summary))
+    assert "for all 24 test samples of 6 patients" in judge(summary)[0]
+    half = 50 * (summary["interval"][1] - summary["interval"][0])
+    tests = Tests.of(rounds)
+    assert describe_interval(200 / 3, tests) == f"±{half:.1f} points for 24 test samples of 6 patients at 95%"
+
+
+def test_a_single_patient_has_no_interval_which_is_said(history):
+    rounds = history(0.9)
+    rounds[0] |= {"confusion": {"classes": ["ill"], "counts": [[1]], "most-frequent": MOST}}
+    rounds[0] |= {"test-examples": 24, "test-units": 1}
+    summary = summarise(rounds)
+    assert "interval" not in summary
+    assert judge(summary)[0].endswith("no interval, as one patient says nothing of others")
 
 
 def test_a_regression_is_judged_by_the_mean_and_a_record_of_before_by_nothing(history):

@@ -141,6 +141,15 @@ def test_a_source_cannot_claim_what_would_have_it_trusted_more(claim, config, sh
         ({"num-examples": -3}, ["num-examples", -3]),
         ({"num-examples": 2.5}, ["num-examples", 2.5]),
         ({f"m{i}": 0.0 for i in range(1001)}, [1002, 1000]),
+        ({"num-examples": 24, "test-units": 24}, ["'test-units'", 24]),
+        ({"num-examples": 24, "test-units": 0}, ["'test-units'", 0]),
+        ({"num-examples": 24, "test-units": 2.5}, ["'test-units'", 2.5]),
+        ({"test-units": 6}, ["'test-units'", 6]),
+        ({"num-examples": 24, "test-units": 6, "test-effective": 24.5}, ["'test-effective'", 24.5]),
+        ({"num-examples": 24, "test-units": 6, "test-effective": 0.0}, ["'test-effective'", 0]),
+        ({"num-examples": 24, "test-units": 1, "test-effective": 2.0}, ["'test-effective'", 2]),
+        ({"num-examples": 24, "test-effective": 2.0}, ["'test-effective'", 2]),
+        ({"num-examples": 24, "test-units": 6, "sets-effective": 1e9}, ["'sets-effective'", "1e+09"]),
         ({"x" * 300: 0.0}, ["x" * 300]),
         ({"accuracy\nFDA-RESULT": 0.0}, [r"accuracy\nFDA-RESULT"]),
     ],
@@ -355,3 +364,25 @@ def test_sizes_are_what_the_nodes_tell():
         "t": {"labelled": 5, "unlabelled": 20, "validation": 2, "test": 9, "train": 25},
     }
     assert "sizes" not in evaluated({"accuracy": 0.5})[0]
+    info["t"] |= {"groups": 2, "test-groups": 3, "validation-groups": 1}
+    (record,) = evaluated({"accuracy": 0.5}, info=info)
+    units = {name: number for name, number in record["sizes"]["t"].items() if name.endswith("-units")}
+    assert units == {"labelled-units": 2, "test-units": 3, "validation-units": 1}
+
+
+def test_what_is_known_of_the_units_of_test_samples_is_recorded():
+    told = {
+        "accuracy": 0.5,
+        "num-examples": 24,
+        "test-units": 6,
+        "test-effective": 3.5,
+        "sets-effective": 2.5,
+    }
+    (record,) = evaluated(told)
+    assert {name: record[name] for name in ("test-examples", "test-units", "test-effective")} == {
+        "test-examples": 24,
+        "test-units": 6,
+        "test-effective": 3.5,
+    }
+    assert type(record["test-units"]) is int
+    assert (record["sets"], "metrics" in record) == ({"effective": 2.5}, False)

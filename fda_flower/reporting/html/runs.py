@@ -36,8 +36,8 @@ from fda_flower.reporting.run_tables import (
 )
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
 from fda_flower.reporting.summary import (
+    Tests,
     name_of_baseline,
-    samples_of,
     sampling_interval,
     scores,
     summarise,
@@ -46,8 +46,8 @@ from fda_flower.reporting.tables import Part, Table, escaped
 from fda_flower.reporting.words import judge
 
 BY_ROUND = "The target by round"
-NO_FIGURES = {"round", "bytes-received", "test-examples", "test-examples-average", "selected"}
-"""Numbers in a record that do not measure the target."""
+NO_FIGURES = ("round", "bytes-received", "test-", "selected")
+"""How numbers in a record begin that do not measure the target."""
 TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
 ROLES = ("target", "source", "")
 """The roles of domains in the order of tables; a domain that never replied has none."""
@@ -119,7 +119,7 @@ def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
         known = headline if group == together else group[0]
         line = baseline_line([history], known) if known in METRICS else None
         if once:
-            figures[label] = charts.bars(_with_intervals(series, samples_of(history)), label, line)
+            figures[label] = charts.bars(_with_intervals(series, Tests.of(history)), label, line)
         else:
             curves = {name: [values] for name, values in series.items()}
             figures[label] = charts.curves(curves, styles_of(group), label, line)
@@ -132,19 +132,23 @@ def _measured(history: Sequence[Record]) -> dict[str, list[float]]:
     by_name: dict[str, list[float]] = {}
     for number, record in enumerate(history):
         for name, value in record.items():
-            if name not in NO_FIGURES and isinstance(value, int | float) and not isinstance(value, bool):
+            if (
+                not name.startswith(NO_FIGURES)
+                and isinstance(value, int | float)
+                and not isinstance(value, bool)
+            ):
                 values = by_name.setdefault(name, [math.nan] * len(history))
                 metric = _metric_of(name)
                 values[number] = value if metric is None else metric.scaled(value)
     return by_name
 
 
-def _with_intervals(series: Mapping[str, Sequence[float]], samples: int) -> dict[str, tuple[float, Ends]]:
-    """Return the last value of each name, with its interval for a number of test samples."""
+def _with_intervals(series: Mapping[str, Sequence[float]], tests: Tests) -> dict[str, tuple[float, Ends]]:
+    """Return the last value of each name, with its interval for the test samples."""
     last = {name: next(v for v in reversed(values) if not math.isnan(v)) for name, values in series.items()}
     metrics = {name: key for name in series for key in METRICS if name == key or name.startswith(f"{key}-")}
     return {
-        name: (value, sampling_interval(value, samples, metrics[name]) if name in metrics else None)
+        name: (value, sampling_interval(value, tests, metrics[name]) if name in metrics else None)
         for name, value in last.items()
     }
 
