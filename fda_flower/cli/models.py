@@ -116,7 +116,7 @@ def evaluate(
         of_mean,
         of_most_frequent,
     )
-    from fda_flower.reporting.summary import Tests
+    from fda_flower.reporting.summary import Sampling
     from fda_flower.reporting.words import describe_sets, judge
 
     model = _load(run, device, trust)
@@ -151,7 +151,7 @@ def evaluate(
         "metric": headline,
         "last5": figures.get(headline),
         "figures": figures,
-        **Tests(len(y), units).entries,
+        **Sampling(len(y), units).entries,
     }
     ends = {"interval": intervals[headline]} if headline in intervals else {}
     for line in judge({**judged, **ends, "baseline": baseline}):

@@ -15,7 +15,7 @@ from fda_flower.reporting.summary import (
     BALANCED,
     FAIR,
     REFUSED,
-    Tests,
+    Sampling,
     baseline_in,
     baseline_of,
     describe_interval,
@@ -186,7 +186,7 @@ def caption(results: Results) -> str:
     """Return the caption of a comparison: its contents, and the sampling error of its best figure."""
     name = results.all_runs[0].metric
     text = f"{METRICS[name].axis}: mean (std) over seeds."
-    tests = max((Tests.of(run.history) for run in results.all_runs), key=attrgetter("samples"))
+    tests = max((Sampling.of(run.history) for run in results.all_runs), key=attrgetter("samples"))
     size = describe_interval(top(_by_key(results)["last5"], METRICS[name]), tests, name)
     return " ".join(filter(None, (text, size and f"{'The best last5: ' if '±' in size else ''}{size}.")))
 
@@ -365,7 +365,7 @@ def _legend(results: Results, counts: Sequence[int]) -> str:
 
 def _test_sets(results: Results) -> str:
     """Describe the number of test samples and the sampling error."""
-    counts = [(tests, run) for run in results.all_runs if (tests := Tests.of(run.history)).samples]
+    counts = [(tests, run) for run in results.all_runs if (tests := Sampling.of(run.history)).samples]
     if not counts:
         return ""
     least, most = (end(tests.samples for tests, _ in counts) for end in (min, max))
@@ -375,7 +375,7 @@ def _test_sets(results: Results) -> str:
     return f" {widest}." if least == most else f" {least} to {most} test samples; the fewest: {widest}."
 
 
-def _width(value: float | None, tests: Tests, metric: str) -> float:
+def _width(value: float | None, tests: Sampling, metric: str) -> float:
     ends = sampling_interval(value, tests, metric)
     return 0.0 if ends is None else ends[1] - ends[0]
 

@@ -19,7 +19,7 @@ from fda_flower.reporting.summary import (
     LAST,
     PARAMETERS,
     REFUSED,
-    Tests,
+    Sampling,
     baseline_in,
     name_of_baseline,
     scores,
@@ -89,7 +89,7 @@ def named_baseline(name: str, histories: Iterable[Sequence[Record]]) -> str:
     >>> named_baseline("most frequent class", runs[:2]), named_baseline("mean of the labels", runs)
     ('most frequent class, 45 test samples', 'mean of the labels, 36 to 45 test samples')
     """
-    tests = {each for history in histories if (each := Tests.of(history)).samples}
+    tests = {each for history in histories if (each := Sampling.of(history)).samples}
     if len(tests) < 2:
         return ", ".join([name, *map(str, tests)])
     least, most = (end(each.samples for each in tests) for end in (min, max))

@@ -144,7 +144,7 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
     figures; ``sets`` are as in the record; for ``baseline`` see `baseline_of`.
     """
     last = _last_evaluated(history)
-    tests = Tests.of(history)
+    tests = Sampling.of(history)
     value = shares(history, metric)["last5"]
     ends = None if value is None else interval(metric, value, tests.size)
     evaluation: dict[str, Any] = {"figures": {n: v for n in METRICS if (v := last.get(n)) is not None}}
@@ -213,7 +213,7 @@ def is_uneven(baseline: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Tests:
+class Sampling:
     """The test samples of an evaluation.
 
     Attributes
@@ -228,7 +228,7 @@ class Tests:
 
     Examples
     --------
-    >>> print(Tests.of([{"test-examples": 24, "test-units": 6, "test-effective": 4.5}, {}]))
+    >>> print(Sampling.of([{"test-examples": 24, "test-units": 6, "test-effective": 4.5}, {}]))
     24 test samples of 6 patients
     """
 
@@ -237,7 +237,7 @@ class Tests:
     size: float | None = 0
 
     @classmethod
-    def of(cls, history: Sequence[Record]) -> "Tests":
+    def of(cls, history: Sequence[Record]) -> "Sampling":
         """Return the test samples of the last evaluation."""
         last = next((record for record in reversed(history) if record.get(TEST_EXAMPLES)), {})
         samples, units = int(last.get(TEST_EXAMPLES, 0)), last.get(UNITS)
@@ -254,7 +254,7 @@ class Tests:
 
 
 def sampling_interval(
-    value: float | None, tests: Tests, metric: str = ACCURACY
+    value: float | None, tests: Sampling, metric: str = ACCURACY
 ) -> tuple[float, float] | None:
     """Return the 95% interval of a figure for test samples, in the unit of tables."""
     if value is None:
@@ -264,14 +264,15 @@ def sampling_interval(
     return None if ends is None else (unit.scaled(ends[0]), unit.scaled(ends[1]))
 
 
-def describe_interval(value: float | None, tests: Tests, metric: str = ACCURACY) -> str:
+def describe_interval(value: float | None, tests: Sampling, metric: str = ACCURACY) -> str:
     """Describe half the interval's width and the test samples, as far as known.
 
     Examples
     --------
-    >>> describe_interval(87.0, Tests(450, size=450)), describe_interval(0.9, Tests(450, size=450), "r2")
+    >>> tests = Sampling(450, size=450)
+    >>> describe_interval(87.0, tests), describe_interval(0.9, tests, "r2")
     ('±3.1 points for 450 test samples at 95%', '450 test samples')
-    >>> describe_interval(50.0, Tests(24, 6, 3.5))
+    >>> describe_interval(50.0, Sampling(24, 6, 3.5))
     '±36.2 points for 24 test samples of 6 patients at 95%'
     """
     ends = sampling_interval(value, tests, metric)

@@ -10,7 +10,7 @@ from fda_flower.metrics import METRICS, ROUNDING, SETS, UNITS, Metric, share_int
 from fda_flower.models.tokens import describe_cut
 from fda_flower.names import counted, of_units
 from fda_flower.records.record import Record, has_stopped
-from fda_flower.reporting.summary import FAIR, Tests, describe_interval, is_uneven, scores
+from fda_flower.reporting.summary import FAIR, Sampling, describe_interval, is_uneven, scores
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS
 
@@ -245,7 +245,7 @@ def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, 
     if has_stopped(history, config.patience):
         text += f"; stopped after {counted(len(history), 'round')}"
     value = scores(history, config.headline)["last5"]
-    if size := describe_interval(value, Tests.of(history), config.headline):
+    if size := describe_interval(value, Sampling.of(history), config.headline):
         text += f" ({size})"
     return text
 

@@ -74,7 +74,8 @@ def test_every_page_of_a_run_of_patients_has_the_same_interval(run_in):
     assert ends is not None
     summary = json.loads((run / "summary.json").read_text())
     assert summary["interval"] == list(ends)
-    own = json.loads(fda("evaluate", run, "--json").splitlines()[0])
+    (line,) = (each for each in fda("evaluate", run, "--json").splitlines() if each.startswith("{"))
+    own = json.loads(line)
     assert (own["intervals"]["accuracy"], own["units"]) == (list(ends), 4)
     between, of = " to ".join(f"{end:.1%}" for end in ends), "8 test samples of 4 patients"
     assert f"(95% interval: {between}), 8 samples of 4 patients\n" in fda("evaluate", run)

@@ -8,7 +8,7 @@ from fda_flower import RunConfig
 from fda_flower.metrics import interval, share_interval
 from fda_flower.reporting import summarise, write_summary
 from fda_flower.reporting.summary import (
-    Tests,
+    Sampling,
     baseline_in,
     baseline_of,
     describe_interval,
@@ -139,7 +139,7 @@ def test_of_samples_of_several_patients_the_interval_is_that_of_the_effective_si
     assert f"95% interval {low:.1%} to {high:.1%}" in " ".join(judge(summary))
     assert "for all 24 test samples of 6 patients" in judge(summary)[0]
     half = 50 * (summary["interval"][1] - summary["interval"][0])
-    tests = Tests.of(rounds)
+    tests = Sampling.of(rounds)
     assert describe_interval(200 / 3, tests) == f"±{half:.1f} points for 24 test samples of 6 patients at 95%"
 
 
