@@ -40,7 +40,7 @@ from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.columns import in_common_columns
 from fda_flower.strategies.features import OnFeatures
-from fda_flower.strategies.method import benefit_of_sources, units_of
+from fda_flower.strategies.method import UNITS, benefit_of_sources, units_of
 from fda_flower.strategies.replies import BadReplyError, check_figures
 from fda_flower.strategies.secure_sums import SecureSum
 from fda_flower.wire import protocol
@@ -337,7 +337,8 @@ class Ridge(OnFeatures):
         entry = record.get(RIDGE, {})
         lines = benefit_of_sources(entry, "r2" in record)
         if lines and entry.get(FEWEST_LABELS, ENOUGH) < ENOUGH:
-            why = f"since a class has fewer than {ENOUGH} labels and each is held out"
+            what = "patients" if UNITS in entry else "labels"
+            why = f"since a class has fewer than {ENOUGH} {what} and each is held out"
             return [f"{lines[0]}; that is optimistic, {why}"]
         return lines
 
