@@ -9,7 +9,7 @@ TORCH ?= $(shell if [ "$$(uname -s)" != Linux ] || ls /dev/nvidia* /dev/dxg >/de
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
-.PHONY: help install demo test test-ci test-all check results docs docs-serve notebooks hub clean
+.PHONY: help install demo test test-ci test-all check results docs docs-serve notebooks hub findings clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -65,6 +65,9 @@ hub: install  ## The app for Flower's hub, in build/hub, with its bundle
 	rm -rf build/hub
 	$(BIN)/python hub/assemble.py build/hub/fda-flower
 	cd build/hub && "$(CURDIR)/$(BIN)/flwr" build --app fda-flower
+
+findings:  ## Run what other packages do against a good guess; needs an index of packages
+	@set -e; for each in findings/*.sh; do echo "$$each"; bash "$$each"; done
 
 clean:  ## Remove the environment and the caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist site
