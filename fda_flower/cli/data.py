@@ -2,7 +2,7 @@
 
 import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 
 from fda_flower.cli.options import with_settings
 from fda_flower.cli.output import out, saying
-from fda_flower.names import join_names, known_name
+from fda_flower.names import counted, join_names, known_name
 from fda_flower.runs.settings import SETTINGS, command_options
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def check(
     settings |= {"dataset": dataset, "data_dir": str(folder)}
     settings["dataset_options"] = tuple(settings.get("dataset_options", {}).items())
     spec = DataSpec(**settings)
-    result = show_data(spec)
+    result = show_data(spec, needs=lambda sizes: check_default(settings, sizes))
     settings["method"], why = fitting_method(spec)
     given = [each for each in SETTINGS if each.name in settings]
     command = shlex.join(["fda", "run", *command_options(given, settings)])
@@ -65,10 +65,31 @@ def check(
     out.result(result | {"command": command}, command)
 
 
-def show_data(spec: "DataSpec", only: str | None = None) -> dict[str, Any]:
+Sizes = Mapping[str, Mapping[str, int]]
+"""By domain, what `fda_flower.datasets.check.sizes_of` counts."""
+
+
+def check_default(settings: dict[str, Any], sizes: Sizes) -> None:
+    """Raise a `ConfigError` if the default method would refuse domains of these sizes."""
+    from fda_flower.runs.config import RunConfig
+    from fda_flower.strategies.nodes import Node
+    from fda_flower.wire.protocol import GROUPS, LABELLED
+
+    config, nodes = RunConfig(**settings), []
+    for name, counts in sizes.items():
+        info = {LABELLED: counts["train"]}
+        info |= {GROUPS: counts["train-patients"]} if "train-patients" in counts else {}
+        nodes.append(Node(len(nodes), name, name == config.data.target_name, info))
+        config.check_samples(nodes[-1].role, f"'{name}'", counts["train"])
+    config.strategy.validate_nodes(nodes)
+
+
+def show_data(
+    spec: "DataSpec", only: str | None = None, needs: Callable[[Sizes], None] | None = None
+) -> dict[str, Any]:
     """Print what is in the folder of a data set of one's own, or in its domain `only`; return that as JSON.
 
-    If a run would refuse the data, print why, and exit with 1.
+    If a run would refuse the data, also by what it `needs`, print why, and exit with 1.
     """
     from fda_flower.datasets.check import CHECKS, sizes_of
     from fda_flower.datasets.folders import OPTIONS_FILE
@@ -80,6 +101,9 @@ def show_data(spec: "DataSpec", only: str | None = None) -> dict[str, Any]:
     with saying(logging.getLogger("fda_flower"), warnings.setdefault):
         report = CHECKS[spec.dataset](folder, options)
         sizes = {} if report.problems else sizes_of(spec, report.problems, lacks, only)
+        if needs and not report.problems:
+            with report.problems.caught():
+                needs(sizes)
     names = {name: f"{name} (target)" if name == spec.target_name else name for name in report.domains}
     show_domains(report.domains, sizes, names, f"{spec.dataset} in {folder}")
     out.text(f"Inputs: {report.inputs}")
@@ -122,7 +146,10 @@ def show_domains(
 
     classes = list(dict.fromkeys(label for domain in domains.values() for label in domain.classes))
     columns = dict.fromkeys(column for domain in domains.values() for column in domain.missing)
-    rows = [[names[name], each.samples, *_parts(sizes.get(name))] for name, each in domains.items()]
+    rows = [
+        [names[name], _of(each.samples, each.patients), *_parts(sizes.get(name))]
+        for name, each in domains.items()
+    ]
     counts = [[each.classes.get(label, 0) for label in classes] for each in domains.values()]
     gaps = [
         [", ".join(f"{name} {count}" for name, count in each.missing.items())] for each in domains.values()
@@ -138,10 +165,10 @@ def show_domains(
         out.table(wide, last)
         return
     out.table(Table(header, rows, title))
-    counted = [[label, *(each.classes.get(label, 0) for each in domains.values())] for label in classes]
+    members = [[label, *(each.classes.get(label, 0) for each in domains.values())] for label in classes]
     missing = [[name, *(each.missing.get(name, 0) for each in domains.values())] for name in columns]
     for kind, about, cells in (
-        ("Class", "Samples of each class", counted),
+        ("Class", "Samples of each class", members),
         ("Column", "Missing values", missing),
     ):
         if cells:
@@ -153,7 +180,13 @@ def _parts(sizes: Mapping[str, int] | None) -> tuple[str, str]:
     if sizes is None:
         return "", ""
     rest = f" + {sizes['unlabelled']} unlabelled" if sizes["unlabelled"] else ""
-    return f"{sizes['train']}{rest}", str(sizes["test"])
+    train, test = (_of(sizes[part], sizes.get(f"{part}-patients")) for part in ("train", "test"))
+    return f"{train}{rest}", test
+
+
+def _of(samples: int, patients: int | None) -> str:
+    """Return a number of samples and, if known, of patients."""
+    return f"{samples} of {counted(patients, 'patient')}" if patients else f"{samples}"
 
 
 def show_problems(kinds: "Mapping[str, Sequence[Problem]]") -> None:

@@ -414,7 +414,7 @@ class TargetClient(DomainClient):
         properties = super().get_properties(config)
         classes = properties.get(protocol.CLASS_NAMES) or range(int(properties.get("classes", 0)))
         names = [] if properties[protocol.REGRESSION] else [str(name) for name in classes]
-        for problem in target_problems(self.domain.test, self.domain.train.y.tolist(), names):
+        for problem in target_problems(self.domain.test, self.domain.train, names):
             log(WARNING, "The target '%s': %s", self.domain.name, problem)
         return properties
 

@@ -25,11 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class DomainCheck:
-    """The contents of a domain: number of samples, samples by class, missing values by column."""
+    """The contents of a domain: number of samples, samples by class, missing values by column.
+
+    `patients` is their number, if an option says which samples are of one.
+    """
 
     samples: int
     classes: dict[str, int]
     missing: dict[str, int] = field(default_factory=dict)
+    patients: int | None = None
 
 
 @dataclass
@@ -91,7 +95,8 @@ def _domains_of(dataset: str, survey: "Survey") -> dict[str, DomainCheck]:
     for name, rows in survey.rows.items():
         classes = Counter(text for cells in rows.labels for text in cells.texts) if survey.classes else {}
         missing = {column: count for column, count in rows.missing.items() if count}
-        domains[name] = DomainCheck(rows.samples, dict(sorted(classes.items())), missing)
+        patients = len({*rows.groups}) or None
+        domains[name] = DomainCheck(rows.samples, dict(sorted(classes.items())), missing, patients)
     return domains
 
 
@@ -121,12 +126,14 @@ def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
     files = {name: each.classes for name, each in survey.folders.items()}
     for classes in files.values():
         paths = [path for each in classes.values() for path in each]
-        for problem in faults(paths, depth_of(bits_in(paths))):
+        depth = str(options.get("depth", "auto"))
+        for problem in faults(paths, depth_of(bits_in(paths)) if depth == "auto" else int(depth)):
             survey.problems.add(problem)
     domains = {}
-    for name, classes in files.items():
-        counts = {label: len(paths) for label, paths in classes.items()}
-        domains[name] = DomainCheck(sum(counts.values()), counts)
+    for name, folder in survey.folders.items():
+        counts = {label: len(paths) for label, paths in folder.classes.items()}
+        patients = len({*folder.patients}) or None
+        domains[name] = DomainCheck(sum(counts.values()), counts, patients=patients)
     return Check(domains, _describe_images(images.sizes_of(files.values()), options), survey.problems)
 
 
@@ -143,6 +150,7 @@ def sizes_of(
 ) -> dict[str, dict[str, int]]:
     """Load all domains, or `only` one, as in a run; return the numbers of training, unlabelled, test samples.
 
+    Where patients are known, there are the numbers of those with training and with test samples, too.
     Problems are added to `problems`, and what targets lack to `warnings`.
     """
     from fda_flower.datasets.federation import load_domain
@@ -154,12 +162,11 @@ def sizes_of(
             domain, classes = data.domains[name], data.class_names or tuple(map(str, range(data.classes)))
             unlabelled = 0 if domain.unlabelled is None else len(domain.unlabelled)
             sizes[name] = {"train": len(domain.train), "unlabelled": unlabelled, "test": len(domain.test)}
+            if domain.train.groups is not None:
+                sizes[name] |= {"train-patients": domain.train.units, "test-patients": domain.test.units}
             if spec.every_site or name == spec.target_name:
-                labels = domain.train.y
-                known = () if labels.is_floating_point() else classes
-                warnings += [
-                    f"{name}: {each}" for each in target_problems(domain.test, labels.tolist(), known)
-                ]
+                known = () if domain.train.y.is_floating_point() else classes
+                warnings += [f"{name}: {each}" for each in target_problems(domain.test, domain.train, known)]
     return sizes
 
 

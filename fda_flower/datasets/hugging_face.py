@@ -29,7 +29,16 @@ from fda_flower.datasets.image_names import told_by_names
 from fda_flower.datasets.images import LARGEST, LOOKED_AT, MEMORY_LIMIT, Size, common_size
 from fda_flower.datasets.labels import warn_of_one
 from fda_flower.datasets.numbers import to_numbers
-from fda_flower.datasets.pixels import ImageError, bits_in, decode, depth_of, describe_bits, opened, size_of
+from fda_flower.datasets.pixels import (
+    Depth,
+    ImageError,
+    bits_in,
+    decode,
+    depth_of,
+    describe_bits,
+    opened,
+    size_of,
+)
 from fda_flower.datasets.preparation import CHANNELS, ImagePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
@@ -156,6 +165,7 @@ class HuggingFace(Splits):
         label_mean: float = 0.0,
         label_deviation: float = 1.0,
         text: str = "",
+        depth: Depth = "auto",
     ) -> None:
         super().__init__(read_domains(domains), self._split)
         self._data_dir, self._seed = data_dir, seed
@@ -174,7 +184,7 @@ class HuggingFace(Splits):
             label_deviation,
             text,
         )
-        self._size = read_size(str(image_size)) if image_size else None
+        self._size, self._depth = read_size(str(image_size)) if image_size else None, depth
 
     @cached_property
     def _opened(self) -> tuple[DomainRows, list[str]]:
@@ -339,7 +349,7 @@ class HuggingFace(Splits):
             "decimal": given.decimal_comma,
             "task": given.regression,
         }
-        of_images = {"image_size": self._size}
+        of_images = {"image_size": self._size, "depth": self._depth if self._depth != "auto" else None}
         for option, value in (of_rows if self.images else of_images).items():
             if value:
                 what = f"option '{option}' has no effect on {'images' if self.images else 'rows'}"
@@ -404,12 +414,18 @@ class HuggingFace(Splits):
 
         sizes: Counter[Size] = Counter()
         for name in self._there:
-            depth = depth_of(self._bits(name))
+            depth = self._depth_of(name)
             sizes.update(self._each(name, size, problems))
         return sizes
 
-    def _bits(self, domain: str) -> Counter[int]:
-        return bits_in(self._each(domain, bytes, Problems()))
+    def _depth_of(self, domain: str, tell: bool = False) -> int:
+        """Return how many bits the values of images of 16 bits use; it is told if they are not given."""
+        if self._depth != "auto":
+            return int(self._depth)
+        bits = bits_in(self._each(domain, bytes, Problems()))
+        if tell and (note := describe_bits(bits)):
+            logger.warning("hf: domain %s: %s", domain, note)
+        return depth_of(bits)
 
     def _each(self, domain: str, read: Callable[[bytes], Read], problems: Problems) -> Iterator[Read]:
         """Yield what `read` finds in each image of a domain; those that it cannot read become problems."""
@@ -440,16 +456,15 @@ class HuggingFace(Splits):
             what = f"has {rows.samples:,} images, which take more than {MEMORY_LIMIT / 2**30:.0f} GiB in "
             remedy = "give a smaller size by --dataset-option image_size"
             raise unusable("domain", domain, f"{what}{height}x{width}", remedy)
-        bits = self._bits(domain)
-        if note := describe_bits(bits):
-            logger.warning("hf: domain %s: %s", domain, note)
-        depth = depth_of(bits)
+        depth = self._depth_of(domain, tell=True)
         pixels = list(self._each(domain, lambda file: decode(file, height, width, depth), problems))
         problems.raise_first()
         y = torch.as_tensor(survey.numbers[domain], dtype=torch.int64)
         groups = numbered(rows.groups) if rows.groups else None
         samples = Samples(torch.from_numpy(np.stack(pixels)), y, groups=groups)
         train, test = divide(y, seed, f"domain '{domain}'", rows.parts, rows.groups, survey.classes)
-        preparation = ImagePreparation(height if height == width else (height, width), depth)
+        given = {"image_size": self._size is not None, "depth": self._depth != "auto"}
+        found = tuple(name for name, is_given in given.items() if not is_given)
+        preparation = ImagePreparation(height if height == width else (height, width), depth, found)
         classes = survey.classes
         return Split(samples.take(train), samples.take(test), len(classes), classes, preparation=preparation)

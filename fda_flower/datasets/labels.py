@@ -118,10 +118,12 @@ FEWEST_TESTS = 10
 """A target with fewer test samples, or patients of them, is warned."""
 
 
-def label_problems(labels: Sequence[int], names: Sequence[str]) -> list[str]:
+def label_problems(
+    labels: Sequence[int], names: Sequence[str], patients: Sequence[int] | None = None
+) -> list[str]:
     """Return a sentence for each reason why a model cannot learn all classes, with the counts.
 
-    `labels` are the labelled samples' classes, as positions in `names`.
+    `labels` are the labelled samples' classes, as positions in `names`, and `patients` whose they are.
 
     Examples
     --------
@@ -130,7 +132,8 @@ def label_problems(labels: Sequence[int], names: Sequence[str]) -> list[str]:
     >>> label_problems([1, 1], ["cat", "dog"])
     ['all 2 labels are of one class, dog: a model can learn no other from them']
     """
-    counts = Counter(labels)
+    owners = range(len(labels)) if patients is None else patients
+    counts = Counter(label for label, _ in {*zip(labels, owners, strict=True)})
     if len(counts) == 1 and len(names) > 1:
         (only,) = counts
         return [
@@ -138,7 +141,10 @@ def label_problems(labels: Sequence[int], names: Sequence[str]) -> list[str]:
         ]
     rare = {
         what: [name for i, name in enumerate(names) if counts[i] == count]
-        for count, what in ((1, "a single label"), (0, "no label"))
+        for count, what in (
+            (1, "a single label" if patients is None else "labels of one patient"),
+            (0, "no label"),
+        )
     }
     problems = []
     for what, classes in rare.items():
@@ -165,9 +171,11 @@ def few_tests(samples: int, units: int) -> list[str]:
     return [f"{are} too few to judge a model by: give the target at least {FEWEST_TESTS}{what}"]
 
 
-def target_problems(tests: "Samples", labels: Sequence[int], names: Sequence[str]) -> list[str]:
+def target_problems(test: "Samples", train: "Samples", names: Sequence[str]) -> list[str]:
     """Return a sentence for each reason why a target's samples are too few; `names`: the classes'."""
-    return few_tests(len(tests), tests.units) + (label_problems(labels, names) if names else [])
+    patients = None if train.groups is None else train.groups.tolist()
+    rare = label_problems(train.y.tolist(), names, patients) if names else []
+    return few_tests(len(test), test.units) + rare
 
 
 def warn_of_one(dataset: str, domain: str, classes: int) -> None:

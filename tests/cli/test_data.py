@@ -1,5 +1,6 @@
 """`fda data check`, and a run of own data without options, as they are called."""
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,27 @@ def test_what_no_table_can_show_is_one_error_of_check_and_of_a_run(fda):
             assert code
             assert says in out + error
             assert "Traceback" not in out + error
+
+
+@pytest.mark.usefixtures("by_the_rule")
+def test_check_counts_patients_and_refuses_too_few_of_them_as_the_run_does(fda):
+    write("patient,age,label", lambda i: f"p{i // 3:02},{i}.5,{i % 2}", count=60)
+    given = ["--dataset-option", "group=patient", "--target-samples", "all"]
+    code, out, _ = fda("data", "check", ".", *given)
+    assert (code, cells_of(out)[0][:4]) == (
+        0,
+        ["north", "60 of 20 patients", "48 of 16 patients", "12 of 4 patients"],
+    )
+    assert "Warning: west: 12 test samples of 4 patients are too few to judge a model by" in out
+    found = json.loads(fda("data", "check", ".", *given, "--json")[1])["domains"]["west"]
+    assert (found["patients"], found["train-patients"], found["test-patients"]) == (20, 16, 4)
+    write("patient,age,label", lambda i: f"p{i // 30:02},{i}.5,{i % 2}", ["west"], count=60)
+    code, out, _ = fda("data", "check", ".", *given)
+    assert (code, len(refused(out))) == (1, 1)
+    assert "1 patient" in out
+    code, _, error = fda("run", "--dataset", "table", "--data-dir", ".", *given)
+    assert code
+    assert "1 patient" in error
 
 
 def test_check_of_images(fda):

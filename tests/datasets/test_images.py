@@ -5,6 +5,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -309,6 +310,24 @@ def deepen(folder, bits):
         grey = found[path] = np.array(Image.open(path).convert("L")) | 0x80
         Image.fromarray(grey.astype(np.uint16) << (bits - 8)).save(path)
     return found
+
+
+def test_a_given_depth_is_every_domains_and_no_image_changes_another(tmp_path):
+    write_sites(write_images, tmp_path, "ab")
+    greys = deepen(tmp_path / "a", 12)
+    split = images.load_own(tmp_path, 0, "a,b", image_size=8, depth="16")["a"]
+    preparation: Any = split.preparation
+    assert (preparation.depth, preparation.follows_from_all_rows) == (16, ())
+    files: Any = split.train.x
+    dark = np.stack([(greys[path].astype(np.uint16) << 4) >> 8 for path in files.paths])
+    np.testing.assert_array_equal(files[:][:, 0].numpy(), dark)
+    found: Any = images.load_own(tmp_path, 0, "a,b")["b"].preparation
+    assert found.follows_from_all_rows == ("image_size", "depth")
+    split = images.load_own(tmp_path, 0, "a,b", image_size=8, depth="10")["a"]
+    with pytest.raises(ConfigError, match="12 bits", check=names("image", ANY, "depth=12")):
+        _ = split.train.x[:]
+    with pytest.raises(ConfigError, check=names("option", "depth", "8, 10, 12, 14, 16")):
+        spec_of(tmp_path, depth="9")
 
 
 @pytest.mark.parametrize("bits", [10, 12, 14])
