@@ -75,7 +75,7 @@ def check_default(settings: dict[str, Any], sizes: Sizes) -> None:
     from fda_flower.strategies.nodes import Node
     from fda_flower.wire.protocol import GROUPS, LABELLED
 
-    config, nodes = RunConfig(**settings), []
+    config, nodes = RunConfig(**settings), list[Node]()
     for name, counts in sizes.items():
         info = {LABELLED: counts["train"]}
         info |= {GROUPS: counts["train-patients"]} if "train-patients" in counts else {}

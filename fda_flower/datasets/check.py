@@ -130,9 +130,9 @@ def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
         for problem in faults(paths, depth_of(bits_in(paths)) if depth == "auto" else int(depth)):
             survey.problems.add(problem)
     domains = {}
-    for name, folder in survey.folders.items():
-        counts = {label: len(paths) for label, paths in folder.classes.items()}
-        patients = len({*folder.patients}) or None
+    for name, each in survey.folders.items():
+        counts = {label: len(paths) for label, paths in each.classes.items()}
+        patients = len({*each.patients}) or None
         domains[name] = DomainCheck(sum(counts.values()), counts, patients=patients)
     return Check(domains, _describe_images(images.sizes_of(files.values()), options), survey.problems)
 

@@ -12,6 +12,7 @@ from PIL import Image
 from sites import write_images, write_sites, write_table
 
 from fda_flower.cli import data
+from fda_flower.datasets.federation import forget
 
 
 def cells_of(out):
@@ -122,6 +123,7 @@ def test_check_counts_patients_and_refuses_too_few_of_them_as_the_run_does(fda):
     found = json.loads(fda("data", "check", ".", *given, "--json")[1])["domains"]["west"]
     assert (found["patients"], found["train-patients"], found["test-patients"]) == (20, 16, 4)
     write("patient,age,label", lambda i: f"p{i // 30:02},{i}.5,{i % 2}", ["west"], count=60)
+    forget()
     code, out, _ = fda("data", "check", ".", *given)
     assert (code, len(refused(out))) == (1, 1)
     assert "1 patient" in out
