@@ -9,6 +9,8 @@ from scipy.stats import binomtest, t
 from fda_flower.metrics import (
     effective_size,
     interval,
+    measure_intervals,
+    measure_sets,
     paired_interval,
     paired_shares,
     share_interval,
@@ -44,6 +46,18 @@ def test_where_every_sample_is_its_own_unit_the_bits_are_those_without_units():
     assert effective_size(first, own) == effective_size(first) == 40
     assert paired_interval(numbers, own) == paired_interval(numbers)
     assert paired_shares(first, second, own) == paired_shares(first, second)
+
+
+def test_sets_of_several_samples_of_a_patient_tell_the_effective_size_of_their_coverage():
+    """Sets hold 3 of 4 labels, as above; where every sample is its own, there is no such figure."""
+    units, y = np.array([3, 3, 8, 8]), np.array([0, 0, 0, 1])
+    sets = np.array([[True, False], [True, True], [True, False], [True, False]])
+    assert measure_sets(sets, y, units)["effective"] == pytest.approx(3 * CORRECTION, rel=1e-5)
+    assert measure_sets(sets, y, np.arange(4)) == measure_sets(sets, y)
+    low, high, numbers = np.zeros((4, 1)), np.ones((4, 1)), np.array([[0.5], [1.0], [0.0], [2.0]])
+    assert measure_intervals(low, high, numbers, units)["effective"] == pytest.approx(
+        3 * CORRECTION, rel=1e-5
+    )
 
 
 def test_a_single_unit_has_no_interval():

@@ -261,6 +261,24 @@ def test_a_fifth_of_each_source_is_held_out_and_never_trained_on(small, steps_of
         assert record["sources"][name]["examples"] == len(parts[0])
 
 
+def test_of_a_source_with_patients_a_fifth_of_these_is_held_out(small, changed):
+    changed(lambda source: replace(source, train=of_patients(source.train)), "source-1")
+    held = trainer_of("central:erm", **small).sources["source-1"].domain
+    train, test = (set(part.groups.tolist()) for part in (held.train, held.test))
+    assert (train & test, len(test)) == (set(), round(len(train | test) / 5))
+
+    def of_one(source):
+        return replace(source, train=replace(source.train, groups=torch.zeros_like(source.train.y)))
+
+    changed(of_one, "source-1")
+    with pytest.raises(ConfigError, match="of 1 patient", check=names("source", "source-1")):
+        trainer_of("central:erm", **small)
+
+
+def of_patients(samples):
+    return replace(samples, groups=torch.arange(len(samples)) % 30)
+
+
 @pytest.mark.parametrize("method", ["central:erm", "central:mixup"])
 def test_the_reported_model_is_that_of_the_best_round_on_the_held_out_samples(method, small, tmp_path):
     settings = {**small, "learning_rate": 0.03, "warmup_rounds": 1}

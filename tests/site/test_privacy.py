@@ -822,7 +822,7 @@ def test_without_a_report_a_failed_evaluation_is_answered_like_another(unit, ask
     assert contents[0]["metrics"] == {"num-examples": size}
 
 
-FIGURES = {"accuracy": 0.5, "loss": 1.0, "validation-auroc": 0.6}
+FIGURES = {"accuracy": 0.5, "loss": 1.0, "validation-auroc": 0.6, "test-units": 3, "test-effective": 2.5}
 
 
 @pytest.mark.parametrize(
