@@ -20,11 +20,12 @@ from flwr.clientapp.typing import Mod
 from flwr.common import log
 
 from fda_flower.clients.serving import serve
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, unknown
 from fda_flower.files import as_file_name
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS, method_names
 from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, SiteConfig, SiteGate
+from fda_flower.site.words import told
 from fda_flower.supernode.resident import ResidentApp
 from fda_flower.wire.internals import is_simulated_by_flower, pull_sooner
 from fda_flower.wire.older import NumPyClient
@@ -93,14 +94,15 @@ def make_client_app(
         return replace(found, settings=settings, rounds=run.all_rounds)
 
     def client_fn(context: Context) -> NumPyClient:
-        run, name = at_node(run_of(context), SiteConfig.of(context))
-        private = site_of(context)  # raises an error if the settings cannot work
-        of_run = simulation_folder(context) if is_simulated(context) else None
-        own = own_folder(run, name, context, of_run)
-        if run.every_site and own is None and not is_simulated(context):
-            remedy = 'give the node configuration state-dir="..."'
-            why = f"with target all '{name}' keeps a head of its own, and has no state-dir for it"
-            raise ConfigError(why, thing=name, remedy=remedy)
+        with told():
+            run, name = at_node(run_of(context), SiteConfig.of(context))
+            private = site_of(context)  # raises an error if the settings cannot work
+            of_run = simulation_folder(context) if is_simulated(context) else None
+            own = own_folder(run, name, context, of_run)
+            if run.every_site and own is None and not is_simulated(context):
+                remedy = 'give the node configuration state-dir="..."'
+                why = f"with target all '{name}' keeps a head of its own, and has no state-dir for it"
+                raise ConfigError(why, thing=name, remedy=remedy)
         site_folder = SiteConfig.of(context).state_dir
         model_folder = own if run.every_site else of_run or own
         client = make_client(run, name, context.state, own, model_folder, data, site_folder)
@@ -184,6 +186,8 @@ def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
                 value=site.number,
             )
         name = names[site.number]
+    if name not in names:
+        raise unknown("domain", name, names)
     role = "target" if name == data.target_name else "source"
     if site.role not in (None, role) and not config.every_site:
         raise ConfigError(

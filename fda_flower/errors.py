@@ -31,7 +31,14 @@ class FdaError(Exception):
         Its value.
     remedy : str
         What to do, appended to the message after a colon. Default: the text after the message's last colon.
+
+    Attributes
+    ----------
+    may_leave : bool
+        Whether a site may say it to others: it follows from no data (`fda_flower.site.words`).
     """
+
+    may_leave = False
 
     def __init__(self, message: str, *, thing: str = "", value: object = None, remedy: str = "") -> None:
         super().__init__(f"{message}: {remedy}" if remedy else message)

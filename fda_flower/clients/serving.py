@@ -20,9 +20,10 @@ from fda_flower.aggregation import (
     Update,
     read_gradients,
 )
-from fda_flower.errors import ConfigError, FdaError
+from fda_flower.errors import ConfigError
 from fda_flower.site.config import SiteConfig
 from fda_flower.site.rules import SiteGate, has_ungated_rules
+from fda_flower.site.words import told, words_of
 from fda_flower.wire import protocol
 from fda_flower.wire.bundles import bundled
 from fda_flower.wire.internals import filled, lacks_evaluation
@@ -38,6 +39,9 @@ from fda_flower.wire.protocol import (
     to_record,
 )
 from fda_flower.wire.questions import QUESTIONS, Question
+
+MIN_PER_CLASS = "min-per-class"
+"""The site's rule that needs the number of units of each class."""
 
 
 def aggregate_on_target(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -142,15 +146,23 @@ def serve(
         client = client_fn(context)
         return getattr(client, "numpy_client", client)
 
+    def _made(
+        message: Message, context: Context, question: type[Question] | None
+    ) -> tuple[Any, TrainRequest]:
+        with told():
+            request = read_request(message.content, question)
+        return make(context), request
+
     def train(message: Message, context: Context, question: type[Question] | None = None) -> Message:
-        client, request = make(context), read_request(message.content, question)
+        client, request = _made(message, context, question)
         content = _answer(client, request).content(request.arrays)
         content[protocol.INFO] = _info(client, context)
-        return Message(content, reply_to=message)
+        return Message(_for_the_log(content, client, context), reply_to=message)
 
     def evaluate(message: Message, context: Context, question: type[Question] | None = None) -> Message:
-        client, request = make(context), read_request(message.content, question)
-        return Message(_evaluation(client, request).content(), reply_to=message)
+        client, request = _made(message, context, question)
+        content = _evaluation(client, request).content()
+        return Message(_for_the_log(content, client, context), reply_to=message)
 
     app.train(mods=mods)(train)
     app.evaluate()(evaluate)
@@ -200,10 +212,36 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
         except Exception as error:  # the server's operator reads the reason
             log(ERROR, "This node cannot take part", exc_info=error)
             info = _info(None, context)
-            info[protocol.PROBLEM] = str(error) if isinstance(error, FdaError) else repr(error)
+            info[protocol.PROBLEM] = words_of(error, context)
         if has_ungated_rules(SiteConfig.of(context)):
             info[protocol.GATED] = False
         return Message(RecordDict({protocol.INFO: info}), reply_to=message)
+
+
+def _for_the_log(content: RecordDict, client: Any, context: Context) -> RecordDict:
+    """Add what a site's own log says of a reply: the numbers of samples and units, such as patients."""
+    domain, site = getattr(client, "domain", None), SiteConfig.of(context)
+    if site.state_dir is None and MIN_PER_CLASS not in site.node:
+        return content
+    counts = dict[str, int]()
+    for name, samples in (("", getattr(domain, "train", None)), ("test-", getattr(domain, "test", None))):
+        if (units := getattr(samples, "units", None)) is not None:
+            counts |= {f"{name}samples": len(samples), f"{name}units": int(units)}
+    if MIN_PER_CLASS in site.node and (fewest := _fewest(getattr(domain, "train", None))) is not None:
+        counts[protocol.FEWEST] = fewest
+    if counts:
+        content[protocol.LOGGED] = ConfigRecord({**counts})
+    return content
+
+
+def _fewest(samples: Any) -> int | None:
+    """Return the fewest units of a class that has any; None if the labels are no classes."""
+    if samples is None or not len(samples) or samples.y.is_floating_point():
+        return None
+    y = samples.y.cpu().numpy()
+    units = np.arange(len(y)) if samples.groups is None else samples.groups.cpu().numpy()
+    _, counts = np.unique(np.unique(np.stack([y, units]), axis=1)[0], return_counts=True)
+    return int(counts.min())
 
 
 def _info(client: Any, context: Context) -> ConfigRecord:

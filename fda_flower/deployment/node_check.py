@@ -68,7 +68,7 @@ def ask_node(config: RunConfig, node: Mapping[str, Any]) -> Node:
         if "state-dir" in node:
             _check_state_dir(node)
             node = {**node, "state-dir": folder}
-        roster.refresh(_OneNode(config, {**node, **Gate.marks}))
+        roster.refresh(_OneNode(config, {**node, **Gate.marks, "checks-itself": True}))
     for each in roster.missing:
         domain, reason = each["domain"], each["reason"]
         raise RunError(f"'{domain}' cannot take part: {reason}", thing="domain", value=domain)

@@ -219,6 +219,11 @@ class SiteConfig:
         return self.node.get(GATED) is True
 
     @property
+    def checks_itself(self) -> bool:
+        """Whether the node's own operator asks, before a run, and may read all words of its errors."""
+        return self.node.get("checks-itself") is True
+
+    @property
     def privacy(self) -> PrivacySettings | None:
         """The node's own settings; None if it has none. Setting any of them overrides all of the run's.
 

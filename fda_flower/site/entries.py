@@ -17,8 +17,8 @@ RULES = (
 OWN = ("domain", "role", "data-dir", "state-dir", "resident")
 """Entries that describe the node."""
 
-FLOWERS = ("partition-id", "num-partitions", "gated")
-"""Entries that Flower or a SuperNode adds."""
+FLOWERS = ("partition-id", "num-partitions", "gated", "checks-itself")
+"""Entries that Flower, a SuperNode or `fda deploy check` adds."""
 
 RESERVED = ("allow-", "require-", "min-", "max-", "dp-")
 """Prefixes of names that only rules and privacy settings have."""
@@ -36,6 +36,11 @@ SHORT = {
 ALIKE = 0.83
 """Least similarity of a misspelt name; Python's ratio of ``main`` and ``domain`` is 0.8, of ``samples`` and
 ``minsamples`` 0.82."""
+
+
+def is_rule(name: str) -> bool:
+    """Return whether an entry is a rule or a privacy setting."""
+    return name in RULES or name.startswith("dp-")
 
 
 def check_entries(node: Mapping[str, Any], words: frozenset[str]) -> None:

@@ -14,7 +14,6 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers, PrivateSums, find_buffers, multipliers, widths_of
-from fda_flower.errors import ConfigError
 from fda_flower.files import as_file_name, checksum, derive_seed
 from fda_flower.metrics import EFFECTIVE, METRICS, UNITS
 from fda_flower.site.accountant import Steps, noise_of_steps
@@ -31,26 +30,18 @@ from fda_flower.site.noise import (
     norm_of,
 )
 from fda_flower.site.patients import STEPS, PatientPrivacy, read_steps, remove_claims
+from fda_flower.site.words import may_leave, told
 from fda_flower.wire import protocol
 from fda_flower.wire.internals import error_reply, of_type
 from fda_flower.wire.protocol import to_layers, to_record
-from fda_flower.wire.questions import (
-    Answer,
-    Distil,
-    FineTune,
-    FitHead,
-    Guide,
-    KeepPart,
-    MeasureLoss,
-    Penalise,
-    Personalise,
-    Question,
-    SumRows,
-    TrainToMix,
-)
+from fda_flower.wire.questions import QUESTIONS, Answer, FineTune, FitHead, Question, SumRows
+from fda_flower.wire.releases import Release as Kind
 
 Arrays = dict[str, NDArray[Any]]
 
+
+BEFORE, AFTER = "epsilon-before", "epsilon-after"
+"""Entries of `protocol.LOGGED`: the ``ε`` that a site had spent before a message, and after its reply."""
 
 COUNTS = frozenset({protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE})
 """Metrics that leave unchanged: numbers of samples, which the role query reports, and settings."""
@@ -228,17 +219,20 @@ class Releases:
 MODEL: Release = (trained_model, 1)
 MODEL_OF_PATIENTS: Release = (patients_model, 0)
 
-COUNTS_OF: Mapping[type[Question], frozenset[str]] = {
-    Distil: frozenset({"head"}),
-    FineTune: frozenset(),
-    FitHead: frozenset(),
-    KeepPart: frozenset({"began_in"}),
-    Penalise: frozenset(),
-    Personalise: frozenset({"fresh_start"}),
-    TrainToMix: frozenset({"fresh_start"}),
-    MeasureLoss: frozenset(),
-}
-"""By question whose reply is a trained model: the fields of the answer that leave unchanged."""
+ARRAYS_OF_ANSWERS: Mapping[str, Release] = {f"{Answer.record_name}/guidance": (guidance, 1)}
+"""The records of arrays in answers whose sensitivity to a whole site is known."""
+
+
+def _of_site(question: type[Question]) -> Releases | None:
+    """Return what a reply with a model of its own releases, by the fields of its answer; None if unknown."""
+    arrays = [f"{Answer.record_name}/{name}" for name in question.answer.arrays()]
+    if question.kind != protocol.TRAIN or question.model == Kind.NOTHING:
+        return None
+    if not ARRAYS_OF_ANSWERS.keys() >= {*arrays}:
+        return None
+    fixed = {name for name, kind in question.answer.releases().items() if kind == Kind.NOTHING}
+    records = {protocol.ARRAYS: MODEL, **{name: ARRAYS_OF_ANSWERS[name] for name in arrays}}
+    return Releases(records, frozenset(fixed))
 
 
 RELEASES: Mapping[str, Mapping[str, Releases]] = {
@@ -250,11 +244,6 @@ RELEASES: Mapping[str, Mapping[str, Releases]] = {
                 protocol.GRADIENTS: (gradients, 2),
             }
         ),
-        **{
-            question.message_type(): Releases({protocol.ARRAYS: MODEL}, counts)
-            for question, counts in COUNTS_OF.items()
-        },
-        Guide.message_type(): Releases({protocol.ARRAYS: MODEL, "answer/guidance": (guidance, 1)}),
     },
     PATIENT: {
         protocol.TRAIN: Releases(
@@ -270,19 +259,23 @@ RELEASES: Mapping[str, Mapping[str, Releases]] = {
 }
 """By unit of privacy and type of message: what is released. A site answers no other train message.
 
-With the unit ``patient`` these are the messages whose training has noise, and `FitHead`, whose answer only an
-open target lets out: no client may start from a part that it has kept, or train a part first, without noise.
+For a whole site the questions follow from what their answers declare (`_of_site`). With the unit
+``patient`` these are the messages whose training has noise, and `FitHead`, whose answer only an open target
+lets out: no client may start from a part that it has kept, or train a part first, without noise.
 """
 
 
 def releases_of(settings: PrivacySettings, kind: str) -> Releases:
     """Return what is released in the reply to a type of message; raise a `PrivacyError` if it is unknown."""
-    if kind not in RELEASES[settings.dp_unit]:
+    found = RELEASES[settings.dp_unit].get(kind)
+    if found is None and settings.dp_unit == SITE and kind in QUESTIONS:
+        found = _of_site(QUESTIONS[kind])
+    if found is None:
         of = " to one patient" if settings.of_patients else ""
         raise PrivacyError(
             f"replies to '{kind}' have no known sensitivity{of}: choose a method that does not ask for them"
         )
-    return RELEASES[settings.dp_unit][kind]
+    return found
 
 
 def planned(settings: PrivacySettings, config: Mapping[str, Any], kind: str = protocol.TRAIN) -> int:
@@ -301,7 +294,7 @@ def protect_training(content: RecordDict, exchange: Exchange) -> list[str]:
     releases = releases_of(exchange.settings, exchange.kind)
     records = releases.records
     allowed = _protect_answer(content, exchange.settings, releases)
-    known = {*records, protocol.METRICS, protocol.INFO, Answer.record_name, *allowed}
+    known = {*records, protocol.METRICS, protocol.INFO, protocol.LOGGED, Answer.record_name, *allowed}
     if unknown := sorted(set(content) - known):
         of = " to one patient" if exchange.settings.of_patients else ""
         raise PrivacyError(
@@ -330,8 +323,9 @@ def protect_evaluation(content: RecordDict, settings: PrivacySettings) -> list[s
         or settings.allows(name)
     }
     answer = _allowed_answer(content, settings)
+    own = {protocol.LOGGED: content[protocol.LOGGED]} if protocol.LOGGED in content else {}
     content.clear()
-    content.update({protocol.METRICS: MetricRecord(kept), **answer})
+    content.update({protocol.METRICS: MetricRecord(kept), **answer, **own})
     return ["evaluation"] if set(kept) - {protocol.NUM_EXAMPLES} or any(answer.values()) else []
 
 
@@ -555,7 +549,8 @@ class DifferentialPrivacy:
         if kind == protocol.ROLE_QUERY:
             return call_next(message, context)
         remove_claims(message.content)
-        site = self._site_of(context)
+        with told():
+            site = self._site_of(context)
         if site is None:
             return call_next(message, context)
         answer = {protocol.TRAIN: _train, protocol.EVALUATE: _evaluate}.get(kind.partition(".")[0])
@@ -584,8 +579,10 @@ def _train(site: PrivateSite, message: Message, context: Context, call_next: Cli
         content[protocol.CONFIG] = ConfigRecord({**config, **site.of_patients(request).settings()})
         if kind == SumRows.message_type():
             content[protocol.MEAN_NOISE] = to_record(noise_of_mean(model, mechanism))
+    before = 0.0
     if settings.private:  # before data are read: whether the reply fails may depend on them
         site.check_budget(entry)
+        before = site.ledger.epsilon(settings.dp_delta, unit=settings.dp_unit)
         site.ledger.spend(entry, settings.dp_delta, settings.max_epsilon, again=site.seed is not None)
     try:
         reply = _ask(site, message, context, call_next)
@@ -600,6 +597,9 @@ def _train(site: PrivateSite, message: Message, context: Context, call_next: Cli
         done = _released(entry, exchange)
         site.ledger.settle(entry, done, settings.dp_delta, settings.max_epsilon)
     _tell(reply.content, site, uncovered)
+    if protocol.LOGGED in reply.content and settings.private:
+        after = protocol.settings_in(reply.content, protocol.INFO)[protocol.EPSILON]
+        reply.content.config_records[protocol.LOGGED].update({BEFORE: before, AFTER: float(str(after))})
     return reply
 
 
@@ -618,10 +618,6 @@ class FailedError(PrivacyError):
     """The app has failed at data; why is not for others."""
 
 
-TOLD = frozenset({"dp-unit", "dp-noise", "class-weights", "client", "message", "rows.power", "state"})
-"""What an app may name in an error at a private site: settings, and parts of the message."""
-
-
 def _ask(site: PrivateSite, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Return the app's reply.
 
@@ -630,12 +626,10 @@ def _ask(site: PrivateSite, message: Message, context: Context, call_next: Clien
     """
     try:
         reply = call_next(message, context)
-    except ConfigError as error:
-        if error.thing in TOLD:
+    except Exception as error:  # of any kind
+        if may_leave(error):
             raise PrivacyError(str(error)) from error
         reason: object = error
-    except Exception as error:  # of any kind
-        reason = error
     else:
         if not reply.has_error():
             return reply

@@ -23,10 +23,11 @@ from fda_flower.errors import ConfigError, RunError, check_choice, invalid, prin
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 from fda_flower.names import EVERY_SITE, split_options
 from fda_flower.site.config import PrivacySettings, SiteConfig
-from fda_flower.site.entries import RULES
-from fda_flower.site.log import REFUSED_CODE, SENT, SentLog, WithheldError
+from fda_flower.site.entries import is_rule
+from fda_flower.site.log import REFUSED_CODE, SENT, Facts, SentLog, WithheldError
 from fda_flower.site.records import ALLOW_RECORDS, RecordRule, size_of
 from fda_flower.site.releases import Kind, always_released, question_of, release_of
+from fda_flower.site.words import kept
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import num_bytes, to_read
 from fda_flower.wire.questions import QUESTIONS, Answer, Question
@@ -277,15 +278,15 @@ class Rules:
             )
         return f"nobody has declared what the answer releases: give each field a Release {said}"
 
-    def refuses_classes(self, asked: Asked, counts: Collection[int]) -> str | None:
-        """Return why a reply may not be computed, given the number of units of each class; None if it may."""
+    def refuses_rare(self, asked: Asked, fewest: object) -> str | None:
+        """Return why a reply may not leave, given the fewest units of a class; None if it may."""
         released = {kind for each in asked.asks for kind in always_released(each)}
-        rare = any(0 < count < self.min_per_class for count in counts)
-        if not rare or asked.has_noise or OF_SUMS.isdisjoint(released):
+        is_rare = isinstance(fewest, int) and fewest < self.min_per_class
+        if not is_rare or asked.has_noise or OF_SUMS.isdisjoint(released):
             return None
         return (
-            f"a class has fewer than {self.min_per_class} samples here, and what leaves without mask or "
-            "noise reveals them (the site's min-per-class)"
+            f"a class has fewer than {self.min_per_class} samples or patients here, and what leaves without "
+            "mask or noise reveals them (the site's min-per-class)"
         )
 
     def _rare_class(self, asked: Asked, record: ArrayRecord) -> str | None:
@@ -651,7 +652,7 @@ def _rules_of(node: tuple[tuple[str, type, Any], ...], methods: tuple[str, ...])
 
 def has_ungated_rules(site: SiteConfig) -> bool:
     """Return whether a node has rules or noise that only its app holds, since its SuperNode has no gate."""
-    return not site.gated and any(name in RULES or name.startswith("dp-") for name in site.node)
+    return not site.gated and any(map(is_rule, site.node))
 
 
 def as_told(asked: Asked) -> Asked:
@@ -681,6 +682,8 @@ class SiteGate:
         configuration, ``role`` of the node's.
     methods : Collection[str]
         The existing methods, to check the node configuration. Default: unknown.
+    app : str, optional
+        The SHA-256 of the app's bundle, for the log.
 
     Examples
     --------
@@ -690,6 +693,7 @@ class SiteGate:
 
     about: Callable[[Asked], Asked] = as_told
     methods: Collection[str] = ()
+    app: str | None = None
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer a message with the app below if the site's rules allow it."""
@@ -698,13 +702,14 @@ class SiteGate:
             rules = rules_of(context.node_config, self.methods)
         except ConfigError as error:
             why = str(error)
-            return _logged(asked, lambda: refusal(asked, why))
-        return _logged(asked, lambda: self._answer(asked, rules, call_next), rules.allow_records is not None)
+            return _logged(asked, lambda: refusal(asked, why), app=self.app)
+        withholds = rules.allow_records is not None
+        return _logged(asked, lambda: self._answer(asked, rules, call_next), withholds, self.app)
 
     def refuse(self, message: Message, context: Context, reason: str) -> Message:
         """Answer a message that the site refuses, whatever the app would answer."""
         asked = Asked(message, context)
-        return _logged(asked, lambda: refusal(asked, reason, by_rule=True))
+        return _logged(asked, lambda: refusal(asked, reason, by_rule=True), app=self.app)
 
     def _answer(self, asked: Asked, rules: Rules, call_next: ClientAppCallable) -> Message:
         try:
@@ -713,19 +718,29 @@ class SiteGate:
             return refusal(asked, str(error))
         if reason := rules.refuses_message(asked):
             return refusal(asked, reason, by_rule=True)
-        reply = _shortened(call_next(asked.message, asked.context), asked.message)
+        with kept(asked.context):
+            reply = _shortened(call_next(asked.message, asked.context), asked.message)
         if reply.has_error():
             return reply
-        if kept := rules.withhold(asked, reply.content):
-            log(INFO, "This site keeps %s of its answer (the site's require-secure)", ", ".join(kept))
-        reason = rules.refuses_reply(asked, reply.content)
-        return reply if reason is None else refusal(asked, reason, by_rule=True)
+        facts = reply.content.pop(protocol.LOGGED, None)
+        if own := rules.withhold(asked, reply.content):
+            log(INFO, "This site keeps %s of its answer (the site's require-secure)", ", ".join(own))
+        fewest = None if facts is None else facts.get(protocol.FEWEST)
+        reason = rules.refuses_reply(asked, reply.content) or rules.refuses_rare(asked, fewest)
+        if reason is not None:
+            return refusal(asked, reason, by_rule=True)
+        if facts is not None:
+            reply.content[protocol.LOGGED] = facts
+        return reply
 
 
-def _logged(asked: Asked, answer: Callable[[], Message], withholds: bool = False) -> Message:
+def _logged(
+    asked: Asked, answer: Callable[[], Message], withholds: bool = False, app: str | None = None
+) -> Message:
     """Return an answer once it is logged; if the site `withholds` the words of errors, they stay here.
 
-    Behind the gate of a SuperNode nothing is logged or withheld here: the gate does both.
+    Behind the gate of a SuperNode nothing is logged or withheld here: the gate does both, and also takes out
+    what the client tells the log.
     """
     site = SiteConfig.of(asked.context)
     sent = None if site.gated or site.state_dir is None else SentLog(site.state_dir / SENT)
@@ -735,15 +750,18 @@ def _logged(asked: Asked, answer: Callable[[], Message], withholds: bool = False
     except Exception as error:  # Flower sends it to the server
         shown = error if len(str(error)) <= LONGEST else RunError(f"{str(error)[:LONGEST]}...")
         if sent is not None:
-            sent.note(asked.message, asked.context, shown)
+            sent.note(asked.message, asked.context, shown, Facts(app))
         if withholds:
             raise RunError(WITHHELD) from None
         if shown is error:
             raise
         raise shown from None
+    told: Mapping[str, Any] = {}
+    if not site.gated and reply.has_content():
+        told = reply.content.pop(protocol.LOGGED, told)
     if sent is not None:
         try:
-            sent.note(asked.message, asked.context, reply)
+            sent.note(asked.message, asked.context, reply, Facts(app, told))
         except OSError as error:
             return refusal(asked, f"the site cannot log its reply in '{sent.path}': {error}")
     if withholds and reply.has_error() and not isinstance(reply.error, RefusalError):

@@ -5,6 +5,7 @@ the site's own process, and all messages pass through it.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from flwr.app import Context, Message
@@ -42,24 +43,33 @@ class Gate:
         SiteConfig(node, 0).check_ledger()
         self._gate = SiteGate()
         self._asked: dict[str, tuple[Message, Context, str | None]] = {}
+        self._digest: str | None = None
+        self._apps: dict[int, str | None] = {}
 
     def refuses_app(self, digest: str) -> str | None:
         """Return why an app, by the SHA-256 of its bundle, may not start; None if it may."""
+        self._digest = digest
         return self._rules.refuses_app(digest)
 
     def refuse(self, message: Message, context: Context, reason: str) -> Message:
         """Return the reply to a message whose app may not start; it is logged when it leaves."""
-        self._asked[message.metadata.message_id] = message, context, reason
+        self._note(message, context, reason)
         return refusal(Asked(message, context), reason, by_rule=True)
 
     def take(self, message: Message, context: Context) -> None:
         """Note a message that has come."""
-        self._asked[message.metadata.message_id] = message, context, None
+        self._note(message, context, None)
+
+    def _note(self, message: Message, context: Context, refused: str | None) -> None:
+        if self._digest is not None:
+            self._apps[message.metadata.run_id], self._digest = self._digest, None
+        self._asked[message.metadata.message_id] = message, context, refused
 
     def give(self, reply: Message) -> Message:
         """Return the message that leaves in place of an app's reply: the same, a refusal or an error."""
         message, context, refused = self._asked.pop(reply.metadata.reply_to_message_id)
         context.node_config = self._node
+        gate = replace(self._gate, app=self._apps.get(message.metadata.run_id))
 
         def app(question: Message, context: Context) -> Message:
             if reply.has_error():
@@ -69,8 +79,8 @@ class Gate:
 
         def gated(question: Message, context: Context) -> Message:
             if refused is not None:
-                return self._gate.refuse(question, context, refused)
-            return self._gate(question, context, app)
+                return gate.refuse(question, context, refused)
+            return gate(question, context, app)
 
         try:
             return bundled(message, context, gated)

@@ -120,6 +120,10 @@ client the noise of the mean around which the sums are taken. `CHANGE` is the la
 makes to them; it never leaves the site. `OF_PATIENTS` is the setting with which the mod requests it, and the
 entry of ``info`` that says that ``ε`` is per patient."""
 
+LOGGED, FEWEST = "site-log", "fewest-units"
+"""Record in which a node's client tells the site's own rules and log what its reply follows from, which never
+leaves, and its entry with the fewest units, such as patients, of a class."""
+
 BUDGET_CODE = 106
 """Error code of a site whose privacy budget is spent; Flower's own codes are below 100."""
 

@@ -271,6 +271,11 @@ class Answer(Fields):
         return {name: kind.release for name, kind in _kinds(cls).items()}
 
     @classmethod
+    def arrays(cls) -> list[str]:
+        """Return the fields that are arrays."""
+        return [name for name, kind in _kinds(cls).items() if kind.shape.startswith("layers")]
+
+    @classmethod
     def may_lack(cls, field: str) -> bool:
         """Return whether a field is absent from some answers."""
         return field in _kinds(cls) and _kinds(cls)[field].may_lack

@@ -22,6 +22,7 @@ from fda_flower.errors import RunError
 from fda_flower.metrics import metric_names
 from fda_flower.models import build_model
 from fda_flower.server_app import run_server
+from fda_flower.site.words import KEPT
 from fda_flower.strategies import FedGP
 from fda_flower.wire.numpy_client import numbers_in
 
@@ -140,17 +141,19 @@ def test_arrays_of_another_model_become_an_error_reply(grid, kind, change):
 
 
 def test_a_node_that_cannot_take_part_tells_the_server_why_and_logs_it(caplog):
-    with caplog.at_level(logging.ERROR, "flwr"):
+    with caplog.at_level(logging.WARNING, "flwr"):
         info = about(make_client_app(CONFIG), domain="attic", role="source")
     assert (info["domain"], info["role"]) == ("attic", "source")
     assert str(info["problem"]).startswith("unknown domain 'attic': choose one of source-1")
-    assert "This node cannot take part" in caplog.text
+    assert "This site refuses" in caplog.text
 
     def client_fn(context: Context) -> NumPyClient:
         raise ZeroDivisionError("by a bug")
 
     told = about(serve(client_fn), domain="a")
-    assert told == {"domain": "a", "problem": "ZeroDivisionError('by a bug')"}, "no message for people"
+    assert told == {"domain": "a", "problem": KEPT}
+    told = about(serve(client_fn), partition_id=1)
+    assert told == {"domain": "1", "problem": "ZeroDivisionError('by a bug')"}, "no message for people"
 
 
 @pytest.mark.parametrize(("name", "kind"), [("source-2", SourceClient), ("target", TargetClient)])

@@ -12,8 +12,9 @@ from flwr.common.constant import ErrorCode
 from naming import names
 
 from fda_flower.errors import ConfigError
+from fda_flower.files import versions
 from fda_flower.site import SentLog, read_log, totals
-from fda_flower.site.log import REFUSED_CODE
+from fda_flower.site.log import REFUSED_CODE, Facts
 from fda_flower.wire.internals import task_identity
 from fda_flower.wire.protocol import BUDGET_CODE, to_record
 
@@ -58,6 +59,13 @@ def test_a_line_says_what_left_by_record(log):
             "info": {"kind": "config", "bytes": len("domaina"), "entries": ["domain", "names"]},
         },
         "bytes": ARRAYS.count_bytes() + content["metrics"].count_bytes() + len("domaina"),
+        "releases": {
+            "model": ["arrays"],
+            "figures": ["metrics.loss"],
+            "nothing": ["info.domain"],
+            "undeclared": ["info.names"],
+        },
+        "versions": versions(),
     }
     assert re.search(r"[ :\[]0\.5", log.path.read_text()) is None
 
@@ -128,3 +136,36 @@ def test_totals_are_by_run_message_and_record():
         {"run": 1, "message": "train", "record": "metrics", "replies": 1, "bytes": 1, "most": 1},
         {"run": 2, "message": "evaluate", "record": "metrics", "replies": 1, "bytes": 5, "most": 5},
     ]
+
+
+def test_a_line_says_under_which_rules_what_left_and_of_how_many(log):
+    """What a secure environment's reviewer asks of each release."""
+    node = {"domain": "north", "role": "source", "data-dir": "/srv/fl", "min-samples": 10, "dp-clip": 1.0}
+    node |= {"dp-noise": 2.0, "state-dir": str(log.path.parent), "require-secure": True}
+    context = Context(7, 2, node, RecordDict(), {"method": "fedavg"})
+    told = {"samples": 24, "units": 6, "test-samples": 8, "epsilon-before": 1.0, "epsilon-after": 2.0}
+    facts = Facts("5d41", {**told, "rows": "0.5,0.25"})
+    log.note(asking(), context, replying(RecordDict({"arrays": ARRAYS})), facts)
+    [line] = read_log(log.path.parent)
+    assert {
+        name: line[name] for name in ("method", "role", "app", "rules", "counts", "epsilon", "releases")
+    } == {
+        "method": "fedavg",
+        "role": "source",
+        "app": "sha256:5d41",
+        "rules": {"dp-clip": 1.0, "dp-noise": 2.0, "min-samples": 10, "require-secure": True},
+        "counts": {"samples": 24, "units": 6, "test-samples": 8},
+        "epsilon": {"before": 1.0, "after": 2.0, "delta": 1e-5, "unit": "site"},
+        "releases": {"model": ["arrays"]},
+    }
+    assert line["versions"]["fda-flower"]
+
+
+@pytest.mark.parametrize("kind", ["names", "arrays", "reason"])
+def test_a_line_has_a_bound_whatever_leaves(kind, log):
+    content = RecordDict({"info": ConfigRecord({f"{i:06}{'x' * 5000}": 1 for i in range(1200)})})
+    if kind == "arrays":
+        content = RecordDict({"arrays": to_record({f"{i:06}{'x' * 500}": np.zeros(1) for i in range(1200)})})
+    log.note(asking(), CONTEXT, RuntimeError("x" * 10**6) if kind == "reason" else replying(content))
+    assert len(log.path.read_bytes()) < 500_000
+    assert read_log(log.path.parent)

@@ -26,6 +26,7 @@ from fda_flower.clients import serve
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.site import Asked, Rules, SiteGate, read_log
 from fda_flower.site.rules import LEVELS
+from fda_flower.site.words import KeptError
 from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.protocol import to_record
 
@@ -221,12 +222,10 @@ def test_of_an_error_only_its_beginning_leaves(how, tmp_path, in_a_run):
         return reply.error.reason if reply.has_error() else str(reply.content["info"]["problem"])
 
     if how == "raises":
-        with pytest.raises(RunError) as caught:
+        with pytest.raises(KeptError, match="this site cannot answer"):
             told()
-        found = str(caught.value)
     else:
-        found = told()
-    assert 900 < len(found) < 1100
+        assert 900 < len(told()) < 1100
     assert len((tmp_path / "sent.jsonl").read_text()) < 2000
 
 
@@ -521,7 +520,7 @@ def test_a_site_allows_methods_with_all_their_questions_or_some(rules, kind, rea
     config = replace(CONFIG, method="feddaf", method_options={}) if kind == "train.blend" else CONFIG
     node, app = {"domain": "target", **rules}, make_client_app(config)
     if reason is None:
-        with pytest.raises(AssertionError, match="data were read"):
+        with pytest.raises((KeptError, ConfigError)):  # at data, or at the question, which is empty
             ask(app, node, kind)
     else:
         told = ask(app, node, kind).error.reason
@@ -583,7 +582,7 @@ def test_what_a_site_keeps_is_for_its_account_alone(method, tmp_path):
 def test_a_site_allows_strategies_of_flowers(no_data):
     config = replace(CONFIG, method="flower:Krum", method_options={})
     node = {"domain": "target", "allow-methods": "flower:FedMedian, flower:Krum"}
-    with pytest.raises(AssertionError, match="data were read"):
+    with pytest.raises(KeptError):
         ask(make_client_app(config), node, "train")
     reply = ask(make_client_app(config), {**node, "allow-methods": "flower:FedMedian"}, "train")
     assert "not 'flower:Krum'" in reply.error.reason
@@ -690,7 +689,7 @@ def test_refusals_and_errors_are_noted_too(tmp_path):
     node = {"state-dir": str(tmp_path), "min-samples": 6, "require-secure": False}
     ask(app, node, "query.role")
     ask(app, node, "train")
-    with pytest.raises(OSError, match="the disk is full"):
+    with pytest.raises(KeptError, check=lambda error: "disk" not in str(error)):
         ask(app, node, "train", fails=True)
     query, train, error = read_log(tmp_path)
     for line in (query, train):
