@@ -157,8 +157,9 @@ def test_words_of_a_sites_data_leave_it_only_if_it_names_them(
     else:
         assert info["problem"] == KEPT
         assert not {"Bern", "city"} & {*re.findall(r"\w+", str(dict(info)))}
-        own = app(query, Context(1, 2, {**node, "checks-itself": True}, RecordDict(), {})).content["info"]
-        assert all(word in str(own["problem"]) for word in ("categories", "city"))
+        aloud = Context(1, 2, {**node, "checks-itself": True}, RecordDict(), {})
+        itself: Any = app(query, aloud).content["info"]
+        assert all(word in str(itself["problem"]) for word in ("categories", "city"))
     simulated = app(query, Context(1, 2, {"partition-id": 0, "num-partitions": 2}, RecordDict(), {}))
     assert ("problem" in simulated.content["info"]) == ("town" in str(options))
 

@@ -225,7 +225,7 @@ def _for_the_log(content: RecordDict, client: Any, context: Context) -> RecordDi
         return content
     counts = dict[str, int]()
     for name, samples in (("", getattr(domain, "train", None)), ("test-", getattr(domain, "test", None))):
-        if (units := getattr(samples, "units", None)) is not None:
+        if samples is not None and (units := getattr(samples, "units", None)) is not None:
             counts |= {f"{name}samples": len(samples), f"{name}units": int(units)}
     if MIN_PER_CLASS in site.node and (fewest := _fewest(getattr(domain, "train", None))) is not None:
         counts[protocol.FEWEST] = fewest

@@ -178,7 +178,7 @@ def _circumstances(site: SiteConfig, context: Context, facts: Facts) -> Line:
     """Return the parts of a line that do not depend on what left, without those that are unknown."""
     rules = {name: _cut(value, NAME) for name, value in sorted(site.node.items()) if is_rule(name)}
     numbers = {name: value for name, value in facts.told.items() if isinstance(value, int | float)}
-    epsilon = {name: numbers[each] for name, each in EPSILONS.items() if each in numbers}
+    epsilon: Line = {name: numbers[each] for name, each in EPSILONS.items() if each in numbers}
     privacy = site.privacy
     if epsilon and privacy is not None:
         epsilon |= {"delta": privacy.dp_delta, "unit": privacy.dp_unit}

@@ -140,7 +140,13 @@ def test_totals_are_by_run_message_and_record():
 
 def test_a_line_says_under_which_rules_what_left_and_of_how_many(log):
     """What a secure environment's reviewer asks of each release."""
-    node = {"domain": "north", "role": "source", "data-dir": "/srv/fl", "min-samples": 10, "dp-clip": 1.0}
+    node: dict[str, Any] = {
+        "domain": "north",
+        "role": "source",
+        "data-dir": "/srv/fl",
+        "min-samples": 10,
+        "dp-clip": 1.0,
+    }
     node |= {"dp-noise": 2.0, "state-dir": str(log.path.parent), "require-secure": True}
     context = Context(7, 2, node, RecordDict(), {"method": "fedavg"})
     told = {"samples": 24, "units": 6, "test-samples": 8, "epsilon-before": 1.0, "epsilon-after": 2.0}
