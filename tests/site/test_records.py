@@ -4,17 +4,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 from naming import names
 from sites import run_sites
 
 from fda_flower import RunConfig
-from fda_flower.errors import ConfigError
-from fda_flower.site import read_log
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.site import SiteGate, read_log
 from fda_flower.site.records import KINDS, RecordRule
-from fda_flower.wire.internals import message_to_parts, task_identity
+from fda_flower.wire.internals import message_to_parts, numbered, task_identity
 
 MODEL = ArrayRecord({"w": Array(np.zeros((2, 3), np.float32))})
 QUESTION = RecordDict({"arrays": MODEL, "config": ConfigRecord({"server-round": 1})})
@@ -185,3 +185,15 @@ def test_the_documents_rule_for_fda_run_lets_all_of_it_pass(method, more, tmp_pa
     _, history = run_sites(config, nodes)
     assert history
     assert [line for line in read_log(tmp_path) if "refused" in line or "failed" in line] == []
+
+
+@pytest.mark.parametrize("value", [LETTER * 50, b"S" * 50, [LETTER] * 50, [NUMBER] * 7])
+def test_a_mod_of_an_app_withholds_what_is_no_number_too(value, in_a_run):
+    (question,) = numbered([Message(QUESTION, 7, "train")])
+
+    def app(message, context):
+        return Message(RecordDict({"metrics": ConfigRecord({"train_loss": value})}), reply_to=message)
+
+    node = {"domain": "north", "allow-records": "arrays,metrics.train_loss"}
+    with pytest.raises(RunError, match=r"^this site withholds what its app replies"):
+        SiteGate()(question, Context(1, 7, node, RecordDict(), {}), app)

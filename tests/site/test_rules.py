@@ -25,7 +25,7 @@ from fda_flower.client_app import make_client_app
 from fda_flower.clients import serve
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.site import Asked, Rules, SiteGate, read_log
-from fda_flower.site.rules import LEVELS
+from fda_flower.site.rules import LEVELS, rules_of
 from fda_flower.site.words import KeptError
 from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.protocol import to_record
@@ -719,3 +719,21 @@ def test_a_run_whose_records_are_named_passes_whole(allowed, withheld, tmp_path)
     assert [record["held"] for record in history] == [None, None]
     lines = [line for node in nodes for line in read_log(tmp_path / node["domain"])]
     assert [line["message"] for line in lines if "refused" in line or "failed" in line] == withheld
+
+
+def test_a_nodes_rules_are_read_once_and_a_value_of_another_type_is_another_rule(monkeypatch):
+    read, found = Rules.read, list[Any]()
+    monkeypatch.setattr(Rules, "read", lambda node, methods=(): found.append(node) or read(node, methods))
+    node = {"require-secure": True, "min-samples": 991}
+    assert rules_of(node) is rules_of({**node})
+    assert len(found) == 1
+    with pytest.raises(ConfigError, check=names("require-secure", 1)):
+        rules_of({**node, "require-secure": 1})
+
+
+@pytest.mark.parametrize("told", ["7 patients", "1" * 900, [100], float("nan")])
+def test_a_number_of_samples_that_is_no_number_is_too_few_and_not_repeated(told):
+    answer = RecordDict({"info": ConfigRecord({"examples": told})})
+    reason = str(rule("min-samples", 10).refuses_reply(asked("query.role"), answer))
+    assert "min-samples" in reason
+    assert str(told) not in reason or told != told
