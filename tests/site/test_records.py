@@ -181,7 +181,10 @@ def test_the_documents_rule_for_fda_run_lets_all_of_it_pass(method, more, tmp_pa
     )
     rule = {"allow-records": "arrays,metrics,info:4000"}
     target = {**rule, "allow-records": f"{rule['allow-records']},{more}", "state-dir": str(tmp_path)}
-    nodes = [{"domain": "source-1", **rule}, {"domain": "target", **target}]
+    nodes = [
+        {"domain": "source-1", "role": "source", **rule},
+        {"domain": "target", "role": "target", **target},
+    ]
     _, history = run_sites(config, nodes)
     assert history
     assert [line for line in read_log(tmp_path) if "refused" in line or "failed" in line] == []
