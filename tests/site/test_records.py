@@ -197,6 +197,6 @@ def test_a_mod_of_an_app_withholds_what_is_no_number_too(value, in_a_run):
     def app(message, context):
         return Message(RecordDict({"metrics": ConfigRecord({"train_loss": value})}), reply_to=message)
 
-    node = {"domain": "north", "allow-records": "arrays,metrics.train_loss"}
+    node: dict[str, Any] = {"domain": "north", "allow-records": "arrays,metrics.train_loss"}
     with pytest.raises(RunError, match=r"^this site withholds what its app replies"):
         SiteGate()(question, Context(1, 7, node, RecordDict(), {}), app)

@@ -723,7 +723,12 @@ def test_a_run_whose_records_are_named_passes_whole(allowed, withheld, tmp_path)
 
 def test_a_nodes_rules_are_read_once_and_a_value_of_another_type_is_another_rule(monkeypatch):
     read, found = Rules.read, list[Any]()
-    monkeypatch.setattr(Rules, "read", lambda node, methods=(): found.append(node) or read(node, methods))
+
+    def counted(node, methods=()):
+        found.append(node)
+        return read(node, methods)
+
+    monkeypatch.setattr(Rules, "read", counted)
     node = {"require-secure": True, "min-samples": 991}
     assert rules_of(node) is rules_of({**node})
     assert len(found) == 1
