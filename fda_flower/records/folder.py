@@ -156,6 +156,8 @@ def hash_of(value: Any) -> str:
 SAMPLES = "samples"
 """Note with a digest of each domain's own samples, by name."""
 CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint"
+NEXT_CONFIG = ".config.json.next"
+"""The configuration of a run that goes on, until the line that vouches for it is written."""
 SUBMITTED = "submitted.json"
 """File in the folder of a run on a server: the run's id on the SuperLink, and its folder there."""
 CHOSEN = "checkpoint-selected"
@@ -280,7 +282,9 @@ class RunFolder:
             return None
         checkpoint = self.load_checkpoint()
         self._check_rounds(checkpoint.round)
-        if problems := read_links(islice(self.read_lines(), checkpoint.round), self.config)[1]:
+        from fda_flower.records.verification import resume_problems  # which reads folders
+
+        if problems := resume_problems(self, checkpoint.round):
             raise _damaged(self.path, f"is not as the run has left it ({problems[0]}; see `fda verify`)")
         return checkpoint
 
@@ -303,6 +307,9 @@ class RunFolder:
                 self._write_config()
                 if model is not None:
                     write_atomically(self.path / CHECKPOINT, self._pack(Checkpoint(0, model))[0])
+            next_config = self.path / NEXT_CONFIG
+            if links and next_config.exists() and file_hash(next_config) == links[-1].files.get(CONFIG):
+                next_config.replace(self.path / CONFIG)
             if not rounds.exists() or rounds.read_bytes() != text:
                 write_atomically(rounds, text)
         except OSError as error:
@@ -319,12 +326,15 @@ class RunFolder:
             files |= {name: self._hash_of(path) for name, path in self._model_files(record["round"]).items()}
             line = linked(json_safe(record), self._last, files)
             if self._config_is_new:
-                self._write_config()
+                write_atomically(self.path / NEXT_CONFIG, self._config_text)
             with (self.path / ROUNDS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             self._last = line[CHAIN]["hash"]
+            if self._config_is_new:
+                (self.path / NEXT_CONFIG).replace(self.path / CONFIG)
+                self._config_is_new = False
             if chosen:
                 write_atomically(self.path / CHOSEN, data)
                 self._keep_model(record["round"])

@@ -3,17 +3,20 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
 from fda_flower.errors import FdaError
-from fda_flower.files import BODY, DESCRIPTION, MODEL, file_hash, read_json
+from fda_flower.files import BODY, DESCRIPTION, MODEL, checksum, file_hash, read_json
 from fda_flower.records.folder import (
     CHECKPOINT,
     CHOSEN,
     CHOSEN_MODEL,
     CONFIG,
+    NEXT_CONFIG,
     SUBMITTED,
     Checkpoint,
     Link,
@@ -48,14 +51,14 @@ def verify(path: Path, expect: str | None = None) -> Verified:
     links, problems = read_links(folder.read_lines(), run)
     last = links[-1].hash if links else hash_of(run)
     notes = []
-    if links and links[-1].files.get(CONFIG) != file_hash(path / CONFIG):
-        problems.append(f"{CONFIG} has changed, or the run was stopped as it went on")
+    found = [*_file_problems(folder, links)] if links else []
     if (path / SUBMITTED).exists() and not (path / CHECKPOINT).exists():
+        problems += [problem for problem in found if problem == OTHER_CONFIG]
         notes.append(f"the models are on the server: verify the run's folder there, which {SUBMITTED} names")
     else:
+        problems += found
         for name in (CHECKPOINT, CHOSEN):
             problems += _checkpoint_problems(folder, links, name)
-            problems += _model_problems(folder, links, name)
     if expect is not None and expect != last:
         known = {link.hash: link.round for link in links}
         if expect in known:
@@ -85,39 +88,125 @@ def _checkpoint_problems(folder: RunFolder, links: Sequence[Link], name: str) ->
 
 def _vouches(links: Sequence[Link], path: Path, number: int) -> bool:
     """Return whether the line of a round contains the hash of this intact checkpoint."""
-    with safe_open(path, framework="numpy") as file:
-        digest = json.loads(file.metadata()["fda-flower"])["sha256"]
+    digest = _digest_in(path)
     return any(link.round == number and link.files.get(CHECKPOINT) == digest for link in links)
 
 
-def _model_problems(folder: RunFolder, links: Sequence[Link], checkpoint: str) -> Iterator[str]:
-    """Compare the files of a model in use with the last line that has their hashes."""
-    place = folder.path if checkpoint == CHECKPOINT else folder.path / CHOSEN_MODEL
-    links = [link for link in links if MODEL in link.files]
-    if checkpoint == CHOSEN:
-        chosen = chosen_round(folder.read_rounds(light=True))
-        links = [link for link in links if link.round == chosen]
-    if not links:
-        if (place / MODEL).exists():
-            yield from _server_model_problems(folder, place, checkpoint)
-        return
-    for name in (name for name in (MODEL, BODY, DESCRIPTION) if name != BODY or BODY in links[-1].files):
-        path = (place / name).relative_to(folder.path)
-        if not (place / name).exists():
-            yield f"there is no {path}"
-        elif file_hash(place / name) != links[-1].files.get(name):
-            yield f"'{path}' is not that of round {links[-1].round}, or the run was stopped in the next one"
+def _digest_in(path: Path) -> str | None:
+    """Return the checksum that a checkpoint has of itself; None without one."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return str(json.loads(file.metadata()["fda-flower"])["sha256"])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+        return None
 
 
-def _server_model_problems(folder: RunFolder, place: Path, checkpoint: str) -> Iterator[str]:
-    """Compare a model without a hash in any line with the checkpoint that the server made it from."""
+def resume_problems(folder: RunFolder, done: int) -> list[str]:
+    """Return why a run may not go on after `done` rounds: what `verify` would find, but for its next round.
+
+    Where a run was stopped, files may be of the round that it then does again: those for which the line of
+    that round vouches, and a model that is whole and of that round.
+    """
+    lines = [*islice(folder.read_lines(), done + 1)]
+    links, problems = read_links(lines[:done], folder.config)
+    if problems or not links:
+        return problems
+    if not _vouches(links, folder.path / CHECKPOINT, done):
+        problems.append(f"the model in '{CHECKPOINT}' is not that of round {done}")
+    if (folder.path / CHOSEN).exists():
+        try:
+            folder.load_checkpoint(CHOSEN)
+        except FdaError as error:
+            problems.append(str(error))
+    return [*problems, *_file_problems(folder, links, read_links(lines, folder.config)[0])]
+
+
+OTHER_CONFIG = f"{CONFIG} has changed, or the run was stopped as it went on"
+
+
+def _file_problems(folder: RunFolder, links: Sequence[Link], later: Sequence[Link] = ()) -> Iterator[str]:
+    """Compare files with the hashes in a run's lines, in `later` ones of a run that was stopped, too."""
+    resumes = bool(later)
+    views = [_digests(folder, each, resumes) for each in ((links, later) if resumes else (links,))]
+    for name, (_, number) in {**views[-1], **views[0]}.items():
+        wanted = {view.get(name, (None, 0))[0] for view in views}
+        if not wanted.isdisjoint(_found(folder.path, name)):
+            continue
+        if resumes and name in (MODEL, DESCRIPTION) and _is_of_next(folder.path, name, len(links)):
+            continue
+        if name == CONFIG:
+            yield OTHER_CONFIG
+        elif not (folder.path / name).exists():
+            yield f"there is no {name}"
+        else:
+            yield f"'{name}' is not that of round {number}, or the run was stopped in the next one"
+    for place, checkpoint in ((folder.path, CHECKPOINT), (folder.path / CHOSEN_MODEL, CHOSEN)):
+        name = str((place / MODEL).relative_to(folder.path))
+        if any(name in view for view in views) or not (place / MODEL).exists():
+            continue
+        if not (resumes and _is_of_next(place, MODEL, len(links))):
+            yield from _server_model_problems(folder, place, checkpoint, resumes)
+
+
+def _digests(folder: RunFolder, links: Sequence[Link], chosen_too: bool) -> dict[str, tuple[str | None, int]]:
+    """Return the hash of each file after the last of some lines, and the round that wrote it."""
+    chosen = chosen_round(folder.read_rounds(light=True)[: len(links)])
+    digests: dict[str, tuple[str | None, int]] = {CONFIG: (links[-1].files.get(CONFIG), len(links))}
+    for place, rounds in (("", range(1, len(links) + 1)), (f"{CHOSEN_MODEL}/", [chosen])):
+        with_model = [link for link in links if MODEL in link.files and link.round in rounds]
+        for name in (MODEL, BODY, DESCRIPTION) if with_model else ():
+            if name != BODY or BODY in with_model[-1].files:
+                digests[place + name] = with_model[-1].files.get(name), with_model[-1].round
+    for link in links if chosen_too else ():
+        if link.round == chosen:
+            digests[CHOSEN] = link.files.get(CHECKPOINT), link.round
+    return digests
+
+
+def _found(place: Path, name: str) -> set[str | None]:
+    """Return the hashes of a file and, if the run was stopped as it went on, of its next configuration."""
+    if name == CHOSEN and (place / name).exists():
+        return {_digest_in(place / name)}
+    found = {file_hash(place / name) if (place / name).exists() else None}
+    if name == CONFIG and (place / NEXT_CONFIG).exists():
+        found.add(file_hash(place / NEXT_CONFIG))
+    return found
+
+
+def _is_of_next(place: Path, name: str, done: int) -> bool:
+    """Return whether a model's file is whole and of the round after the first `done`, to be done again."""
+    try:
+        description = _description_in(place / MODEL)
+        is_next = done + 1 == description["round"] <= description["rounds"]
+        return is_next and (name == MODEL or json.loads((place / name).read_text("utf-8")) == description)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+        return False
+
+
+def _description_in(model: Path) -> Any:
+    """Return the description in a model's file; raise a `ValueError` if its checksum does not match."""
+    with safe_open(model, framework="numpy") as file:
+        description = json.loads((file.metadata() or {})["fda-flower"])
+        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    if checksum(description, arrays) != description["sha256"]:
+        raise ValueError("its checksum does not match")
+    return description
+
+
+def _server_model_problems(folder: RunFolder, place: Path, checkpoint: str, earlier: bool) -> Iterator[str]:
+    """Compare a model without a hash in any line with the checkpoint that the server made it from.
+
+    A run that goes on leaves the model of an `earlier` end until it ends again.
+    """
     name = (place / MODEL).relative_to(folder.path)
     try:
         description = json.loads((place / DESCRIPTION).read_text(encoding="utf-8"))
         number = int(description["round"])
-        good = description["holder"] == "server" and _is_of(
-            place / MODEL, folder.load_checkpoint(checkpoint), number
+        ours = folder.load_checkpoint(checkpoint)
+        good = description["holder"] == "server" and (
+            (earlier and number < ours.round) or _is_of(place / MODEL, ours, number)
         )
+        good = good and description == _description_in(place / MODEL)
     except (FdaError, OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         yield f"'{name}' cannot be read ({error})"
         return

@@ -12,6 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 from fda_flower import RunConfig, run
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.prediction import files as prediction_files
+from fda_flower.records import folder as records_folder
 from fda_flower.records.folder import CHAIN, RunFolder, hash_of, linked
 from fda_flower.records.verification import verify
 from fda_flower.runs.model_folder import write_global_model
@@ -213,3 +215,63 @@ def test_the_command_says_ok_or_what_is_wrong(folder, fda):
     code, out, _ = fda("verify", folder)
     assert (code, out.strip()) == (1, "Not ok: the record of round 2 has changed")
     assert fda("verify", folder / "clients")[0] == 2
+
+
+FILES = ("config.json", "checkpoint", "checkpoint-selected", "model.safetensors", "model.json")
+KEPT = (*FILES, "selected/model.safetensors", "selected/model.json")
+DAMAGES: dict[str, Any] = {
+    "another byte": lambda path, _: path.write_bytes(path.read_bytes().replace(b"0", b"1", 1)),
+    "cut": lambda path, _: path.write_bytes(path.read_bytes()[:-3]),
+    "gone": lambda path, _: path.unlink(),
+    "of another run": lambda path, others: shutil.copy(others, path),
+}
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("other") / "run"
+    run(**SETTINGS, rounds=3, seed=1, output=folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_verify_finds_keeps_a_run_from_going_on_and_both_name_the_file(name, damage, folder, other):
+    DAMAGES[damage](folder / name, other / name)
+    with pytest.raises((RunError, ConfigError)) as refused:
+        run(**SETTINGS, rounds=5, output=folder, resume=True)
+    says = str(refused.value)
+    assert name in says or (name == "config.json" and "is of another run" in says)
+    if name != "config.json":
+        assert any(name in problem for problem in verify(folder).problems)
+
+
+def test_a_note_in_the_configuration_that_has_changed_keeps_a_run_from_going_on(folder):
+    edit(folder / "config.json", '"device": "cpu"', '"device": "cuda"')
+    with pytest.raises(RunError, match="config.json has changed"):
+        run(**SETTINGS, rounds=5, output=folder, resume=True)
+
+
+def stopped_at(folder, step, monkeypatch):
+    """A run goes on, and its process ends before it writes a file of the next round."""
+    writes = records_folder.write_atomically
+
+    def write(path, data, mode=None):
+        if path.name == step:
+            raise KeyboardInterrupt
+        writes(path, data, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(records_folder, "write_atomically", write)
+        patch.setattr(prediction_files, "write_atomically", write)
+        with pytest.raises(KeyboardInterrupt):
+            run(**SETTINGS, rounds=5, output=folder, resume=True)
+
+
+@pytest.mark.parametrize("step", ["model.safetensors", "model.json", ".config.json.next", "checkpoint"])
+def test_a_run_that_was_stopped_anywhere_goes_on(step, folder, monkeypatch):
+    stopped_at(folder, step, monkeypatch)
+    resumed = run(**SETTINGS, rounds=5, output=folder, resume=True)
+    whole = run(**SETTINGS, rounds=5)
+    assert [each["accuracy"] for each in resumed.history] == [each["accuracy"] for each in whole.history]
+    assert verify(folder).problems == ()
