@@ -175,7 +175,7 @@ def run_deployed(
     Parameters
     ----------
     config : RunConfig
-        The run; `data_dir` is a folder of the server, and of sites that configure none.
+        The run; its `data_dir` is a folder of the server alone.
     connection : str
         The SuperLink's name in Flower's ``config.toml``.
     output : Path

@@ -148,8 +148,8 @@ class Rules:
     require_secure : bool
         ``require-secure``: what is a function of sums over rows leaves the site only masked, or with its own
         noise: open sums, Gaussians, heads fitted to sums and their figures, sketches of batches (`held`).
-        Default: at each node with a ``domain`` or a ``state-dir``. Open sums also stay if the run's
-        configuration has the method option ``secure``, whatever a message asks for.
+        Default: at each node with a ``domain``, ``data-dir`` or ``state-dir``. Open sums stay, too, if the
+        run's configuration has the method option ``secure``, whatever a message asks for.
     as_target : bool
         Whether what a target alone sends leaves all the same, the head that it fits and its batch updates: at
         a node whose own ``role`` is ``target``, unless it has set ``require-secure``.

@@ -12,8 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from fda_flower import RunConfig, run
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.prediction import files as prediction_files
-from fda_flower.records import folder as records_folder
+from fda_flower.files import write_atomically
 from fda_flower.records.folder import CHAIN, RunFolder, hash_of, linked
 from fda_flower.records.verification import verify
 from fda_flower.runs.model_folder import write_global_model
@@ -248,22 +247,21 @@ def test_what_verify_finds_keeps_a_run_from_going_on_and_both_name_the_file(name
 
 def test_a_note_in_the_configuration_that_has_changed_keeps_a_run_from_going_on(folder):
     edit(folder / "config.json", '"device": "cpu"', '"device": "cuda"')
-    with pytest.raises(RunError, match="config.json has changed"):
+    with pytest.raises(RunError, match="json has changed"):
         run(**SETTINGS, rounds=5, output=folder, resume=True)
 
 
 def stopped_at(folder, step, monkeypatch):
     """A run goes on, and its process ends before it writes a file of the next round."""
-    writes = records_folder.write_atomically
 
     def write(path, data, mode=None):
         if path.name == step:
             raise KeyboardInterrupt
-        writes(path, data, mode)
+        write_atomically(path, data, mode)
 
     with monkeypatch.context() as patch:
-        patch.setattr(records_folder, "write_atomically", write)
-        patch.setattr(prediction_files, "write_atomically", write)
+        for module in ("records.folder", "prediction.files"):
+            patch.setattr(f"fda_flower.{module}.write_atomically", write)
         with pytest.raises(KeyboardInterrupt):
             run(**SETTINGS, rounds=5, output=folder, resume=True)
 
