@@ -105,7 +105,7 @@ def test_a_site_is_checked_as_its_node_reads_it_and_nothing_is_left_behind(fda, 
     assert (code, said["domain"]) == (0, "north")
     assert (said["answer"]["role"], said["answer"]["examples"]) == ("source", 32)
     assert said["data"]["domains"] == {
-        "north": {"samples": 40, "classes": {"0": 20, "1": 20}, "missing": {}}
+        "north": {"samples": 40, "classes": {"0": 20, "1": 20}, "missing": {}, "patients": None}
         | {"train": 32, "unlabelled": 0, "test": 8}
     }
     assert not (tmp_path / "state").exists()
