@@ -53,11 +53,16 @@ def key(
     name: Annotated[str, typer.Argument(help="The node's name.")],
     output: Annotated[Path, typer.Option(help="Folder to write to.")],
 ) -> None:
-    """Make a node's key pair: NAME stays on the node; register NAME.pub with the SuperLink."""
+    """Make a node's key pair: NAME stays on the node; register NAME.pub with the SuperLink.
+
+    The last line is for the other sites' `secure-with`.
+    """
     from fda_flower.deployment import make_key
+    from fda_flower.wire.identity import Identity
 
     files = make_key(output, name)
-    out.result({"files": files}, *files)
+    signs = f"{name}:{Identity.read(files[0]).fingerprint}"
+    out.result({"files": files, "signs": signs}, *files, signs)
 
 
 @app.command(name="app-hash", epilog="Example: `fda deploy app-hash`")
@@ -92,6 +97,7 @@ def check(
     from fda_flower.datasets.check import CHECKS, find_dataset
     from fda_flower.deployment import ask_node, choices_at, read_node, spent_budget
     from fda_flower.site import SiteConfig
+    from fda_flower.site.secure_with import identity_of
 
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     configuration = read_node(node)
@@ -104,12 +110,16 @@ def check(
     answer = dict(ask_node(run, configuration).info)
     spent = spent_budget(run, configuration)
     choices = choices_at(site, run.dataset)
+    identity = identity_of(configuration)
+    signs = None if identity is None else f"{name}:{identity.fingerprint}"
     lines = [
         f"{name} can take part",
+        *([] if signs is None else [f"It signs its masks as {signs}"]),
         *([] if spent is None else [f"It has spent an ε of {spent:.4g} so far"]),
         *(f"A run may choose of {what}: {', '.join(names)}" for what, names in choices.items()),
     ]
-    out.result({"domain": name, "data": data, "answer": answer, "epsilon": spent, "choices": choices}, *lines)
+    found = {"domain": name, "data": data, "answer": answer, "epsilon": spent, "choices": choices}
+    out.result({**found, "signs": signs}, *lines)
 
 
 @app.command(epilog="Example: `fda deploy log /srv/fl-state`")

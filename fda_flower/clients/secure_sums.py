@@ -46,7 +46,8 @@ class SecureSums:
             memory = {wire.SHARING: wire.new_secret(), wire.MASKING: wire.new_secret()}
             reply: Layers = wire.from_bytes({name: wire.public_of(secret) for name, secret in memory.items()})
         elif stage == wire.SHARES:
-            reply = wire.from_bytes(self._shares(memory, entries))
+            pairs = {name: entry[: 2 * wire.PUBLIC] for name, entry in entries.items()}  # without signatures
+            reply = wire.from_bytes(self._shares(memory, pairs))
         elif stage == wire.MASKED:
             reply = {wire.SUMS: self._masked(memory, entries, numbers())}
         elif stage == wire.CONFIRM:

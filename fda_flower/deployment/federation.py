@@ -41,8 +41,8 @@ class Federation:
     Parameters
     ----------
     folder : Path
-        Gets certificates, keys, node configurations, the database, the Flower configuration and, in
-        ``logs``, each process's output.
+        Gets certificates, node configurations, the database, the Flower configuration, keys unless ``keys``
+        has them, and, in ``logs``, each process's output.
     nodes : Mapping[str, Mapping]
         The node configuration of each SuperNode, by a name of its own.
     secure : bool
@@ -132,7 +132,9 @@ class Federation:
             self._config_path(name).parent.mkdir(parents=True, exist_ok=True)
             self._config_path(name).write_text(tomli_w.dumps(dict(config)), encoding="utf-8")
             if self.secure:
-                _, public = make_key(self.folder / "keys", name)
+                public = self.folder / "keys" / f"{name}.pub"
+                if not public.exists():
+                    make_key(public.parent, name)
                 commands.append(["supernode", "register", str(public), self.connection, "--name", name])
         if commands and registered:
             self._flwr(process, commands)

@@ -10,11 +10,11 @@ from fda_flower.errors import ConfigError, invalid, near
 
 RULES = (
     *("apps", "allow-methods", "allow-questions", "allow-batch-updates", "allow-records"),
-    *("allow-models", "require-secure", "min-samples", "min-per-class", "max-epsilon"),
+    *("allow-models", "require-secure", "secure-with", "min-samples", "min-per-class", "max-epsilon"),
 )
 """Entries of a node configuration that are rules; the last one belongs to `PrivacySettings`."""
 
-OWN = ("domain", "role", "data-dir", "state-dir", "resident")
+OWN = ("domain", "role", "data-dir", "state-dir", "secure-key", "resident")
 """Entries that describe the node."""
 
 FLOWERS = ("partition-id", "num-partitions", "gated", "checks-itself")

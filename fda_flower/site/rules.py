@@ -27,10 +27,18 @@ from fda_flower.site.entries import is_rule
 from fda_flower.site.log import REFUSED_CODE, SENT, Facts, SentLog, WithheldError
 from fda_flower.site.records import ALLOW_RECORDS, RecordRule, size_of
 from fda_flower.site.releases import Kind, always_released, question_of, release_of
+from fda_flower.site.secure_with import (
+    Fingerprints,
+    identity_of,
+    read_secure_with,
+    refuses_keys,
+    refuses_sum,
+    sign_keys,
+)
 from fda_flower.site.words import kept
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import num_bytes, to_read
-from fda_flower.wire.questions import QUESTIONS, Answer, Question
+from fda_flower.wire.questions import QUESTIONS, Answer, MaskSums, Question
 from fda_flower.wire.releases import OF_SUMS, Release
 
 LEVELS = ("none", "norms", "sketch", "full")
@@ -50,6 +58,11 @@ LONGEST = 1000
 
 WITHHELD = "this site withholds what its app replies: the site's log says why"
 """All that leaves of an error, or a record that may not, at a site with the rule ``allow-records``."""
+
+STRANGERS = (
+    "the server names the sources whose masks hide a site's sums, and one that lies invents them: list the "
+    "sources and their keys in the node configuration's secure-with, or trust the server by secure-with = any"
+)
 
 SMALL = 4096
 """Bytes allowed for metrics, settings and other details of a reply, even with the smallest model."""
@@ -159,6 +172,11 @@ class Rules:
         ``min-per-class``: the least number of samples of each class in what is a function of sums of rows and
         leaves without mask or noise: open sums, heads, Gaussians, trained models (`OF_SUMS`). Sums hold the
         number of each class; of a class with one sample they hold the sample.
+    secure_with : mapping, optional
+        ``secure-with``: the other sources whose masks the site's sums may have, each with the fingerprint of
+        its SuperNode's key, which has signed them; empty for ``any``, where the server names them. Without it
+        no sums leave in a mask while `require_secure` holds. The site's own keys are signed by
+        ``secure-key``; see `fda_flower.site.secure_with`.
     apps : tuple of str
         ``apps``: the apps that may start, by the SHA-256 of their bundles, such as ``sha256:5d41...``. Only
         ``fda-supernode`` can hold this rule: under another SuperNode the site refuses all messages.
@@ -186,6 +204,7 @@ class Rules:
     allow_records: RecordRule | None = None
     counts_bytes: bool = False
     """Whether all other bytes of a reply are counted, too: if the site has set ``allow-batch-updates``."""
+    secure_with: Fingerprints | None = None
 
     @classmethod
     def read(cls, node: Mapping[str, Any], methods: Collection[str] = ()) -> "Rules":
@@ -223,6 +242,7 @@ class Rules:
             per_class,
             _digests(node),
             records,
+            secure_with=read_secure_with(node, secure),
             counts_bytes="allow-batch-updates" in node and level != LEVELS[-1],
         )
 
@@ -242,10 +262,24 @@ class Rules:
             return reason
         if reason := self._asks_too_much(asked):
             return f"{reason} (the site's allow-batch-updates)"
+        if reason := self._with_strangers(asked):
+            return f"{reason} (the site's {'secure-with' if self.secure_with else 'require-secure'})"
         released = {kind for each in asked.asks for kind in always_released(each)}
         if announced(asked) == protocol.OPEN_SUMS:
             released.add(Release.SUMS)
         return self._in_the_open(asked, released)
+
+    def _with_strangers(self, asked: Asked) -> str | None:
+        masks = MaskSums.message_type() in asked.asks
+        if not masks and announced(asked) != protocol.MASKED_SUMS:
+            return None
+        if self.secure_with is None:
+            return STRANGERS if self.require_secure else None
+        site = SiteConfig.of(asked.context)
+        reason = refuses_sum(site.node, self.secure_with)
+        if reason is not None or not masks:
+            return reason
+        return refuses_keys(asked.message, asked.context.run_id, site.domain, self.secure_with)
 
     def held(self, asked: Asked) -> set[Kind]:
         """Return the kinds of `Release` that stay at the site, None for what nobody has declared."""
@@ -501,7 +535,8 @@ def wanted_level(asked: Asked) -> str:
     """
     records = asked.settings
     if asked.kind == "query":
-        return "none" if (told := announced(asked)) == protocol.OPEN_SUMS else _known(told)
+        told = announced(asked)
+        return "none" if told in (protocol.OPEN_SUMS, protocol.MASKED_SUMS) else _known(told)
     if protocol.AGGREGATE in records:
         return "none"
     wanted = [
@@ -733,7 +768,23 @@ class SiteGate:
             return refusal(asked, reason, by_rule=True)
         if facts is not None:
             reply.content[protocol.LOGGED] = facts
+        return _signed(asked, rules, reply)
+
+
+def _signed(asked: Asked, rules: Rules, reply: Message) -> Message:
+    """Return a reply whose keys of a masked sum, if it has any, this site has signed.
+
+    Behind the gate of a SuperNode nothing is signed here: the gate does it.
+    """
+    site = SiteConfig.of(asked.context)
+    if asked.message.metadata.message_type != MaskSums.message_type() or site.gated or site.domain is None:
         return reply
+    try:
+        if (identity := identity_of(site.node, rules.secure_with)) is not None:
+            sign_keys(asked.message, asked.context.run_id, site.domain, identity, reply.content)
+    except ConfigError as error:
+        return refusal(asked, str(error), by_rule=True)
+    return reply
 
 
 def _logged(

@@ -422,6 +422,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             schedules=self.schedules,
             without_evaluation=self._without_evaluation,
             warned=self._warned,
+            run_id=grid.run.run_id,
             is_first=not self._has_moved and all(each["held"] for each in self.history),
         )
 

@@ -130,9 +130,9 @@ class Ridge(OnFeatures):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.secure:
-            roles = self.trains if self.has_target else {"source", "target"}
-            self.roster.asks = dict.fromkeys(sorted(roles), protocol.OPEN_SUMS)
+        roles = self.trains if self.has_target else {"source", "target"}
+        asks = protocol.MASKED_SUMS if self.secure else protocol.OPEN_SUMS
+        self.roster.asks = dict.fromkeys(sorted(roles), asks)
         if self.secure and self.per_source:
             why = "but with secure nobody sees a source's own head"
             raise invalid("per_source", self.per_source, "leave one of the two out", why)

@@ -94,6 +94,8 @@ class Round:
         Nodes' figures on their validation samples, by name.
     silent, spent : set of Node
         The nodes that did not reply to a train message, and those whose privacy budget is spent.
+    run_id : int
+        Flower's id of the run.
     is_first : bool
         Whether no round before has made a model: a failure that all nodes share then ends the run.
     away : set of Node
@@ -127,6 +129,7 @@ class Round:
     held_out: dict[Node, dict[str, float]] = field(default_factory=dict)
     silent: set[Node] = field(default_factory=set)
     spent: set[Node] = field(default_factory=set)
+    run_id: int = 0
     is_first: bool = False
     away: set[Node] = field(default_factory=set)
     without_evaluation: set[Node] = field(default_factory=set)

@@ -46,11 +46,9 @@ class SecureSum:
         counts = Counter(
             key for update in sources.values() for key in wire.to_bytes(update.answer.entries).values()
         )
-        keys = self._checked(wire.KEYS, sources, partial(_check_keys, counts))
+        keys = self._checked(wire.KEYS, sources, partial(_check_keys, counts, self.round))
         self.least = max(wire.threshold(len(keys)), self.least)
-        pairs = wire.from_bytes(
-            {name: pair[wire.SHARING] + pair[wire.MASKING] for name, pair in keys.items()}
-        )
+        pairs = wire.from_bytes({name: wire.joined_keys(pair) for name, pair in keys.items()})
         replies = self._ask({name: MaskSums(stage=wire.SHARES, entries=pairs) for name in keys})
         shared = self._checked(wire.SHARES, replies, partial(_check_shares, set(keys)))
         updates = self._ask(
@@ -104,11 +102,13 @@ def _passed_on(shared: Mapping[str, wire.Bytes], name: str) -> Layers:
     return wire.from_bytes({other: shared[other][f"{wire.TO}{name}"] for other in shared if other != name})
 
 
-def _check_keys(counts: Mapping[bytes, int], _name: str, entries: wire.Bytes) -> None:
-    for name in (wire.SHARING, wire.MASKING):
-        wire.check_public(entries.get(name, b""))
-        if counts[entries[name]] > 1:
-            raise ValueError(f"its public key '{name}' equals another source's")
+def _check_keys(counts: Mapping[bytes, int], round: Round, name: str, entries: wire.Bytes) -> None:
+    for key in (wire.SHARING, wire.MASKING):
+        wire.check_public(entries.get(key, b""))
+        if counts[entries[key]] > 1:
+            raise ValueError(f"its public key '{key}' equals another source's")
+    if wire.SIGNATURE in entries:
+        wire.signer_of_keys(wire.joined_keys(entries), round.run_id, round.number, name)
 
 
 def _check_shares(names: set[str], name: str, entries: wire.Bytes) -> None:

@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from fda_flower.errors import FdaError, invalid
+from fda_flower.site.secure_with import SECURE_KEY
 from fda_flower.supernode.gate import Gate
 from fda_flower.supernode.launcher import Stage, launching
 from fda_flower.supernode.node_text import OPTION, read_node_config
@@ -47,13 +48,19 @@ def main() -> None:
 
 
 def configured(arguments: list[str]) -> dict[str, Any]:
-    """Return the node configuration in a SuperNode's arguments; raise a `ConfigError` if a part is lost."""
+    """Return the node configuration in a SuperNode's arguments, with its own key as ``secure-key``.
+
+    Raises a `ConfigError` if a part is lost.
+    """
     parser = ArgumentParser(add_help=False)
     parser.add_argument(OPTION, action="append", default=[])
-    texts = parser.parse_known_args(arguments)[0].node_config
-    if len(texts) > 1:
-        raise invalid(OPTION, texts[0], "give it once", "and Flower reads only the last one")
-    return read_node_config(texts[0]) if texts else {}
+    parser.add_argument("--auth-supernode-private-key")
+    found, _ = parser.parse_known_args(arguments)
+    if len(found.node_config) > 1:
+        raise invalid(OPTION, found.node_config[0], "give it once", "and Flower reads only the last one")
+    key = found.auth_supernode_private_key
+    node = read_node_config(found.node_config[0]) if found.node_config else {}
+    return node if key is None else {SECURE_KEY: key, **node}
 
 
 def stages(node: Mapping[str, Any]) -> list[Stage]:

@@ -13,6 +13,7 @@ from flwr.app import Context, Message
 from fda_flower.errors import FdaError
 from fda_flower.site.config import SiteConfig
 from fda_flower.site.rules import Asked, Rules, SiteGate, refusal
+from fda_flower.site.secure_with import identity_of
 from fda_flower.wire.bundles import CONTENT, bundled, split
 from fda_flower.wire.internals import error_reply
 from fda_flower.wire.protocol import GATED
@@ -32,7 +33,7 @@ class Gate:
     Raises
     ------
     ConfigError
-        If an entry of the configuration is misspelt or invalid, or the node could not add its noise.
+        If an entry of the configuration is misspelt or invalid, or the node could not add its noise or sign.
     """
 
     marks: Mapping[str, Any] = {GATED: True}
@@ -41,6 +42,7 @@ class Gate:
         self._node = {name: value for name, value in node.items() if name != "apps"}  # held before the start
         self._rules = Rules.read(node)
         SiteConfig(node, 0).check_ledger()
+        identity_of(node, self._rules.secure_with)
         self._gate = SiteGate()
         self._asked: dict[str, tuple[Message, Context, str | None]] = {}
         self._digest: str | None = None

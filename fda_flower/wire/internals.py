@@ -4,7 +4,6 @@
 here, the import raises a `RunError` that says so.
 """
 
-import base64
 import copy
 import hashlib
 import json
@@ -486,15 +485,15 @@ def names_of(grid: "Grid") -> dict[int, str]:
 
 def keys_of(grid: "Grid") -> dict[int, str]:
     """Return the fingerprints of the keys of registered nodes by id, as ``ssh-keygen -l`` prints them."""
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    fingerprints = {}
-    for node in grid.get_nodes():
-        if node.name and node.public_key:
-            key = load_pem_public_key(node.public_key).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-            digest = hashlib.sha256(base64.b64decode(key.split()[1])).digest()
-            fingerprints[node.node_id] = f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
-    return fingerprints
+    from fda_flower.wire.identity import fingerprint_of
+
+    return {
+        node.node_id: fingerprint_of(load_pem_public_key(node.public_key))
+        for node in grid.get_nodes()
+        if node.name and node.public_key
+    }
 
 
 def is_deployed(grid: "Grid") -> bool:

@@ -9,7 +9,8 @@ where ``x_i`` are its numbers in fixed point, ``b_i`` is its own seed, ``s_ij`` 
 agree on by Diffie-Hellman, and ``p`` a key stream. The pairwise masks cancel in the sum. The others hold
 shares of ``b_i`` and of the source's private key. Once the ``y_i`` have arrived, they reveal ``b_i`` of each
 source that is present and the private key of each source that was lost; never both. Before that they confirm
-to each other which sources are present, so that a server cannot tell them different lists.
+to each other which sources are present, so that a server cannot tell them different lists. That the others
+are sources, and not the server, their signatures show (`statement`).
 
 Key agreement, encryption and Shamir's shares come from `flwr.common.secure_aggregation`. Flower's
 pseudo-random numbers are not used, because their 32-bit seed can be found by trial. The key stream
@@ -17,6 +18,7 @@ is AES-256 in counter mode.
 """
 
 import hmac
+import json
 import typing
 from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Mapping
@@ -31,6 +33,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError
+from fda_flower.wire.identity import signer_of
 from fda_flower.wire.internals import generate_shared_key
 
 Stage = Literal["keys", "shares", "masked", "confirm", "unmask"]
@@ -42,11 +45,17 @@ SHARING, MASKING, DIGEST, TO, SUMS = "sharing", "masking", "digest", "to.", "sum
 """Arrays of the replies: public keys; the SHA-256 of the seed, and the prefix of encrypted shares; masked
 numbers. Other arrays are named after the source they concern."""
 
+IDENTITY, SIGNATURE = "identity", "signature"
+"""Arrays of a reply with public keys that are signed: the signer's public key, and its signature."""
+
 FEWEST, MOST = 3, 256
 """Smallest and largest number of sources in a round."""
 
 SCALE, LARGEST = 2.0**24, 2.0**31
 """Fixed-point steps per unit, and the bound on a number: a sum over `MOST` sources cannot overflow."""
+
+LONGEST = 500
+"""Largest number of bytes of an identity, or of a signature."""
 
 SECRET, PUBLIC, SHARE, CONFIRMED = 32, 65, 52, 32
 """Sizes in bytes: a seed or private key; a public key; a share, its number with the secret padded to 48; a
@@ -120,6 +129,40 @@ def check_public(public: bytes) -> None:
     if len(public) != PUBLIC:
         raise ValueError(f"its public keys are not {PUBLIC} bytes long")
     ec.EllipticCurvePublicKey.from_encoded_point(CURVE, public)
+
+
+def joined_keys(entries: Bytes) -> bytes:
+    """Return the public keys of a source as they are passed on, with who has signed them, if anyone.
+
+    Raises a `ValueError` if a part is too long.
+    """
+    signed = [entries.get(name, b"") for name in (IDENTITY, SIGNATURE)]
+    if max(map(len, signed)) > LONGEST:
+        raise ValueError(f"its keys are signed by more than {LONGEST} bytes")
+    return entries[SHARING] + entries[MASKING] + len(signed[0]).to_bytes(2, "big") + b"".join(signed)
+
+
+def parted_keys(joined: bytes) -> Bytes:
+    """Return what `joined_keys` has joined."""
+    signed = joined[2 * PUBLIC + 2 :]
+    size = int.from_bytes(joined[2 * PUBLIC : 2 * PUBLIC + 2], "big")
+    keys = {SHARING: joined[:PUBLIC], MASKING: joined[PUBLIC : 2 * PUBLIC]}
+    return {**keys, IDENTITY: signed[:size], SIGNATURE: signed[size:]}
+
+
+def statement(entries: Bytes, run: int, server_round: int, domain: str) -> bytes:
+    """Return what a source signs: its public keys, for one round of one run, under its own name."""
+    keys = [entries[name].hex() for name in (SHARING, MASKING)]
+    return json.dumps(["fda-flower masked sums", KEYS, run, server_round, domain, *keys]).encode()
+
+
+def signer_of_keys(joined: bytes, run: int, server_round: int, domain: str) -> str:
+    """Return the fingerprint of who has signed a source's keys; raise a `ValueError` if nobody has."""
+    entries = parted_keys(joined)
+    if not entries[SIGNATURE]:
+        raise ValueError("its keys are not signed")
+    said = statement(entries, run, server_round, domain)
+    return signer_of(said, entries[IDENTITY], entries[SIGNATURE])
 
 
 def shared_key(secret: bytes, public: bytes) -> bytes:

@@ -20,7 +20,7 @@ def test_what_is_made_is_named_and_never_made_anew(fda, tmp_path, arguments, nam
     command = ("deploy", *arguments.split(), "--output", "made")
     code, out, err = fda(*command)
     assert (code, err) == (0, "")
-    assert out.split() == [str(tmp_path / "made" / name) for name in names]
+    assert out.split()[: len(names)] == [str(tmp_path / "made" / name) for name in names]
     code, _, err = fda(*command)
     assert (code, "exists already" in err) == (2, True)
 
@@ -133,7 +133,7 @@ def test_what_keeps_a_site_out_is_told_before_the_run(fda, tmp_path, site, code,
     [
         ({}, [], 1),
         ({"require-secure": False}, [], 0),
-        ({}, ["--method-option", "secure=true"], 0),
+        ({"secure-with": "any"}, ["--method-option", "secure=true"], 0),
         ({}, ["--target", "all"], 1),
     ],
     ids=str,
@@ -142,6 +142,24 @@ def test_open_sums_that_would_not_leave_are_told_before_the_run(fda, tmp_path, s
     options = ["--model", "logistic", *options, "--method", "ridge"]
     found, out, err = checked(fda, tmp_path, *options, **site)
     assert (found, "require-secure = false" in out + err) == (code, code == 1), out + err
+
+
+def test_a_site_is_told_who_must_sign_and_as_whom_it_signs(fda, tmp_path):
+    masked = ["--method", "ridge", "--model", "logistic", "--method-option", "secure=true"]
+    code, out, err = checked(fda, tmp_path, *masked)
+    assert (code, "list the sources and their keys in the node configuration's secure-with" in out + err) == (
+        1,
+        True,
+    )
+    made = {name: json.loads(fda("deploy", "key", name, "--output", tmp_path, "--json")[1]) for name in SITES}
+    rules = {"secure-with": ",".join(each["signs"] for each in made.values())}
+    code, out, err = checked(fda, tmp_path, *masked, **rules, **{"secure-key": str(tmp_path / "north")})
+    assert (code, f"It signs its masks as {made['north']['signs']}" in out) == (0, True), out + err
+    code, out, err = checked(fda, tmp_path, *masked, **rules, **{"secure-key": str(tmp_path / "west")})
+    assert (code, "has another key than secure-key" in err) == (2, True), out + err
+
+
+SITES = ("north", "west", "south")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from whole_runs import same_bits, untimed
 from fda_flower import RunConfig, load, run
 from fda_flower.cli.app import app
 from fda_flower.datasets import load_domain
-from fda_flower.deployment import Federation, run_deployed
+from fda_flower.deployment import Federation, make_key, run_deployed
 from fda_flower.errors import RunError
 from fda_flower.experiments.pages import write_card
 from fda_flower.files import BODY, MODEL
@@ -27,6 +27,7 @@ from fda_flower.prediction.model import export
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.verification import verify
 from fda_flower.site import epsilon, read_log
+from fda_flower.wire.identity import Identity
 
 DOMAINS = ("source-1", "source-2", "target")
 LOCAL_PART = ["local-part-before.safetensors", "local-part.safetensors"]
@@ -245,3 +246,24 @@ def _check_exported(model, path):
     x = np.random.default_rng(0).random((3, *model.about.shape), dtype=np.float32)
     (probabilities,) = onnxruntime.InferenceSession(path).run(None, {"samples": x})
     np.testing.assert_allclose(probabilities, model.predict_proba(x), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_masked_sums_of_sites_that_list_each_others_keys(tmp_path):
+    config = RunConfig(
+        method="ridge", method_options={"secure": True}, model="logistic", sources=3, device="cpu"
+    )
+    folder, sources = tmp_path / "federation", config.data.source_names
+    keys = {name: Identity.read(make_key(folder / "keys", name)[0]).fingerprint for name in sources}
+    everyone = ",".join(f"{name}:{fingerprint}" for name, fingerprint in keys.items())
+    nodes: dict[str, dict[str, Any]] = {"target": {"domain": "target", "role": "target"}}
+    for name in sources:
+        rules = {"state-dir": str(tmp_path / name), "secure-with": everyone}
+        nodes[name] = {"domain": name, "role": "source", **rules}
+    with Federation(folder, nodes) as federation:
+        (record,), there = deployed(federation, config.settings(), tmp_path / "out")
+        model = RunFolder(there).load_checkpoint().model
+    assert (record["held"], record["dropped"]) == (None, [])
+    local = run(method="ridge", model="logistic", sources=3, device="cpu")
+    for name, array in model.items():
+        np.testing.assert_allclose(np.float64(array), np.float64(local.model[name]), atol=1e-4)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Message, RecordDict
 from naming import names
 
@@ -13,6 +14,7 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies.base import BadReplyError, Node, Round
 from fda_flower.strategies.secure_sums import SecureSum
 from fda_flower.wire import secure_sums as wire
+from fda_flower.wire.identity import Identity
 from fda_flower.wire.internals import numbered
 from fda_flower.wire.protocol import TrainReply, TrainRequest, read_request, to_layers, to_record
 from fda_flower.wire.questions import Masked, MaskSums
@@ -170,9 +172,30 @@ POINT = np.frombuffer(b"\x04" + bytes(64), np.uint8)
 NONSENSE = np.zeros(wire.SHARE, np.uint8)
 
 
+SIGNER = Identity(ec.generate_private_key(ec.SECP384R1()))
+
+
+def signed(domain="b", number=1, run=0, size=None):
+    """Sign the keys, as a site does; the size of the signature may be another."""
+
+    def change(record):
+        statement = wire.statement(wire.to_bytes(record), run, number, domain)
+        signature = SIGNER.sign(statement) if size is None else bytes(size)
+        entries = {wire.IDENTITY: SIGNER.public, wire.SIGNATURE: signature}
+        return {**record, **wire.from_bytes(entries)}
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("stage", "change", "left"),
     [
+        (KEYS, signed(), SIX),
+        (KEYS, signed(domain="a"), "acdef"),
+        (KEYS, signed(number=2), "acdef"),
+        (KEYS, signed(run=1), "acdef"),
+        (KEYS, signed(size=0), "acdef"),
+        (KEYS, signed(size=wire.LONGEST + 1), "acdef"),
         (KEYS, without("masking"), "acdef"),
         (KEYS, changed("sharing", POINT), "acdef"),
         (KEYS, changed("sharing", POINT[:-1]), "acdef"),
