@@ -61,6 +61,22 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
         raise
 
 
+def append_line(path: Path, line: bytes) -> None:
+    """Append a line to a file of this account alone; raise an `OSError` unless it is written whole."""
+    make_private(path.parent)
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, PRIVATE)
+    try:
+        size = os.fstat(file).st_size
+        # A power failure may have left half a line.
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        if os.write(file, line) != len(line):
+            raise OSError("only part of the line was written")
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
 def read_json(path: Path, remedy: str, **kinds: Any) -> dict[str, Any]:
     """Return the JSON object in a file; raise a `ConfigError` unless it has keys of these types."""
     try:

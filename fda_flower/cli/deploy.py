@@ -153,6 +153,26 @@ def log(
     out.result({"sent": sent, **kinds}, f"{domains}: {size:,} bytes sent in all; {counts}")
 
 
+@app.command(epilog="Example: `fda deploy recount /srv/fl-state`")
+def recount(
+    state_dir: Annotated[Path, typer.Argument(help="The state-dir of a site's node configuration.")],
+) -> None:
+    """Count as spent all that a site's ledger or its journal knows, after one of them was lost or restored.
+
+    If neither is left, the site has spent any budget.
+    """
+    from flwr.app import RecordDict
+
+    from fda_flower.site.journal import ledgers_in
+    from fda_flower.site.noise import Ledger
+
+    added = {
+        ledger.name: Ledger(ledger, RecordDict()).recount(journal)
+        for ledger, journal in ledgers_in(state_dir)
+    }
+    out.result({"added": added}, *(f"{name}: {count} charges added" for name, count in added.items()))
+
+
 @app.command(cls=ShortHelp, epilog="Example: `fda deploy rehearse --output runs/rehearsal`")
 @with_settings(shown={"sources": "2, or the data set's", "rounds": str(ROUNDS)})
 def rehearse(

@@ -1,7 +1,6 @@
 """A site's own log of its replies: one JSON line each."""
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from typing import Any
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.files import make_private, versions
+from fda_flower.files import append_line, versions
 from fda_flower.site.config import SiteConfig
 from fda_flower.site.entries import is_rule
 from fda_flower.site.releases import released_by
@@ -127,21 +126,7 @@ class SentLog:
             info = protocol.settings_in(reply.content, protocol.INFO)
             if protocol.PROBLEM in info:
                 line["refused" if protocol.REFUSED in info else "failed"] = _cut(str(info[protocol.PROBLEM]))
-        self._append((json.dumps(line) + "\n").encode())
-
-    def _append(self, data: bytes) -> None:
-        make_private(self.path.parent)
-        file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            size = os.fstat(file).st_size
-            # A power failure may have left half a line.
-            if size and os.pread(file, 1, size - 1) != b"\n":
-                data = b"\n" + data
-            if os.write(file, data) != len(data):
-                raise OSError("only part of the line was written")
-            os.fsync(file)
-        finally:
-            os.close(file)
+        append_line(self.path, (json.dumps(line) + "\n").encode())
 
 
 def read_log(folder: Path) -> list[Line]:

@@ -2,9 +2,10 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ from fda_flower.errors import RunError
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 from fda_flower.site.accountant import epsilon_of_steps
 from fda_flower.site.config import PATIENT, SITE
+from fda_flower.site.journal import Journal
 
 Randomness = Callable[[int], bytes]
 """Returns that many random bytes: ``os.urandom``, or in a simulation a generator's ``bytes``."""
+
+RECOUNT = "count as spent all that the site has noted, by fda deploy recount"
 
 DRAWS = 4
 """Number of normal draws in each sample, whose sum is divided by √4; see `gaussian`."""
@@ -159,9 +163,23 @@ class Entry:
     rate: float = 1.0
 
 
+SETTLED = Entry(0, "settled", 1.0, 0)
+"""What was charged for a reply that has released nothing."""
+
+DAMAGE = (OSError, ValueError, TypeError, KeyError, AttributeError)
+"""Errors in reading a file that is damaged."""
+
+LOST = Entry(0, "lost", 1e-3, 1)
+"""What counts as spent where nobody knows what was: more than any budget."""
+
+
 @dataclass(frozen=True)
 class Ledger:
     """The list of all releases of a site, over all its runs.
+
+    A ledger with a `journal` counts its charges there a second time, after its own file. The two agree, or a
+    crash between them has left the ledger one ahead, whose reply has not left. Anything else is a file from a
+    backup, or a lost one: the ledger refuses until `recount`.
 
     Attributes
     ----------
@@ -173,20 +191,69 @@ class Ledger:
 
     path: Path | None
     state: RecordDict
+    journal: Journal | None = None
 
     def entries(self) -> list[Entry]:
-        """Return the list; raise a `PrivacyError` if the file is damaged, so that nothing is sent."""
+        """Return the list; raise a `PrivacyError` if a file is damaged, old or lost: nothing is then sent."""
+        return self._load()[1]
+
+    def _load(self) -> tuple[int, list[Entry]]:
+        """Return the number of charges, and the list."""
         if self.path is None:
             kept = self.state.config_records.get(RECORD)
-            return [] if kept is None else _read(str(kept["json"]))
+            return 0, [] if kept is None else _read(str(kept["json"]))[1]
         try:
-            return _read(self.path.read_text(encoding="utf-8"))
+            # Before the ledger, which another process may charge meanwhile: it is then one ahead.
+            noted = 0 if self.journal is None else self.journal.last()
+            charges, entries = self._read_file() or (0, [])
+            why = self._disagrees(charges, noted)
+        except DAMAGE as error:
+            why = f"is damaged ({error})"
+        if why:
+            raise PrivacyError(f"the site's privacy ledger '{self.path}' {why}: {RECOUNT} {self.path.parent}")
+        return len(entries) if charges is None else charges, entries
+
+    def _disagrees(self, charges: int | None, noted: int) -> str | None:
+        """Return how the ledger's and the journal's numbers of charges disagree; None if they do not."""
+        if self.journal is None:
+            return None
+        if charges == noted == 0 and self.journal.knows_of_noise():
+            return f"and '{self.journal.path.name}' are lost, but its log shows replies with noise"
+        if noted == 0 if charges is None else charges in (noted, noted + 1):
+            return None
+        return f"has {charges or 0} charges, but '{self.journal.path.name}' has {noted}"
+
+    def _read_file(self) -> tuple[int | None, list[Entry]] | None:
+        """Return what the file has; None without one."""
+        try:
+            return _read(Path(str(self.path)).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            return []
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise PrivacyError(
-                f"the site's privacy ledger '{self.path}' is damaged ({error}): restore the file from a copy"
-            ) from error
+            return None
+
+    def recount(self, journal: Journal) -> int:
+        """Write the ledger and its journal anew, so that they agree; return the number of charges added.
+
+        All that either knows counts as spent, and more than any budget if neither is left, or lines are lost.
+        """
+        with self._locked():
+            try:
+                found = self._read_file()
+            except DAMAGE:
+                found = None
+            entries, noted = [] if found is None else found[1], list[Entry]()
+            for charge in journal.charges():
+                with suppress(*DAMAGE):
+                    noted.append(_entry(charge))
+            known, added = Counter((entry.round, entry.request) for entry in entries), list[Entry]()
+            for entry in noted:
+                known[entry.round, entry.request] -= 1
+                added += [entry] if known[entry.round, entry.request] < 0 else []
+            if len(noted) < journal.last() or not (noted or found):
+                added.append(LOST)
+            entries = [*entries, *added]
+            replace(self, journal=journal)._save(len(entries), entries)
+            journal.rewrite([asdict(entry) for entry in entries])
+        return len(added)
 
     def epsilon(
         self, delta: float, more: Entry | None = None, again: bool = False, unit: str = SITE
@@ -222,7 +289,12 @@ class Ledger:
             If the file cannot be read or written.
         """
         with self._locked():
-            return self._write(_with(self.entries(), entry, again), entry.unit, delta, most)
+            charges, entries = self._load()
+            self._note(charges, entries)
+            after = _with(entries, entry, again)
+            spent = self._write(charges + 1, after, entry.unit, delta, most)
+            self._note(charges + 1, after)
+        return spent
 
     def settle(self, charged: Entry, done: Entry | None, delta: float, most: float | None) -> None:
         """Put what has really been released in the place of the entry charged before; None for nothing.
@@ -232,21 +304,35 @@ class Ledger:
         if done == charged:
             return
         with self._locked():
-            entries = self.entries()
+            charges, entries = self._load()
             entries.remove(charged)
             entries += [] if done is None else [done]
-            self._write(entries, charged.unit, delta, None if done is None else most)
+            self._write(charges, entries, charged.unit, delta, None if done is None else most)
 
-    def _write(self, entries: list[Entry], unit: str, delta: float, most: float | None) -> float:
+    def _write(
+        self, charges: int, entries: list[Entry], unit: str, delta: float, most: float | None
+    ) -> float:
         spent = _epsilon(entries, delta, unit)
         if most is not None and spent > most:
             raise BudgetError(f"its ε would become {spent:.4g}, above its max-epsilon {most:g}")
-        text = json.dumps({"released": [asdict(each) for each in entries]}, indent=1)
+        self._save(charges, entries)
+        return spent
+
+    def _save(self, charges: int, entries: list[Entry]) -> None:
+        content = {"released": [asdict(each) for each in entries]}
+        counted = {} if self.journal is None else {"charges": charges}
+        text = json.dumps({**counted, **content}, indent=1)
         if self.path is None:
             self.state[RECORD] = ConfigRecord({"json": text})
         else:
             write_atomically(self.path, text.encode() + b"\n", PRIVATE)
-        return spent
+
+    def _note(self, charges: int, entries: list[Entry]) -> None:
+        """Append to the journal the last charges that it lacks: those of a crash, or before it was kept."""
+        if self.journal is not None:
+            for number in range(self.journal.last() + 1, charges + 1):
+                place = number - charges + len(entries) - 1
+                self.journal.note(number, asdict(entries[place] if place >= 0 else SETTLED))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -264,24 +350,28 @@ class Ledger:
             ) from error
 
 
-def _read(text: str) -> list[Entry]:
-    """Return the entries of a ledger; raise a `ValueError` or another exception if it is damaged."""
-    found: list[dict[str, Any]] = json.loads(text)["released"]
-    entries = [
-        Entry(
-            *(e["round"], str(e["request"]), e["noise"], e["releases"]),
-            e.get("unit", SITE),
-            e.get("rate", 1.0),
-        )
-        for e in found
-    ]
-    for entry in entries:
-        counts = type(entry.round) is int and type(entry.releases) is int and entry.releases >= 0
-        noise = type(entry.noise) in (int, float) and 0 < entry.noise < math.inf
-        rate = type(entry.rate) in (int, float) and 0 < entry.rate <= 1
-        if not (counts and noise and rate and entry.unit in (SITE, PATIENT)):
-            raise ValueError(f"it has the entry {entry}")
-    return entries
+def _read(text: str) -> tuple[int | None, list[Entry]]:
+    """Return the charges and entries of a ledger; raise a `ValueError` or another exception if it is damaged.
+
+    A ledger that has had no journal has no number of charges.
+    """
+    content = json.loads(text)
+    entries, charges = [_entry(each) for each in content["released"]], content.get("charges")
+    if charges is not None and (type(charges) is not int or charges < len(entries)):
+        raise ValueError(f"it has {charges!r} charges")
+    return charges, entries
+
+
+def _entry(e: Mapping[str, Any]) -> Entry:
+    """Return an entry in a file; raise a `ValueError` or another exception if it is damaged."""
+    numbers = (e["round"], str(e["request"]), e["noise"], e["releases"])
+    entry = Entry(*numbers, e.get("unit", SITE), e.get("rate", 1.0))
+    counts = type(entry.round) is int and type(entry.releases) is int and entry.releases >= 0
+    noise = type(entry.noise) in (int, float) and 0 < entry.noise < math.inf
+    rate = type(entry.rate) in (int, float) and 0 < entry.rate <= 1
+    if not (counts and noise and rate and entry.unit in (SITE, PATIENT)):
+        raise ValueError(f"it has the entry {entry}")
+    return entry
 
 
 def _with(entries: list[Entry], entry: Entry, again: bool) -> list[Entry]:

@@ -18,6 +18,7 @@ from fda_flower.files import as_file_name, checksum, derive_seed
 from fda_flower.metrics import EFFECTIVE, METRICS, UNITS
 from fda_flower.site.accountant import Steps, noise_of_steps
 from fda_flower.site.config import CLIP, FULL, LEDGER, NONE, PATIENT, SITE, PrivacySettings, SiteConfig
+from fda_flower.site.journal import Journal
 from fda_flower.site.noise import (
     BudgetError,
     Entry,
@@ -515,7 +516,8 @@ class PrivateSite:
             return cls(own, settings, Ledger(path, context.state), seed)
         if not settings.private:
             return cls(own, settings)
-        return cls(own, settings, Ledger(node.ledger_path(own), context.state))
+        path = node.ledger_path(own)
+        return cls(own, settings, Ledger(path, context.state, Journal.of(path)))
 
 
 class DifferentialPrivacy:

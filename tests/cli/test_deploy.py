@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 import tomli_w
+from flwr.app import RecordDict
 
 from fda_flower import RunConfig
+from fda_flower.site.journal import Journal
+from fda_flower.site.noise import Entry, Ledger
 
 
 @pytest.mark.parametrize(
@@ -157,6 +160,17 @@ def test_a_site_is_told_who_must_sign_and_as_whom_it_signs(fda, tmp_path):
     assert (code, f"It signs its masks as {made['north']['signs']}" in out) == (0, True), out + err
     code, out, err = checked(fda, tmp_path, *masked, **rules, **{"secure-key": str(tmp_path / "west")})
     assert (code, "has another key than secure-key" in err) == (2, True), out + err
+
+
+def test_a_ledger_of_a_backup_is_counted_again(fda, tmp_path):
+    path = tmp_path / "north-privacy.json"
+    for number in (1, 2):
+        Ledger(path, RecordDict(), Journal.of(path)).spend(Entry(number, "a", 2.0, 1), 1e-5, None)
+    path.unlink()
+    code, out, _ = fda("deploy", "recount", tmp_path)
+    assert (code, "north-privacy.json: 2 charges added" in out) == (0, True)
+    code, _, err = fda("deploy", "recount", tmp_path / "nowhere")
+    assert (code, "has no sent.jsonl" in err) == (2, True)
 
 
 SITES = ("north", "west", "south")

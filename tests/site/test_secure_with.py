@@ -63,7 +63,7 @@ class Site:
 
     def message(self, stage, entries=None, number=1):
         question = MaskSums(stage=stage, entries=None if entries is None else wire.from_bytes(entries))
-        content = {
+        content: dict[str, Any] = {
             "arrays": self.model,
             "config": ConfigRecord({"server-round": number}),
             **question.records(),
@@ -77,7 +77,7 @@ class Site:
             reply = self.app(self.message(*arguments, **named), self.context)
         if reply.has_error():
             return reply.error.reason
-        return wire.to_bytes(to_layers(reply.content["answer/entries"]))
+        return wire.to_bytes(to_layers(reply.content.array_records["answer/entries"]))
 
 
 def keys_of(signer, domain, run_id=7, number=1):
@@ -148,10 +148,10 @@ def test_the_gate_of_a_supernode_signs_what_an_app_has_not(keys, known):
     message = site.message(wire.KEYS)
     with task_identity():
         reply = behind.app(message, behind.context)
-        assert wire.SIGNATURE not in reply.content["answer/entries"]
+        assert wire.SIGNATURE not in reply.content.array_records["answer/entries"]
         gate.take(message, site.context)
         left = gate.give(reply)
-    entries = wire.to_bytes(to_layers(left.content["answer/entries"]))
+    entries = wire.to_bytes(to_layers(left.content.array_records["answer/entries"]))
     assert wire.signer_of_keys(wire.joined_keys(entries), 7, 1, "source-1") == known["source-1"].fingerprint
 
 
@@ -167,7 +167,7 @@ def test_sites_that_list_each_other_give_the_same_as_open_sums(target, keys, kno
     everyone = listed(known, *(name for name in domains if name in keys))
     nodes = [
         {"domain": name, "state-dir": str(tmp_path / f"state-{name}")}
-        | ({"secure-with": everyone, "secure-key": str(keys[name])} if name in keys else {})
+        | ({"secure-with": everyone, "secure-key": str(keys[name])} if name in keys else {"role": "target"})
         for name in domains
     ]
     model, (record,) = run_sites(config, nodes)
