@@ -14,7 +14,9 @@ with few labels a choice is often wrong. All heads are linear, so the average is
 
 Rows of one unit, such as a patient's, tell of each other. So a unit is left out as a whole: its rows ``g``
 have ``E_g = (U_g D U_gᵀ)⁻¹ (U D Uᵀ Z)_g``, which for one row is the formula above. Whatever is estimated from
-such errors counts units: ``n`` is their number, ``ε`` the mean over them of each one's mean square.
+such errors counts units: ``n`` is their number, ``ε`` the mean over them of each one's mean square. What is
+held out of a unit of several rows has ``a``, weights and temperature from the errors of the others alone:
+they are too few to be chosen and judged by the same ones.
 
 References
 ----------
@@ -335,7 +337,8 @@ def solved(factor: Array, values: Array) -> Array:
 class Head:
     """One head on a path: `weights`, ``(d, C)``, and the `residuals` of ``Y`` without a unit, ``(n, C)``.
 
-    `path` and `strength` are its key in `HEADS`, and `shares` ``a`` of each head that it starts from.
+    `path` and `strength` are its key in `HEADS`, and `shares` ``a`` of each head that it starts from. In
+    `judged`, the residuals of a unit of several rows have ``a`` from the others' alone.
     """
 
     path: str
@@ -343,18 +346,21 @@ class Head:
     shares: Array
     weights: Array
     residuals: Array
+    judged: Array
 
 
 @dataclass(frozen=True)
 class RidgeFit:
     """A target's fitted heads, the weight of each, of sum 1, and `targets`, ``Y``, shape ``(n, C)``.
 
-    `paths` are the ones of the heads, by name; *sources* needs none.
+    `judged` are the residuals of their average without each unit, shape ``(n, C)``; see `weighed`. `paths`
+    are the ones of the heads, by name; *sources* needs none.
     """
 
     heads: tuple[Head, ...]
     weights: Array
     targets: Array
+    judged: Array
     paths: Mapping[str, "RegularizationPath"] = field(default_factory=dict)
 
     @property
@@ -365,7 +371,7 @@ class RidgeFit:
     @property
     def held_out(self) -> Array:
         """The average of the heads' predictions for each row without its unit, shape ``(n, C)``."""
-        return self.targets - _mean(self.weights, [head.residuals for head in self.heads])
+        return self.targets - self.judged
 
     @property
     def shares(self) -> Array:
@@ -466,14 +472,15 @@ def fit_ridge(
     for name in dict.fromkeys(path for path, _ in HEADS[paths]):
         strengths = [strength for path, strength in HEADS[paths] if path == name]
         if name == "sources":
-            heads += [Head(name, strengths[0], np.ones(1), w, targets - x @ w) for w in solutions[0]]
+            left = [targets - x @ w for w in solutions[0]]
+            heads += [Head(name, 0.0, np.ones(1), w, r, r) for w, r in zip(solutions[0], left, strict=True)]
             continue
         path = used_paths[name] = RegularizationPath(x, _back(x, name, gram), name, units)
         used = {"shrunk": len(solutions), "pooled": 1, "target": 0}[name]
         for starts in zip(*solutions[:used], strict=True) if used else [()]:
             heads += path.heads(targets, starts, strengths)
-    weights = likelihoods([head.residuals for head in heads], units)
-    return RidgeFit(tuple(heads), weights, targets, used_paths)
+    weights, judged = weighed([head.judged for head in heads], units)
+    return RidgeFit(tuple(heads), weights, targets, judged, used_paths)
 
 
 def _back(rows: Array, path: str, gram: Array | None) -> Array:
@@ -490,10 +497,28 @@ def likelihoods(residuals: Sequence[Array], units: Units, power: float | None = 
     It is the mean over units of each one's. The `power` ``p`` is half the number of units by default.
     """
     errors = np.array([units.mean(np.square(each)) for each in residuals])
-    power = units.count / 2 if power is None else power
+    return _from_errors(errors, units.count / 2 if power is None else power)
+
+
+def _from_errors(errors: Array, power: float) -> Array:
+    """Return the weights of heads along the last axis."""
     logarithms = -power * np.log(np.maximum(errors, np.finfo(np.float64).tiny))
-    weights = np.exp(logarithms - logarithms.max())
-    return np.asarray(weights / weights.sum())
+    weights = np.exp(logarithms - logarithms.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+def weighed(residuals: Sequence[Array], units: Units) -> tuple[Array, Array]:
+    """Return the weights of heads by `likelihoods`, and their mean residuals, shape ``(n, C)``.
+
+    A unit of several rows has the mean by the weights that follow from the other units.
+    """
+    weights = likelihoods(residuals, units)
+    if units.single:
+        return weights, _mean(weights, residuals)
+    squares = np.stack([units.means(np.square(each)) for each in residuals], axis=1)
+    others = (squares.sum(axis=0) - squares) / (units.count - 1)
+    own = _from_errors(others, (units.count - 1) / 2)
+    return weights, np.einsum("nh,hnc->nc", own[units.numbers], np.stack(residuals))
 
 
 class RegularizationPath:
@@ -524,8 +549,12 @@ class RegularizationPath:
         for strength in strengths:
             own = self.left_out(strength, targets)
             each = [self.left_out(strength, output) for output in outputs]
-            weighed = [self.units.weighed(values) for values in (own, *each)]
-            shares = np.ones(1) if self.name == "pooled" else fit_shares(weighed[0], weighed[1:])
+            whole = self.name == "pooled"
+            shares = np.ones(1) if whole else fit_shares(*_equal(self.units, own, each))
+            residuals = judged = own - _combined(shares, each, own)
+            if each and not (whole or self.units.single):
+                without = _shares_without(own, each, self.units)[self.units.numbers]
+                judged = own - np.einsum("nk,knc->nc", without, np.stack(each))
             rest = targets - _combined(shares, outputs, targets)
             coefficients = self.vectors.T @ rest / (self.values + strength)[:, None]
             weights = self.back @ (self.vectors @ coefficients)
@@ -535,7 +564,8 @@ class RegularizationPath:
                     strength,
                     shares,
                     weights + _combined(shares, starts, weights),
-                    own - _combined(shares, each, own),
+                    residuals,
+                    judged,
                 )
             )
         return heads
@@ -543,6 +573,25 @@ class RegularizationPath:
 
 def _combined(shares: Array, arrays: Sequence[Array], like: Array) -> Array:
     return _mean(shares, arrays) if len(arrays) else np.zeros_like(like)
+
+
+def _equal(units: Units, own: Array, each: Sequence[Array]) -> tuple[Array, list[Array]]:
+    """Return residuals in which each unit counts as one."""
+    return units.weighed(own), [units.weighed(values) for values in each]
+
+
+def _shares_without(own: Array, each: Sequence[Array], units: Units) -> Array:
+    """Return the shares that fit the rows of all other units, for each unit, shape ``(G, len(each))``.
+
+    They follow from the products of all residuals less those of the unit's.
+    """
+    first, others = _equal(units, own, each)
+    products = np.stack([*others, first], axis=1)
+    of_units = np.zeros((units.count, products.shape[1], products.shape[1]))
+    np.add.at(of_units, units.numbers, products @ products.transpose(0, 2, 1))
+    values, vectors = np.linalg.eigh(of_units.sum(axis=0) - of_units)
+    roots = np.sqrt(np.maximum(values, 0.0))[:, :, None] * vectors.transpose(0, 2, 1)
+    return np.stack([fit_shares(root[:, -1], [*root[:, :-1].T]) for root in roots])
 
 
 def fit_shares(own: Array, each: Sequence[Array]) -> Array:
@@ -592,3 +641,11 @@ def fit_temperature(
         for sigma in TEMPERATURES
     ]
     return float(TEMPERATURES[int(np.argmin(losses))])
+
+
+def temperatures_without(outputs: Array, labels: NDArray[np.integer], usual: float, units: Units) -> Array:
+    """Return for each row the ``σ`` that fits the labels of all other units, shape ``(n, 1)``."""
+    rows = np.arange(len(labels))
+    losses = np.stack([-units.means(log_softmax(s * outputs)[rows, labels]) for s in TEMPERATURES])
+    others = losses.sum(axis=1, keepdims=True) - losses + np.log(TEMPERATURES / usual)[:, None] ** 2 / 2
+    return np.asarray(TEMPERATURES[others.argmin(axis=0)][units.numbers, None])

@@ -44,6 +44,7 @@ from fda_flower.aggregation.ridge import (
     fit_temperature,
     likelihoods,
     solved,
+    weighed,
 )
 from fda_flower.aggregation.units import Units, shared
 from fda_flower.aggregation.updates import Layers
@@ -298,9 +299,9 @@ class _Second:
         for k in range(len(self.kinds)):
             own = regressions[k * len(STARTS) : (k + 1) * len(STARTS)]
             residuals = np.concatenate([each.residuals for each in own])
-            weights = likelihoods(list(residuals), self.units)
+            weights, judged = weighed(list(residuals), self.units)
             heads.append(np.tensordot(weights, np.concatenate([each.heads for each in own]), 1))
-            held_out.append(self.targets - np.tensordot(weights, residuals, 1))
+            held_out.append(self.targets - judged)
         second = _Stage.of(heads, held_out, self.targets, self.labels, self.units, self.first.shares)
         after, second_loss = second.loss(self.labels, self.units)
         share = 1 / (1 + exp(min(second_loss - first_loss, 700.0)))

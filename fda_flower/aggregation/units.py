@@ -90,6 +90,11 @@ class Units:
             return float(values.mean())
         return self.sum(values.reshape(len(values), -1).mean(axis=1)) / self.count
 
+    def means(self, values: NDArray[Any]) -> Array:
+        """Return each unit's mean, over all numbers of a row, shape ``(G,)``; values have ``(n, ...)``."""
+        of_rows = values.reshape(len(values), -1).mean(axis=1)
+        return np.bincount(self.numbers, of_rows * self.shares, self.count)
+
     def weighed(self, values: Array) -> Array:
         """Return values of rows, ``(n, C)``, so that their sum of squares is one of units' mean squares."""
         return values if self.single else np.sqrt(self.shares)[:, None] * values

@@ -56,8 +56,8 @@ def evaluate_mixture(
     mixed = Mixed(trained.mixture, models, trained.prior[trained.views_used])
     student = mixing.student(trained, mixed) if question.student else None
     predictor = mixed if student is None else student
-    labels = client.domain.train.y.cpu().numpy()
-    calibration = Calibration.of(trained.held_out_predictions, labels, groups_of(client.domain.train))
+    labels, groups = client.domain.train.y.cpu().numpy(), groups_of(client.domain.train)
+    calibration = Calibration.of(trained.held_out_predictions(labels, groups), labels, groups)
     if question.report == "none":
         client.announce(predictor, config, calibration)
         return EvaluateReply(len(client.domain.test), answer=MixtureReport())
@@ -187,7 +187,8 @@ class Mixing:
         """Return the numbers of each member and the folds, given the members' outputs for the test set."""
         mixture, domain = trained.mixture, self.client.domain
         test, labels, groups = domain.test.y, domain.train.y, groups_of(domain.train)
-        alone = trained.held_out_without_sources(labels.cpu().numpy(), groups)
+        known = labels.cpu().numpy(), groups
+        alone = trained.held_out_without_sources(*known)
         return MixtureReport(
             weights=mixture.weights,
             temperatures=mixture.temperatures,
@@ -195,8 +196,8 @@ class Mixing:
             test=_accuracies({name: views[0] for name, views in outputs.items()}, test),
             left_out=mixture.left_out,
             folds=tuple(np.bincount(trained.folds).tolist()),
-            alone=None if mixture.regression else len(classes_alone(labels.cpu().numpy(), groups)),
-            held_out_mixture=_accuracy(trained.held_out_predictions, labels),
+            alone=None if mixture.regression else len(classes_alone(*known)),
+            held_out_mixture=_accuracy(trained.held_out_predictions(*known), labels),
             held_out_target=None if alone is None else _accuracy(alone, labels),
         )
 

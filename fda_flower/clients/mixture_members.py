@@ -70,10 +70,14 @@ class TrainedMixture(Generic[Model]):
         members = [name for name in self.models if name in self.mixture.weights]
         return {name: self.models[name][self.views_used] for name in members}
 
-    @property
-    def held_out_predictions(self) -> NDArray[np.float64]:
-        """The mixture's prediction for each labelled sample, from models trained without it, ``(n, C)``."""
-        return self.mixture.predict({name: [self.held_out[name]] for name in self.mixture.weights})
+    def held_out_predictions(
+        self, labels: NDArray[Any], groups: NDArray[Any] | None = None
+    ) -> NDArray[np.float64]:
+        """Return the mixture's prediction for each labelled sample, without models trained on it, ``(n, C)``.
+
+        With several samples in one of the `groups`, weights and temperatures, too, are from the other folds.
+        """
+        return self._held_out(self.mixture, labels, groups)
 
     def held_out_without_sources(
         self, labels: NDArray[Any], groups: NDArray[Any] | None = None
@@ -83,7 +87,21 @@ class TrainedMixture(Generic[Model]):
             return None
         folds = self.folds if PRIOR in self.mixture.weights else None
         mixture = fit_mixture({"target": self.held_out["target"]}, labels, folds, groups)
-        return mixture.predict({name: [self.held_out[name]] for name in mixture.weights})
+        return self._held_out(mixture, labels, groups)
+
+    def _held_out(
+        self, mixture: Mixture, labels: NDArray[Any], groups: NDArray[Any] | None
+    ) -> NDArray[np.float64]:
+        held_out = {name: self.held_out[name] for name in mixture.weights}
+        if groups is None or Units.of(len(labels), groups).single:
+            return mixture.predict({name: [z] for name, z in held_out.items()})
+        found = np.zeros_like(next(iter(held_out.values())), np.float64)
+        for fold in np.unique(self.folds):
+            own, rest = self.folds == fold, self.folds != fold
+            others = {name: z[rest] for name, z in held_out.items()}
+            mixture = fit_mixture(others, labels[rest], groups=groups[rest])
+            found[own] = mixture.predict({name: [held_out[name][own]] for name in mixture.weights})
+        return found
 
     def outputs(self, predict: Callable[[Model], NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
         """Return the outputs of each member's models; `predict` returns one model's outputs."""

@@ -31,7 +31,7 @@ from fda_flower.aggregation import (
     with_kinds,
 )
 from fda_flower.aggregation.mixture import log_softmax
-from fda_flower.aggregation.ridge import paths_of, unpack
+from fda_flower.aggregation.ridge import paths_of, temperatures_without, unpack
 from fda_flower.aggregation.units import Units
 from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
@@ -112,12 +112,14 @@ class TargetHead:
 
     `head` and `alone` have shape ``(d, C)``: with the sources and, given enough labels, without them. Then
     `held_out` has the outputs for each row without its patient, shape ``(n, C)``: `together`, and `alone`.
+    With classes, and several rows of a patient, `temperatures` are those of the others, shape ``(n, 1)``.
     """
 
     head: Array
     numbers: dict[str, Any]
     alone: Array | None = None
     held_out: Mapping[str, Array] = field(default_factory=dict)
+    temperatures: Array | None = None
 
     def moved(self, matrix: Array) -> "TargetHead":
         """Return the head for rows ``x``, if this one is for rows ``x T``."""
@@ -133,7 +135,9 @@ class TargetHead:
         if not self.held_out:
             return None
         outputs = self.held_out["together"]
-        if own.labels.dtype.kind != "f":
+        if self.temperatures is not None:
+            outputs = np.exp(log_softmax(self.temperatures * outputs))
+        elif own.labels.dtype.kind != "f":
             outputs = np.exp(log_softmax(outputs, 1 / self.numbers["temperature"]))
         return Calibration.of(outputs, own.labels, own.groups)
 
@@ -177,9 +181,12 @@ def _fit(own: Labelled, starts: Sequence[Layers], paths: Paths, others: Layers) 
     judged = {name: _figure(values, labels) for name, values in outputs.items()}
     numbers: dict[str, Any] = {name: figure for name, figure in judged.items() if np.isfinite(figure)}
     numbers |= {"temperature": 1.0, **_numbers(fit, list(others))}
+    temperatures = None
     if not regression:
         numbers["temperature"] = fit_temperature(fit.held_out, labels, fit.usual, units)
         numbers["fewest_labels"] = int(units.of_class(labels)[np.unique(labels)].min())
+        if not units.single:
+            temperatures = temperatures_without(fit.held_out, labels, fit.usual, units)
     if fit.unlabelled is not None:
         numbers |= {"unlabelled": len(kinds[0].unlabelled), "unlabelled_share": fit.unlabelled}
     heads = [
@@ -188,7 +195,7 @@ def _fit(own: Labelled, starts: Sequence[Layers], paths: Paths, others: Layers) 
     for head in heads:
         head[-1] += mean
     held_out = {"alone": outputs["held_out_target"], "together": outputs["held_out"]}
-    return TargetHead(heads[0], numbers, heads[1], held_out)
+    return TargetHead(heads[0], numbers, heads[1], held_out, temperatures)
 
 
 def _kinds_of(own: Labelled, starts: Sequence[Layers], others: Sequence[Array]) -> list[Kind]:

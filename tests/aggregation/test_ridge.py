@@ -16,6 +16,7 @@ from fda_flower.aggregation.ridge import (
     factorised,
     fit_shares,
     solved,
+    temperatures_without,
     unpack,
 )
 from fda_flower.aggregation.units import Units
@@ -210,8 +211,15 @@ def test_every_estimate_counts_units(paths, numbers, joint):
     def error(residuals):
         return np.mean([np.square(residuals[rows]).mean() for rows in patients])
 
-    weights = np.array([error(head.residuals) for head in fit.heads]) ** -3.0
+    weights = np.array([error(head.judged) for head in fit.heads]) ** -3.0
     np.testing.assert_allclose(fit.weights, weights / weights.sum(), rtol=1e-9)
+    for rows in patients:  # what is held out has weights from the others, too
+        rest = np.array(
+            [np.mean([np.square(h.judged[p]).mean() for p in patients if p is not rows]) for h in fit.heads]
+        )
+        own = rest**-2.5 / (rest**-2.5).sum()
+        outputs = sum(w * (targets - h.judged)[rows] for w, h in zip(own, fit.heads, strict=True))
+        np.testing.assert_allclose(fit.held_out[rows], outputs, rtol=1e-9, atol=1e-12)
     for head in (head for head in fit.heads if head.path == "shrunk"):
         precision = head.strength * np.eye(6)
         starts = [refitted(X, X @ w, precision, 0 * w, groups) for w in (solution, *others)]
@@ -219,6 +227,14 @@ def test_every_estimate_counts_units(paths, numbers, joint):
 
         def loss(shares, own=own, starts=starts):
             return error(own - np.tensordot(shares, starts, 1))
+
+        for rows in patients:  # and shares
+            kept = [
+                np.sqrt([1 / sum(groups == g) for g in groups])[~rows, None] * r[~rows]
+                for r in (own, *starts)
+            ]
+            left = own - np.tensordot(fit_shares(kept[0], kept[1:]), starts, 1)
+            np.testing.assert_allclose(head.judged[rows], left[rows], atol=1e-6)
 
         for change in np.eye(len(starts)):
             for step in (1e-3, -1e-3):
@@ -230,6 +246,11 @@ def test_every_estimate_counts_units(paths, numbers, joint):
     chosen = [log_softmax(s * fit.held_out)[np.arange(12), labels] for s in TEMPERATURES]
     losses = [-sum(each[rows].mean() for rows in patients) for each in chosen]
     assert sigma == TEMPERATURES[np.argmin(losses + np.log(TEMPERATURES / 8) ** 2 / 2)]
+    units = Units.of(12, groups)
+    without = temperatures_without(fit.held_out, labels, 8.0, units)
+    for rows in patients:
+        found = fit_temperature(fit.held_out[~rows], labels[~rows], 8.0, Units.of(sum(~rows), groups[~rows]))
+        assert set(without[rows, 0]) == {found}
 
 
 @pytest.mark.parametrize("paths", PATHS)

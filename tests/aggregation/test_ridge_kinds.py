@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fda_flower.aggregation import Paths, Sums, fit_ridge, fit_temperature, to_rows, to_targets
 from fda_flower.aggregation.mixture import log_softmax
+from fda_flower.aggregation.ridge import weighed
 from fda_flower.aggregation.ridge_kinds import (
     MOST_KINDS,
     STARTS,
@@ -117,10 +118,9 @@ def test_fit_is_the_definition_and_leaves_out_exactly(gram, groups, rest):
             others = np.flatnonzero(rest != patient)
             for h, head in enumerate(second_fit(kind, keep, others, targets, taught(out))):
                 residuals[h, out] = targets[out] - kind.rows[out] @ head
-        weights = np.array([mean_of_units(each**2, groups) for each in residuals]) ** (-len(patients) / 2)
-        weights /= weights.sum()
+        weights, judged = weighed(list(residuals), units)
         heads.append(sum(w * head for w, head in zip(weights, whole, strict=True)))
-        outputs.append(targets - np.tensordot(weights, residuals, 1))
+        outputs.append(targets - judged)
     scales = [s * fit_temperature(each, labels, units=units) for s, each in zip(shares, outputs, strict=True)]
     second = np.sum([scale * each for scale, each in zip(scales, outputs, strict=True)], axis=0)
     after = fit_temperature(second, labels, 1.0, units)
