@@ -93,7 +93,7 @@ class Units:
     def means(self, values: NDArray[Any]) -> Array:
         """Return each unit's mean, over all numbers of a row, shape ``(G,)``; values have ``(n, ...)``."""
         of_rows = values.reshape(len(values), -1).mean(axis=1)
-        return np.bincount(self.numbers, of_rows * self.shares, self.count)
+        return np.asarray(np.bincount(self.numbers, of_rows * self.shares, self.count), np.float64)
 
     def weighed(self, values: Array) -> Array:
         """Return values of rows, ``(n, C)``, so that their sum of squares is one of units' mean squares."""

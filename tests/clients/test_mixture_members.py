@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from naming import names
 
-from fda_flower.aggregation import stratified_folds
+from fda_flower.aggregation import PRIOR, fit_mixture, stratified_folds
 from fda_flower.clients import Learner, MixturePlan, train_mixture
+from fda_flower.clients.mixture_members import TrainedMixture
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import derive_seed
 
@@ -190,3 +191,27 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(asked, labels, e
     learner = Learner(never, lambda model, positions: np.zeros((len(positions), 3)))
     with pytest.raises(ConfigError, check=names(*error)):
         train_mixture(learner, labels, sources=Toy("s"), first=Toy("f"), rounds=[1], **asked)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_what_is_held_out_of_a_fold_of_patients_does_not_depend_on_its_labels(regression):
+    """Neither by models nor by weights and temperatures; one sample each has those of all labels, as ever."""
+    rng = np.random.default_rng(0)
+    folds, groups = np.repeat(np.arange(4), 6), np.arange(24) // 2
+    held_out = {name: rng.normal(size=(24, 2)) for name in ("sources", "tuned-1", PRIOR)}
+    labels = rng.normal(size=(24, 2)) if regression else rng.integers(0, 2, 24)
+    other = (
+        np.where((folds == 1)[:, None], -labels, labels)
+        if regression
+        else np.where(folds == 1, 1 - labels, labels)
+    )
+    found = []
+    for y in (labels, other):
+        members = {name: z for name, z in held_out.items() if name != PRIOR}
+        mixture = fit_mixture(members, y, folds, groups)
+        trained = TrainedMixture(mixture, {}, [], held_out, folds, "all")
+        found.append(trained.held_out_predictions(y, groups))
+        alone = mixture.predict({name: [held_out[name]] for name in mixture.weights})
+        np.testing.assert_array_equal(trained.held_out_predictions(y), alone)
+    np.testing.assert_array_equal(found[0][folds == 1], found[1][folds == 1])
+    assert not np.allclose(found[0][folds != 1], found[1][folds != 1])

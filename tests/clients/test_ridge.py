@@ -10,6 +10,7 @@ from flwr.app import Message, RecordDict
 from naming import names
 
 from fda_flower.aggregation import Sums, fit_ridge, fit_temperature, to_rows, to_targets
+from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.clients import (
     LocalTraining,
     SourceClient,
@@ -17,7 +18,7 @@ from fda_flower.clients import (
     ridge_reply,
 )
 from fda_flower.clients.own_state import OwnState
-from fda_flower.clients.ridge_numpy import masked_sums
+from fda_flower.clients.ridge_numpy import Labelled, fit_target, masked_sums
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError, RunError
@@ -112,6 +113,51 @@ def test_the_target_fits_its_head_and_tells_how_good_it_is(spec, paths, joint):
     assert (told.fewest_labels is not None) == (spec is CLASSES)
     assert list(told.shares or ()) == [name for name in others if joint and paths != "sources"]
     assert reply.arrays.get("rows.power", 1) == 1
+
+
+def with_coins(seed, patients=30, rows=4, columns=20):
+    """Nearly equal rows of patients, whose labels are drawn by a coin."""
+    rng = np.random.default_rng(seed)
+    centres, coins = rng.normal(size=(patients, columns)), rng.integers(2, size=patients)
+    of = np.repeat(np.arange(patients), rows)
+    x = centres[of] + 0.01 * rng.normal(size=(len(of), columns))
+    return np.hstack([x / np.sqrt(columns), np.ones((len(of), 1))]), coins[of], of
+
+
+def test_of_coins_neither_the_held_out_figure_nor_sets_know_anything():
+    """By rows the figure would be 100%, with those of a patient on both sides, and sets hold in a sixth."""
+    found = []
+    for seed in range(24):
+        (other, y, _), (rows, labels, of) = (with_coins(100 * k + seed) for k in (1, 2))
+        start = Sums.of(other, to_targets(y, 2)).start(gram=True, scaled=False)
+        known, new = of < 24, of >= 24
+        own = Labelled(rows[known], labels[known], 2, [20], of[known])
+        fitted = fit_target(own, FitHead(paths="both", start=start))
+        calibration = fitted.calibration(own)
+        assert calibration is not None
+        assert calibration.units == 24
+        scores = 1 - np.exp(log_softmax(rows[new] @ fitted.head))[np.arange(new.sum()), labels[new]]
+        covered = scores <= calibration.thresholds(0.9, 2)[labels[new]]
+        found.append((fitted.numbers["held_out"], covered.mean()))
+    held_out, coverage = np.mean(found, axis=0)
+    assert 0.4 <= held_out <= 0.6
+    assert coverage >= 0.85
+
+
+@pytest.mark.usefixtures("in_a_run")
+def test_a_project_of_its_own_names_a_patient_for_each_row():
+    rows, y, of = with_coins(0, patients=4)
+    start = Sums.of(rows, to_targets(y, 2)).start(gram=True, scaled=False)
+    model = to_record({"weight": np.zeros((2, 20)), "bias": np.zeros(2)})
+    request = TrainRequest(
+        model, {"server-round": 1}, question=FitHead(paths="both", start=start, unlabelled=True)
+    )
+    message = Message(request.content(Keys()), 2, FitHead.message_type())
+    more: dict[str, Any] = {"groups": of, "unlabelled": rows[:5], "unlabelled_groups": of[:5]}
+    assert ridge_reply(message, rows, y, 2, **more).has_content()
+    for name, given in (("groups", of[:3]), ("unlabelled_groups", of[:3]), ("unlabelled_groups", None)):
+        with pytest.raises(ConfigError, check=names(name, None if given is None else 3, "one for each row")):
+            ridge_reply(message, rows, y, 2, **{**more, name: given})
 
 
 def test_a_source_masks_its_sums_as_the_server_asks():
