@@ -1,6 +1,7 @@
 """A patient's samples: named by an option, kept together, and told where they contradict each other."""
 
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,31 @@ def test_a_pattern_that_names_no_patient_is_refused_with_the_number_of_files(tmp
     write_names(tmp_path, ROWS)
     with pytest.raises(ConfigError, match=says, check=names(thing)):
         load_domain(DataSpec("images", data_dir=str(tmp_path), dataset_options=(("group", group),)), "a")
+
+
+def test_a_patient_in_both_parts_of_a_given_split_is_named_here_and_counted_in_the_error(tmp_path, caplog):
+    for site in "ab":
+        rows = [f"{site}{i // 3:02},{i}.5,{'test' if i > 24 else 'train'},{i % 2}" for i in range(30)]
+        (tmp_path / f"{site}.csv").write_text("\n".join(["patient,age,split,label", *rows]))
+    spec = DataSpec("table", data_dir=str(tmp_path), dataset_options=(("group", "patient"),))
+    with pytest.raises(ConfigError, check=names("groups", 1, "leave them out of one part")) as error:
+        load_domain(spec, "a")
+    assert "a08" not in str(error.value)
+    (said,) = [line for line in caplog.messages if "in training and in test" in line]
+    assert "1, 'a08' (1 in train, 2 in test)" in said
+
+
+@pytest.mark.parametrize("depth", ["auto", "8"])
+def test_no_noise_protects_a_patient_of_images_whose_depth_is_found_in_all(tmp_path, depth):
+    given = {**write_folders(tmp_path, ROWS), "depth": depth, "image_size": 8}
+    spec = DataSpec("images", data_dir=str(tmp_path), dataset_options=tuple(given.items()))
+    domain = load_domain(spec, "a").domains["a"]
+    with (
+        nullcontext()
+        if depth == "8"
+        else pytest.raises(ConfigError, check=names("dp-unit", "patient", "depth"))
+    ):
+        domain.check_patients()
 
 
 def test_folders_of_patients_are_refused_without_the_option_that_reads_them(tmp_path):
