@@ -85,13 +85,13 @@ class Asked:
     secure: bool = False
     messages: Collection[str] | None = None
 
-    @property
+    @cached_property
     def asks(self) -> tuple[str, ...]:
         """The types of the message: its own, and that of a question among its settings (`in_settings`)."""
         hidden = map(str, self.values_of(Question.record_name))
         return (self.message.metadata.message_type, *hidden)
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """``"query"``, ``"train"`` or ``"evaluate"``."""
         return self.message.metadata.message_type.partition(".")[0]
