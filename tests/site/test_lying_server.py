@@ -21,10 +21,12 @@ from fda_flower import RunConfig, run
 from fda_flower.client_app import forget, make_client_app
 from fda_flower.engines import LocalGrid
 from fda_flower.site.patients import PREFIX
+from fda_flower.site.releases import released_by
 from fda_flower.wire import protocol
 from fda_flower.wire.internals import numbered
 from fda_flower.wire.protocol import to_layers, to_record
 from fda_flower.wire.questions import QUESTIONS
+from fda_flower.wire.releases import Release
 
 IN_CI, IN_ALL = 504, 20_000
 """Messages, over all methods and settings of a site."""
@@ -47,6 +49,13 @@ METHODS: dict[str, dict[str, Any]] = {
     "ridge-secure": {"method": "ridge", "method_options": {"secure": True}},
     "kd3a": {"model": "mlp"},
     "fedrep": {"model": "mlp"},
+    "pfedfda": {},
+    "mixture": {},
+    "fedavg-ft": {},
+    "ridge-all": {
+        **{"method": "ridge", "target": "all", "target_samples": None},
+        "method_options": {"secure": True},
+    },
 }
 
 SITES: dict[str, dict[str, Any]] = {
@@ -54,6 +63,9 @@ SITES: dict[str, dict[str, Any]] = {
     "patients": {"dp-unit": "patient", "dp-noise": 3.73, "dp-report": "none"},
     "rules": {"allow-batch-updates": "none", "require-secure": True},
 }
+
+SUMS_STAY = {Release.SUMS, Release.HEAD, Release.BATCHES, None}
+"""What a site that requires masks does not send; see `fda_flower.site.releases`."""
 
 SETTINGS = [
     *(protocol.BATCH_UPDATES, protocol.GRADIENTS, protocol.OUTCOMES, protocol.CONFUSION, protocol.ADABN),
@@ -169,6 +181,8 @@ def lies(sent: list[Sent], rng: Random) -> Iterator[Sent]:
             CHANGES[rng.integers(len(CHANGES))](content, rng)
         if rng.random() < 0.1:
             kind = [*QUESTIONS, protocol.TRAIN, protocol.EVALUATE][rng.integers(len(QUESTIONS) + 2)]
+        if rng.random() < 0.05:
+            content[protocol.LOGGED] = ConfigRecord({"samples": 10**6, protocol.FEWEST: 10**6})
         for _ in range(2 if rng.random() < 0.2 else 1):
             yield kind, content
 
@@ -262,6 +276,8 @@ def test_a_site_charges_what_it_releases_and_says_nothing_else(method, setting, 
             kind, content = next(messages)
             before = one.charged
             replies = [site(kind, content) for site in (one, other)]
+            role = "target" if name == config.data.target_name else "source"
+            check_table(config.strategy.asked_of(role), kind, replies[0], setting)
             shown = f"{kind} {[*content]} {dict(content.config_records.get('config', {}))}: {replies[0]}"
             if setting == "rules":
                 check_rules(content, replies[0], shown)
@@ -279,6 +295,18 @@ def test_a_site_charges_what_it_releases_and_says_nothing_else(method, setting, 
     forget()
 
 
+def check_table(asked: Any, kind: str, reply: Message | str, setting: str) -> None:
+    """Nothing leaves that nobody has asked, or that is not in the table of releases."""
+    if isinstance(reply, str) or reply.has_error():
+        return
+    assert kind in asked, kind
+    released = released_by(kind, reply.content)
+    assert None not in released, released[None]
+    assert protocol.LOGGED not in reply.content
+    if setting == "rules":
+        assert not SUMS_STAY & released.keys(), released
+
+
 def check_rules(content: RecordDict, reply: Message | str, shown: str) -> None:
     """No open sums, nothing of single batches, and no more bytes than a site of these rules sends."""
     if isinstance(reply, str) or reply.has_error():
@@ -289,3 +317,50 @@ def check_rules(content: RecordDict, reply: Message | str, shown: str) -> None:
         for records in (reply.content.array_records.values(), [content.array_records["arrays"]])
     )
     assert size <= 2.2 * model + 5000, shown
+
+
+def numbers_of(reply: Message | str) -> list[float]:
+    """All numbers of a reply that are no model's: a linear function of sums would double with the data."""
+    if isinstance(reply, str) or reply.has_error():
+        return []
+    found: list[float] = []
+    for name, record in reply.content.items():
+        if isinstance(record, ArrayRecord):
+            if name != "arrays" and not name.endswith("entries"):
+                found += [float(each) for array in to_layers(record).values() for each in np.ravel(array)]
+        elif name != protocol.METRICS:
+            values = [value for value in record.values() if isinstance(value, float)]
+            found += values
+    return [each for each in found if each not in (0.0, 1.0)]
+
+
+def scaled(client: Any) -> Any:
+    """The same client whose samples are twice as large."""
+    train = client.domain.train
+    return replace(client, domain=replace(client.domain, train=replace(train, x=2 * train.x)))
+
+
+@pytest.mark.usefixtures("quiet", "in_a_run")
+@pytest.mark.parametrize("method", ["ridge", "ridge-secure", "ridge-all", "pfedfda"])
+def test_no_linear_function_of_the_rows_can_be_read_where_masks_are_required(method, tmp_path, monkeypatch):
+    """Every question, honest and with a start of the server's own making, at data and at twice the data."""
+    settings = {**RUN, "method": method, **METHODS[method]}
+    sent, config = honest(settings, monkeypatch), RunConfig(**settings)
+    rng = np.random.default_rng(0)
+    for name in sent:
+        sites = [
+            Site(config, name, {"require-secure": True}, tmp_path / f"{name}-{number}", change)
+            for number, change in enumerate((None, scaled))
+        ]
+        for kind, content in [each for each in sent[name] if each[0] != protocol.ROLE_QUERY]:
+            for round in range(4):
+                asked = copy.deepcopy(content)
+                if round:
+                    change_model(asked, rng)
+                once, twice = (site(kind, asked) for site in sites)
+                pairs = zip(numbers_of(once), numbers_of(twice), strict=False)
+                assert not any(np.isclose(2 * a, b, rtol=1e-3) and abs(a) > 1e-9 for a, b in pairs), kind
+                if not isinstance(once, str) and once.has_content() and kind.startswith("train"):
+                    model, own = (to_layers(each["arrays"]) for each in (asked.array_records, once.content))
+                    assert all(np.array_equal(own[key], model[key], equal_nan=True) for key in model), kind
+    forget()
