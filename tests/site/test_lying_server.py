@@ -61,7 +61,7 @@ METHODS: dict[str, dict[str, Any]] = {
 SITES: dict[str, dict[str, Any]] = {
     "noise": {"dp-clip": 1.0, "dp-noise": 2.0, "dp-report": "none"},
     "patients": {"dp-unit": "patient", "dp-noise": 3.73, "dp-report": "none"},
-    "rules": {"allow-batch-updates": "none", "require-secure": True},
+    "rules": {"allow-batch-updates": "none", "require-secure": True, "secure-with": "any"},
 }
 
 SUMS_STAY = {Release.SUMS, Release.HEAD, Release.BATCHES, None}
@@ -348,10 +348,9 @@ def test_no_linear_function_of_the_rows_can_be_read_where_masks_are_required(met
     sent, config = honest(settings, monkeypatch), RunConfig(**settings)
     rng = np.random.default_rng(0)
     for name in sent:
-        sites = [
-            Site(config, name, {"require-secure": True}, tmp_path / f"{name}-{number}", change)
-            for number, change in enumerate((None, scaled))
-        ]
+        node = {"require-secure": True, "secure-with": "any"}
+        folders = {tmp_path / f"{name}-{number}": change for number, change in enumerate((None, scaled))}
+        sites = [Site(config, name, node, folder, change) for folder, change in folders.items()]
         for kind, content in [each for each in sent[name] if each[0] != protocol.ROLE_QUERY]:
             for round in range(4):
                 asked = copy.deepcopy(content)

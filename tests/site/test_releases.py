@@ -136,7 +136,7 @@ NOISE = {"dp-clip": 1.0, "dp-noise": 2.0}
         ("train.mix_gaussians", SECURE, False),
         ("train.mix_gaussians", TARGET, False),
         ("train.mix_gaussians", {"domain": "north", "require-secure": False}, True),
-        ("train.mask_sums", SECURE, True),
+        ("train.mask_sums", SECURE, False),
         ("train.fit_head", SECURE, False),
         ("train.fit_head", TARGET, True),
         ("train.fit_head", EXPLICIT, False),
