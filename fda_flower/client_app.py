@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
-from logging import WARNING
+from inspect import signature
+from logging import INFO, WARNING
 from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from fda_flower.files import as_file_name
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS, method_names
 from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, SiteConfig, SiteGate
+from fda_flower.site.patients import who_is_a_patient
 from fda_flower.site.words import told
 from fda_flower.supernode.resident import ResidentApp
 from fda_flower.wire.internals import is_simulated_by_flower, pull_sooner
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fda_flower.clients import DomainClient
-    from fda_flower.datasets import FederatedDataset
+    from fda_flower.datasets import Domain, FederatedDataset
     from fda_flower.datasets.preparation import Preparation
 
 
@@ -94,8 +96,9 @@ def make_client_app(
         return replace(found, settings=settings, rounds=run.all_rounds)
 
     def client_fn(context: Context) -> NumPyClient:
+        site = SiteConfig.of(context)
         with told():
-            run, name = at_node(run_of(context), SiteConfig.of(context))
+            run, name = at_node(run_of(context), site)
             private = site_of(context)  # raises an error if the settings cannot work
             of_run = simulation_folder(context) if is_simulated(context) else None
             own = own_folder(run, name, context, of_run)
@@ -103,13 +106,13 @@ def make_client_app(
                 remedy = 'give the node configuration state-dir="..."'
                 why = f"with target all '{name}' keeps a head of its own, and has no state-dir for it"
                 raise ConfigError(why, thing=name, remedy=remedy)
-        site_folder = SiteConfig.of(context).state_dir
         model_folder = own if run.every_site else of_run or own
-        client = make_client(run, name, context.state, own, model_folder, data, site_folder)
+        shared = None if site.is_site else data
+        client = make_client(run, name, context.state, own, model_folder, shared, site.state_dir)
         if private is not None and private.settings.of_patients:
             client.domain.check_patients()
-        if SiteConfig.of(context).is_site:
-            check_words(run, client.domain.preparation)
+        if site.is_site:
+            check_site(run, client.domain)
         return client if changed is None else changed(client)
 
     def about(asked: Asked) -> Asked:
@@ -121,6 +124,41 @@ def make_client_app(
 
     import_added()
     return serve(client_fn, mods, [DifferentialPrivacy(site_of)], SiteGate(about, method_names()))
+
+
+def check_site(config: RunConfig, domain: "Domain") -> None:
+    """Check what a site's data would show of themselves, and log who is a patient if it protects each.
+
+    Raises a `ConfigError` if words would become names of features, or if one patient changes all samples.
+    """
+    if config.data.patients:
+        _tell(f"'{domain.name}': {check_patients(config, domain.name)}")
+    check_words(config, domain.preparation)
+
+
+def check_patients(config: RunConfig, name: str) -> str:
+    """Raise a `ConfigError` if one patient changes all samples, before a network makes features of them.
+
+    Returns who is a patient, in words.
+    """
+    import torch
+
+    from fda_flower.datasets import DATASETS, load_domain
+
+    domain = load_domain(config.data, name).domains[name]
+    domain.check_patients()
+    parts = domain.parts.values()
+    groups = [part.groups for part in parts if part.groups is not None]
+    units = len(torch.unique(torch.cat(groups))) if groups else None
+    is_table = "ignore" in signature(DATASETS[config.dataset].loader).parameters
+    group = f"{'column ' if is_table else ''}'{config.data.patients}'"
+    return who_is_a_patient(group, sum(map(len, parts)), units)
+
+
+@lru_cache(maxsize=16)
+def _tell(line: str) -> None:
+    """Log a line once in this process."""
+    log(INFO, "%s", line)
 
 
 def check_words(config: RunConfig, preparation: "Preparation | None") -> None:

@@ -463,6 +463,10 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
+ROW = "row"
+"""Who is a patient, where each row or image is another one; else it is a value of the option ``group``."""
+
+
 def count_of(samples: int, units: int | None, what: str = "sample") -> str:
     """Return a number of samples and, if some are of one patient, of patients.
 

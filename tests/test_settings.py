@@ -79,7 +79,7 @@ def test_the_guides_table_is_generated() -> None:
 
 
 def test_every_setting_has_a_group_and_a_sentence() -> None:
-    assert [*(each.name for each in SETTINGS), "site"] == list(RunConfig.__dataclass_fields__)
+    assert [*(each.name for each in SETTINGS), "site", "patients"] == list(RunConfig.__dataclass_fields__)
     groups = ("Data", "Method", "Training", "Selection", "Limits", "Privacy", "Machine")
     assert [each for each in SETTINGS if each.group not in groups or not each.help.endswith(".")] == []
 

@@ -93,7 +93,7 @@ def check(
     Nothing is sent. The exit code is 1 if the node could not take part.
     """
     from fda_flower.cli.data import show_data
-    from fda_flower.client_app import at_node
+    from fda_flower.client_app import at_node, check_patients
     from fda_flower.datasets.check import CHECKS, find_dataset
     from fda_flower.deployment import ask_node, choices_at, read_node, spent_budget
     from fda_flower.site import SiteConfig
@@ -112,14 +112,16 @@ def check(
     choices = choices_at(site, run.dataset)
     identity = identity_of(configuration)
     signs = None if identity is None else f"{name}:{identity.fingerprint}"
+    who = check_patients(run, name) if run.data.patients else None
     lines = [
         f"{name} can take part",
         *([] if signs is None else [f"It signs its masks as {signs}"]),
+        *([] if who is None else [f"Noise protects each patient; {who}"]),
         *([] if spent is None else [f"It has spent an ε of {spent:.4g} so far"]),
         *(f"A run may choose of {what}: {', '.join(names)}" for what, names in choices.items()),
     ]
-    found = {"domain": name, "data": data, "answer": answer, "epsilon": spent, "choices": choices}
-    out.result({**found, "signs": signs}, *lines)
+    found = {"domain": name, "data": data, "answer": answer, "patients": who, "epsilon": spent}
+    out.result({**found, "choices": choices, "signs": signs}, *lines)
 
 
 @app.command(epilog="Example: `fda deploy log /srv/fl-state`")

@@ -58,7 +58,7 @@ def sum_rows(client: DomainClient, request: TrainRequest, question: SumRows) -> 
         raise invalid("dp-unit", "patient", "name one target, classes, and paths but 'pooled'", why)
     own = rows_of(client, request)
     sums = source_sums(request, own)
-    if client.domain.standardised:  # one more patient changes all rows
+    if client.domain.from_all_rows:  # one more patient changes all rows
         sums.pop(CHANGE, None)
     columns = None if of_patients else columns_of(client, own.rows)
     return unchanged(

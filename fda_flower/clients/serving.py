@@ -40,7 +40,7 @@ from fda_flower.wire.protocol import (
 )
 from fda_flower.wire.questions import QUESTIONS, Question
 
-MIN_PER_CLASS = "min-per-class"
+MIN_PER_CLASS, MIN_SAMPLES = "min-per-class", "min-samples"
 """The site's rule that needs the number of units of each class."""
 
 
@@ -221,7 +221,7 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
 def _for_the_log(content: RecordDict, client: Any, context: Context) -> RecordDict:
     """Add what a site's own log says of a reply: the numbers of samples and units, such as patients."""
     domain, site = getattr(client, "domain", None), SiteConfig.of(context)
-    if site.state_dir is None and MIN_PER_CLASS not in site.node:
+    if site.state_dir is None and {MIN_PER_CLASS, MIN_SAMPLES}.isdisjoint(site.node):
         return content
     counts = dict[str, int]()
     for name, samples in (("", getattr(domain, "train", None)), ("test-", getattr(domain, "test", None))):

@@ -102,16 +102,22 @@ class Domain:
         return known if self.unlabelled is None else known.joined(self.unlabelled)
 
     @property
-    def standardised(self) -> bool:
-        """Whether each sample affects the inputs of all, as through a table column's mean."""
-        return self.preparation is not None and bool(self.preparation.follows_from_all_rows)
+    def from_all_rows(self) -> tuple[str, str] | None:
+        """By what each of its samples affects the inputs of all, in words, and a remedy; None if none does."""
+        if self.preparation is not None and (found := self.preparation.follows_from_all_rows):
+            remedy = "choose images whose image_size and depth are given, or a column of text alone"
+            return " and ".join(found), remedy
+        if self.statistics is not None:
+            return "its own BatchNorm statistics", "leave '+adabn' out of the model"
+        if any(part.noise for part in self.parts.values()):
+            return "the noise that is drawn for them together", "choose another shift"
+        return None
 
     def check_patients(self) -> None:
         """Raise a `ConfigError` if no noise can protect each patient, since one changes the rows of all."""
-        if self.preparation is not None and (found := self.preparation.follows_from_all_rows):
-            why = f"but the inputs of '{self.name}' follow from all patients, by {' and '.join(found)}"
-            remedy = "choose images whose image_size and depth are given, or a column of text alone"
-            raise invalid("dp-unit", "patient", remedy, why)
+        if (found := self.from_all_rows) is not None:
+            why = f"but the inputs of '{self.name}' follow from all patients, by {found[0]}"
+            raise invalid("dp-unit", "patient", found[1], why)
 
     def labels(self, outputs: "torch.Tensor") -> "torch.Tensor":
         """Return a regression's outputs or scaled labels in the labels' own unit."""

@@ -1,13 +1,13 @@
 """What a run may say about a site's own data: the site's file of options decides the rest."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from fda_flower.datasets.folders import OPTIONS_FILE, check_part, options_in
-from fda_flower.errors import ConfigError
-from fda_flower.names import read_options, split_quoted, unquoted
+from fda_flower.errors import ConfigError, invalid
+from fda_flower.names import ROW, join_names, read_options, split_names, split_quoted, unquoted
 
 AGREED = (
     *("domains", "classes", "ignore", "missing", "image_size", "depth"),
@@ -90,3 +90,55 @@ def _check_path(place: Path, path: str) -> None:
     if not (place / path).is_dir():
         remedy = "give a folder below the site's data-dir, without a slash at its beginning or end"
         raise ConfigError("option 'path' is no folder of this site", thing="option 'path'", remedy=remedy)
+
+
+def by_patient(
+    what: str,
+    build: Callable[..., Any],
+    patients: str,
+    run: str,
+    options: Mapping[str, Any],
+    found: Collection[str],
+) -> dict[str, Any]:
+    """Return the options with which data are read where each patient is protected.
+
+    Parameters
+    ----------
+    what : str
+        The data set, in words.
+    build : callable
+        Its loader.
+    patients : str
+        Who is a patient: `ROW`, or a value of the option ``group``.
+    run : str
+        The option ``group`` of the run. A column by which only the run groups is no input.
+    options : Mapping
+        The other options.
+    found : Collection[str]
+        Options that follow from the data.
+
+    Raises
+    ------
+    ConfigError
+        If the data set has no option ``group``, or if an option is open that would follow from the samples
+        of all patients.
+    """
+    parameters, options = inspect.signature(build).parameters, dict(options)
+    if patients != ROW and "group" not in parameters:
+        remedy = f'give "{ROW}", and each row is a patient'
+        raise invalid("dp-group", patients, remedy, f"but {what} has no option 'group'")
+    opened = [name for name in found if name != "domains"]
+    if "classes" in parameters and not options.get("classes") and options.get("task") != "regression":
+        opened.append("classes")
+    for name in opened:
+        why = f"but the option '{name}' is open, and would follow from the samples of all patients"
+        remedy = f"let the run say it for all sites: --dataset-option {name}=..."
+        raise invalid("dp-unit", "patient", remedy, why)
+    if "group" not in parameters:
+        return options | ({"group": run} if run else {})
+    group, before = "" if patients == ROW else patients, str(options.get("group") or "")
+    names = split_names("option 'ignore'", text) if (text := str(options.get("ignore") or "")) else ()
+    ignored = tuple(dict.fromkeys(name for name in (*names, before, run) if name not in ("", group)))
+    if "ignore" in parameters and ignored != tuple(names):
+        options["ignore"] = join_names(ignored)
+    return options | {"group": group}

@@ -10,7 +10,7 @@ from fda_flower.datasets.amounts import Amount, read_amount
 from fda_flower.datasets.folders import options_in, read_domains
 from fda_flower.datasets.registry import DATASETS, Dataset, Options
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, Shift
-from fda_flower.datasets.site_options import options_at_site
+from fda_flower.datasets.site_options import by_patient, options_at_site
 from fda_flower.datasets.splitting import HeldOut, read_validation
 from fda_flower.errors import ConfigError, invalid, unknown
 from fda_flower.names import EVERY_SITE as EVERY_SITE
@@ -59,6 +59,9 @@ class DataSpec:
         The domain at whose site the data are read: then only its files count, and the site decides how its
         own data are read; see `fda_flower.datasets.site_options`. Empty for a site without a domain. Default:
         a machine that may have all domains.
+    patients : str
+        Who is a patient, where each is protected: `fda_flower.names.ROW`, or a value of the option ``group``
+        that counts in place of the run's. Default: nobody is.
     """
 
     dataset: str
@@ -78,6 +81,7 @@ class DataSpec:
     validation: str | None = None
     select_by: Literal["target", "sources"] = "target"
     site: str | None = None
+    patients: str = ""
 
     def __post_init__(self) -> None:
         check_fields(self, {"num_sources": "sources"})
@@ -124,15 +128,21 @@ class DataSpec:
     def _complete_options(self) -> None:
         """Add the options in the data's folder and those that follow from it, if it is on this machine."""
         options = dict(self.dataset_options)
+        group = str(options.pop("group", "")) if self.patients else ""
+        found: dict[str, Any] = {}
         if self.site is not None and not self._entry.public:
-            object.__setattr__(self, "dataset_options", tuple(self._options_at_site(options).items()))
-            return
-        folder = None if self.data_dir is None else Path(self.data_dir).expanduser()
-        if self._entry.is_own:
-            options = options_in(folder, self._entry.loader) | options
-        if self._entry.complete is not None:
-            options |= resolve(self._entry.complete)(folder, options, self.target, self.only_sources)
-        object.__setattr__(self, "dataset_options", tuple(options.items()))
+            options = dict(self._options_at_site(options))
+        else:
+            folder = None if self.data_dir is None else Path(self.data_dir).expanduser()
+            if self._entry.is_own:
+                options = options_in(folder, self._entry.loader) | options
+            if self._entry.complete is not None:
+                complete = resolve(self._entry.complete)
+                found = dict(complete(folder, options, self.target, self.only_sources))
+        if self.patients:
+            what, build = f"data set '{self.dataset}'", self._entry.loader
+            options = by_patient(what, build, self.patients, group, options, found)
+        object.__setattr__(self, "dataset_options", tuple((options | found).items()))
 
     def _options_at_site(self, options: Options) -> Options:
         if not self.site:

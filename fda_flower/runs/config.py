@@ -74,10 +74,12 @@ class RunConfig(RunSettings):
     Every setting may also be given as text, as on the command line or in Flower's configuration. If no method
     is named, `method` becomes the choice of `fitting_method`, and `choice` says which and why.
 
-    `site` is no setting: it says whose view of the run this is, as in `DataSpec`.
+    `site` and `patients` are no settings: they say whose view of the run this is, as in `DataSpec`. Without
+    `patients`, these are of the run's own settings.
     """
 
     site: str | None = None
+    patients: str | None = None
 
     def __post_init__(self) -> None:
         given = {each.name: getattr(self, each.name) for each in SETTINGS if each.plain}
@@ -403,6 +405,7 @@ class RunConfig(RunSettings):
         """The definition of the federation's data."""
         own: dict[str, Any] = {each.name: getattr(self, each.name, None) for each in fields(DataSpec)}
         own["num_sources"] = self.sources
+        own["patients"] = self.privacy.dp_group if self.patients is None else self.patients
         if self.method != AUTO and self.entry.all_target_labels:
             own["target_samples"] = None
         if self.held_out is not None and self.held_out.in_turn:
@@ -518,7 +521,15 @@ class RunConfig(RunSettings):
         options = settings.get("model_options", ())
         options = split_options(options) if isinstance(options, str) else dict(options)
         check_at_site(str(settings.get("model", AUTO)), options, site.allow_models)
-        return cls(**{**settings, "data_dir": site.data_dir, "site": site.domain or ""})
+        patients = None if site.privacy is None else site.privacy.dp_group
+        own = {"data_dir": site.data_dir, "site": site.domain or "", "patients": patients}
+        run = cls(**{**settings, **own})
+        if patients is None and run.dp_group and not DATASETS[run.dataset].public:
+            remedy = "let the site's node configuration have dp-unit and dp-group"
+            raise invalid(
+                "dp-group", run.dp_group, remedy, "but at a site the run does not say who is a patient"
+            )
+        return run
 
 
 def fitting_method(data: DataSpec, model: str = AUTO, obstacle: str | None = None) -> tuple[str, str]:

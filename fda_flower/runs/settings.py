@@ -296,6 +296,11 @@ class RunSettings:
         PrivacySettings.dp_unit,
         "What noise hides: site (all data of a client together) or patient (each patient).",
     )
+    dp_group: str = _privacy(
+        PrivacySettings.dp_group,
+        "Who is a patient, with dp-unit patient: row (each row or image), or a value of the option `group`, "
+        "such as a column.",
+    )
     dp_clip: float | None = _privacy(
         PrivacySettings.dp_clip,
         "Clipping bound (L2 norm) on everything a client releases, or on a patient's gradient.",

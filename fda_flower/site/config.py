@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fda_flower.errors import ConfigError, check_choice, invalid
 from fda_flower.files import as_file_name
-from fda_flower.names import Bounds, Positive, check_fields, read_options
+from fda_flower.names import ROW, Bounds, Positive, check_fields, read_options
 from fda_flower.site.entries import check_entries
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ class PrivacySettings:
     ----------
     dp_unit : {"site", "patient"}
         The unit of protection: all of the site's data together, or each patient.
+    dp_group : str
+        Who is a patient, with the unit ``patient``: ``"row"``, each row or image, or a value of the data
+        set's option ``group``, such as a column.
     dp_clip : float, optional
         ``C``, the limit on the norm of an update; with the unit ``patient`` on a patient's gradient,
         by default `CLIP`.
@@ -71,6 +74,7 @@ class PrivacySettings:
     """
 
     dp_unit: str = SITE
+    dp_group: str = ""
     dp_clip: Positive | None = None
     dp_noise: Noise = 0.0
     dp_delta: Delta = 1e-5
@@ -89,6 +93,7 @@ class PrivacySettings:
         if self.of_patients and not self.private:
             remedy = "give max-epsilon, such as 4, or dp-noise"
             raise invalid("dp-unit", self.dp_unit, remedy, "but dp-noise is 0, which protects nobody")
+        self._check_group()
         if self.dp_open_target and not self.of_patients:
             why = "but dp-unit is site, which has noise on all that leaves"
             raise invalid("dp-open-target", True, "leave it out, or choose dp-unit patient", why)
@@ -97,6 +102,17 @@ class PrivacySettings:
             for each in fields(self):
                 if (value := getattr(self, each.name)) != each.default:
                     raise invalid(each.name.replace("_", "-"), value, "give dp-clip, such as 1.0", why)
+
+    def _check_group(self) -> None:
+        if self.dp_group and not self.of_patients:
+            why = "but dp-unit is site, and all rows are protected together"
+            raise invalid("dp-group", self.dp_group, "leave it out, or choose dp-unit patient", why)
+        if self.of_patients and not self.dp_group:
+            remedy = (
+                f'give "{ROW}" if each row or image is another patient, for a table the COLUMN with the '
+                'patient, for images "folder" or a pattern of their names'
+            )
+            raise invalid("dp-group", self.dp_group, remedy, "and dp-unit patient needs to know who is one")
 
     @property
     def of_patients(self) -> bool:

@@ -10,9 +10,24 @@ from flwr.app import ConfigRecord, RecordDict
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import invalid
+from fda_flower.names import counted
 from fda_flower.site.accountant import Steps, noise_of_steps
 from fda_flower.site.noise import Randomness
 from fda_flower.wire.protocol import MEAN_NOISE, OF_PATIENTS
+
+
+def who_is_a_patient(group: str, rows: int, patients: int | None) -> str:
+    """Say who is a patient, by a `group` in words, and how many there are.
+
+    Examples
+    --------
+    >>> who_is_a_patient("row", 60, None), who_is_a_patient("column 'id'", 60, 6)
+    ('each row is a patient: 60 rows', "patients by column 'id': 60 rows of 6 patients")
+    """
+    if patients is None:
+        return f"each row is a patient: {counted(rows, 'row')}"
+    return f"patients by {group}: {counted(rows, 'row')} of {counted(patients, 'patient')}"
+
 
 PREFIX = f"{OF_PATIENTS}-"
 

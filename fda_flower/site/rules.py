@@ -167,9 +167,10 @@ class Rules:
         Whether what a target alone sends leaves all the same, the head that it fits and its batch updates: at
         a node whose own ``role`` is ``target``, unless it has set ``require-secure``.
     min_samples : int
-        ``min-samples``: the least number of labelled samples that the site's client must train on.
+        ``min-samples``: the least number of labelled samples that the site's client must train on; of
+        patients, where several samples are of one.
     min_per_class : int
-        ``min-per-class``: the least number of samples of each class in what is a function of sums of rows and
+        ``min-per-class``: the least number of samples, or patients, of each class in what is a function of sums of rows and
         leaves without mask or noise: open sums, heads, Gaussians, trained models (`OF_SUMS`). Sums hold the
         number of each class; of a class with one sample they hold the sample.
     secure_with : mapping, optional
@@ -323,6 +324,15 @@ class Rules:
             "mask or noise reveals them (the site's min-per-class)"
         )
 
+    def refuses_few(self, units: object) -> str | None:
+        """Return why so many units with labels, such as patients, are too few; None if they are not."""
+        if not isinstance(units, int) or units >= self.min_samples:
+            return None
+        return (
+            f"the site's model would be trained on {units} labelled patients, but the site requires at least "
+            f"{self.min_samples}: let the run use more of its samples (the site's min-samples)"
+        )
+
     def _rare_class(self, asked: Asked, record: ArrayRecord) -> str | None:
         """Return why open sums may not leave; see `fda_flower.aggregation.to_targets` for what they hold."""
         if asked.of_patients or not self.min_per_class:
@@ -454,7 +464,10 @@ class Rules:
         if not self.min_samples:
             return None
         if asked.kind == "query":
-            told = reply.config_records.get(protocol.INFO, ConfigRecord()).get(protocol.LABELLED)
+            info = reply.config_records.get(protocol.INFO, ConfigRecord())
+            if reason := self.refuses_few(info.get(protocol.GROUPS)):
+                return reason
+            told = info.get(protocol.LABELLED)
         elif asked.kind == "train":
             records = reply.metric_records.values()
             told = next((r[protocol.NUM_EXAMPLES] for r in records if protocol.NUM_EXAMPLES in r), 0)
@@ -763,7 +776,9 @@ class SiteGate:
         if own := rules.withhold(asked, reply.content):
             log(INFO, "This site keeps %s of its answer (the site's require-secure)", ", ".join(own))
         fewest = None if facts is None else facts.get(protocol.FEWEST)
+        units = None if facts is None or asked.kind != "train" else facts.get("units")
         reason = rules.refuses_reply(asked, reply.content) or rules.refuses_rare(asked, fewest)
+        reason = reason or rules.refuses_few(units)
         if reason is not None:
             return refusal(asked, reason, by_rule=True)
         if facts is not None:

@@ -123,7 +123,7 @@ def test_a_site_is_checked_as_its_node_reads_it_and_nothing_is_left_behind(fda, 
         ({"alow-methods": "fedavg"}, 2, "did you mean 'allow-methods'?"),
         ({"min-samples": 33}, 1, "requires at least 33"),
         ({"dp-clp": 1}, 2, "'dp-clp'"),
-        ({"dp-unit": "patient", "dp-noise": 1.0}, 1, "by the mean of each column"),
+        ({"dp-unit": "patient", "dp-group": "row", "dp-noise": 1.0}, 1, "by the mean of each column"),
     ],
 )
 def test_what_keeps_a_site_out_is_told_before_the_run(fda, tmp_path, site, code, reason):

@@ -48,7 +48,7 @@ def test_a_short_run_has_the_bits_of_the_cpu(device):
 
 
 FEW = {"source_samples": 24, "test_samples": 24, "target_samples": 16}
-PATIENTS = {"dp_unit": "patient", "dp_noise": 1.0}
+PATIENTS = {"dp_unit": "patient", "dp_group": "row", "dp_noise": 1.0}
 PARTS: dict[str, dict[str, Any]] = {
     **{f"cnn, {train}": {"train": train} for train in ("head", "linear", "last", "adapters:2")},
     "kinds of rows": {

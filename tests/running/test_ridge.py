@@ -90,7 +90,12 @@ def test_every_site_takes_kinds_and_samples_without_labels():
 
 
 def test_noise_for_each_patient_is_on_the_first_kind_alone():
-    private: dict[str, Any] = {"dp_unit": "patient", "dp_noise": 1.0, "dp_open_target": True}
+    private: dict[str, Any] = {
+        "dp_unit": "patient",
+        "dp_group": "row",
+        "dp_noise": 1.0,
+        "dp_open_target": True,
+    }
     result = run(**DIGITS, method="ridge", **private)
     weight = result.model["head.weight"]
     assert weight[:, :64].any()
@@ -145,7 +150,7 @@ def test_numbers_and_tables(tmp_path):
     settings |= {"data_dir": str(tmp_path), "method": "ridge", "device": "cpu"}
     assert np.isfinite(run(**settings).figures()).all()
     with pytest.raises(ConfigError, match="standardises its columns", check=names("dp-unit", "patient")):
-        run(**settings, dp_unit="patient", dp_noise=1.0, dp_open_target=True)
+        run(**settings, dp_unit="patient", dp_group="row", dp_noise=1.0, dp_open_target=True)
 
 
 @pytest.mark.parametrize("options", [{}, {"per_source": True}, {"paths": "sources"}], ids=str)

@@ -352,7 +352,9 @@ def test_keys_of_others_are_left_alone_and_ours_have_dashes_or_underscores() -> 
     assert RunConfig.from_flower(empty) == RunConfig()
 
 
-OF_PATIENTS = {"dp_unit": "patient", "dp_noise": 1.0, "dp_open_target": True}
+CLASSES = {"classes": "dog,elephant,giraffe,guitar,horse,house,person"}
+OF_PATIENTS = {"dp_unit": "patient", "dp_group": "row", "dp_noise": 1.0, "dp_open_target": True}
+PACS_OF_PATIENTS = {"dataset": "pacs", "target": "sketch", "dataset_options": CLASSES, **OF_PATIENTS}
 
 
 @pytest.mark.parametrize(
@@ -367,7 +369,7 @@ OF_PATIENTS = {"dp_unit": "patient", "dp_noise": 1.0, "dp_open_target": True}
         ({"dataset": "rbf"}, "fourier"),
         ({"dataset": "heart"}, "logistic"),
         ({"dataset": "pacs", "target": "sketch"}, "efficientnet-lite0+adabn"),
-        ({"dataset": "pacs", "target": "sketch", **OF_PATIENTS}, "efficientnet-lite0"),
+        (PACS_OF_PATIENTS, "efficientnet-lite0"),
     ],
     ids=str,
 )
@@ -385,10 +387,7 @@ def test_a_method_may_train_a_linear_layer_of_any_network(settings: dict[str, An
         ({"model": "efficientnet-lite0", "train": "last"}, "train"),
         ({"train": "all"}, "train"),
         ({"target_samples": 1}, "the target"),
-        (
-            {"dataset": "pacs", "target": "sketch", **OF_PATIENTS, "model": "efficientnet-lite0+adabn"},
-            "model",
-        ),
+        ({**PACS_OF_PATIENTS, "model": "efficientnet-lite0+adabn"}, "model"),
     ],
     ids=str,
 )
@@ -397,7 +396,7 @@ def test_such_a_method_refuses_random_weights_and_other_parts(settings: dict[str
         RunConfig(method="ridge", **settings)
 
 
-PATIENTS = {"dp_unit": "patient", "max_epsilon": 4.0, "model": "logistic"}
+PATIENTS = {"dp_unit": "patient", "dp_group": "row", "max_epsilon": 4.0, "model": "logistic"}
 
 
 @pytest.mark.usefixtures("by_the_rule")

@@ -47,14 +47,14 @@ def test_a_node_that_says_one_word_of_privacy_decides_all():
         said_by({"max-epsilon": 8.0})
     with pytest.raises(ConfigError, check=names("entry of the node configuration", "dp-nose")):
         said_by({"dp-clip": 1.0, "dp-nose": 1.0})
-    opens = {"dp-unit": "patient", "dp-noise": 1.0, "dp-open-target": True}
+    opens = {"dp-unit": "patient", "dp-group": "row", "dp-noise": 1.0, "dp-open-target": True}
     with pytest.raises(ConfigError, check=names("dp-open-target", True)):
         said_by({"role": "source", **opens})
     assert said_by({"role": "target", **opens}).dp_open_target
 
 
 def test_a_run_that_protects_patients_has_a_method_that_can_and_a_target_that_accepts_it():
-    patients: dict[str, Any] = {"dp_unit": "patient", "dp_noise": 1.0}
+    patients: dict[str, Any] = {"dp_unit": "patient", "dp_group": "row", "dp_noise": 1.0}
     for method in ("target-only", "oracle", "feddwa", "ditto", "irm", "vrex", "groupdro", "kd3a", "fedbn"):
         with pytest.raises(ConfigError, match=r"choose one of .*fedavg", check=names("dp-unit", "patient")):
             RunConfig(method=method, **patients)
@@ -77,7 +77,12 @@ def test_a_run_that_protects_patients_has_a_method_that_can_and_a_target_that_ac
 
 def test_a_run_whose_steps_protect_patients_trains_one_linear_layer_by_the_plain_loss():
     pytest.importorskip("opacus")
-    private: dict[str, Any] = {"method": "fedgp-auto", "dp_unit": "patient", "max_epsilon": 4.0}
+    private: dict[str, Any] = {
+        "method": "fedgp-auto",
+        "dp_unit": "patient",
+        "dp_group": "row",
+        "max_epsilon": 4.0,
+    }
     cases: list[tuple[dict[str, Any], str, str]] = [
         ({"train": "last", "model": "lenet"}, "dp-unit", "patient"),
         ({"train": "adapters:4", "model": "lenet"}, "dp-unit", "patient"),

@@ -60,7 +60,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 SITES: dict[str, dict[str, Any]] = {
     "noise": {"dp-clip": 1.0, "dp-noise": 2.0, "dp-report": "none"},
-    "patients": {"dp-unit": "patient", "dp-noise": 3.73, "dp-report": "none"},
+    "patients": {"dp-unit": "patient", "dp-group": "row", "dp-noise": 3.73, "dp-report": "none"},
     "rules": {"allow-batch-updates": "none", "require-secure": True, "secure-with": "any"},
 }
 

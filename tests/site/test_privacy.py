@@ -221,7 +221,7 @@ def test_estimates_do_without_the_fallback(method, options, releases):
 # a patient
 
 
-PATIENTS: dict[str, Any] = {"dp_unit": "patient", "dp_noise": 2.0}
+PATIENTS: dict[str, Any] = {"dp_unit": "patient", "dp_group": "row", "dp_noise": 2.0}
 ROWS_OF_PATIENTS = np.hstack([np.eye(4)[[0, 1, 2, 3, 0, 0]] * 3, np.ones((6, 1))])
 
 
@@ -345,7 +345,7 @@ def test_a_client_trains_without_noise_only_where_its_site_wants_none():
 def test_only_the_target_is_open(name, open, in_a_run, tmp_path):
     """Else a source that sets dp-open-target, or whose run does, would send a head without noise."""
     node: dict[str, Any] = {"domain": name, "state-dir": str(tmp_path)}
-    node |= {"dp-unit": "patient", "dp-noise": 2.0, "dp-open-target": True}
+    node |= {"dp-unit": "patient", "dp-group": "row", "dp-noise": 2.0, "dp-open-target": True}
     question = FitHead(paths="target", start={"solution": np.zeros((65, 10)), "gram": np.eye(65)[TRIANGLE]})
     config = RunConfig(**{**SMALL, "method": "ridge"})
     model = to_record(make_client(config, name).layers())
@@ -380,7 +380,13 @@ def test_a_run_of_ridge_protects_each_patient_of_the_sources(tmp_path):
 # a patient, by steps
 
 
-STEPS_OF_PATIENTS: dict[str, Any] = {**SMALL, "dp_unit": "patient", "max_epsilon": 4.0, "batch_size": 64}
+STEPS_OF_PATIENTS: dict[str, Any] = {
+    **SMALL,
+    "dp_unit": "patient",
+    "dp_group": "row",
+    "max_epsilon": 4.0,
+    "batch_size": 64,
+}
 
 
 def test_noise_is_chosen_so_that_a_run_spends_each_sites_budget_and_no_more(tmp_path):
@@ -459,7 +465,7 @@ def test_a_server_cannot_say_how_a_site_protects_its_patients(in_a_run, tmp_path
     pytest.importorskip("opacus")
     lies = {f"of-patients-{name}": 1e-9 for name in ("noise", "clip")} | {"of-patients-seed": 7}
     node: dict[str, Any] = {"domain": "source-1", "role": "source", "state-dir": str(tmp_path)}
-    node |= {"dp-unit": "patient", "dp-noise": 2.0}
+    node |= {"dp-unit": "patient", "dp-group": "row", "dp-noise": 2.0}
     config = RunConfig(**SMALL)
 
     def answer():

@@ -181,8 +181,8 @@ def test_open_sums_stay_where_the_site_or_the_run_masks_them(required, secure):
         ({"domain": "north"}, {}, True),
         ({"state-dir": "x"}, {}, True),
         ({"domain": "north", "require-secure": False}, {}, False),
-        ({"domain": "north", "dp-unit": "patient", "dp-noise": 1.0}, {}, False),
-        ({"domain": "north"}, {"dp-unit": "patient", "dp-noise": 1e-9}, True),
+        ({"domain": "north", "dp-unit": "patient", "dp-group": "row", "dp-noise": 1.0}, {}, False),
+        ({"domain": "north"}, {"dp-unit": "patient", "dp-group": "row", "dp-noise": 1e-9}, True),
         ({"domain": "north", "dp-unit": "site", "dp-clip": 1.0}, {"dp-unit": "patient"}, True),
     ],
 )
