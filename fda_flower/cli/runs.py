@@ -164,7 +164,7 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str]:
         domain, largest = max(spent.items(), key=lambda item: item[1]["epsilon"])
         lines.append(
             f"Privacy: the largest ε is {largest['epsilon']:.4g}, of {domain} "
-            f"(δ = {largest['delta']:g}{', for each patient' if 'unit' in largest else ''})"
+            f"(δ = {largest['delta']:g}{', for each patient by dp-group' if 'unit' in largest else ''})"
         )
     return lines
 

@@ -6,6 +6,7 @@ import pytest
 from naming import names
 
 from fda_flower import RunConfig
+from fda_flower.client_app import at_node
 from fda_flower.errors import ConfigError
 from fda_flower.site import PrivacySettings, SiteConfig
 
@@ -26,6 +27,8 @@ from fda_flower.site import PrivacySettings, SiteConfig
         ({"dp_clip": 1.0, "dp_open_target": True}, "dp-open-target", True),
         ({"dp_unit": "row", "dp_noise": 1.0}, "dp-unit", "row"),
         ({"dp_unit": "patient"}, "dp-unit", "patient"),
+        ({"dp_unit": "patient", "dp_noise": 1.0}, "dp-group", ""),
+        ({"dp_group": "patient"}, "dp-group", "patient"),
     ],
 )
 def test_what_cannot_work_or_has_no_effect_is_refused(given, thing, value):
@@ -95,6 +98,56 @@ def test_a_run_whose_steps_protect_patients_trains_one_linear_layer_by_the_plain
     run = RunConfig(**private, dp_clip=0.5)
     assert run.privacy.chooses_noise
     assert run.fingerprint() != RunConfig(**{**private, "max_epsilon": 2.0}, dp_clip=0.5).fingerprint()
+
+
+OWN: dict[str, Any] = {"dataset": "table", "model": "logistic", "target": "south"}
+"""A run on own tables."""
+
+
+@pytest.mark.parametrize(
+    ("group", "of_run", "own", "found"),
+    [
+        ("patient", {"group": "visit", "ignore": "patient"}, "", ("patient", "visit")),
+        ("patient", {"group": "", "ignore": "visit,patient"}, 'group = "ward"', ("patient", "visit,ward")),
+        ("patient", {}, 'group = "patient"', ("patient", "")),
+        ("row", {"group": "patient"}, "", ("", "patient")),
+        ("row", {}, 'group = "patient"\nignore = "visit"', ("", "visit,patient")),
+    ],
+)
+def test_the_site_says_who_is_a_patient_whatever_the_run_groups(group, of_run, own, found, tmp_path):
+    (tmp_path / "fda.toml").write_text(own)
+    node = {"domain": "north", "data-dir": str(tmp_path), "state-dir": str(tmp_path / "state")}
+    node |= {"dp-unit": "patient", "dp-group": group, "dp-noise": 1.0}
+    options = {"domains": "north,south", "classes": "0,1", **of_run}
+    private: dict[str, Any] = {"dp_unit": "patient", "dp_group": "visit", "dp_noise": 2.0}
+    plain, of_patients = (
+        at_node(RunConfig(**OWN, **more, method="fedavg", dataset_options=options), SiteConfig(node, 7))[0]
+        for more in ({}, private)
+    )
+    read = dict(plain.data.dataset_options)
+    assert (read["group"], read.get("ignore", "")) == found
+    assert dict(of_patients.data.dataset_options)["group"] == found[0]
+
+
+def test_a_run_does_not_say_who_is_a_patient_of_a_site(tmp_path):
+    node = {"domain": "north", "data-dir": str(tmp_path), "state-dir": str(tmp_path)}
+    options = {"domains": "north,south", "classes": "0,1"}
+    private = {"dp_unit": "patient", "dp_group": "visit", "dp_noise": 1.0}
+    run = RunConfig(**OWN, **private, method="fedavg", dataset_options=options)
+    with pytest.raises(ConfigError, check=names("dp-group", "visit")):
+        at_node(run, SiteConfig(node, 7))
+
+
+@pytest.mark.parametrize(
+    ("settings", "thing", "value"),
+    [
+        ({"dp_group": "patient"}, "dp-group", "patient"),
+        ({"dp_group": "row", **OWN, "dataset_options": {"domains": "north,south"}}, "dp-unit", "patient"),
+    ],
+)
+def test_a_data_set_has_groups_for_its_patients_and_what_follows_from_all_is_said(settings, thing, value):
+    with pytest.raises(ConfigError, check=names(thing, value)):
+        RunConfig(method="fedavg", dp_unit="patient", dp_noise=1.0, **settings)
 
 
 def test_a_run_has_them_as_settings():

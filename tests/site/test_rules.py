@@ -25,6 +25,7 @@ from fda_flower.client_app import make_client_app
 from fda_flower.clients import serve
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.site import Asked, Rules, SiteGate, read_log
+from fda_flower.site.patients import Patients
 from fda_flower.site.rules import LEVELS, rules_of
 from fda_flower.site.words import KeptError
 from fda_flower.wire.internals import error_reply, numbered
@@ -437,6 +438,29 @@ def test_a_site_wants_samples_enough(kind, told, refused):
     reason = rule("min-samples", "10").refuses_reply(asked(kind), content)
     assert (reason is not None) == refused
     assert not refused or f"trained on {told or 0} labelled samples" in str(reason)
+
+
+@pytest.mark.parametrize(("least", "refused"), [(4, True), (3, False)])
+def test_a_site_counts_patients_where_samples_are_of_one(least, refused):
+    """Ten samples of each of two classes, of three patients; one of them has all of the second class."""
+    node: dict[str, Any] = {"min-samples": least}
+    told = RecordDict({"info": ConfigRecord({"domain": "a", "examples": 20, "groups": 3})})
+    reasons = [Rules.read(node).refuses_reply(asked("query.role"), told)]
+    trained = RecordDict({"metrics": MetricRecord({"num-examples": 20})})
+    known = replace(asked("train"), patients=lambda: Patients(3, (2, 1)))
+    reasons.append(Rules.read(node).refuses_reply(known, trained))
+    assert {reason is not None for reason in reasons} == {refused}
+    assert not refused or all("on 3 labelled patients" in str(reason) for reason in reasons)
+
+
+@pytest.mark.parametrize(("least", "refused"), [(2, True), (1, False)])
+def test_open_sums_are_of_patients_enough_of_each_class(least, refused):
+    rows = to_rows(np.random.default_rng(0).normal(size=(8, 3)))
+    sums = Sums.of(rows, to_targets(np.array([0, 1] * 4), 2)).to_arrays()
+    message = asked(kind="train.sum_rows").message
+    of = Asked(message, Context(1, 2, {}, RecordDict(), {}), patients=lambda: Patients(3, (2, 1)))
+    reason = Rules.read({"min-per-class": least}).refuses_reply(of, reply(sums, "answer/sums"))
+    assert (reason is not None) == refused
 
 
 # The gate
