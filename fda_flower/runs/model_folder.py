@@ -125,7 +125,8 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
     site's model. `data_dir` is the data's folder if it has moved. Raise a `ConfigError` if the data cannot be
     loaded.
     """
-    known = {each.name for each in SETTINGS}  # an older version may have had others
+    # An older version may have had others; no noise is on samples, whoever is a patient.
+    known = {each.name for each in SETTINGS if each.group != "Privacy"}
     settings = {name: value for name, value in _settings_of(run_of(run)).items() if name in known}
     with only_read():
         config = RunConfig(**{**settings, **({} if data_dir is None else {"data_dir": data_dir})})

@@ -146,7 +146,8 @@ def test_numbers_and_tables(tmp_path):
     assert {"held-out", "held-out-target", "held-out-sources"} <= numbers.history[0]["ridge"].keys()
     assert numbers.history[0]["ridge"]["temperature"] == 1
     write_sites(write_table, tmp_path, "abc")
-    settings: dict[str, Any] = {"dataset": "table", "dataset_options": {"domains": "a,b,c"}, "target": "c"}
+    options = {"domains": "a,b,c", "classes": "0,1"}
+    settings: dict[str, Any] = {"dataset": "table", "dataset_options": options, "target": "c"}
     settings |= {"data_dir": str(tmp_path), "method": "ridge", "device": "cpu"}
     assert np.isfinite(run(**settings).figures()).all()
     with pytest.raises(ConfigError, match="standardises its columns", check=names("dp-unit", "patient")):

@@ -116,7 +116,11 @@ OWN: dict[str, Any] = {"dataset": "table", "model": "logistic", "target": "south
 )
 def test_the_site_says_who_is_a_patient_whatever_the_run_groups(group, of_run, own, found, tmp_path):
     (tmp_path / "fda.toml").write_text(own)
-    node = {"domain": "north", "data-dir": str(tmp_path), "state-dir": str(tmp_path / "state")}
+    node: dict[str, Any] = {
+        "domain": "north",
+        "data-dir": str(tmp_path),
+        "state-dir": str(tmp_path / "state"),
+    }
     node |= {"dp-unit": "patient", "dp-group": group, "dp-noise": 1.0}
     options = {"domains": "north,south", "classes": "0,1", **of_run}
     private: dict[str, Any] = {"dp_unit": "patient", "dp_group": "visit", "dp_noise": 2.0}
@@ -132,7 +136,7 @@ def test_the_site_says_who_is_a_patient_whatever_the_run_groups(group, of_run, o
 def test_a_run_does_not_say_who_is_a_patient_of_a_site(tmp_path):
     node = {"domain": "north", "data-dir": str(tmp_path), "state-dir": str(tmp_path)}
     options = {"domains": "north,south", "classes": "0,1"}
-    private = {"dp_unit": "patient", "dp_group": "visit", "dp_noise": 1.0}
+    private: dict[str, Any] = {"dp_unit": "patient", "dp_group": "visit", "dp_noise": 1.0}
     run = RunConfig(**OWN, **private, method="fedavg", dataset_options=options)
     with pytest.raises(ConfigError, check=names("dp-group", "visit")):
         at_node(run, SiteConfig(node, 7))
