@@ -150,7 +150,7 @@ def test_numbers_and_tables(tmp_path):
     settings: dict[str, Any] = {"dataset": "table", "dataset_options": options, "target": "c"}
     settings |= {"data_dir": str(tmp_path), "method": "ridge", "device": "cpu"}
     assert np.isfinite(run(**settings).figures()).all()
-    with pytest.raises(ConfigError, match="standardises its columns", check=names("dp-unit", "patient")):
+    with pytest.raises(ConfigError, match="the mean of each column", check=names("dp-unit", "patient")):
         run(**settings, dp_unit="patient", dp_group="row", dp_noise=1.0, dp_open_target=True)
 
 
