@@ -454,13 +454,17 @@ def test_a_site_counts_patients_where_samples_are_of_one(least, refused):
 
 
 @pytest.mark.parametrize(("least", "refused"), [(2, True), (1, False)])
-def test_open_sums_are_of_patients_enough_of_each_class(least, refused):
+@pytest.mark.parametrize("kind", ["train.sum_rows", "train.mix_gaussians", "train.fit_head"])
+def test_what_follows_from_sums_is_of_patients_enough_of_each_class(kind, least, refused):
     rows = to_rows(np.random.default_rng(0).normal(size=(8, 3)))
     sums = Sums.of(rows, to_targets(np.array([0, 1] * 4), 2)).to_arrays()
-    message = asked(kind="train.sum_rows").message
-    of = Asked(message, Context(1, 2, {}, RecordDict(), {}), patients=lambda: Patients(3, (2, 1)))
-    reason = Rules.read({"min-per-class": least}).refuses_reply(of, reply(sums, "answer/sums"))
+    node: dict[str, Any] = {"min-per-class": least}
+    message = asked(kind=kind).message
+    of = Asked(message, Context(1, 2, node, RecordDict(), {}), patients=lambda: Patients(3, (2, 1)))
+    content = reply(sums, "answer/sums") if kind == "train.sum_rows" else RecordDict()
+    reason = Rules.read(node).refuses_reply(of, content)
     assert (reason is not None) == refused
+    assert not refused or "min-per-class" in str(reason)
 
 
 # The gate
