@@ -184,7 +184,7 @@ def check_others(before, after, most):
     assert len({*owner[changed].tolist()}) <= most, "one patient has changed the inputs of others"
 
 
-GROUPS = {"images": r"^([^_]+)_", "table": "patient"}
+GROUPS = {"images": r"^([^_]+)_", "hf": "patient", "table": "patient"}
 
 
 @pytest.mark.parametrize("world", GROUPS)
@@ -208,8 +208,14 @@ def test_one_patient_does_not_change_the_inputs_of_others(world, grouped):
     check()
 
 
-@pytest.mark.parametrize("world", ["images"])
-@pytest.mark.parametrize("option", ["depth", "image_size", "classes"])
+@pytest.mark.parametrize(
+    ("world", "option"),
+    [
+        *(("images", option) for option in ("depth", "image_size", "classes")),
+        ("hf", "depth"),
+        ("hf", "classes"),
+    ],
+)
 def test_what_all_patients_decide_is_refused_unless_the_run_says_it(world, option):
     before, after = both(world, {option: ""}, "row", 3, DEEP, 0)
     assert before is None
