@@ -41,7 +41,7 @@ from fda_flower.wire.protocol import (
 from fda_flower.wire.questions import QUESTIONS, Question
 
 MIN_PER_CLASS, MIN_SAMPLES = "min-per-class", "min-samples"
-"""The site's rule that needs the number of units of each class."""
+"""The site's rules that need numbers of units: of each class, and of all."""
 
 
 def aggregate_on_target(message: Message, context: Context, call_next: ClientAppCallable) -> Message:

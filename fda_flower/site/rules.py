@@ -170,9 +170,9 @@ class Rules:
         ``min-samples``: the least number of labelled samples that the site's client must train on; of
         patients, where several samples are of one.
     min_per_class : int
-        ``min-per-class``: the least number of samples, or patients, of each class in what is a function of sums of rows and
-        leaves without mask or noise: open sums, heads, Gaussians, trained models (`OF_SUMS`). Sums hold the
-        number of each class; of a class with one sample they hold the sample.
+        ``min-per-class``: the least number of samples, or patients, of each class in what is a function of
+        sums of rows and leaves without mask or noise: open sums, heads, Gaussians, trained models
+        (`OF_SUMS`). Sums hold the number of each class; of a class with one sample they hold the sample.
     secure_with : mapping, optional
         ``secure-with``: the other sources whose masks the site's sums may have, each with the fingerprint of
         its SuperNode's key, which has signed them; empty for ``any``, where the server names them. Without it

@@ -25,7 +25,6 @@ from fda_flower.client_app import make_client_app
 from fda_flower.clients import serve
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.site import Asked, Rules, SiteGate, read_log
-from fda_flower.site.patients import Patients
 from fda_flower.site.rules import LEVELS, rules_of
 from fda_flower.site.words import KeptError
 from fda_flower.wire.internals import error_reply, numbered
@@ -441,30 +440,22 @@ def test_a_site_wants_samples_enough(kind, told, refused):
 
 
 @pytest.mark.parametrize(("least", "refused"), [(4, True), (3, False)])
-def test_a_site_counts_patients_where_samples_are_of_one(least, refused):
-    """Ten samples of each of two classes, of three patients; one of them has all of the second class."""
-    node: dict[str, Any] = {"min-samples": least}
+def test_a_site_counts_patients_where_samples_are_of_one(least, refused, in_a_run):
+    """Twenty samples of three patients; of each reply to a training the client says it to its own site."""
     told = RecordDict({"info": ConfigRecord({"domain": "a", "examples": 20, "groups": 3})})
-    reasons = [Rules.read(node).refuses_reply(asked("query.role"), told)]
-    trained = RecordDict({"metrics": MetricRecord({"num-examples": 20})})
-    known = replace(asked("train"), patients=lambda: Patients(3, (2, 1)))
-    reasons.append(Rules.read(node).refuses_reply(known, trained))
+    reasons = [Rules.read({"min-samples": least}).refuses_reply(asked("query.role"), told)]
+    (message,) = numbered([Message(RecordDict({"arrays": MODEL}), 2, "train")])
+    own = {"site-log": ConfigRecord({"samples": 20, "units": 3})}
+    content = RecordDict({"arrays": MODEL, "metrics": MetricRecord({"num-examples": 20}), **own})
+    node: dict[str, Any] = {"min-samples": least}
+    answer = SiteGate()(
+        message,
+        Context(1, 2, node, RecordDict(), {}),
+        lambda message, context: Message(content, reply_to=message),
+    )
+    reasons.append(answer.error.reason if answer.has_error() else None)
     assert {reason is not None for reason in reasons} == {refused}
     assert not refused or all("on 3 labelled patients" in str(reason) for reason in reasons)
-
-
-@pytest.mark.parametrize(("least", "refused"), [(2, True), (1, False)])
-@pytest.mark.parametrize("kind", ["train.sum_rows", "train.mix_gaussians", "train.fit_head"])
-def test_what_follows_from_sums_is_of_patients_enough_of_each_class(kind, least, refused):
-    rows = to_rows(np.random.default_rng(0).normal(size=(8, 3)))
-    sums = Sums.of(rows, to_targets(np.array([0, 1] * 4), 2)).to_arrays()
-    node: dict[str, Any] = {"min-per-class": least}
-    message = asked(kind=kind).message
-    of = Asked(message, Context(1, 2, node, RecordDict(), {}), patients=lambda: Patients(3, (2, 1)))
-    content = reply(sums, "answer/sums") if kind == "train.sum_rows" else RecordDict()
-    reason = Rules.read(node).refuses_reply(of, content)
-    assert (reason is not None) == refused
-    assert not refused or "min-per-class" in str(reason)
 
 
 # The gate
