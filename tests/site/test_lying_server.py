@@ -28,7 +28,7 @@ from fda_flower.wire.protocol import to_layers, to_record
 from fda_flower.wire.questions import QUESTIONS
 from fda_flower.wire.releases import Release
 
-IN_CI, IN_ALL = 504, 20_000
+IN_CI, IN_ALL = 540, 20_000
 """Messages, over all methods and settings of a site."""
 
 RUN: dict[str, Any] = {"shift": "rotate", "rounds": 2, "target_samples": 20, "source_samples": 40, "seed": 0}
@@ -360,6 +360,7 @@ def test_no_linear_function_of_the_rows_can_be_read_where_masks_are_required(met
                 pairs = zip(numbers_of(once), numbers_of(twice), strict=False)
                 assert not any(np.isclose(2 * a, b, rtol=1e-3) and abs(a) > 1e-9 for a, b in pairs), kind
                 if not isinstance(once, str) and once.has_content() and kind.startswith("train"):
-                    model, own = (to_layers(each["arrays"]) for each in (asked.array_records, once.content))
+                    both = (asked.array_records["arrays"], once.content.array_records["arrays"])
+                    model, own = map(to_layers, both)
                     assert all(np.array_equal(own[key], model[key], equal_nan=True) for key in model), kind
     forget()

@@ -9,7 +9,7 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from fda_flower import RunConfig
-from fda_flower.client_app import make_client_app
+from fda_flower.client_app import make_client, make_client_app
 from fda_flower.errors import ConfigError
 from fda_flower.runs.methods import find_method, method_names
 from fda_flower.site.releases import always_released, release_of, released_by, table
@@ -195,3 +195,35 @@ def test_sketches_of_batches_are_sums_too(role, level):
     assert Rules.read({**node, "require-secure": True}).allow_batch_updates == "norms"
     assert Rules.read({**node, "allow-batch-updates": "sketch"}).allow_batch_updates == "sketch"
     assert Rules.read({**node, **NOISE, "state-dir": "x"}).allow_batch_updates == "full"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fewest", "noise", "leaves"),
+    [
+        ("train", 4, {}, False),
+        ("train", 5, {}, True),
+        ("train", None, {}, True),
+        ("train", 4, NOISE, True),
+        ("train.fit_head", 1, {}, False),
+        ("train.mix_gaussians", 1, {}, False),
+        ("train.mask_sums", 1, {}, True),
+        ("evaluate", 1, {}, True),
+    ],
+)
+def test_a_rare_class_is_in_nothing_that_follows_from_sums(kind, fewest, noise, leaves):
+    """Neither in a model: with a tiny rate its update is a sum of gradients."""
+    node = {"min-per-class": 5, "state-dir": "x", **noise}
+    reason = Rules.read(node).refuses_rare(asking(kind, node), fewest)
+    assert (reason is None) == leaves
+
+
+@pytest.mark.usefixtures("in_a_run")
+@pytest.mark.parametrize(("least", "leaves"), [(2, True), (1000, False)])
+def test_the_client_counts_each_class_and_only_the_sites_own_rules_read_it(least, leaves):
+    config = config_of("fedavg")
+    app, model = make_client_app(config), to_record(make_client(config, "source-1").layers())
+    (message,) = numbered([Message(RecordDict({"arrays": model, "config": ConfigRecord()}), 2, "train")])
+    reply = app(message, Context(1, 2, {"domain": "source-1", "min-per-class": least}, RecordDict(), {}))
+    assert reply.has_content() == leaves
+    assert leaves or "(the site's min-per-class)" in str(reply.error.reason)
+    assert not leaves or set(reply.content) == {"arrays", "metrics", "info"}
