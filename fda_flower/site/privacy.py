@@ -226,7 +226,7 @@ ARRAYS_OF_ANSWERS: Mapping[str, Release] = {f"{Answer.record_name}/guidance": (g
 
 def _of_site(question: type[Question]) -> Releases | None:
     """Return what a reply with a model of its own releases, by the fields of its answer; None if unknown."""
-    arrays = [f"{Answer.record_name}/{name}" for name in question.answer.arrays()]
+    arrays = [f"{Answer.record_name}/{name}" for name in question.answer.array_names()]
     if question.kind != protocol.TRAIN or question.model == Kind.NOTHING:
         return None
     if not ARRAYS_OF_ANSWERS.keys() >= {*arrays}:

@@ -265,10 +265,12 @@ class Rules:
             return f"{reason} (the site's allow-batch-updates)"
         if reason := self._with_strangers(asked):
             return f"{reason} (the site's {'secure-with' if self.secure_with else 'require-secure'})"
+        if not (held := self.held(asked)):
+            return None
         released = {kind for each in asked.asks for kind in always_released(each)}
         if announced(asked) == protocol.OPEN_SUMS:
             released.add(Release.SUMS)
-        return self._in_the_open(asked, released)
+        return self._in_the_open(held & released)
 
     def _with_strangers(self, asked: Asked) -> str | None:
         masks = MaskSums.message_type() in asked.asks
@@ -285,15 +287,16 @@ class Rules:
     def held(self, asked: Asked) -> set[Kind]:
         """Return the kinds of `Release` that stay at the site, None for what nobody has declared."""
         held: set[Kind] = {Release.SUMS} if asked.secure else set()
+        if not held and not self.require_secure:
+            return held
         if self.require_secure:
             held |= {Release.SUMS, None, *(() if self.as_target else (Release.HEAD,))}
         if asked.has_noise:
             held.discard(Release.HEAD)
         return held - {Release.SUMS} if asked.of_patients else held
 
-    def _in_the_open(self, asked: Asked, released: Collection[Kind]) -> str | None:
-        """Return why something of the kinds `released` may not leave; None if all may."""
-        found = self.held(asked) & {*released}
+    def _in_the_open(self, found: Collection[Kind]) -> str | None:
+        """Return why something of the kinds `found`, which the site holds, may not leave; None without any."""
         if not found:
             return None
         if not self.require_secure:
@@ -315,9 +318,9 @@ class Rules:
 
     def refuses_rare(self, asked: Asked, fewest: object) -> str | None:
         """Return why a reply may not leave, given the fewest units of a class; None if it may."""
-        released = {kind for each in asked.asks for kind in always_released(each)}
-        is_rare = isinstance(fewest, int) and fewest < self.min_per_class
-        if not is_rare or asked.has_noise or OF_SUMS.isdisjoint(released):
+        if not isinstance(fewest, int) or fewest >= self.min_per_class or asked.has_noise:
+            return None
+        if all(OF_SUMS.isdisjoint(always_released(each)) for each in asked.asks):
             return None
         return (
             f"a class has fewer than {self.min_per_class} samples or patients here, and what leaves without "
@@ -366,9 +369,11 @@ class Rules:
             return f"{reason} (the site's min-samples)"
         if protocol.SUMS in reply and (reason := self._rare_class(asked, reply.array_records[protocol.SUMS])):
             return f"{reason} (the site's min-per-class)"
+        if not (held := self.held(asked)):
+            return None
         kind, answers = asked.message.metadata.message_type, _answers_in(reply)
         kinds: set[Kind] = {release_of(kind, *each) for each in answers}
-        return self._in_the_open(asked, kinds | ({Release.SUMS} if protocol.SUMS in reply else set()))
+        return self._in_the_open(held & (kinds | ({Release.SUMS} if protocol.SUMS in reply else set())))
 
     def withhold(self, asked: Asked, reply: RecordDict) -> list[str]:
         """Remove from a reply the fields of an answer that may stay away and that the site holds.

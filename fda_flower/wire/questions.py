@@ -271,7 +271,7 @@ class Answer(Fields):
         return {name: kind.release for name, kind in _kinds(cls).items()}
 
     @classmethod
-    def arrays(cls) -> list[str]:
+    def array_names(cls) -> list[str]:
         """Return the fields that are arrays."""
         return [name for name, kind in _kinds(cls).items() if kind.shape.startswith("layers")]
 

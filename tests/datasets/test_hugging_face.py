@@ -434,7 +434,7 @@ def test_images_of_16_bits_are_scaled_by_those_that_their_domain_uses(tmp_path, 
     assert (split.train.x == 255).all()
     assert ("domain b: images of 16 bits" in caplog.text) == (bits < 16)
     given = hugging_face.HuggingFace(tmp_path, 0, "a,b,c", domain="site", image_size="4", depth="16")["b"]
-    preparation: Any = given.preparation
+    preparation = given.preparation
     assert (preparation.depth, preparation.follows_from_all_rows) == (16, ())
 
 

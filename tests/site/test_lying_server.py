@@ -360,7 +360,7 @@ def test_no_linear_function_of_the_rows_can_be_read_where_masks_are_required(met
                 pairs = zip(numbers_of(once), numbers_of(twice), strict=False)
                 assert not any(np.isclose(2 * a, b, rtol=1e-3) and abs(a) > 1e-9 for a, b in pairs), kind
                 if not isinstance(once, str) and once.has_content() and kind.startswith("train"):
-                    both = (asked.array_records["arrays"], once.content.array_records["arrays"])
-                    model, own = map(to_layers, both)
+                    model = to_layers(asked.array_records["arrays"])
+                    own = to_layers(once.content.array_records["arrays"])
                     assert all(np.array_equal(own[key], model[key], equal_nan=True) for key in model), kind
     forget()

@@ -76,8 +76,8 @@ def test_a_node_without_rules_allows_all_but_open_sums():
     assert Rules.read({"partition-id": 3}, METHODS) == Rules()
     target = Rules.read({"domain": "north", "role": "target"}, METHODS)
     assert target == Rules(require_secure=True)
-    for told, refuses in ((rules, True), (target, False)):
-        assert (told.refuses_message(asked(config={"batch-updates": "full"})) is not None) == refuses
+    for own, refuses in ((rules, True), (target, False)):
+        assert (own.refuses_message(asked(config={"batch-updates": "full"})) is not None) == refuses
     told = RecordDict({"arrays": MODEL, "x": ConfigRecord({"rows": b"1" * 9000})})
     assert rules.refuses_reply(asked(), told) is None
 
