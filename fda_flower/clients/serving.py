@@ -22,7 +22,7 @@ from fda_flower.aggregation import (
 )
 from fda_flower.errors import ConfigError
 from fda_flower.site.config import SiteConfig
-from fda_flower.site.rules import SiteGate, has_ungated_rules
+from fda_flower.site.gate import SiteGate, has_ungated_rules
 from fda_flower.site.words import told, words_of
 from fda_flower.wire import protocol
 from fda_flower.wire.bundles import bundled

@@ -1,6 +1,7 @@
 """What the replies to each type of message release: the table that a site's rules, noise and log read."""
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from flwr.app import ArrayRecord, RecordDict
@@ -26,7 +27,11 @@ def always_released(message_type: str) -> frozenset[Kind]:
     >>> sorted(always_released("train.fit_head")), sorted(always_released("train"))
     ([<Release.HEAD: 'head'>], [<Release.MODEL: 'model'>])
     """
-    question = question_of(message_type)
+    return _always(question_of(message_type), message_type)
+
+
+@lru_cache(maxsize=256)
+def _always(question: type[Question] | None, message_type: str) -> frozenset[Kind]:
     if question is None:
         return frozenset({Release.MODEL} if message_type == protocol.TRAIN else ())
     model = {question.model} if question.kind == protocol.TRAIN else {Release.FIGURES}

@@ -38,7 +38,11 @@ def test_a_table_is_standardised_as_in_one_go_with_the_same_bits_from_json():
 
 
 def test_a_column_without_a_value_in_training_has_no_mean_to_fill_in():
-    columns: dict[str, list[Any]] = {"kind": ["x", "", "y"], "age": [1.0, 2.0, 3.0], "size": [float("nan"), float("nan"), 120.0]}
+    columns: dict[str, list[Any]] = {
+        "kind": ["x", "", "y"],
+        "age": [1.0, 2.0, 3.0],
+        "size": [float("nan"), float("nan"), 120.0],
+    }
     with pytest.raises(ConfigError, check=names("column", "size", remedy="ignore")):
         TablePreparation.fit(columns, torch.tensor([0, 1]), {"kind": ["x", "y"]}, missing=True)
 

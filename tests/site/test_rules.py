@@ -25,7 +25,8 @@ from fda_flower.client_app import make_client_app
 from fda_flower.clients import serve
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.site import Asked, Rules, SiteGate, read_log
-from fda_flower.site.rules import LEVELS, rules_of
+from fda_flower.site.batches import LEVELS
+from fda_flower.site.rules import rules_of
 from fda_flower.site.words import KeptError
 from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.protocol import to_record

@@ -1,0 +1,203 @@
+"""The gate of a site: a Flower mod that holds its rules, and logs what leaves."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from logging import INFO, WARNING
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common import log
+
+from fda_flower.errors import ConfigError, RunError, printable
+from fda_flower.names import EVERY_SITE, split_options
+from fda_flower.site.asked import Asked
+from fda_flower.site.config import SiteConfig
+from fda_flower.site.entries import is_rule
+from fda_flower.site.log import REFUSED_CODE, SENT, Facts, SentLog
+from fda_flower.site.rules import Rules, rules_of
+from fda_flower.site.secure_with import identity_of, sign_keys
+from fda_flower.site.words import kept
+from fda_flower.wire import protocol
+from fda_flower.wire.questions import MaskSums
+
+LONGEST = 1000
+"""Characters of an error that leave a site."""
+
+WITHHELD = "this site withholds what its app replies: the site's log says why"
+"""All that leaves of an error, or a record that may not, at a site with the rule ``allow-records``."""
+
+
+def has_ungated_rules(site: SiteConfig) -> bool:
+    """Return whether a node has rules or noise that only its app holds, since its SuperNode has no gate."""
+    return not site.gated and any(map(is_rule, site.node))
+
+
+def as_told(asked: Asked) -> Asked:
+    """Return a copy with the method and its masks of the run's configuration, and the role of the node's.
+
+    Where every site is a target, the role does not matter.
+    """
+    run = asked.context.run_config
+    method, secure, every_site = _of_run(*(run.get(name) for name in ("method", "method-options", "target")))
+    role = None if every_site else SiteConfig.of(asked.context).role
+    return Asked(asked.message, asked.context, method, role, secure)
+
+
+@lru_cache(maxsize=64)
+def _of_run(method: object, options: object, target: object) -> tuple[str | None, bool, bool]:
+    """Return the method, whether its sums are masked, and whether every site is a target."""
+    secure = str(split_options(str(options or "")).get("secure", "")).lower() == "true"
+    return None if method is None else str(method), secure, target == EVERY_SITE
+
+
+@dataclass(frozen=True)
+class SiteGate:
+    """A Flower mod that applies the rules of the node configuration, and logs replies.
+
+    Make it the first of a ``ClientApp``'s mods, so that it sees the replies as they leave the others;
+    `fda_flower.clients.serve` includes it. A message that its `Rules` refuse does not reach the app. With a
+    ``state-dir`` each reply is logged in ``sent.jsonl``, and does not leave if it cannot be logged.
+
+    Parameters
+    ----------
+    about : callable
+        Adds the run's method and the node's role to a message. Default: ``method`` of the run's
+        configuration, ``role`` of the node's.
+    methods : Collection[str]
+        The existing methods, to check the node configuration. Default: unknown.
+    app : str, optional
+        The SHA-256 of the app's bundle, for the log.
+
+    Examples
+    --------
+    >>> from flwr.clientapp import ClientApp
+    >>> app = ClientApp(mods=[SiteGate()])
+    """
+
+    about: Callable[[Asked], Asked] = as_told
+    methods: Collection[str] = ()
+    app: str | None = None
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Answer a message with the app below if the site's rules allow it."""
+        asked = Asked(message, context)
+        try:
+            rules = rules_of(context.node_config, self.methods)
+        except ConfigError as error:
+            why = str(error)
+            return _logged(asked, lambda: refusal(asked, why), app=self.app)
+        withholds = rules.allow_records is not None
+        return _logged(asked, lambda: self._answer(asked, rules, call_next), withholds, self.app)
+
+    def refuse(self, message: Message, context: Context, reason: str) -> Message:
+        """Answer a message that the site refuses, whatever the app would answer."""
+        asked = Asked(message, context)
+        return _logged(asked, lambda: refusal(asked, reason, by_rule=True), app=self.app)
+
+    def _answer(self, asked: Asked, rules: Rules, call_next: ClientAppCallable) -> Message:
+        try:
+            asked = self.about(asked)
+        except ConfigError as error:
+            return refusal(asked, str(error))
+        if reason := rules.refuses_message(asked):
+            return refusal(asked, reason, by_rule=True)
+        with kept(asked.context):
+            reply = _shortened(call_next(asked.message, asked.context), asked.message)
+        if reply.has_error():
+            return reply
+        facts = reply.content.pop(protocol.LOGGED, None)
+        if own := rules.withhold(asked, reply.content):
+            log(INFO, "This site keeps %s of its answer (the site's require-secure)", ", ".join(own))
+        fewest = None if facts is None else facts.get(protocol.FEWEST)
+        units = None if facts is None or asked.kind != "train" else facts.get("units")
+        reason = rules.refuses_reply(asked, reply.content) or rules.refuses_rare(asked, fewest)
+        reason = reason or rules.refuses_few(units)
+        if reason is not None:
+            return refusal(asked, reason, by_rule=True)
+        if facts is not None:
+            reply.content[protocol.LOGGED] = facts
+        return _signed(asked, rules, reply)
+
+
+def _signed(asked: Asked, rules: Rules, reply: Message) -> Message:
+    """Return a reply whose keys of a masked sum, if it has any, this site has signed.
+
+    Behind the gate of a SuperNode nothing is signed here: the gate does it.
+    """
+    site = SiteConfig.of(asked.context)
+    if asked.message.metadata.message_type != MaskSums.message_type() or site.gated or site.domain is None:
+        return reply
+    try:
+        if (identity := identity_of(site.node, rules.secure_with)) is not None:
+            sign_keys(asked.message, asked.context.run_id, site.domain, identity, reply.content)
+    except ConfigError as error:
+        return refusal(asked, str(error), by_rule=True)
+    return reply
+
+
+def _logged(
+    asked: Asked, answer: Callable[[], Message], withholds: bool = False, app: str | None = None
+) -> Message:
+    """Return an answer once it is logged; if the site `withholds` the words of errors, they stay here.
+
+    Behind the gate of a SuperNode nothing is logged or withheld here: the gate does both, and also takes out
+    what the client tells the log.
+    """
+    site = SiteConfig.of(asked.context)
+    sent = None if site.gated or site.state_dir is None else SentLog(site.state_dir / SENT)
+    withholds = withholds and not site.gated
+    try:
+        reply = answer()
+    except Exception as error:  # Flower sends it to the server
+        shown = error if len(str(error)) <= LONGEST else RunError(f"{str(error)[:LONGEST]}...")
+        if sent is not None:
+            sent.note(asked.message, asked.context, shown, Facts(app))
+        if withholds:
+            raise RunError(WITHHELD) from None
+        if shown is error:
+            raise
+        raise shown from None
+    told: Mapping[str, Any] = {}
+    if not site.gated and reply.has_content():
+        told = reply.content.pop(protocol.LOGGED, told)
+    if sent is not None:
+        try:
+            sent.note(asked.message, asked.context, reply, Facts(app, told))
+        except OSError as error:
+            return refusal(asked, f"the site cannot log its reply in '{sent.path}': {error}")
+    if withholds and reply.has_error() and not isinstance(reply.error, RefusalError):
+        return Message(Error(reply.error.code, WITHHELD), reply_to=asked.message)
+    return reply
+
+
+class RefusalError(Error):
+    """An error that this process makes, and whose reason has nothing of an app's words."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(REFUSED_CODE, reason)
+
+
+def _shortened(reply: Message, message: Message) -> Message:
+    """Return a reply whose error or problem has at most `LONGEST` characters."""
+    if reply.has_error():
+        reason = str(reply.error.reason or "")
+        short = Error(reply.error.code, f"{reason[:LONGEST]}...")
+        return reply if len(reason) <= LONGEST else Message(short, reply_to=message)
+    info = protocol.settings_in(reply.content, protocol.INFO)
+    if len(problem := str(info.get(protocol.PROBLEM, ""))) > LONGEST:
+        info[protocol.PROBLEM] = f"{problem[:LONGEST]}..."
+    return reply
+
+
+def refusal(asked: Asked, reason: str, by_rule: bool = False) -> Message:
+    """Return the reply that refuses: the node's ``problem`` to the role query, otherwise an error."""
+    reason = printable(reason)
+    log(WARNING, "This site refuses: %s", reason)
+    if asked.message.metadata.message_type != protocol.ROLE_QUERY:
+        return Message(RefusalError(reason), reply_to=asked.message)
+    info: dict[str, str | bool] = {**SiteConfig.of(asked.context).about(), protocol.PROBLEM: reason}
+    if by_rule:
+        info[protocol.REFUSED] = True
+    return Message(RecordDict({protocol.INFO: ConfigRecord({**info})}), reply_to=asked.message)
