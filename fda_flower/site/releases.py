@@ -27,7 +27,7 @@ def always_released(message_type: str) -> frozenset[Kind]:
     >>> sorted(always_released("train.fit_head")), sorted(always_released("train"))
     ([<Release.HEAD: 'head'>], [<Release.MODEL: 'model'>])
     """
-    return _always(question_of(message_type), message_type)
+    return _always(question_of(message_type), message_type)  # type: ignore[arg-type]  # a class has a hash
 
 
 @lru_cache(maxsize=256)
