@@ -49,17 +49,24 @@ class Samples:
         return replace(self, x=self.x.index_select(0, indices), y=self.y[indices], groups=groups)
 
     def joined(self, others: "Samples") -> "Samples":
-        """Return these samples followed by others of the same kind, with the noise of these."""
+        """Return these samples followed by others of the same kind, with the noise of these.
+
+        Raise a `ConfigError` if the groups of one part alone are known: then nobody knows those of both.
+        """
+        if (self.groups is None) != (others.groups is None):
+            why = "some samples have groups, such as patients, and the others have none"
+            raise ConfigError(why, thing="groups", remedy="give the groups of all, or of none")
         x = torch.cat([self.x, others.x]) if isinstance(self.x, Tensor) else self.x.joined(others.x)
-        both = None if self.groups is None or others.groups is None else (self.groups, others.groups)
-        groups = None if both is None else torch.cat(both)
+        both = [each for each in (self.groups, others.groups) if each is not None]
+        groups = torch.cat(both) if both else None
         return replace(self, x=x, y=torch.cat([self.y, others.y]), groups=groups)
 
     def digest(self) -> str:
-        """Return a digest of all numbers and labels; image files count by their names and sizes."""
+        """Return a digest of all numbers, labels and groups; image files count by their names and sizes."""
         x: Any = self.x
         inputs = x.cpu().numpy().tobytes() if isinstance(x, Tensor) else x.listing()
-        return hashlib.blake2b(inputs + self.y.cpu().numpy().tobytes(), digest_size=8).hexdigest()
+        others = b"".join(each.cpu().numpy().tobytes() for each in (self.y, self.groups) if each is not None)
+        return hashlib.blake2b(inputs + others, digest_size=8).hexdigest()
 
     def order(self, generator: torch.Generator) -> Tensor:
         """Return all positions in random order."""

@@ -83,7 +83,7 @@ def hold_out(
     import numpy as np
     import torch
 
-    labels, whole = samples.y.cpu().numpy(), what
+    labels = samples.y.cpu().numpy()
     needed = what.folds or 2
     if samples.groups is not None and samples.units < needed:
         why = f"but the labelled samples of {whose} are of {samples.units} groups"
@@ -91,10 +91,11 @@ def hold_out(
         raise invalid("validation", what, remedy, why)
     groups = None if samples.groups is None else samples.groups.cpu().numpy()
     parts = round(1 / what.share) if groups is not None and not what.folds else 0
-    if parts > 1 and parts * what.share == 1:
-        whole = HeldOut(folds=parts, fold=1)
     try:
-        held = held_out(labels, groups, whole, seed % 2**32)
+        if groups is not None and parts > 1 and parts * what.share == 1:
+            held = any_fold(labels, groups, parts, seed % 2**32)
+        else:
+            held = held_out(labels, groups, what, seed % 2**32)
     except ValueError as error:
         raise invalid(
             "validation",
@@ -141,6 +142,16 @@ def held_out(labels: "Array", groups: "Array | None", what: HeldOut, random: int
         divided = [held for _, held in splitter.split(positions, labels[positions], groups)]
     held: Array = positions[divided[what.fold - 1 if what.folds else 0]]
     return held
+
+
+def any_fold(labels: "Array", groups: "Array", folds: int, random: int) -> "Array":
+    """Return the positions of one of the folds of whole groups, as `held_out` does: of any, by lot.
+
+    In the first there is always the group that is hardest to balance, such as the largest.
+    """
+    turns = (HeldOut(folds=folds, fold=1 + (random + turn) % folds) for turn in range(folds))
+    parts = (held_out(labels, groups, turn, random) for turn in turns)
+    return next(part for part in parts if len(part))  # few groups can leave a fold empty
 
 
 def balanced(labels: "Tensor", count: int, generator: "torch.Generator") -> "tuple[Tensor, Tensor]":
@@ -246,9 +257,10 @@ def _by_group(y: "Tensor", seed: int, where: str, groups: Sequence[str]) -> "tup
         message = f"{where} has {number} group by the option 'group'"
         raise ConfigError(message, thing="groups", value=number, remedy="it needs 2 or more")
     drawn = y.is_floating_point() or number < FOLDS or int(torch.bincount(y).max()) < FOLDS
-    what = HeldOut(share=TEST_SHARE) if drawn else HeldOut(folds=FOLDS, fold=1)
-    test = torch.zeros(len(y), dtype=torch.bool)
-    test[held_out(y.numpy(), numbered(groups).numpy(), what, seed % 2**32)] = True
+    known = y.numpy(), numbered(groups).numpy()
+    random, test = seed % 2**32, torch.zeros(len(y), dtype=torch.bool)
+    held = held_out(*known, HeldOut(TEST_SHARE), random) if drawn else any_fold(*known, FOLDS, random)
+    test[held] = True
     return (~test).nonzero().flatten(), test.nonzero().flatten()
 
 

@@ -106,10 +106,18 @@ def test_groups_go_where_their_samples_go_and_all_to_a_device():
     part = whole.take(torch.tensor([3, 0]))
     assert part.groups.tolist() == [9, 7]
     assert part.joined(whole).groups.tolist() == [9, 7, 7, 7, 8, 9]
-    assert part.joined(Samples(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))).groups is None
+    assert part.digest() != replace(part, groups=torch.tensor([9, 9])).digest()
     moved = whole.to(torch.device("meta"))
     assert {each.device.type for each in (moved.x, moved.y, moved.groups)} == {"meta"}
     assert (moved.x.shape, moved.y.shape, moved.noise) == ((4, 1), (4,), 0.5)
+
+
+def test_samples_of_known_and_of_unknown_groups_are_not_joined():
+    alone = Samples(torch.zeros(2, 1), torch.arange(2))
+    known = replace(alone, groups=torch.arange(2))
+    for first, second in ((alone, known), (known, alone)):
+        with pytest.raises(ConfigError, match="the others have none", check=names("groups")):
+            first.joined(second)
 
 
 def test_units_are_the_groups_or_else_the_samples():

@@ -12,7 +12,7 @@ from sklearn.model_selection import train_test_split
 
 from fda_flower.datasets import DataSpec, load_domain, load_federation
 from fda_flower.datasets.samples import Samples
-from fda_flower.datasets.splitting import HeldOut, hold_out, read_validation, stratified
+from fda_flower.datasets.splitting import HeldOut, divide, hold_out, read_validation, stratified
 from fda_flower.errors import ConfigError
 
 
@@ -87,6 +87,27 @@ def test_the_samples_of_a_group_stay_together(what, regression):
     assert len(held) == (18 if what.share == 0.3 else 12)
     if what.share != 0.3 and not regression:
         assert torch.bincount(held.y).tolist() == [6, 6]
+
+
+def test_the_largest_patient_is_tested_and_held_out_no_more_often_than_others():
+    sizes = torch.tensor([30, *[3] * 14])
+    groups = torch.arange(15).repeat_interleave(sizes)
+    whole = Samples(torch.zeros(len(groups), 1), groups % 2, groups=groups)
+    times = torch.zeros(2, 15)
+    for seed in range(100):
+        _, test = divide(whole.y, seed, "a", groups=list(map(str, groups.tolist())))
+        _, held = hold_out(whole, HeldOut(0.2), seed, "a")
+        for row, found in zip(times, (groups[test], held.groups), strict=True):
+            row[torch.unique(found)] += 1
+    assert ((times > 8) & (times < 35)).all(), "each with a chance of a fifth"
+
+
+def test_a_fold_that_few_patients_leave_empty_is_not_drawn():
+    labels = [0] * 27 + [1] * 6 + [0] * 11 + [1] * 15
+    groups = torch.arange(5).repeat_interleave(torch.tensor([11, 16, 6, 11, 15]))
+    for seed in range(30):
+        train, test = divide(torch.tensor(labels), seed, "a", groups=list(map(str, groups.tolist())))
+        assert len(train), len(test)
 
 
 @pytest.mark.parametrize(
