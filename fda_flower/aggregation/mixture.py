@@ -332,7 +332,9 @@ class MixturePlan:
         units = labels if units is None else units
         if units < 2 * self.folds:
             several = units < labels
-            of, what = (f" of {units} patients", "patients") if several else ("", "samples")
+            of, what = (
+                (f" of {units} patient{'s' * (units != 1)}", "patients") if several else ("", "samples")
+            )
             raise ConfigError(
                 f"the target has {labels} labelled samples{of}, but a mixture with {self.folds} folds needs "
                 f"{2 * self.folds}: give more {what}, fewer folds (method option folds), or another method",

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation.ridge import Sums, diagonal, unpack
+from fda_flower.aggregation.units import Units
 from fda_flower.aggregation.updates import Layers, received
 
 Array = NDArray[np.float64]
@@ -88,13 +89,14 @@ def change_of_patient(classes: int) -> float:
 def patient_weights(groups: NDArray[Any]) -> Array:
     """Return ``1/k`` for each row, where ``k`` is the number of rows of its group; shape ``(n,)``.
 
+    Raise a `ValueError` if a group has no name, as `Units.of` does.
+
     Examples
     --------
     >>> patient_weights(np.array([7, 3, 7])).tolist()
     [0.5, 1.0, 0.5]
     """
-    _, places, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    return np.asarray(1 / counts[places])
+    return Units.of(len(groups), groups).shares
 
 
 def within(vectors: Array, length: float) -> Array:

@@ -41,7 +41,7 @@ class Units:
 
         Units are in the order of their groups' names as text, the shorter ones first, which is also that of
         numbers; it depends neither on the names' type nor on the rows' order.
-        Raise a `ValueError` if there is not one group for each row.
+        Raise a `ValueError` if there is not one group for each row; `without_name` is none.
         """
         if groups is None:
             return cls(np.arange(rows))
@@ -49,6 +49,8 @@ class Units:
             raise ValueError(
                 f"the groups have shape {np.shape(groups)}, expected one for each of {rows} rows"
             )
+        if lacking := without_name(groups):
+            raise ValueError(f"{lacking} of {rows} rows have a group without a name")
         names, numbers = np.unique(_texts(groups), return_inverse=True)
         places = np.argsort(np.lexsort((names, np.char.str_len(names))))
         return cls(places[numbers].astype(np.int64))
@@ -146,5 +148,21 @@ def shared(groups: NDArray[Any] | None, others: NDArray[Any] | None, units: Unit
     return [np.flatnonzero(names == own[rows[0]]) for rows in units.members]
 
 
+def without_name(groups: NDArray[Any]) -> int:
+    """Return how many groups have no name: None, NaN or blank text.
+
+    Examples
+    --------
+    >>> without_name(np.array(["a", " ", None], dtype=object)), without_name(np.array([1.0, np.nan]))
+    (2, 1)
+    """
+    return sum(name is None or name != name or not str(name).strip() for name in np.asarray(groups).tolist())
+
+
 def _texts(names: NDArray[Any]) -> NDArray[np.str_]:
-    return np.array([str(name) for name in np.asarray(names).tolist()], dtype=str)
+    """Return names as stripped text, of a number the same whatever its type."""
+    return np.array([_text(name) for name in np.asarray(names).tolist()], dtype=str)
+
+
+def _text(name: object) -> str:
+    return str(int(name) if isinstance(name, float) and name.is_integer() else name).strip()

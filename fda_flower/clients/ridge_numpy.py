@@ -32,7 +32,7 @@ from fda_flower.aggregation import (
 )
 from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.ridge import paths_of, temperatures_without, unpack
-from fda_flower.aggregation.units import Units
+from fda_flower.aggregation.units import Units, without_name
 from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError
@@ -385,7 +385,7 @@ def ridge_reply(
     ------
     ConfigError
         If the message is another one, such as ``train.fit_site_head``, for a layer that a site keeps; if it
-        requests masked sums, but there is no `state`; or if there is not one patient for each row.
+        requests masked sums, but there is no `state`; or if a row has no patient with a name.
     """
     kind = message.metadata.message_type
     question = QUESTIONS.get(kind)
@@ -416,6 +416,9 @@ def _check_groups(name: str, groups: NDArray[Any] | None, rows: NDArray[Any] | N
     if given != count and (given is not None or (needed and count)):
         what = f"{name} has the patients of {given or 0} of {count} rows"
         raise ConfigError(what, thing=name, value=given, remedy="give one for each row, in their order")
+    if groups is not None and (lacking := without_name(groups)):
+        what = f"{name} has no patient for {lacking} of {count} rows"
+        raise ConfigError(what, thing=name, value=lacking, remedy="name each, or leave these rows out")
 
 
 def _reply(request: TrainRequest, own: Labelled, own_state: OwnState | None) -> TrainReply:

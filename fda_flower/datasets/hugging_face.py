@@ -263,15 +263,18 @@ class HuggingFace(Splits):
 
     def _of_patients(self) -> list[str]:
         """Return a sentence on columns of patients that are left out."""
+        notes, group = dict[str, None](), self._given.group
         names = self._data.column_names if self.images else self._meaning.ignore
         columns = [
             name
             for name in names
             if name not in (self._given.label, self._source.domain) and not held_by(self._data.features[name])
         ]
-        parts = [part for each in self._there.values() for part in each.values()]
-        cells = ((name, part.column(name, Path()).texts) for part in parts for name in columns)
-        return [] if self._given.group else several_rows(cells)
+        for part in (part for each in self._there.values() for part in each.values()):
+            cells = ((name, part.column(name, Path()).texts) for name in columns)
+            groups = part.column(group, Path()).texts if group in self._data.column_names else ()
+            notes |= dict.fromkeys(several_rows(cells, groups))
+        return [*notes]
 
     def _images_of(self, domain: str) -> Iterator[tuple[str, Any]]:
         """Yield the place and the content of each image of a domain, in order."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fda_flower.datasets.folders import LISTED, PARTS, logger
 from fda_flower.datasets.units import in_order, in_several, listed
 from fda_flower.errors import ConfigError, invalid
-from fda_flower.names import as_written
+from fda_flower.names import as_written, counted
 
 if TYPE_CHECKING:  # a run's settings are read without PyTorch
     import numpy as np
@@ -86,8 +86,8 @@ def hold_out(
     labels = samples.y.cpu().numpy()
     needed = what.folds or 2
     if samples.groups is not None and samples.units < needed:
-        why = f"but the labelled samples of {whose} are of {samples.units} groups"
-        remedy = f"give samples of {needed} or more, or cv:K with a smaller K"
+        why = f"but the labelled samples of {whose} are of {counted(samples.units, 'patient')}"
+        remedy = f"give those of {needed} patients or more, or cv:K with a smaller K"
         raise invalid("validation", what, remedy, why)
     groups = None if samples.groups is None else samples.groups.cpu().numpy()
     parts = round(1 / what.share) if groups is not None and not what.folds else 0
@@ -172,7 +172,7 @@ def _check_apart(where: str, parts: Sequence[str], groups: Sequence[str]) -> Non
     }
     if both := in_several(members):
         logger.warning("%s: patients in training and in test: %s", where, listed(both))
-        what = f"{where} has rows of {len(both)} groups both in training and in test"
+        what = f"{where} has samples of {counted(len(both), 'patient')} both in training and in test"
         remedy = "leave them out of one part"
         raise ConfigError(what, thing="groups", value=len(both), remedy=remedy)
 
@@ -254,7 +254,7 @@ def _by_group(y: "Tensor", seed: int, where: str, groups: Sequence[str]) -> "tup
 
     number = len(set(groups))
     if number < 2:
-        message = f"{where} has {number} group by the option 'group'"
+        message = f"{where} has samples of {counted(number, 'patient')} by the option 'group'"
         raise ConfigError(message, thing="groups", value=number, remedy="it needs 2 or more")
     drawn = y.is_floating_point() or number < FOLDS or int(torch.bincount(y).max()) < FOLDS
     known = y.numpy(), numbered(groups).numpy()

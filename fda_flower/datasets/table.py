@@ -295,10 +295,11 @@ def _contrary(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
 
 def _of_patients(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
     """Return a note on columns of patients with several rows, if no option keeps these together."""
-    cells = ((name, texts) for table in tables for name, texts in table.texts.items())
-    return (
-        [] if meaning.group else several_rows((name, texts) for name, texts in cells if name != meaning.label)
-    )
+    notes = dict[str, None]()
+    for table in tables:
+        cells = ((name, texts) for name, texts in table.texts.items() if name != meaning.label)
+        notes |= dict.fromkeys(several_rows(cells, table.texts.get(meaning.group, ())))
+    return [*notes]
 
 
 def _constant(rows: Mapping[str, Rows], names: Sequence[str]) -> list[str]:

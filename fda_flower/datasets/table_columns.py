@@ -91,7 +91,7 @@ def check_cells(table: RawTable, meaning: Meaning, problems: Problems) -> None:
 def check_patients(cells: Cells, problems: Problems) -> None:
     """Add rows without a patient to problems."""
     lacks = np.array([is_missing(text, True) for text in cells.texts], dtype=bool)
-    cells.tell(problems, lacks, "no group", "fill it in, or remove the line")
+    cells.tell(problems, lacks, "no patient", "fill it in, or remove the line")
 
 
 def has_split(table: RawTable) -> bool:

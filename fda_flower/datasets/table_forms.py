@@ -152,9 +152,16 @@ def _tell_apart(texts: Sequence[str], name: str) -> bool:
     return bool((np.diff(numbers) > 0).all()) or (different and (long or bool(IDENTIFIER.search(name))))
 
 
-def several_rows(columns: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
-    """Return a sentence on columns, by name and text, that tell patients of whom some have several rows."""
-    found = dict.fromkeys(name for name, texts in columns if PATIENT.search(name) and _repeats(texts))
+def several_rows(columns: Iterable[tuple[str, Sequence[str]]], groups: Sequence[str] = ()) -> list[str]:
+    """Return a sentence on columns, by name and text, that tell patients of whom some have several rows.
+
+    With `groups`, each row's group by the option, some have several groups.
+    """
+    found = dict.fromkeys(
+        name
+        for name, texts in columns
+        if PATIENT.search(name) and _repeats(texts) and (not groups or _are_divided(texts, groups))
+    )
     if not found:
         return []
     return [
@@ -166,6 +173,12 @@ def several_rows(columns: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
 def _repeats(texts: Sequence[str]) -> bool:
     filled = [text for text in texts if not is_missing(text, True)]
     return 1 < len({*filled}) < len(filled)
+
+
+def _are_divided(texts: Sequence[str], groups: Sequence[str]) -> bool:
+    """Return whether groups are parts of patients."""
+    number = len({*groups})
+    return len({*texts}) < number == len({*zip(texts, groups, strict=True)})
 
 
 def are_different(texts: Sequence[str]) -> bool:

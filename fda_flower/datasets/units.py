@@ -127,14 +127,17 @@ def in_several(places: Mapping[str, Iterable[str]]) -> dict[str, dict[str, int]]
     """Return the patients with samples in several places, such as domains, and their number in each."""
     found: dict[str, dict[str, int]] = {}
     for place, patients in places.items():
-        for name, count in Counter(patients).items():
+        for name, count in Counter(filter(None, patients)).items():
             found.setdefault(name, {})[place] = count
     return {name: counts for name, counts in found.items() if len(counts) > 1}
 
 
 def in_several_domains(patients: Mapping[str, Sequence[str]]) -> list[str]:
     """Return a sentence on patients of several domains, whose samples' patients are given."""
-    if not (found := in_several(patients)):
+    two = in_two_spellings(name for names in patients.values() for name in names)
+    first = {name: names[0] for names in two for name in names}
+    read = {domain: [first.get(name, name) for name in names] for domain, names in patients.items()}
+    if not (found := in_several(read)):
         return []
     return [
         f"patients of one name in several domains: {listed(found)}; if they are the same persons, leave them "

@@ -71,7 +71,7 @@ def card_parts(run: RecordedRun, model: Model) -> list[Part]:
     """Return the card without header and title."""
     sections: dict[str, list[Part]] = {
         "The model": _model(run, model),
-        "Data": _data(run.history),
+        "Data": _data(run),
         "Results": _results(run, model),
         "Who took part": _took_part(run),
         "What left each site": _left(run, model.sent),
@@ -181,8 +181,15 @@ def _model(run: RecordedRun, model: Model) -> list[Part]:
     return [about, table]
 
 
-def _data(history: Sequence[Record]) -> list[Part]:
-    return [sizes_table(history)] if history else ["No round is done yet."]
+def _data(run: RecordedRun) -> list[Part]:
+    group = (run.settings.get("dataset_options") or {}).get("group")
+    patients = [
+        f"Who is a patient follows from the data set's option 'group': {escaped(str(group))}. All samples of "
+        "one are in training or all in the test set."
+    ]
+    return (
+        [sizes_table(run.history), *(patients if group else [])] if run.history else ["No round is done yet."]
+    )
 
 
 def _results(run: RecordedRun, model: Model) -> list[Part]:

@@ -35,6 +35,7 @@ from fda_flower.files import checksum
 from fda_flower.names import Count, as_text, as_written
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
+from fda_flower.strategies.method import units_of
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import TrainRequest, to_record
@@ -217,7 +218,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             }
             if self.auto:
                 _record_estimate(entry, result, i)
-        if result.estimates is not None:
+        if result.estimates is not None and not units_of(round.target):  # estimates count samples
             self._record_theory(record, result, target, sources)
         reasons = zip(sources, result.fallbacks, strict=True)
         fixed = [(domain, reason) for domain, reason in reasons if self.auto and reason]

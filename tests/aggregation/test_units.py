@@ -33,13 +33,17 @@ def test_their_order_follows_from_names_alone_and_is_that_of_numbers(rng, n):
     units = Units.of(n, names)
     assert units.numbers.tolist() == np.unique(names, return_inverse=True)[1].tolist()
     assert Units.of(n, names[order]).numbers.tolist() == units.numbers[order].tolist()
-    for same in (names.astype(np.int32), names.astype(str), names.astype(object)):
+    for same in (names.astype(np.int32), names.astype(str), names.astype(object), names.astype(float)):
         assert Units.of(n, same).numbers.tolist() == units.numbers.tolist()
 
 
 def test_there_is_a_name_for_each_row():
     with pytest.raises(ValueError, match="one for each of 3 rows"):
         Units.of(3, np.zeros(2))
+    for lacking in (np.array([1, np.nan, 2]), np.array(["a", " ", "b"]), np.array([None, 1, 2])):
+        with pytest.raises(ValueError, match="1 of 3 rows have a group without a name"):
+            Units.of(3, lacking)
+    assert Units.of(3, np.array(["a", "a ", "b"])).count == 2
 
 
 @given(SEEDS, st.integers(1, 20), st.integers(1, 6))

@@ -158,6 +158,9 @@ def test_a_project_of_its_own_names_a_patient_for_each_row():
     for name, given in (("groups", of[:3]), ("unlabelled_groups", of[:3]), ("unlabelled_groups", None)):
         with pytest.raises(ConfigError, check=names(name, None if given is None else 3, "one for each row")):
             ridge_reply(message, rows, y, 2, **{**more, name: given})
+    nameless = np.where(of == of[0], np.nan, of)
+    with pytest.raises(ConfigError, check=names("groups", int((of == of[0]).sum()), "name each")):
+        ridge_reply(message, rows, y, 2, **{**more, "groups": nameless})
 
 
 def test_a_source_masks_its_sums_as_the_server_asks():

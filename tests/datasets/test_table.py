@@ -616,6 +616,15 @@ def test_a_column_of_patients_with_several_rows_is_told(tmp_path, name, told, ig
     assert not [each for each in grouped if "several samples" in each]
 
 
+@pytest.mark.parametrize(("rows_of_a_visit", "told"), [(1, True), (2, True), (6, False)])
+def test_a_group_that_parts_patients_is_told(tmp_path, rows_of_a_visit, told):
+    for site in "ab":
+        rows = [[f"{i}.5", str(i // 6), f"v{i // rows_of_a_visit}", str(i % 2)] for i in range(24)]
+        write(tmp_path, site, "age,patient,visit,label", rows=rows)
+    notes = OwnTables(tmp_path, 0, "a,b", group="visit", ignore="patient").survey().notes
+    assert any("several samples: patient;" in each for each in notes) is told
+
+
 @pytest.mark.parametrize(("cell", "rows", "strange"), [("0", 20, True), ("0", 8, False), (None, 20, False)])
 def test_a_column_of_one_number_at_a_domain_is_named(tmp_path, cell, rows, strange):
     write(tmp_path, "a", rows=numbers())

@@ -21,7 +21,7 @@ from fda_flower.datasets import DataSpec, load_domain, load_federation
 from fda_flower.datasets.federation import forget
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import HeldOut, divide, hold_out, numbered
-from fda_flower.datasets.units import Grouping
+from fda_flower.datasets.units import Grouping, in_several_domains
 from fda_flower.errors import ConfigError
 
 Row = tuple[str, str, str]
@@ -175,7 +175,7 @@ def test_folds_depend_on_who_is_whose_patient_alone(sizes, shuffled, what, regre
 @pytest.mark.parametrize("validation", ["fold:1/5", "fold:4/4"])
 def test_fewer_patients_than_folds_are_refused_with_their_number(made, validation):
     spec = made([row for row in ROWS if row[1][1:] < "04"])
-    with pytest.raises(ConfigError, match="3 groups", check=names("validation")):
+    with pytest.raises(ConfigError, match="3 patients: give those of", check=names("validation")):
         load_domain(replace(spec, validation=validation), "b")
 
 
@@ -197,6 +197,12 @@ def test_a_patient_of_two_domains_or_two_classes_is_named_with_counts(made, capl
     assert "leave them out" in several
     assert "leave them out" in classes
     assert "group" not in several + classes
+
+
+def test_a_patient_of_two_domains_is_named_in_either_spelling_and_one_without_a_name_is_none():
+    (told,) = in_several_domains({"a": ["07", "P1", "8", ""], "b": ["7", "p1", "9", ""]})
+    assert "2, '07' (1 in a, 1 in b), 'P1' (1 in a, 1 in b);" in told
+    assert not in_several_domains({"a": ["8", ""], "b": ["9", ""]})
 
 
 @pytest.mark.parametrize("two", ["a01 ,a02", "A01,a02"])

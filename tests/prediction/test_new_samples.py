@@ -202,7 +202,7 @@ def test_new_rows_are_of_patients_if_the_column_is_there_and_else_it_is_said(pat
     lacking = [*cut]
     lacking[3] = [*cut[3][:where], "", *cut[3][where + 1 :]]
     gap = written(tmp_path / "gap.csv", "\n".join(map(";".join, lacking)))
-    with pytest.raises(ConfigError, match="no group in line 4", check=names("data file", gap)):
+    with pytest.raises(ConfigError, match="no patient in line 4", check=names("data file", gap)):
         from_csv(model, gap, labelled=True)
 
 

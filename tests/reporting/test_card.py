@@ -122,6 +122,12 @@ def test_it_says_how_sure_the_figure_is_and_that_few_tests_are_few():
     assert "400 test samples of 50 patients are few" in section(text, "Limits")
 
 
+def test_it_says_who_is_a_patient():
+    assert "patient" not in section(card(recorded(record(1)), Model()), "Data")
+    text = card(recorded(record(1), dataset_options={"group": "id|visit"}), Model())
+    assert "option 'group': id\\|visit." in section(text, "Data")
+
+
 def test_where_every_site_is_a_target_it_is_for_all_of_them():
     round_of_all = record(1, target={}, sites={"large": {}}, sizes={"large": {"labelled": 30}})
     text = card(recorded(round_of_all, target="all"), Model())

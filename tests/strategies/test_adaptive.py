@@ -178,6 +178,17 @@ def test_the_record_has_the_delta_errors_and_how_many_labels_a_source_is_worth()
     assert record["sources"]["a"]["labels-worth"] == pytest.approx(worth, rel=1e-4)
 
 
+@pytest.mark.parametrize("patients", [2, 10])
+def test_labels_of_few_patients_have_no_delta_errors(patients):
+    app = HandMade([target(), source("a", MOVE)], info={"t": {"examples": 10, "groups": patients}})
+    strategy = FedDA(auto=True)
+    strategy.start(app.grid(), initial(), 1)
+    record = strategy.history[0]
+    alone = patients == 10
+    assert record["sources"]["a"]["sigma2"] == pytest.approx(SIGMA2, rel=1e-5), "for the weight"
+    assert ("delta-errors" in record) == ("labels-worth" in record["sources"]["a"]) == alone
+
+
 @pytest.mark.parametrize("make", [FedDA, FedGP])
 def test_the_authors_formula_needs_the_steps_of_the_training(make):
     with pytest.raises(
