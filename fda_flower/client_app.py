@@ -27,6 +27,7 @@ from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS, method_names
 from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, SiteConfig, SiteGate
 from fda_flower.site.patients import who_is_a_patient
+from fda_flower.site.rules import rules_of
 from fda_flower.site.words import told
 from fda_flower.supernode.resident import ResidentApp
 from fda_flower.wire.internals import is_simulated_by_flower, pull_sooner
@@ -109,6 +110,7 @@ def make_client_app(
         model_folder = own if run.every_site else of_run or own
         shared = None if site.is_site else data
         client = make_client(run, name, context.state, own, model_folder, shared, site.state_dir)
+        client.hides = rules_of(context.node_config, method_names()).hides_heads
         if private is not None and private.settings.of_patients:
             client.domain.check_patients()
         if site.is_site:

@@ -71,6 +71,10 @@ class DomainClient(NumPyFace):
     publish : callable, optional
         Receives the predictor, the round and, if there is one, the predictor's `Calibration` after each
         evaluation for the headline.
+    hides : bool
+        Whether an answer tells nothing of a head that the client keeps, not even that it could not be fitted:
+        whoever chooses the others' sums would find this site's own by trying. So at a site whose heads may
+        not leave.
     """
 
     role: ClassVar[str]
@@ -84,6 +88,7 @@ class DomainClient(NumPyFace):
     state: RecordDict | None = None
     own_folder: Path | None = None
     publish: Callable[[Predictor, int, Calibration | None], None] | None = None
+    hides: bool = False
 
     def __post_init__(self) -> None:
         self.own_state = OwnState(RecordDict() if self.state is None else self.state, self.own_folder)

@@ -4,10 +4,12 @@ A row is the features that enter the network's linear layer, and a constant 1.
 """
 
 import math
+from logging import ERROR
 from typing import Any
 
 import numpy as np
 import torch
+from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Columns, Layers, Sums, by_kind, shape_of_head, widths_of
@@ -92,8 +94,21 @@ def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSite
     """Fit a linear layer for this site alone, and keep it; the reply has the received model.
 
     The site subtracts its own sums, as sent, from the total. Figures are on its own test set or, without
-    one, by leave-one-out on its labels.
+    one, by leave-one-out on its labels. A client that `hides` them has the same answer if it has no head.
     """
+    figures: dict[str, Any] = {}
+    try:
+        figures = _kept_head(client, request, question)
+    except Exception as error:  # of any kind
+        if not client.hides:
+            raise
+        log(ERROR, "'%s' keeps no head", client.domain.name, exc_info=error)
+    told = {} if client.hides else figures
+    return unchanged(client, request, SiteFitted(kept=client.publish is not None, **told))
+
+
+def _kept_head(client: DomainClient, request: TrainRequest, question: FitSiteHead) -> dict[str, Any]:
+    """Fit a site's head and keep it; return the figures that the server asks for."""
     model = client.received(request)
     own = rows_of(client, request, question.unlabelled)
     sent = [as_masked(sums) if question.masked else sums.rounded() for sums in own.sums()]
@@ -104,10 +119,7 @@ def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSite
     fitted = fit_site(own, totals, sent, question.paths, _both_columns(client, own.rows, question.columns))
     whole = Single(fitted.in_model(model))
     client.announce(whole, request.config, fitted.calibration(own))
-    figures: dict[str, Any] = {}
-    if question.report == "full":
-        figures = _figures(client, request, whole, fitted, own)
-    return unchanged(client, request, SiteFitted(kept=client.publish is not None, **figures))
+    return _figures(client, request, whole, fitted, own) if question.report == "full" else {}
 
 
 def _figures(

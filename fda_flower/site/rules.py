@@ -109,6 +109,7 @@ class Rules:
     has_noise: bool = False
     """Whether what leaves has noise by the site's own settings; what has no known noise then stays."""
     of_patients: bool = False
+    opens_target: bool = False
     """Whether sums have noise for each patient by the site's own settings, not the run's."""
 
     @classmethod
@@ -153,6 +154,7 @@ class Rules:
             counts_bytes="allow-batch-updates" in node and level != LEVELS[-1],
             has_noise=has_noise,
             of_patients=privacy is not None and privacy.of_patients,
+            opens_target=privacy is not None and privacy.dp_open_target,
         )
 
     def refuses_app(self, digest: str) -> str | None:
@@ -192,6 +194,11 @@ class Rules:
             return reason
         return refuses_keys(asked.message, asked.context.run_id, site.domain, self.secure_with)
 
+    @property
+    def hides_heads(self) -> bool:
+        """Whether a head that is fitted to the site's rows, and all that follows from it, stays here."""
+        return Release.HEAD in self._held[False]
+
     def held(self, asked: Asked) -> frozenset[Kind]:
         """Return the kinds of `Release` that stay at the site, None for what nobody has declared."""
         return self._held[asked.secure]
@@ -228,7 +235,8 @@ class Rules:
 
     def refuses_rare(self, asked: Asked, fewest: object) -> str | None:
         """Return why a reply may not leave, given the fewest units of a class; None if it may."""
-        if not isinstance(fewest, int) or fewest >= self.min_per_class or self.has_noise:
+        has_noise = self.has_noise and not (self.opens_target and asked.role == "target")
+        if not isinstance(fewest, int) or fewest >= self.min_per_class or has_noise:
             return None
         if all(OF_SUMS.isdisjoint(always_released(each)) for each in asked.asks):
             return None
@@ -242,8 +250,8 @@ class Rules:
         if not isinstance(units, int) or units >= self.min_samples:
             return None
         return (
-            f"the site's model would be trained on {units} labelled patients, but the site requires at least "
-            f"{self.min_samples}: let the run use more of its samples (the site's min-samples)"
+            f"the site's model would be trained on fewer labelled patients than the {self.min_samples} that "
+            "the site requires: let the run use more of its samples (the site's min-samples)"
         )
 
     def _rare_class(self, asked: Asked, record: ArrayRecord) -> str | None:
@@ -371,8 +379,8 @@ class Rules:
         if size <= most:
             return None
         return (
-            f"the reply has {size} bytes, and may have {most} with a model of {model}: more leaves the site "
-            "only with allow-batch-updates=full"
+            f"the reply has more than the {most} bytes that it may have with a model of {model}: they leave "
+            "the site only with allow-batch-updates=full"
         )
 
     def _too_few_samples(self, asked: Asked, reply: RecordDict) -> str | None:
@@ -390,10 +398,9 @@ class Rules:
             return None
         if told is None or (isinstance(told, int | float) and told >= self.min_samples):
             return None
-        shown = f"{told:g}" if isinstance(told, int | float) else "an unknown number of"
         return (
-            f"the site's model would be trained on {shown} labelled samples, but the site requires at least "
-            f"{self.min_samples}: let the run use more of its samples, or hold out fewer"
+            f"the site's model would be trained on fewer labelled samples than the {self.min_samples} that "
+            "the site requires: let the run use more of its samples, or hold out fewer"
         )
 
     def _allows(self, level: str) -> bool:
