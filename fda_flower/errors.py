@@ -2,7 +2,8 @@
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from os import PathLike
 from typing import Any
@@ -34,11 +35,12 @@ class FdaError(Exception):
 
     Attributes
     ----------
-    may_leave : bool
-        Whether a site may say it to others: it follows from no data (`fda_flower.site.words`).
+    may_leave : bool, optional
+        Whether a site may say it to others: true if it follows from no data, false if it names the site's own
+        files (`own_files`). Default: `fda_flower.site.words` decides.
     """
 
-    may_leave = False
+    may_leave: bool | None = None
 
     def __init__(self, message: str, *, thing: str = "", value: object = None, remedy: str = "") -> None:
         super().__init__(f"{message}: {remedy}" if remedy else message)
@@ -56,6 +58,16 @@ class RefusedError(ConfigError):
 
 class RunError(FdaError, RuntimeError):
     """A run that cannot continue; its files stay valid."""
+
+
+@contextmanager
+def own_files() -> Iterator[None]:
+    """Keep the words of errors in the block at a site: they name its own files, and what is in them."""
+    try:
+        yield
+    except FdaError as error:
+        error.may_leave = False
+        raise
 
 
 def unknown(what: str, name: str, valid: Iterable[str]) -> ConfigError:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.datasets.folders import OPTIONS_FILE, check_part, options_in
-from fda_flower.errors import ConfigError, invalid
+from fda_flower.errors import ConfigError, invalid, own_files
 from fda_flower.names import ROW, join_names, read_options, split_names, split_quoted, unquoted
 
 AGREED = (
@@ -46,7 +46,9 @@ def options_at_site(
         remedy = 'give the node configuration data-dir="..."; a run names no folder of a site'
         raise ConfigError(f"{what} is read from a site's own data-dir", thing="data-dir", remedy=remedy)
     place = Path(folder).expanduser()
-    own, given = options_in(place, build), dict(read_options(what, build, run, HIDDEN))
+    with own_files():
+        own = options_in(place, build)
+    given = dict(read_options(what, build, run, HIDDEN))
     for name, value in given.items():
         if not _may_give(name, value, own, build):
             message = f"the run gives the option '{name}' another value than this site, which decides it"

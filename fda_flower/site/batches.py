@@ -2,10 +2,12 @@
 
 import json
 import math
+from logging import ERROR
 from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, RecordDict
+from flwr.common import log
 
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 from fda_flower.site.asked import Asked, announced, numbers_in, values_in
@@ -140,7 +142,8 @@ def refuses_sketch(asked: Asked) -> str | None:
         if may_leave(folder / SKETCHES, asked.model, size, seed):
             return None
     except (OSError, ValueError) as error:
-        return f"the site cannot record which sketches have left it: {error}"
+        log(ERROR, "This site cannot record which sketches have left it: %s", error)
+        return "the site cannot record which sketches have left it, and why is in its SuperNode's output"
     return (
         f"the run asks for a sketch of {size} numbers in round {number}, and the sizes of the sketches of "
         f"all rounds and runs may add up to {asked.numbers // SHARE}, an eighth of the model's numbers: "

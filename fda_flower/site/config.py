@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fda_flower.errors import ConfigError, check_choice, invalid
+from fda_flower.errors import ConfigError, check_choice, invalid, own_files
 from fda_flower.files import as_file_name
 from fda_flower.names import ROW, Bounds, Positive, check_fields, read_options
 from fda_flower.site.entries import check_entries
@@ -284,12 +284,13 @@ class SiteConfig:
         ledgers = (path.name for path in self.state_dir.glob(f"*{LEDGER}") if path.name[0] != ".")
         for other in sorted({*ledgers} - {own}):
             former = other.removesuffix(LEDGER).removesuffix("-") or "a node without a name"
-            raise invalid(
-                "state-dir",
-                str(self.state_dir),
-                "give the node its former name if it has the same data, or else a state-dir of its own",
-                f"which has the ledger of '{former}', not of '{label}'",
-            )
+            with own_files():
+                raise invalid(
+                    "state-dir",
+                    str(self.state_dir),
+                    "give the node its former name if it has the same data, or else a state-dir of its own",
+                    f"which has the ledger of '{former}', not of '{label}'",
+                )
         return self.state_dir / own
 
     def about(self) -> dict[str, str]:

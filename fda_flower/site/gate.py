@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from logging import INFO, WARNING
+from logging import ERROR, INFO, WARNING
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
@@ -18,7 +18,7 @@ from fda_flower.site.entries import is_rule
 from fda_flower.site.log import REFUSED_CODE, SENT, Facts, SentLog
 from fda_flower.site.rules import Rules, rules_of
 from fda_flower.site.secure_with import identity_of, sign_keys
-from fda_flower.site.words import kept
+from fda_flower.site.words import KEPT, kept, told, words_of
 from fda_flower.wire import protocol
 from fda_flower.wire.questions import MaskSums
 
@@ -27,6 +27,10 @@ LONGEST = 1000
 
 WITHHELD = "this site withholds what its app replies: the site's log says why"
 """All that leaves of an error, or a record that may not, at a site with the rule ``allow-records``."""
+
+
+UNLOGGED = "the site cannot log its reply, and why is in its SuperNode's output"
+"""The refusal of a reply that is not in the site's log."""
 
 
 def has_ungated_rules(site: SiteConfig) -> bool:
@@ -98,9 +102,10 @@ class SiteGate:
 
     def _answer(self, asked: Asked, rules: Rules, call_next: ClientAppCallable) -> Message:
         try:
-            asked = self.about(asked)
+            with told():
+                asked = self.about(asked)
         except ConfigError as error:
-            return refusal(asked, str(error))
+            return _unable(asked, error)
         if reason := rules.refuses_message(asked):
             return refusal(asked, reason, by_rule=True)
         with kept(asked.context):
@@ -133,7 +138,7 @@ def _signed(asked: Asked, rules: Rules, reply: Message) -> Message:
         if (identity := identity_of(site.node, rules.secure_with)) is not None:
             sign_keys(asked.message, asked.context.run_id, site.domain, identity, reply.content)
     except ConfigError as error:
-        return refusal(asked, str(error), by_rule=True)
+        return _unable(asked, error, by_rule=True)
     return reply
 
 
@@ -152,24 +157,40 @@ def _logged(
         reply = answer()
     except Exception as error:  # Flower sends it to the server
         shown = error if len(str(error)) <= LONGEST else RunError(f"{str(error)[:LONGEST]}...")
-        if sent is not None:
-            sent.note(asked.message, asked.context, shown, Facts(app))
+        if not _noted(sent, asked, shown, Facts(app)):
+            return refusal(asked, UNLOGGED)
         if withholds:
             raise RunError(WITHHELD) from None
         if shown is error:
             raise
         raise shown from None
-    told: Mapping[str, Any] = {}
+    facts: Mapping[str, Any] = {}
     if not site.gated and reply.has_content():
-        told = reply.content.pop(protocol.LOGGED, told)
-    if sent is not None:
-        try:
-            sent.note(asked.message, asked.context, reply, Facts(app, told))
-        except OSError as error:
-            return refusal(asked, f"the site cannot log its reply in '{sent.path}': {error}")
+        facts = reply.content.pop(protocol.LOGGED, facts)
+    if not _noted(sent, asked, reply, Facts(app, facts)):
+        return refusal(asked, UNLOGGED)
     if withholds and reply.has_error() and not isinstance(reply.error, RefusalError):
         return Message(Error(reply.error.code, WITHHELD), reply_to=asked.message)
     return reply
+
+
+def _noted(sent: SentLog | None, asked: Asked, reply: Message | Exception, facts: Facts) -> bool:
+    """Return whether a reply or an exception is in the site's log, if it has one."""
+    try:
+        if sent is not None:
+            sent.note(asked.message, asked.context, reply, facts)
+    except Exception as error:  # a reply of any form
+        log(ERROR, "This site cannot log its reply", exc_info=error)
+        return False
+    return True
+
+
+def _unable(asked: Asked, error: ConfigError, by_rule: bool = False) -> Message:
+    """Return the refusal of a site that its own configuration stops; its log has what may not leave."""
+    words = words_of(error, asked.context)
+    if words == KEPT:
+        log(ERROR, "This site cannot answer: %s", error)
+    return refusal(asked, words, by_rule)
 
 
 class RefusalError(Error):

@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.errors import RunError
+from fda_flower.errors import RunError, own_files
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 from fda_flower.site.accountant import epsilon_of_steps
 from fda_flower.site.config import PATIENT, SITE
@@ -210,7 +210,10 @@ class Ledger:
         except DAMAGE as error:
             why = f"is damaged ({error})"
         if why:
-            raise PrivacyError(f"the site's privacy ledger '{self.path}' {why}: {RECOUNT} {self.path.parent}")
+            with own_files():
+                raise PrivacyError(
+                    f"the site's privacy ledger '{self.path}' {why}: {RECOUNT} {self.path.parent}"
+                )
         return len(entries) if charges is None else charges, entries
 
     def _disagrees(self, charges: int | None, noted: int) -> str | None:
@@ -345,9 +348,11 @@ class Ledger:
             with locked(self.path.with_name(f".{self.path.name}.lock")):
                 yield
         except OSError as error:
-            raise PrivacyError(
-                f"the site's privacy ledger '{self.path}' cannot be written ({error}): repair the state-dir"
-            ) from error
+            with own_files():
+                raise PrivacyError(
+                    f"the site's privacy ledger '{self.path}' cannot be written ({error}): repair the "
+                    "state-dir"
+                ) from error
 
 
 def _read(text: str) -> tuple[int | None, list[Entry]]:

@@ -31,7 +31,7 @@ from fda_flower.site.noise import (
     norm_of,
 )
 from fda_flower.site.patients import STEPS, PatientPrivacy, read_steps, remove_claims
-from fda_flower.site.words import may_leave, told
+from fda_flower.site.words import KEPT, may_leave, speaks, told
 from fda_flower.wire import protocol
 from fda_flower.wire.internals import error_reply, of_type
 from fda_flower.wire.protocol import to_layers, to_record
@@ -561,8 +561,9 @@ class DifferentialPrivacy:
                 raise PrivacyError(f"messages of type '{kind}' have no known sensitivity")
             return answer(site, message, context, call_next)
         except PrivacyError as error:
-            reason = f"'{site.domain}' sends nothing: {error}"
-            log(WARNING, "%s", reason)
+            log(WARNING, "'%s' sends nothing: %s", site.domain, error)
+            stays = error.may_leave is False and not speaks(context)
+            reason = f"'{site.domain}' sends nothing: {KEPT if stays else error}"
             if isinstance(error, BudgetError):
                 return Message(Error(protocol.BUDGET_CODE, reason), reply_to=message)
             return error_reply(message, reason)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
-from fda_flower.errors import ConfigError, invalid
+from fda_flower.errors import ConfigError, invalid, own_files
 from fda_flower.site.config import SiteConfig
 from fda_flower.wire import protocol
 from fda_flower.wire import secure_sums as wire
@@ -71,7 +71,8 @@ def identity_of(node: Mapping[str, Any], listed: Fingerprints | None = None) -> 
     """
     if SECURE_KEY not in node:
         return None
-    identity, own = Identity.read(Path(str(node[SECURE_KEY]))), SiteConfig(node, 0).domain
+    with own_files():
+        identity, own = Identity.read(Path(str(node[SECURE_KEY]))), SiteConfig(node, 0).domain
     expected = (listed or {}).get(str(own), identity.fingerprint)
     if expected != identity.fingerprint:
         why = f"where '{own}' has another key than secure-key, {identity.fingerprint}"

@@ -32,11 +32,11 @@ class KeptError(RunError):
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Let the words of errors in the block leave: it reads no data."""
+    """Let the words of errors in the block leave, as it reads no data; but not of `own_files`."""
     try:
         yield
     except FdaError as error:
-        error.may_leave = True
+        error.may_leave = error.may_leave is not False
         raise
 
 
@@ -44,7 +44,9 @@ def may_leave(error: BaseException) -> bool:
     """Return whether the words of an error follow from the message and configurations alone."""
     if not isinstance(error, FdaError):
         return False
-    return error.may_leave or error.thing in TOLD or error.thing.startswith("dp-")
+    if error.may_leave is not None:
+        return error.may_leave
+    return error.thing in TOLD or error.thing.startswith("dp-")
 
 
 def words_of(error: Exception, context: Context) -> str:

@@ -6,9 +6,11 @@ the site's own process, and all messages pass through it.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from logging import ERROR
 from typing import Any
 
 from flwr.app import Context, Message
+from flwr.common import log
 
 from fda_flower.errors import FdaError
 from fda_flower.site.asked import Asked
@@ -16,6 +18,7 @@ from fda_flower.site.config import SiteConfig
 from fda_flower.site.gate import SiteGate, refusal
 from fda_flower.site.rules import Rules
 from fda_flower.site.secure_with import identity_of
+from fda_flower.site.words import KEPT
 from fda_flower.wire.bundles import CONTENT, bundled, split
 from fda_flower.wire.internals import error_reply
 from fda_flower.wire.protocol import GATED
@@ -89,4 +92,6 @@ class Gate:
         try:
             return bundled(message, context, gated)
         except Exception as error:  # Flower would send it from the app's process
-            return error_reply(message, str(error) if isinstance(error, FdaError) else repr(error))
+            if not isinstance(error, FdaError):
+                log(ERROR, "This site cannot answer", exc_info=error)
+            return error_reply(message, str(error) if isinstance(error, FdaError) else KEPT)

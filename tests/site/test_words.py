@@ -4,14 +4,19 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
+from fda_flower import RunConfig
 from fda_flower.aggregation import Sums
+from fda_flower.client_app import forget, make_client_app
 from fda_flower.clients import serve
 from fda_flower.clients.ridge_numpy import as_masked
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.runs.network import make_model
 from fda_flower.site import read_log
 from fda_flower.site.words import KEPT, KeptError, told
 from fda_flower.wire.internals import numbered
 from fda_flower.wire.protocol import to_record
+from fda_flower.wire.questions import MaskSums
+from fda_flower.wire.secure_sums import KEYS
 
 SUM = 9.7e16
 OF_DATA = {
@@ -74,3 +79,45 @@ def test_the_reason_is_the_cause_for_this_process_alone():
         ask(OF_DATA["a path"], {"domain": "north"})
     assert isinstance(caught.value.__cause__, FileNotFoundError)
     assert "north.csv" not in repr(caught.value)
+
+
+OWN_FILES = {
+    "the log": ("fedavg", lambda folder: (folder / "sent.jsonl").mkdir()),
+    "the ledger": ("fedavg", lambda folder: (folder / "north-privacy.json").write_text("{")),
+    "another's ledger": ("fedavg", lambda folder: (folder / "secret-privacy.json").write_text("{}")),
+    "the options": ("fedavg", lambda folder: (folder / "fda.toml").write_text("secret = 1")),
+    "the key": ("ridge", lambda folder: (folder / "key").write_text("secret")),
+}
+
+
+@pytest.mark.usefixtures("in_a_run")
+@pytest.mark.parametrize("what", OWN_FILES)
+def test_what_a_sites_own_files_are_stays_too(what, tmp_path):
+    method, spoil = OWN_FILES[what]
+    for name in ("north", "south", "west", "east"):
+        rows = "".join(f"{i % 7}.5,{i % 2}\n" for i in range(20))
+        (tmp_path / f"{name}.csv").write_text("age,label\n" + rows)
+    spoil(tmp_path)
+    forget()
+    options = {"domains": "north,south,west,east", "classes": "0,1"}
+    secure = {"method_options": {"secure": True}} if method == "ridge" else {}
+    run = {"dataset": "table", "dataset_options": options, "target": "south", "model": "logistic"}
+    config = RunConfig(**run, **secure, method=method, rounds=1)
+    app = make_client_app(config)
+    node = {"domain": "north", "data-dir": str(tmp_path), "state-dir": str(tmp_path)}
+    node |= {"secure-with": "any", "secure-key": str(tmp_path / "key")} if secure else {}
+    node |= {} if secure else {"dp-clip": 1.0, "dp-noise": 1.0}
+    model = {name: each.numpy() for name, each in make_model(config, (1,), 2).state_dict().items()}
+    for kind in ("query.role", "train.mask_sums" if secure else "train"):
+        question = MaskSums(stage=KEYS).records() if secure else {}
+        settings = ConfigRecord({"server-round": 1})
+        content = RecordDict({"arrays": to_record(model), "config": settings, **question})
+        (message,) = numbered([Message(content, 2, kind)])
+        try:
+            reply = app(message, Context(1, 2, node, RecordDict(), {}))
+            said = reply.error.reason if reply.has_error() else dict(reply.content["info"]).get("problem", "")
+        except Exception as error:  # Flower sends it to the server
+            said = repr(error)
+        assert str(tmp_path) not in said
+        assert "secret" not in said
+    assert "why is in" in said
