@@ -1,7 +1,8 @@
 """A server that lies: whatever it sends, a private site releases what it has charged, and tells no more.
 
-Honest messages of each method are changed at random, and sent to two sites whose data differ in one sample.
-Their replies must have the same form and the same words, since these have no noise.
+Honest messages of each method are changed at random, and sent to two sites whose data differ in one sample,
+also with other options of the run. Their replies must have the same form and the same words, since these have
+no noise.
 """
 
 import copy
@@ -15,11 +16,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from fda_flower import RunConfig, run
 from fda_flower.client_app import forget, make_client_app
+from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.engines import LocalGrid
+from fda_flower.errors import ConfigError
 from fda_flower.site.patients import PREFIX
 from fda_flower.site.releases import released_by
 from fda_flower.wire import protocol
@@ -28,7 +32,7 @@ from fda_flower.wire.protocol import to_layers, to_record
 from fda_flower.wire.questions import QUESTIONS
 from fda_flower.wire.releases import Release
 
-IN_CI, IN_ALL = 540, 20_000
+IN_CI, IN_ALL = 600, 20_000
 """Messages, over all methods and settings of a site."""
 
 RUN: dict[str, Any] = {"shift": "rotate", "rounds": 2, "target_samples": 20, "source_samples": 40, "seed": 0}
@@ -56,7 +60,23 @@ METHODS: dict[str, dict[str, Any]] = {
         **{"method": "ridge", "target": "all", "target_samples": None},
         "method_options": {"secure": True},
     },
+    "ridge-table": {"method": "ridge", "dataset": "table", "shift": None, "target_samples": None},
+    "mixture-table": {"method": "mixture", "dataset": "table", "shift": None, "target_samples": None},
 }
+
+OPTIONS: list[dict[str, Any]] = [
+    *(
+        {"batch_size": 8},
+        {"learning_rate": 1e3},
+        {"optimizer": "adam"},
+        {"rounds": 1},
+        {"class_weights": "balanced"},
+    ),
+    *({"target_samples": 5, "source_samples": 5}, {"seed": 7}, {"test_samples": 3}),
+    *({"validation": "0.2", "select_by": "sources"}, {"dp_clip": 1e9, "dp_noise": 0.01, "dp_report": "full"}),
+    *({"method_options": {"secure": False}}, {"method_options": {"paths": "pooled"}}, {"train": "head"}),
+]
+"""Options of a run beside the honest ones; a method has those with which it can be configured."""
 
 SITES: dict[str, dict[str, Any]] = {
     "noise": {"dp-clip": 1.0, "dp-noise": 2.0, "dp-report": "none"},
@@ -78,6 +98,20 @@ SETTINGS = [
     ),
 ]
 VALUES: list[Any] = [False, True, 0, 1, 2, -1, 0.0, 1e-9, 3.4e38, float("nan"), "", "norms", "sketch", "full"]
+VALUES += [2**63 - 1, b"", b"\xff", "\u202eé", [], [1, 2], [0.5], ["norms"], [True], [b"x"]]
+NAMES = [
+    "",
+    "é",
+    "answer",
+    "answer/",
+    "question",
+    "question/",
+    "arrays/",
+    "metrics",
+    "info",
+    "site-log",
+    "config",
+]
 ODD = [np.nan, np.inf, 3.4e38, -3.4e38, 1e20, 1e-45, 0.0]
 
 Sent = tuple[str, RecordDict]
@@ -104,8 +138,18 @@ def honest(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[st
 # Changes
 
 
+def layers_of(content: RecordDict, name: str = "arrays") -> dict[str, Any]:
+    """The arrays of a record; none if it is of another kind, or not of arrays of numbers."""
+    try:
+        return dict(to_layers(content.array_records[name]))
+    except (KeyError, TypeError, ValueError):
+        return {}
+
+
 def change_setting(content: RecordDict, rng: Random) -> None:
-    config = content.setdefault("config", ConfigRecord())
+    if "config" not in content.config_records:
+        content["config"] = ConfigRecord()
+    config = content.config_records["config"]
     name, value = SETTINGS[rng.integers(len(SETTINGS))], VALUES[rng.integers(len(VALUES))]
     if rng.random() < 0.2:
         config.pop(name, None)
@@ -115,13 +159,15 @@ def change_setting(content: RecordDict, rng: Random) -> None:
 
 def change_model(content: RecordDict, rng: Random) -> None:
     """One number, one array, or all of a record of arrays: the model or a part of a question."""
-    names = [name for name, record in content.array_records.items() if record]
+    names = [name for name in content.array_records if layers_of(content, name)]
+    if not names:
+        return
     record = names[rng.integers(len(names))]
-    layers = {name: array.copy() for name, array in to_layers(content.array_records[record]).items()}
+    layers = {name: array.copy() for name, array in layers_of(content, record).items()}
     name, odd = list(layers)[rng.integers(len(layers))], ODD[rng.integers(len(ODD))]
     with np.errstate(all="ignore"):
         for each in [name] if rng.random() < 0.7 else layers:
-            array, value = layers[each].reshape(-1), odd if layers[each].dtype.kind == "f" else 200
+            array, value = layers[each].reshape(-1), odd if layers[each].dtype.kind == "f" else 1
             array[rng.integers(array.size) if array.size and rng.random() < 0.5 else slice(None)] = value
     content[record] = to_record(layers)
 
@@ -147,19 +193,36 @@ def change_question(content: RecordDict, rng: Random) -> None:
 
 
 def drop_array(content: RecordDict, rng: Random) -> None:
-    layers = to_layers(content.array_records["arrays"])
+    if not (layers := layers_of(content)):
+        return
     name = list(layers)[rng.integers(len(layers))]
     content["arrays"] = to_record({key: array for key, array in layers.items() if key != name})
 
 
 def rename_array(content: RecordDict, rng: Random) -> None:
     """One array has another name, such as the one in which the mod finds the widths of rows."""
-    layers = dict(to_layers(content.array_records["arrays"]))
+    if not (layers := layers_of(content)):
+        return
     old, new = list(layers)[rng.integers(len(layers))], ["rows.widths", "rows.power", "0"][rng.integers(3)]
     content["arrays"] = to_record({new if key == old else key: array for key, array in layers.items()})
 
 
+def change_kind(content: RecordDict, rng: Random) -> None:
+    """A record of another kind, or with entries of other types, under a name of the message or an odd one."""
+    names = [*content, *NAMES]
+    name, entry = (
+        names[rng.integers(len(names))],
+        ["", "é", "stage", "total", "samples", "0"][rng.integers(6)],
+    )
+    odd = [np.array(["x"]), np.zeros((0, 3)), np.array(7), np.array([True]), np.array([1j])][rng.integers(5)]
+    value = VALUES[rng.integers(len(VALUES))]
+    number = value if type(value) in (int, float) else 1
+    records: list[Any] = [ArrayRecord({entry: Array(odd)}), ConfigRecord({entry: value}), ArrayRecord()]
+    content[name] = [*records, MetricRecord({entry: number})][rng.integers(4)]
+
+
 CHANGES = [
+    change_kind,
     rename_array,
     change_setting,
     change_setting,
@@ -191,19 +254,25 @@ def lies(sent: list[Sent], rng: Random) -> Iterator[Sent]:
 
 
 def neighbour(client: Any) -> Any:
-    """The same client with one sample of its own in another's place."""
-    train = client.domain.train
-    x = train.x.clone()
+    """The same client with one sample of its own in another's place, which moves a table's columns, too."""
+    domain, x = client.domain, client.domain.train.x.clone()
     x[0] = x[0].flip(-1) + 0.25
-    return replace(client, domain=replace(client.domain, train=replace(train, x=x)))
+    prepared = domain.preparation
+    if isinstance(prepared, TablePreparation):
+        prepared = replace(prepared, mean=tuple(each + 0.01 for each in prepared.mean))
+    return replace(client, domain=replace(domain, train=replace(domain.train, x=x), preparation=prepared))
 
 
 class Site:
-    """A node with a folder of its own, and the releases that it has charged."""
+    """A node with a folder of its own, and the releases that it has charged, in runs of several options."""
 
-    def __init__(self, config: RunConfig, name: str, own: dict[str, Any], folder: Path, changed: Any) -> None:
-        self.app, self.folder = make_client_app(config, changed=changed), folder
+    def __init__(
+        self, configs: list[RunConfig], name: str, own: dict[str, Any], folder: Path, changed: Any
+    ) -> None:
+        self.apps, self.folder = [make_client_app(each, changed=changed) for each in configs], folder
         self.node = {"domain": name, "state-dir": str(folder), **own}
+        if configs[0].data_dir is not None:
+            self.node["data-dir"] = configs[0].data_dir
         self.state = RecordDict()
 
     @property
@@ -211,10 +280,10 @@ class Site:
         files = list(self.folder.glob("*privacy.json"))
         return sum(e["releases"] for path in files for e in json.loads(path.read_text())["released"])
 
-    def __call__(self, kind: str, content: RecordDict) -> Message | str:
+    def __call__(self, kind: str, content: RecordDict, run: int = 0) -> Message | str:
         (message,) = numbered([Message(copy.deepcopy(content), 2, kind)])
         try:
-            return self.app(message, Context(1, 2, self.node, self.state, {}))
+            return self.apps[run](message, Context(1, 2, self.node, self.state, {}))
         except Exception as error:  # Flower sends it to the server
             return repr(error)
 
@@ -243,8 +312,32 @@ def is_released(kind: str, content: RecordDict, reply: Message | str) -> bool:
     """Whether a train reply has anything that follows from data."""
     if isinstance(reply, str) or reply.has_error() or kind.partition(".")[0] != protocol.TRAIN:
         return False
-    sent, found = (to_layers(each.array_records["arrays"]) for each in (content, reply.content))
+    sent, found = layers_of(content), to_layers(reply.content.array_records["arrays"])
     return protocol.SUMS in reply.content or any(not np.array_equal(found[n], sent[n]) for n in sent)
+
+
+def settings_of(method: str, folder: Path) -> dict[str, Any]:
+    """The settings of an honest run, whose data are in a folder if they are tables."""
+    settings = {**RUN, "method": method, **METHODS[method]}
+    if settings.get("dataset") == "table":
+        rng, names = np.random.default_rng(0), ["source-1", "source-2", "source-3", "target"]
+        (folder / "data").mkdir()
+        for name in names:
+            rows = "".join(f"{a:.3f},{100 * b:.1f},{int(a + b > 0)}\n" for a, b in rng.normal(size=(50, 2)))
+            (folder / "data" / f"{name}.csv").write_text("age,dose,label\n" + rows)
+        options = {"domains": ",".join(names), "classes": "0,1"}
+        settings |= {"data_dir": str(folder / "data"), "dataset_options": options}
+    return settings
+
+
+def other_run(settings: dict[str, Any], rng: Random) -> RunConfig:
+    """A run of the same method with some other options."""
+    while True:
+        drawn = [OPTIONS[each] for each in rng.choice(len(OPTIONS), 2, replace=False)]
+        try:
+            return RunConfig(**{**settings, **drawn[0], **drawn[1]})
+        except ConfigError:
+            continue
 
 
 @pytest.fixture
@@ -260,22 +353,23 @@ SHARE = len(METHODS) * len(SITES)
 @pytest.mark.parametrize("setting", SITES)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_site_charges_what_it_releases_and_says_nothing_else(method, setting, count, tmp_path, monkeypatch):
-    settings = {**RUN, "method": method, **METHODS[method]}
-    sent, rng = (
-        honest(settings, monkeypatch),
+    settings, rng = (
+        settings_of(method, tmp_path),
         np.random.default_rng(zlib.crc32(f"{method} {setting}".encode())),
     )
-    config = RunConfig(**settings)
+    sent = honest(settings, monkeypatch)
     for name in ("target", "source-1"):
+        configs = [RunConfig(**settings), other_run(settings, rng)]
         one, other = (
-            Site(config, name, SITES[setting], tmp_path / f"{name}-{kind}", kind)
+            Site(configs, name, SITES[setting], tmp_path / f"{name}-{kind}", kind)
             for kind in (None, neighbour)
         )
         messages = lies(sent[name], rng)
-        for _ in range(count // 2):
+        for number in range(count // 2):
             kind, content = next(messages)
-            before = one.charged
-            replies = [site(kind, content) for site in (one, other)]
+            run = int(2 * number >= count // 2)  # the first half as the honest run
+            config, before = configs[run], one.charged
+            replies = [site(kind, content, run) for site in (one, other)]
             role = "target" if name == config.data.target_name else "source"
             check_table(config.strategy.asked_of(role), kind, replies[0], setting)
             shown = f"{kind} {[*content]} {dict(content.config_records.get('config', {}))}: {replies[0]}"
@@ -340,27 +434,70 @@ def scaled(client: Any) -> Any:
     return replace(client, domain=replace(client.domain, train=replace(train, x=2 * train.x)))
 
 
+def repeated(client: Any) -> Any:
+    """The same client that has each sample twice, so that all sums over rows are twice as large."""
+    train = client.domain.train
+    twice = train.take(torch.arange(len(train)).repeat(2))
+    return replace(client, domain=replace(client.domain, train=twice))
+
+
 @pytest.mark.usefixtures("quiet", "in_a_run")
-@pytest.mark.parametrize("method", ["ridge", "ridge-secure", "ridge-all", "pfedfda"])
-def test_no_linear_function_of_the_rows_can_be_read_where_masks_are_required(method, tmp_path, monkeypatch):
-    """Every question, honest and with a start of the server's own making, at data and at twice the data."""
-    settings = {**RUN, "method": method, **METHODS[method]}
+@pytest.mark.parametrize(
+    ("method", "secure"),
+    [("ridge", True), ("ridge", False), ("ridge-secure", True), ("pfedfda", True), ("pfedfda", False)],
+)
+def test_no_linear_function_of_the_rows_can_be_read_where_masks_are_required(
+    method, secure, tmp_path, monkeypatch
+):
+    """Every question, honest and with a start of the server's own making, at data and at twice the data:
+    larger samples, or each sample twice.
+
+    Where the site requires no masks, the same comparison finds one.
+    """
+    settings, found = settings_of(method, tmp_path), False
     sent, config = honest(settings, monkeypatch), RunConfig(**settings)
     rng = np.random.default_rng(0)
     for name in sent:
-        node = {"require-secure": True, "secure-with": "any"}
-        folders = {tmp_path / f"{name}-{number}": change for number, change in enumerate((None, scaled))}
-        sites = [Site(config, name, node, folder, change) for folder, change in folders.items()]
+        node = {"require-secure": True, "secure-with": "any"} if secure else {"require-secure": False}
+        folders = {
+            tmp_path / f"{name}-{number}": change for number, change in enumerate((None, scaled, repeated))
+        }
+        sites = [Site([config], name, node, folder, change) for folder, change in folders.items()]
         for kind, content in [each for each in sent[name] if each[0] != protocol.ROLE_QUERY]:
             for round in range(4):
                 asked = copy.deepcopy(content)
                 if round:
                     change_model(asked, rng)
-                once, twice = (site(kind, asked) for site in sites)
-                pairs = zip(numbers_of(once), numbers_of(twice), strict=False)
-                assert not any(np.isclose(2 * a, b, rtol=1e-3) and abs(a) > 1e-9 for a, b in pairs), kind
-                if not isinstance(once, str) and once.has_content() and kind.startswith("train"):
-                    model = to_layers(asked.array_records["arrays"])
-                    own = to_layers(once.content.array_records["arrays"])
+                once, *doubled = (site(kind, asked) for site in sites)
+                for twice in doubled:
+                    pairs = zip(numbers_of(once), numbers_of(twice), strict=False)
+                    found |= any(np.isclose(2 * a, b, rtol=1e-3) and abs(a) > 1e-9 for a, b in pairs)
+                assert not (secure and found), kind
+                has_model = not isinstance(once, str) and once.has_content() and kind.startswith("train")
+                if secure and has_model:
+                    both = (asked.array_records["arrays"], once.content.array_records["arrays"])
+                    model, own = map(to_layers, both)
                     assert all(np.array_equal(own[key], model[key], equal_nan=True) for key in model), kind
+    assert found is not secure
+    forget()
+
+
+@pytest.mark.usefixtures("quiet", "in_a_run")
+def test_a_head_that_stays_tells_nothing_of_what_was_subtracted(tmp_path, monkeypatch):
+    """Where every site is a target, whoever chooses the total would find a site's own sums by trying."""
+    settings = settings_of("ridge-all", tmp_path)
+    sent, config = honest(settings, monkeypatch)["source-1"], RunConfig(**settings)
+    (kind, content) = next(each for each in sent if each[0] == "train.fit_site_head")
+    forms = []
+    for secure in (True, False):
+        node = {"require-secure": True, "secure-with": "any"} if secure else {"require-secure": False}
+        site = Site([config], "source-1", node, tmp_path / str(secure), None)
+        for factor in (1.0, 0.25, 0.0, -1.0, 1e30):
+            asked = copy.deepcopy(content)
+            total = to_layers(asked.array_records["question/total"])
+            asked["question/total"] = to_record({key: factor * array for key, array in total.items()})
+            forms.append(form_of(site(kind, asked)))
+    assert forms[0][1]["answer"]["kept"]
+    assert all(form == forms[0] for form in forms[:5])
+    assert not any(form == forms[5] for form in forms[6:9])
     forget()
