@@ -440,6 +440,13 @@ def test_a_site_wants_samples_enough(kind, told, refused):
     assert not refused or "on fewer labelled samples than the 10 that the site requires" in str(reason)
 
 
+@pytest.mark.parametrize(("role", "refused"), [("target", True), ("source", False)])
+def test_an_open_target_has_no_noise_that_hides_a_rare_class(role, refused):
+    node = {"dp-unit": "patient", "dp-group": "row", "dp-noise": 1.0, "dp-open-target": True}
+    rules = Rules.read({**node, "min-per-class": 5})
+    assert (rules.refuses_rare(replace(asked("train"), role=role), 4) is not None) == refused
+
+
 @pytest.mark.parametrize(("least", "refused"), [(4, True), (3, False)])
 def test_a_site_counts_patients_where_samples_are_of_one(least, refused, in_a_run):
     """Twenty samples of three patients; of each reply to a training the client says it to its own site."""

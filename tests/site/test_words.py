@@ -1,5 +1,7 @@
 """What a site says of a failure: no words of its data."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -100,11 +102,16 @@ def test_what_a_sites_own_files_are_stays_too(what, tmp_path):
     spoil(tmp_path)
     forget()
     options = {"domains": "north,south,west,east", "classes": "0,1"}
-    secure = {"method_options": {"secure": True}} if method == "ridge" else {}
-    run = {"dataset": "table", "dataset_options": options, "target": "south", "model": "logistic"}
+    secure: dict[str, Any] = {"method_options": {"secure": True}} if method == "ridge" else {}
+    run: dict[str, Any] = {
+        "dataset": "table",
+        "dataset_options": options,
+        "target": "south",
+        "model": "logistic",
+    }
     config = RunConfig(**run, **secure, method=method, rounds=1)
     app = make_client_app(config)
-    node = {"domain": "north", "data-dir": str(tmp_path), "state-dir": str(tmp_path)}
+    node: dict[str, Any] = {"domain": "north", "data-dir": str(tmp_path), "state-dir": str(tmp_path)}
     node |= {"secure-with": "any", "secure-key": str(tmp_path / "key")} if secure else {}
     node |= {} if secure else {"dp-clip": 1.0, "dp-noise": 1.0}
     model = {name: each.numpy() for name, each in make_model(config, (1,), 2).state_dict().items()}
@@ -115,7 +122,8 @@ def test_what_a_sites_own_files_are_stays_too(what, tmp_path):
         (message,) = numbered([Message(content, 2, kind)])
         try:
             reply = app(message, Context(1, 2, node, RecordDict(), {}))
-            said = reply.error.reason if reply.has_error() else dict(reply.content["info"]).get("problem", "")
+            info = {} if reply.has_error() else dict(reply.content["info"])
+            said = str(reply.error.reason if reply.has_error() else info.get("problem"))
         except Exception as error:  # Flower sends it to the server
             said = repr(error)
         assert str(tmp_path) not in said
