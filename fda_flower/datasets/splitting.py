@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # a run's settings are read without PyTorch
     Array = NDArray[Any]
 
 TEST_SHARE = 0.2
-FOLDS = round(1 / TEST_SHARE)
 
 
 @dataclass(frozen=True)
@@ -90,10 +89,9 @@ def hold_out(
         remedy = f"give those of {needed} patients or more, or cv:K with a smaller K"
         raise invalid("validation", what, remedy, why)
     groups = None if samples.groups is None else samples.groups.cpu().numpy()
-    parts = round(1 / what.share) if groups is not None and not what.folds else 0
     try:
-        if groups is not None and parts > 1 and parts * what.share == 1:
-            held = any_fold(labels, groups, parts, seed % 2**32)
+        if groups is not None and not what.folds:
+            held = share_of_groups(labels, groups, what.share, seed % 2**32)
         else:
             held = held_out(labels, groups, what, seed % 2**32)
     except ValueError as error:
@@ -144,11 +142,18 @@ def held_out(labels: "Array", groups: "Array | None", what: HeldOut, random: int
     return held
 
 
-def any_fold(labels: "Array", groups: "Array", folds: int, random: int) -> "Array":
-    """Return the positions of one of the folds of whole groups, as `held_out` does: of any, by lot.
+def share_of_groups(labels: "Array", groups: "Array", share: float, random: int) -> "Array":
+    """Return the positions of a share of the samples, in whole groups: one of several folds, by lot.
 
-    In the first there is always the group that is hardest to balance, such as the largest.
+    In the first fold there is always the group that is hardest to balance, such as the largest. Groups are
+    drawn regardless of classes if 1 is no multiple of the share, or they are too few.
     """
+    import numpy as np
+
+    folds = round(1 / share)
+    few = len(np.unique(groups)) < folds or labels.dtype.kind == "f" or np.bincount(labels).max() < folds
+    if few or folds < 2 or folds * share != 1:
+        return held_out(labels, groups, HeldOut(share), random)
     turns = (HeldOut(folds=folds, fold=1 + (random + turn) % folds) for turn in range(folds))
     parts = (held_out(labels, groups, turn, random) for turn in turns)
     return next(part for part in parts if len(part))  # few groups can leave a fold empty
@@ -256,11 +261,8 @@ def _by_group(y: "Tensor", seed: int, where: str, groups: Sequence[str]) -> "tup
     if number < 2:
         message = f"{where} has samples of {counted(number, 'patient')} by the option 'group'"
         raise ConfigError(message, thing="groups", value=number, remedy="it needs 2 or more")
-    drawn = y.is_floating_point() or number < FOLDS or int(torch.bincount(y).max()) < FOLDS
-    known = y.numpy(), numbered(groups).numpy()
-    random, test = seed % 2**32, torch.zeros(len(y), dtype=torch.bool)
-    held = held_out(*known, HeldOut(TEST_SHARE), random) if drawn else any_fold(*known, FOLDS, random)
-    test[held] = True
+    test = torch.zeros(len(y), dtype=torch.bool)
+    test[share_of_groups(y.numpy(), numbered(groups).numpy(), TEST_SHARE, seed % 2**32)] = True
     return (~test).nonzero().flatten(), test.nonzero().flatten()
 
 

@@ -102,6 +102,14 @@ def test_the_largest_patient_is_tested_and_held_out_no_more_often_than_others():
     assert ((times > 8) & (times < 35)).all(), "each with a chance of a fifth"
 
 
+@pytest.mark.parametrize("regression", [False, True])
+def test_few_patients_are_held_out_whole(regression):
+    for patients, (trained, out) in {3: (2, 1), 4: (3, 1), 8: (6, 2)}.items():
+        few = grouped(regression).take(torch.arange(0, 2 * patients, 1 if patients == 3 else 2))
+        train, held = hold_out(few, HeldOut(0.2), 0, "a")
+        assert (train.units, held.units) == (trained, out)
+
+
 def test_a_fold_that_few_patients_leave_empty_is_not_drawn():
     labels = [0] * 27 + [1] * 6 + [0] * 11 + [1] * 15
     groups = torch.arange(5).repeat_interleave(torch.tensor([11, 16, 6, 11, 15]))
