@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from fda_flower.metrics import METRICS
+from fda_flower.metrics import METRICS, UNITS
 from fda_flower.names import counted, of_units
 from fda_flower.records.record import OF_UNITS, Record, curve
 from fda_flower.reporting.tables import Table
@@ -86,7 +86,8 @@ def sizes_table(history: Sequence[Record]) -> Table:
             if "domain" in entry and "examples" in entry:
                 sizes.setdefault(entry["domain"], {"role": role}).setdefault("train", entry["examples"])
         if "test-examples" in record and "domain" in target:
-            sizes.setdefault(target["domain"], {"role": "target"})["test"] = record["test-examples"]
+            tests = {"test": record["test-examples"]} | ({UNITS: record[UNITS]} if UNITS in record else {})
+            sizes.setdefault(target["domain"], {"role": "target"}).update(_with_units(tests))
         for domain, known in record.get("sizes", {}).items():
             sizes.setdefault(domain, {}).update(_with_units(known))
     silent = [domain for domain, each in sizes.items() if "role" not in each]

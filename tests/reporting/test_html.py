@@ -224,6 +224,15 @@ def test_samples_are_what_the_replies_and_the_records_say(troubled):
     assert [row[:2] for row in sizes_table(troubled).rows] == [["a", "source"], ["t", "target"]]
 
 
+def test_every_count_of_test_samples_says_of_how_many_patients_they_are():
+    sizes = {"t": {"test": 16, "test-units": 8}}
+    rounds = [
+        {"target": {"domain": "t"}, "sources": {}, "test-examples": 16, "test-units": 8, **more}
+        for more in ({"sizes": sizes}, {})
+    ]
+    assert sizes_table(rounds).rows == [["t", "target", "16 of 8 patients"]]
+
+
 def test_the_page_of_a_run_that_has_not_begun_or_had_no_trouble_says_so(history):
     page = run_page(RecordedRun("FedAvg", 0, [], rounds=30, done=False), "new")
     assert page.state == "Not done: 0 of 30 rounds; no round is done yet."
