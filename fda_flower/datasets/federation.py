@@ -1,5 +1,6 @@
 """Loading of data: all domains of a federation, or the one domain of a site."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -9,13 +10,16 @@ import torch
 
 from fda_flower.datasets.amounts import Amount, count
 from fda_flower.datasets.domains import Domain, Split, Splits
+from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.shifts import PARTITIONS
 from fda_flower.datasets.spec import DataSpec, Pairs
 from fda_flower.datasets.splitting import hold_out
+from fda_flower.datasets.table_options import join_categories
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.files import derive_seed
+from fda_flower.names import join_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +112,22 @@ def data_digests(spec: DataSpec) -> dict[str, str]:
     assert isinstance(data, Mapping)
     splits = {name: data[name] for name in spec.domain_names}
     return {name: f"{split.train.digest()}-{split.test.digest()}" for name, split in splits.items()}
+
+
+def found_options(spec: DataSpec) -> dict[str, str]:
+    """Return the options that a machine with all domains finds, and a site alone does not.
+
+    These are the classes and a table's categories, where the data set has such options. With them a site reads
+    its own domain as this machine does. For errors see `load_federation`.
+    """
+    known, whole = inspect.signature(DATASETS[spec.dataset].loader).parameters, load_federation(spec)
+    prepared = next(iter(whole.domains.values())).preparation
+    found = {}
+    if "classes" in known and not spec.is_regression:
+        found["classes"] = join_names(whole.class_names or map(str, range(whole.classes)))
+    if "categories" in known and isinstance(prepared, TablePreparation) and prepared.categories:
+        found["categories"] = join_categories(prepared.categories)
+    return found
 
 
 def of_domain(whole: FederatedDataset, name: str) -> FederatedDataset:

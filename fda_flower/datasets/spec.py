@@ -14,7 +14,7 @@ from fda_flower.datasets.site_options import by_patient, options_at_site
 from fda_flower.datasets.splitting import HeldOut, read_validation
 from fda_flower.errors import ConfigError, invalid, unknown
 from fda_flower.names import EVERY_SITE as EVERY_SITE
-from fda_flower.names import Count, Natural, check_fields, read_options, resolve
+from fda_flower.names import ROW, Count, Natural, check_fields, read_options, resolve
 
 Pairs = tuple[tuple[str, str | int | float | bool], ...]
 
@@ -138,7 +138,8 @@ class DataSpec:
                 options = options_in(folder, self._entry.loader) | options
             if self._entry.complete is not None:
                 complete = resolve(self._entry.complete)
-                found = dict(complete(folder, options, self.target, self.only_sources))
+                grouped = {"group": self.patients} if self.patients not in (None, ROW) else {}
+                found = dict(complete(folder, options | grouped, self.target, self.only_sources))
         if self.patients:
             what, build = f"data set '{self.dataset}'", self._entry.loader
             options = by_patient(what, build, self.patients, group, options, found)

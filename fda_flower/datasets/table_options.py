@@ -23,7 +23,7 @@ from fda_flower.datasets.table_files import (
     tables_in,
 )
 from fda_flower.errors import invalid
-from fda_flower.names import check_alike, join_names, split_names, split_quoted, unquoted
+from fda_flower.names import check_alike, join_names, quoted, split_names, split_quoted, unquoted
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,21 @@ def read_categories(text: str) -> dict[str, tuple[str, ...]]:
         check_alike(f"categories of '{name}'", names)
         categories[name] = names
     return categories
+
+
+def join_categories(categories: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """Return categories by column as text, for `read_categories`.
+
+    Examples
+    --------
+    >>> join_categories([("sex", ["f", "m"]), ("pain, if any", ["none", "some"])])
+    'sex:f|m,"pain, if any":none|some'
+    """
+
+    def safe(name: str) -> str:
+        return quoted(name) if {*',:|"'} & {*name} else name
+
+    return ",".join(f"{safe(column)}:{'|'.join(map(safe, words))}" for column, words in categories)
 
 
 def as_option(name: str, names: Iterable[str]) -> str:

@@ -2,12 +2,13 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import tomli_w
 
+from fda_flower.datasets.federation import found_options
 from fda_flower.datasets.folders import OPTIONS_FILE
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.deployment.federation import Federation, NodeConfig
@@ -20,6 +21,7 @@ from fda_flower.records.record import Record, without_model
 from fda_flower.reporting import summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
+from fda_flower.site.config import PrivacySettings
 
 
 def rehearse(
@@ -106,18 +108,37 @@ def node_configs(config: RunConfig, sites: Path, resident: bool) -> dict[str, No
             "require-secure": False,  # all data are of this machine
             "resident": resident,
             **{name: value for name, value in own.items() if value},
+            **_noise(config, domain == target),
         }
         for domain in config.data.domain_names
     }
 
 
+def _noise(config: RunConfig, is_target: bool) -> dict[str, str | int | float]:
+    """Return the run's own noise as entries of a node; only a site says who is a patient."""
+    changed = {
+        each.name: getattr(config.privacy, each.name)
+        for each in fields(PrivacySettings)
+        if getattr(config.privacy, each.name) != each.default
+    }
+    if not is_target:
+        changed.pop("dp_open_target", None)
+    return {name.replace("_", "-"): value for name, value in changed.items()}
+
+
 def _data_folder(config: RunConfig, folder: Path) -> str | None:
-    """Return all nodes' folder of data: the run's or, of one's own data, links beside the run's options."""
+    """Return all nodes' folder of data: the run's or, of one's own data, links beside the run's options.
+
+    These include what a site alone could not find, but this machine has: classes and categories.
+    """
     if config.data_dir is None or DATASETS[config.dataset].public:
         return config.data_dir
     folder.mkdir()
     for path in Path(config.data_dir).iterdir():
         if path.name != OPTIONS_FILE:
             (folder / path.name).symlink_to(path)
-    (folder / OPTIONS_FILE).write_text(tomli_w.dumps(dict(config.dataset_options)), encoding="utf-8")
+    options = dict(config.dataset_options)
+    if not config.privacy.of_patients:  # there nothing is found in the data
+        options |= found_options(config.data)
+    (folder / OPTIONS_FILE).write_text(tomli_w.dumps(options), encoding="utf-8")
     return str(folder)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from naming import names
+from sites import run_sites
 from waiting import running_in, until
 from whole_runs import same_bits
 
@@ -17,6 +18,7 @@ from fda_flower import RunConfig, run
 from fda_flower.deployment import rehearse
 from fda_flower.deployment.rehearsal import node_configs
 from fda_flower.errors import ConfigError
+from fda_flower.running.run import run_config
 from fda_flower.strategies import RunFolder
 
 
@@ -30,6 +32,31 @@ def test_there_is_a_node_for_each_domain_with_its_role(tmp_path, resident):
         }
         for domain, role in roles.items()
     }
+
+
+def test_sites_with_tables_get_what_one_machine_finds_and_say_who_is_a_patient(tmp_path):
+    data = tmp_path / "hospitals"
+    data.mkdir()
+    for seed, name in enumerate(("north", "south", "west")):
+        drawn, lines = np.random.default_rng(seed), ["patient,age,ward,outcome"]
+        for row in range(40):
+            words = drawn.choice(["a|b", "c"]), drawn.choice(["ill", "well, again"])
+            lines.append(f'{name}{row // 2},{drawn.integers(90)},{words[0]},"{words[1]}"')
+        (data / f"{name}.csv").write_text("\n".join(lines))
+    (data / "fda.toml").write_text('label = "outcome"\ngroup = "patient"\ncategorical = "onehot"')
+    config = RunConfig(dataset="table", data_dir=str(data), model="logistic", method="fedavg", rounds=1)
+    model, _ = run_sites(config, [*node_configs(config, tmp_path / "sites", resident=False).values()])
+    assert same_bits(model, run_config(config).model)
+
+
+def test_nodes_have_the_runs_noise_and_the_target_alone_is_open(tmp_path):
+    noise = {"dp_unit": "patient", "dp_group": "row", "max_epsilon": 4.0}
+    nodes = node_configs(
+        RunConfig(sources=2, method="ridge", dp_open_target=True, **noise), tmp_path, resident=False
+    )
+    shown = {name.replace("_", "-"): value for name, value in noise.items()}
+    assert all(shown.items() <= node.items() for node in nodes.values())
+    assert [name for name, node in nodes.items() if "dp-open-target" in node] == ["target"]
 
 
 @pytest.mark.parametrize("name", ["out/config.json", "out"])
