@@ -161,7 +161,7 @@ def recount(
 ) -> None:
     """Count as spent all that a site's ledger or its journal knows, after one of them was lost or restored.
 
-    If neither is left, the site has spent any budget.
+    If neither is left of a site that has sent noise, it has spent any budget.
     """
     from flwr.app import RecordDict
 

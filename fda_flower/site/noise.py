@@ -236,7 +236,8 @@ class Ledger:
     def recount(self, journal: Journal) -> int:
         """Write the ledger and its journal anew, so that they agree; return the number of charges added.
 
-        All that either knows counts as spent, and more than any budget if neither is left, or lines are lost.
+        All that either knows counts as spent, and more than any budget if neither is left of what was there, or
+        lines are lost.
         """
         with self._locked():
             try:
@@ -251,7 +252,8 @@ class Ledger:
             for entry in noted:
                 known[entry.round, entry.request] -= 1
                 added += [entry] if known[entry.round, entry.request] < 0 else []
-            if len(noted) < journal.last() or not (noted or found):
+            were_there = Path(str(self.path)).exists() or journal.path.exists() or journal.knows_of_noise()
+            if len(noted) < journal.last() or (were_there and not (noted or found)):
                 added.append(LOST)
             entries = [*entries, *added]
             replace(self, journal=journal)._save(len(entries), entries)

@@ -114,6 +114,8 @@ def test_if_both_are_lost_the_log_tells_and_more_than_any_budget_is_spent(path):
 def test_a_site_that_has_sent_no_noise_begins_with_nothing_spent(about, path):
     write_log(path, *about)
     assert opened(path).epsilon(DELTA) == 0
+    assert recount(path) == 0, "nothing was there that could be lost"
+    assert opened(path).epsilon(DELTA) == 0
 
 
 def test_a_journal_that_has_lost_lines_has_spent_more_than_any_budget(path):
