@@ -356,7 +356,7 @@ class Rules:
             return (
                 f"the site allows '{self.allow_batch_updates}' of each batch, not the requested '{wanted}': "
                 "choose another encoding, aggregate_on=target, a fixed beta, or another method; or let the "
-                "site say that its role is target"
+                "site allow it, a target by its role = target, a source by require-secure = false"
             )
         return refuses_sketch(asked) if wanted == self.allow_batch_updates == "sketch" else None
 
