@@ -117,8 +117,8 @@ def data_digests(spec: DataSpec) -> dict[str, str]:
 def found_options(spec: DataSpec) -> dict[str, str]:
     """Return the options that a machine with all domains finds, and a site alone does not.
 
-    These are the classes and a table's categories, where the data set has such options. With them a site reads
-    its own domain as this machine does. For errors see `load_federation`.
+    These are the classes and a table's categories, where the data set has such options. With them a site
+    reads its own domain as this machine does. For errors see `load_federation`.
     """
     known, whole = inspect.signature(DATASETS[spec.dataset].loader).parameters, load_federation(spec)
     prepared = next(iter(whole.domains.values())).preparation

@@ -236,8 +236,8 @@ class Ledger:
     def recount(self, journal: Journal) -> int:
         """Write the ledger and its journal anew, so that they agree; return the number of charges added.
 
-        All that either knows counts as spent, and more than any budget if neither is left of what was there, or
-        lines are lost.
+        All that either knows counts as spent, and more than any budget if neither is left of what was there,
+        or lines are lost.
         """
         with self._locked():
             try:

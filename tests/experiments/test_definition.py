@@ -365,5 +365,5 @@ def test_a_folder_of_data_is_one_in_the_users(read):
     place, experiment = ("", "FedAvg", "0.2"), read(HEAD, RUN, ROW, column)
     given = [experiment.config(place, 0, each).data_dir for each in ({}, {"data_dir": "/data"})]
     assert given == [None, "/data/sentences"]
-    with pytest.raises(ConfigError, match="'data-dir' in .* is '../sentences', which is no plain name"):
+    with pytest.raises(ConfigError, match=r"'data-dir' in .* is '\.\./sentences', which is no plain name"):
         read(HEAD, RUN, ROW, column.replace("sentences", "../sentences"))
