@@ -271,3 +271,12 @@ def test_a_pattern_finds_the_first_parenthesis_or_the_whole_match():
     assert find("^([^_]+)_", "p01_2.png") == find("p[0-9]+", "x/p01_2.png") == "p01"
     assert find("(a)|b", "b.png") == find("^x", "p01.png") == ""
     assert Grouping.read("") is None
+
+
+def test_where_each_patient_is_protected_folders_of_patients_are_read_as_such(tmp_path):
+    write_folders(tmp_path, ROWS)
+    with pytest.raises(ConfigError, match="the option 'image_size' is open"):
+        DataSpec("images", data_dir=str(tmp_path), patients="folder")
+    options = (("classes", "ill,well"), ("depth", 8), ("image_size", 8))
+    spec = DataSpec("images", data_dir=str(tmp_path), dataset_options=options, patients="folder")
+    assert [each.train.units for each in load_federation(spec).domains.values()] == [16, 16]

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ def test_sites_with_tables_get_what_one_machine_finds_and_say_who_is_a_patient(t
 
 
 def test_nodes_have_the_runs_noise_and_the_target_alone_is_open(tmp_path):
-    noise = {"dp_unit": "patient", "dp_group": "row", "max_epsilon": 4.0}
+    noise: dict[str, Any] = {"dp_unit": "patient", "dp_group": "row", "max_epsilon": 4.0}
     nodes = node_configs(
         RunConfig(sources=2, method="ridge", dp_open_target=True, **noise), tmp_path, resident=False
     )
