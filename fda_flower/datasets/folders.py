@@ -62,10 +62,17 @@ def check_part(thing: str, name: str) -> str:
     return name
 
 
-def read_domains(text: str) -> tuple[str, ...]:
-    """Parse the option ``domains``; raise a `ConfigError` for a name that could lead out of the folder."""
+def read_domains(text: str, below: bool = False) -> tuple[str, ...]:
+    """Parse the option ``domains``; raise a `ConfigError` for a name that could lead out of the folder.
+
+    With `below`, a domain may be in a folder below it, as in ``wards/north``.
+    """
     what = "option 'domains'"
-    return tuple(check_part(what, name) for name in split_names(what, text))
+    names = split_names(what, text)
+    for name in names:
+        for part in name.split("/") if below else [name]:
+            check_part(what, part)
+    return tuple(names)
 
 
 def is_here(folder: Path, options: Mapping[str, Any]) -> bool:

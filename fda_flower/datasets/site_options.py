@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from fda_flower.datasets.folders import OPTIONS_FILE, check_part, options_in
+from fda_flower.datasets.folders import OPTIONS_FILE, check_part, options_in, read_domains
 from fda_flower.errors import ConfigError, invalid, own_files
 from fda_flower.names import ROW, join_names, read_options, split_names, split_quoted, unquoted
 
@@ -55,6 +55,7 @@ def options_at_site(
             remedy = f"leave it out, or let the site write it into the {OPTIONS_FILE} of its data-dir"
             raise ConfigError(message, thing=f"option '{name}'", remedy=remedy)
     options = {**given, **own}
+    read_domains(str(options.get("domains", "")) or "-")  # at a site each is a plain name
     parameters = inspect.signature(build).parameters
     needed = ["label_mean", "label_deviation"] if options.get("task") == "regression" else ["classes"]
     for name in needed:

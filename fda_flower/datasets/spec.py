@@ -223,7 +223,7 @@ class DataSpec:
                 "holds them by --data-dir",
                 thing="option 'domains'",
             )
-        return read_domains(str(options["domains"]))
+        return read_domains(str(options["domains"]), below=True)
 
     @property
     def all_names(self) -> list[str]:

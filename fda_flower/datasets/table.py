@@ -142,7 +142,7 @@ class OwnTables(Splits):
             label_deviation,
             text,
         )
-        super().__init__(read_domains(domains), self._split)
+        super().__init__(read_domains(domains, below=True), self._split)
         self._folder, self._seed, self._encoding = own_folder("table", data_dir), seed, encoding
 
     def survey(self) -> Survey:
@@ -158,9 +158,10 @@ class OwnTables(Splits):
                         filled = tables.setdefault(name, {})[part] = table.filled
                         if empty := len(table) - len(filled):
                             notes.append(f"'{path}' has rows of empty cells, which are left out: {empty}")
-        if others := [path.name for path in left_out(self._folder)]:
-            listed = f"{', '.join(others[:LISTED])}{', ...' if len(others) > LISTED else ''}"
-            notes.append(f"'{self._folder}' also holds {listed}: export tables of other formats as CSV")
+        for folder in sorted({(self._folder / name).parent for name in self.here}):
+            if others := [path.name for path in left_out(folder)]:
+                listed = f"{', '.join(others[:LISTED])}{', ...' if len(others) > LISTED else ''}"
+                notes.append(f"'{folder}' also holds {listed}: export tables of other formats as CSV")
         result = survey(tables, len(self), self._meaning, problems)
         result.notes += notes
         return result

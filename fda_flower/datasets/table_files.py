@@ -90,14 +90,18 @@ def places(folder: Path) -> dict[str, Path]:
 
 
 def files_of(folder: Path, domain: str) -> dict[str, Path]:
-    """Return a domain's existing files by part; raise a `ConfigError` if there are several in one folder."""
+    """Return a domain's existing files by part; raise a `ConfigError` if there are several in one folder.
+
+    The domain ``a/b`` has the file ``b.csv`` in the folder ``a``.
+    """
+    above, _, name = domain.rpartition("/")
     files = {}
     for part, place in places(folder).items():
-        alike = _tables(path for path in _files(place) if _read_as(path.stem) == _read_as(domain))
+        alike = _tables(path for path in _files(place / above) if _read_as(path.stem) == _read_as(name))
         if len(alike) > 1:
-            what = f"has several files in '{place}', {', '.join(path.name for path in alike)}"
+            what = f"has several files in '{place / above}', {', '.join(path.name for path in alike)}"
             raise unusable("domain", domain, what, "keep one of them, or rename the others")
-        if alike and normalize("NFC", alike[0].stem) == normalize("NFC", domain):
+        if alike and normalize("NFC", alike[0].stem) == normalize("NFC", name):
             files[part] = alike[0]
     return files
 

@@ -141,7 +141,7 @@ def label_scale(
     """Return the mean and the deviation of the labels of the sources that take part, as options."""
     column, encoding = str(options.get("label", Meaning.label)), str(options.get("encoding", ""))
     comma = options.get("decimal") == "comma"
-    domains = read_domains(str(options["domains"]))
+    domains = read_domains(str(options["domains"]), below=True)
     return scale_of(
         number
         for domain in sources_in(domains, target, only_sources)

@@ -204,9 +204,9 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
     def _renew(self) -> None:
         """Forget a run, if there was one: the next begins as with a new strategy of the same options."""
         if self._has_begun:
-            schedules = self.schedules
+            known = self.roster, self._is_connected, self.schedules
             self.__post_init__()
-            self.schedules = schedules
+            self.roster, self._is_connected, self.schedules = known
 
     def _check_start(self, num_rounds: int, should_stop: object) -> int:
         if isinstance(num_rounds, bool) or not isinstance(num_rounds, Integral):

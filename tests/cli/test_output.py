@@ -1,11 +1,13 @@
 """What each command prints: for people, with `--quiet`, and with `--json`."""
 
 import json
+import re
 from pathlib import Path
 
 import click
 import pytest
 import typer
+from flwr.app import RecordDict
 from rich.console import Console
 from run_folders import make_run
 from sites import write_sites, write_table
@@ -16,6 +18,7 @@ from fda_flower.cli.output import Output, out
 from fda_flower.errors import RunError
 from fda_flower.reporting.tables import Cell, Table
 from fda_flower.running.processes import CellProgress
+from fda_flower.site.noise import Entry, Ledger
 
 SMALL = "--model mlp --rounds 1 --sources 2 --target-samples 20 --device cpu"
 EXPERIMENT = """
@@ -52,7 +55,8 @@ CALLS = {
     "verify": ("RUN", {"rounds", "last", "problems", "notes"}),
     "data check": ("data", {"dataset", "target", "domains", "inputs", "problems", "command", "warnings"}),
     "deploy certificates": ("--host localhost --output keys", {"files"}),
-    "deploy key": ("north --output keys", {"files"}),
+    "deploy key": ("north --output keys", {"files", "signs"}),
+    "deploy recount": ("spent", {"added"}),
     "deploy app-hash": ("", {"app"}),
     "deploy log": ("state", {"sent", "refused", "failed"}),
     "deploy check": (SITE, {"domain", "data", "answer", "epsilon", "choices"}),
@@ -76,6 +80,7 @@ WRONG = {
     "report": "first --sent state",
     "deploy certificates": "--host é --output keys",
     "deploy key": "",
+    "deploy recount": "",
     "deploy app-hash": "nowhere",
     "deploy check": "nowhere.toml",
     "deploy log": "data",
@@ -101,8 +106,11 @@ def call(fda, table_run, rehearsed, in_process, quick_export, tmp_path, monkeypa
         )
         Path("state").mkdir()
         Path("state/sent.jsonl").write_text(json.dumps(SENT) + "\n")
+        Path("spent").mkdir()
+        Ledger(Path("spent/north-privacy.json"), RecordDict()).spend(Entry(1, "asked", 1.0, 1), 1e-5, None)
         words = [str(table_run) if word == "RUN" else word for word in arguments.split()]
         code, shown, error = fda(*command.split(), *words, *mode)
+        shown = re.sub(r"SHA256:[\w+/]+", "SHA256", shown)  # of a key, which is another one in each call
         return code, shown.replace(str(folder), ""), error.replace(str(folder), "")
 
     return call
