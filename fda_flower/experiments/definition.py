@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from fda_flower.datasets.folders import check_part
 from fda_flower.errors import ConfigError, check_choice, invalid, near, unknown
 from fda_flower.files import read_toml
 from fda_flower.reporting.results import Place, file_name, slug
@@ -62,8 +61,6 @@ MACHINE = ("seed", "data_dir", "device", "threads")
 ATTACK_KEYS = ("attack", "attackers")
 """Keys in addition to a run's settings; see `fda_flower.running.attacks`."""
 RUN_KEYS = frozenset([*(each.key for each in SETTINGS if each.name not in MACHINE), *ATTACK_KEYS])
-FILE_KEYS = RUN_KEYS | {"data-dir"}
-"""Keys of an experiment's file; its ``data-dir`` is the name of a folder in the user's."""
 
 
 @dataclass(frozen=True)
@@ -169,9 +166,7 @@ class Experiment:
             for kind, label in zip(entries, place, strict=True)
         )
         own = [row.at[label] for label in (group.label, column.label) if label in row.at]
-        settings = reduce(merged, (group.settings, column.settings, row.settings, *own), self.run)
-        below, folder = settings.pop("data_dir", ""), overrides.get("data_dir")
-        return merged(settings, {**overrides, **({"data_dir": str(Path(folder) / below)} if folder else {})})
+        return reduce(merged, (group.settings, column.settings, row.settings, *own, overrides), self.run)
 
     @contextmanager
     def _naming(self, place: Place) -> Iterator[None]:
@@ -344,7 +339,7 @@ def _entries(kind: str, data: Sequence[Any]) -> tuple[Entry, ...]:
         where = f"[[{kind}]] number {number}"
         if not isinstance(item, dict) or not isinstance(item.get("label"), str) or not item["label"]:
             raise ConfigError(f"{where} needs a label: give it as text", thing=where)
-        _check_keys(where, item, sorted(FILE_KEYS), OWN[kind])
+        _check_keys(where, item, sorted(RUN_KEYS), OWN[kind])
         value, at = item.get("value"), item.get("at", {})
         if not isinstance(at, dict):
             raise invalid(f"'at' of {where}", at, "it must be a table")
@@ -369,13 +364,11 @@ def _entries(kind: str, data: Sequence[Any]) -> tuple[Entry, ...]:
 
 
 def _settings(where: str, data: Settings) -> Settings:
-    _check_keys(where, data, sorted(FILE_KEYS))
+    _check_keys(where, data, sorted(RUN_KEYS))
     settings = {key.replace("-", "_"): value for key, value in data.items()}
     for key, value in settings.items():
         if key in OPTION_FIELDS and not isinstance(value, dict):
             raise invalid(f"'{key.replace('_', '-')}' in {where}", value, "it must be a table")
-    if "data_dir" in settings:
-        check_part(f"'data-dir' in {where}", str(settings["data_dir"]))
     return settings
 
 

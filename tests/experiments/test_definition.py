@@ -358,12 +358,3 @@ def test_what_is_no_file_of_an_experiment_is_refused(tmp_path, content):
     for each in (path, tmp_path):
         with pytest.raises(ConfigError, check=names("experiment", each)):
             read_experiment(str(each))
-
-
-def test_a_folder_of_data_is_one_in_the_users(read):
-    column = COLUMN.replace("label", 'data-dir = "sentences"\nlabel', 1)
-    place, experiment = ("", "FedAvg", "0.2"), read(HEAD, RUN, ROW, column)
-    given = [experiment.config(place, 0, each).data_dir for each in ({}, {"data_dir": "/data"})]
-    assert given == [None, "/data/sentences"]
-    with pytest.raises(ConfigError, match=r"'data-dir' in .* is '\.\./sentences', which is no plain name"):
-        read(HEAD, RUN, ROW, column.replace("sentences", "../sentences"))
