@@ -466,12 +466,14 @@ def test_a_regression_has_numbers_in_units_of_the_sources_deviation(tmp_path):
 
 def test_a_domain_may_be_in_a_folder_below(tmp_path):
     write_sites(write_table, tmp_path / "wards", ("north", "south"))
-    spec = DataSpec("table", data_dir=str(tmp_path), dataset_options={"domains": "wards/north,wards/south"})
+    spec = DataSpec(
+        "table", data_dir=str(tmp_path), dataset_options=(("domains", "wards/north,wards/south"),)
+    )
     assert spec.target == "wards/south"
     assert len(load_federation(spec).domains["wards/north"].train)
     for name in ("wards/../south", "/wards/south", "wards//south"):
         with pytest.raises(ConfigError, check=names("option 'domains'")):
-            DataSpec("table", data_dir=str(tmp_path), dataset_options={"domains": f"wards/north,{name}"})
+            DataSpec("table", data_dir=str(tmp_path), dataset_options=(("domains", f"wards/north,{name}"),))
 
 
 @pytest.mark.parametrize("far", [0.0, 1012.0, 100_450.0, -3e7])
