@@ -138,7 +138,7 @@ class DataSpec:
                 options = options_in(folder, self._entry.loader) | options
             if self._entry.complete is not None:
                 complete = resolve(self._entry.complete)
-                grouped = {"group": self.patients} if self.patients not in (None, ROW) else {}
+                grouped = {"group": self.patients} if self.patients not in ("", ROW) else {}
                 found = dict(complete(folder, options | grouped, self.target, self.only_sources))
         if self.patients:
             what, build = f"data set '{self.dataset}'", self._entry.loader
