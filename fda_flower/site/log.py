@@ -164,8 +164,7 @@ def _circumstances(site: SiteConfig, context: Context, facts: Facts) -> Line:
     rules = {name: _cut(value, NAME) for name, value in sorted(site.node.items()) if is_rule(name)}
     numbers = {name: value for name, value in facts.told.items() if isinstance(value, int | float)}
     epsilon: Line = {name: numbers[each] for name, each in EPSILONS.items() if each in numbers}
-    privacy = site.privacy
-    if epsilon and privacy is not None:
+    if epsilon and (privacy := site.privacy) is not None:  # a configuration that is invalid is logged, too
         epsilon |= {"delta": privacy.dp_delta, "unit": privacy.dp_unit}
     found: Line = {
         "method": context.run_config.get("method"),

@@ -190,6 +190,16 @@ def test_the_documents_rule_for_fda_run_lets_all_of_it_pass(method, more, tmp_pa
     assert [line for line in read_log(tmp_path) if "refused" in line or "failed" in line] == []
 
 
+def test_a_node_configuration_that_is_invalid_is_told_and_logged(tmp_path, in_a_run):
+    (question,) = numbered([Message(QUESTION, 7, "train")])
+    node: dict[str, Any] = {"domain": "north", "state-dir": str(tmp_path), "dp-unit": "patient"}
+    context = Context(1, 7, node | {"max-epsilon": 4.0}, RecordDict(), {})
+    reply = SiteGate()(question, context, lambda message, context: Message(QUESTION, reply_to=message))
+    assert "dp-group is ''" in str(reply.error.reason)
+    (line,) = read_log(tmp_path)
+    assert "dp-group" in line["refused"]
+
+
 @pytest.mark.parametrize("value", [LETTER * 50, b"S" * 50, [LETTER] * 50, [NUMBER] * 7])
 def test_a_mod_of_an_app_withholds_what_is_no_number_too(value, in_a_run):
     (question,) = numbered([Message(QUESTION, 7, "train")])
