@@ -649,7 +649,7 @@ def _like_gaussians(model: Layers) -> Layers:
     return ClassGaussians.initial(*shape_of_head(model)).layers()
 
 
-Folds = Annotated[int, Bounds("a whole number from 2 to 100", lambda number: 2 <= number <= 100)]
+Folds = Annotated[int, Bounds("from 2 to 100", lambda number: 2 <= number <= 100)]
 
 
 class WithGaussians(Question):
