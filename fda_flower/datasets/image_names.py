@@ -1,4 +1,4 @@
-"""What the names of image files tell: several images of one patient, and masks beside the images."""
+"""Warnings from the names of image files: several images of one patient, and masks among the images."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Units: which samples are of one patient, whose name is a text, and what is told of patients.
+"""Units: which samples are one patient's, whose name is a text, and warnings about patients.
 
 A reply may hold the message of an error: the names of patients are in warnings on the site's own screen.
 """

@@ -1,4 +1,4 @@
-"""A site's journal of what its ledger was charged, kept beside the log of what it has sent.
+"""A site's journal of what its ledger was charged, next to the log of what it has sent.
 
 A ledger that is restored from a backup has forgotten the releases since. The journal counts them a second
 time, in a file from which nothing is ever removed, so that the two disagree.
