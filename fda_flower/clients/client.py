@@ -25,7 +25,7 @@ from fda_flower.clients.recorder import make_recorder
 from fda_flower.clients.settings import LocalTraining
 from fda_flower.clients.training import Objective, figures, repeatable, train, training_loss
 from fda_flower.datasets import Domain, Samples
-from fda_flower.datasets.labels import target_problems
+from fda_flower.datasets.few_samples import target_problems
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
 from fda_flower.metrics import ASKED, EFFECTIVE, SETS, UNITS, confusion, effective_size

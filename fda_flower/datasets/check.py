@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.datasets import images
+from fda_flower.datasets.few_samples import target_problems
 from fda_flower.datasets.folders import LISTED, visible
 from fda_flower.datasets.hugging_face_source import is_saved
 from fda_flower.datasets.image_folder import ImageFolder
-from fda_flower.datasets.labels import target_problems
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import network_for_images
 from fda_flower.datasets.spec import DataSpec

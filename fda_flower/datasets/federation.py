@@ -10,13 +10,12 @@ import torch
 
 from fda_flower.datasets.amounts import Amount, count
 from fda_flower.datasets.domains import Domain, Split, Splits
-from fda_flower.datasets.preparation import TablePreparation
+from fda_flower.datasets.preparation import TablePreparation, join_categories
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.shifts import PARTITIONS
 from fda_flower.datasets.spec import DataSpec, Pairs
 from fda_flower.datasets.splitting import hold_out
-from fda_flower.datasets.table_options import join_categories
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.files import derive_seed
 from fda_flower.names import join_names

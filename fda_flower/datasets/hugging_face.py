@@ -39,7 +39,7 @@ from fda_flower.datasets.pixels import (
     opened,
     size_of,
 )
-from fda_flower.datasets.preparation import CHANNELS, ImagePreparation
+from fda_flower.datasets.preparation import CHANNELS, ImagePreparation, read_categories
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
@@ -48,14 +48,7 @@ from fda_flower.datasets.table import Rows, Survey, append, check_owners, number
 from fda_flower.datasets.table_columns import SPLIT
 from fda_flower.datasets.table_files import RawTable
 from fda_flower.datasets.table_forms import several_rows
-from fda_flower.datasets.table_options import (
-    Meaning,
-    as_option,
-    read_categories,
-    read_names,
-    scale_of,
-    sources_in,
-)
+from fda_flower.datasets.table_options import Meaning, as_option, read_names, scale_of, sources_in
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
 from fda_flower.names import check_alike

@@ -20,7 +20,7 @@ from fda_flower.datasets.labels import (
     warn_of_one,
 )
 from fda_flower.datasets.numbers import Array, count_missing
-from fda_flower.datasets.preparation import TablePreparation
+from fda_flower.datasets.preparation import TablePreparation, read_categories
 from fda_flower.datasets.problems import Findings, Problems
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, numbered
@@ -46,7 +46,7 @@ from fda_flower.datasets.table_files import (
     tables_in,
 )
 from fda_flower.datasets.table_forms import check_forms, identifiers, several_rows
-from fda_flower.datasets.table_options import Meaning, as_option, read_categories, read_names
+from fda_flower.datasets.table_options import Meaning, as_option, read_names
 from fda_flower.datasets.units import as_name, in_several_classes, in_several_domains
 from fda_flower.errors import ConfigError, near, unknown
 from fda_flower.files import derive_seed

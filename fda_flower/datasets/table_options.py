@@ -23,7 +23,7 @@ from fda_flower.datasets.table_files import (
     tables_in,
 )
 from fda_flower.errors import invalid
-from fda_flower.names import check_alike, join_names, quoted, split_names, split_quoted, unquoted
+from fda_flower.names import join_names, split_names
 
 
 @dataclass(frozen=True)
@@ -66,44 +66,6 @@ class Meaning:
             if both := sorted({*others} & {*names} - {""}):
                 why = f"but the option '{other}' names that column too"
                 raise invalid(f"option '{option}'", both[0], "a column has one meaning: name another", why)
-
-
-def read_categories(text: str) -> dict[str, tuple[str, ...]]:
-    """Parse an option's categories by column; a name with one of the separators is in quotation marks.
-
-    Examples
-    --------
-    >>> read_categories('sex:f|m,"pain, if any":none|some|much')
-    {'sex': ('f', 'm'), 'pain, if any': ('none', 'some', 'much')}
-    """
-    categories: dict[str, tuple[str, ...]] = {}
-    for part in split_quoted(text, ",") if text else ():
-        column, *values = split_quoted(part, ":")
-        name, names = unquoted(column), tuple(map(unquoted, split_quoted(":".join(values), "[|]")))
-        if not (name and all(names)) or name in categories or len(set(names)) < len(names):
-            remedy = (
-                "give columns with their categories, each of them once, such as sex:f|m,pain:none|some|much; "
-                "put names that have a comma, colon or bar in quotation marks"
-            )
-            raise invalid("option 'categories'", text, remedy)
-        check_alike(f"categories of '{name}'", names)
-        categories[name] = names
-    return categories
-
-
-def join_categories(categories: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Return categories by column as text, for `read_categories`.
-
-    Examples
-    --------
-    >>> join_categories([("sex", ["f", "m"]), ("pain, if any", ["none", "some"])])
-    'sex:f|m,"pain, if any":none|some'
-    """
-
-    def safe(name: str) -> str:
-        return quoted(name) if {*',:|"'} & {*name} else name
-
-    return ",".join(f"{safe(column)}:{'|'.join(map(safe, words))}" for column, words in categories)
 
 
 def as_option(name: str, names: Iterable[str]) -> str:

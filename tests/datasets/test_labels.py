@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from fda_flower import run
-from fda_flower.datasets.labels import label_problems
+from fda_flower.datasets.few_samples import label_problems
 
 
 def test_labels_of_all_classes_are_no_problem_and_a_long_list_is_cut():

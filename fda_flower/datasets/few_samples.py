@@ -1,0 +1,75 @@
+"""Reasons why a target's labelled samples are too few."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fda_flower.datasets.folders import LISTED
+from fda_flower.names import count_of
+
+if TYPE_CHECKING:
+    from fda_flower.datasets.samples import Samples
+
+
+FEWEST_TESTS = 10
+"""A target with fewer test samples, or patients of them, is warned."""
+
+
+def label_problems(
+    labels: Sequence[int], names: Sequence[str], patients: Sequence[int] | None = None
+) -> list[str]:
+    """Return a sentence for each reason why a model cannot learn all classes, with the counts.
+
+    `labels` are the labelled samples' classes, as positions in `names`, and `patients` whose they are.
+
+    Examples
+    --------
+    >>> label_problems([0, 0, 0, 1], ["cat", "dog", "eel"])
+    ['1 of 3 classes has a single label: dog', '1 of 3 classes has no label: eel']
+    >>> label_problems([1, 1], ["cat", "dog"])
+    ['all 2 labels are of one class, dog: a model can learn no other from them']
+    """
+    owners = range(len(labels)) if patients is None else patients
+    counts = Counter(label for label, _ in {*zip(labels, owners, strict=True)})
+    if len(counts) == 1 and len(names) > 1:
+        (only,) = counts
+        return [
+            f"all {len(labels)} labels are of one class, {names[only]}: a model can learn no other from them"
+        ]
+    rare = {
+        what: [name for i, name in enumerate(names) if counts[i] == count]
+        for count, what in (
+            (1, "a single label" if patients is None else "labels of one patient"),
+            (0, "no label"),
+        )
+    }
+    problems = []
+    for what, classes in rare.items():
+        more = f" and {len(classes) - LISTED} more" if len(classes) > LISTED else ""
+        have = f"{len(classes)} of {len(names)} classes {'has' if len(classes) == 1 else 'have'}"
+        problems += [f"{have} {what}: {', '.join(classes[:LISTED])}{more}"] if classes else []
+    return problems
+
+
+def few_tests(samples: int, units: int) -> list[str]:
+    """Return a sentence if a target has too few test samples, or units of these, such as patients.
+
+    Examples
+    --------
+    >>> few_tests(4, 4)
+    ['4 test samples are too few to judge a model by: give the target at least 10']
+    >>> few_tests(40, 4)[0].partition(": ")[2]
+    'give the target at least 10 patients'
+    """
+    if units >= FEWEST_TESTS:
+        return []
+    are = f"{count_of(samples, units, 'test sample')} {'is' if samples == 1 else 'are'}"
+    what = "" if units == samples else " patients"
+    return [f"{are} too few to judge a model by: give the target at least {FEWEST_TESTS}{what}"]
+
+
+def target_problems(test: "Samples", train: "Samples", names: Sequence[str]) -> list[str]:
+    """Return a sentence for each reason why a target's samples are too few; `names`: the classes'."""
+    patients = None if train.groups is None else train.groups.tolist()
+    rare = label_problems(train.y.tolist(), names, patients) if names else []
+    return few_tests(len(test), test.units) + rare
