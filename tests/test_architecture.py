@@ -79,6 +79,7 @@ FLOORS = (
     {"runs", "legacy"},
     {"clients", "strategies", "supernode"},
     {"prediction", "records", "engines", "site"},
+    {"own_data"},
     {"datasets"},
     {"models", "wire"},
     {"aggregation", "metrics", "names"},
@@ -109,6 +110,7 @@ def test_a_part_imports_only_what_is_below_it(part):
         ("aggregation", {"flwr", "pandas", "scipy", "sklearn", "torch"}),
         ("strategies", {"torch", "torchvision"}),
         ("datasets", {"flwr"}),
+        ("own_data", {"flwr"}),
         ("models", {"flwr"}),
         ("site", {"torch"}),
         ("supernode", {"torch"}),
@@ -124,7 +126,7 @@ def test_a_part_does_without_the_packages_it_is_not_made_for(part, forbidden):
 
 @pytest.mark.parametrize("part", ["strategies", "records", "engines", "site"])
 def test_a_part_does_not_reach_data_and_models_by_way_of_others_either(part):
-    assert not reached_from(part) & {"datasets", "models", "prediction"}
+    assert not reached_from(part) & {"datasets", "models", "own_data", "prediction"}
 
 
 PUBLIC = re.compile(r"flwr\.(common|(app|client|clientapp|server|serverapp|simulation)(\..+)?)")

@@ -12,9 +12,9 @@ from whole_runs import untimed
 from fda_flower import load
 from fda_flower.datasets.numbers import to_numbers
 from fda_flower.datasets.problems import Problems
-from fda_flower.datasets.table_files import read_table
 from fda_flower.errors import FdaError
 from fda_flower.files import DESCRIPTION, MODEL
+from fda_flower.own_data.table_files import read_table
 from fda_flower.prediction import About, Single, write_model
 from fda_flower.records.verification import verify
 from fda_flower.strategies import FedAvg, RunFolder

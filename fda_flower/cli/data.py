@@ -15,8 +15,8 @@ from fda_flower.runs.settings import SETTINGS, command_options
 
 if TYPE_CHECKING:
     from fda_flower.datasets import DataSpec
-    from fda_flower.datasets.check import DomainCheck
     from fda_flower.datasets.problems import Problem
+    from fda_flower.own_data.check import DomainCheck
 
 app = typer.Typer(no_args_is_help=True, help="Check your own data before a run.")
 
@@ -47,8 +47,8 @@ def check(
     The exit code is 1 if there is one.
     """
     from fda_flower.datasets import DataSpec
-    from fda_flower.datasets.check import CHECKS, find_dataset
     from fda_flower.errors import unknown
+    from fda_flower.own_data.check import CHECKS, find_dataset
     from fda_flower.runs.config import fitting_method
 
     dataset = known_name(settings.pop("dataset"), CHECKS) or find_dataset(folder)
@@ -66,7 +66,7 @@ def check(
 
 
 Sizes = Mapping[str, Mapping[str, int]]
-"""By domain, what `fda_flower.datasets.check.sizes_of` counts."""
+"""By domain, what `fda_flower.own_data.check.sizes_of` counts."""
 
 
 def check_default(settings: dict[str, Any], sizes: Sizes) -> None:
@@ -91,8 +91,8 @@ def show_data(
 
     If a run would refuse the data, also by what it `needs`, print why, and exit with 1.
     """
-    from fda_flower.datasets.check import CHECKS, sizes_of
     from fda_flower.datasets.folders import OPTIONS_FILE
+    from fda_flower.own_data.check import CHECKS, sizes_of
 
     folder, options = Path(str(spec.data_dir)).expanduser(), dict(spec.dataset_options)
     options |= {} if only is None else {"domains": join_names([only])}

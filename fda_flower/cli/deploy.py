@@ -94,8 +94,8 @@ def check(
     """
     from fda_flower.cli.data import show_data
     from fda_flower.client_app import at_node, check_patients
-    from fda_flower.datasets.check import CHECKS, find_dataset
     from fda_flower.deployment import ask_node, choices_at, read_node, spent_budget
+    from fda_flower.own_data.check import CHECKS, find_dataset
     from fda_flower.site import SiteConfig
     from fda_flower.site.secure_with import identity_of
 

@@ -109,13 +109,13 @@ def network_for_folders(options: Mapping[str, Any]) -> str:
 def _ours(summary: str, load: str, *domains: str, **more: Any) -> Dataset:
     settings = {"domains": domains, **more}
     public = settings["domains"] is not None
-    return Dataset(summary, f"fda_flower.datasets.{load}", public=public, **settings)
+    return Dataset(summary, f"fda_flower.{load}", public=public, **settings)
 
 
 def _folders(summary: str, folder: str, domains: str, source: str = DOMAINBED) -> Dataset:
     names = tuple(domains.split(", "))
     arguments = (folder, names, source)
-    return _ours(summary, "images:load", *names, arguments=arguments, model=network_for_folders)
+    return _ours(summary, "own_data.images:load", *names, arguments=arguments, model=network_for_folders)
 
 
 DATASETS: Registry[Dataset] = Registry(
@@ -123,17 +123,20 @@ DATASETS: Registry[Dataset] = Registry(
     Dataset,
     {
         "digits": _ours(
-            "scikit-learn's 1,797 handwritten digits, 8x8; no download", "torchvision_sets:load_digits_set"
+            "scikit-learn's 1,797 handwritten digits, 8x8; no download",
+            "datasets.torchvision_sets:load_digits_set",
         ),
         "fashion-mnist": _ours(
-            "70,000 grey images of clothing, 28x28", "torchvision_sets:load_fashion_mnist"
+            "70,000 grey images of clothing, 28x28", "datasets.torchvision_sets:load_fashion_mnist"
         ),
-        "mnist": _ours("70,000 handwritten digits, 28x28", "torchvision_sets:load_mnist"),
+        "mnist": _ours("70,000 handwritten digits, 28x28", "datasets.torchvision_sets:load_mnist"),
         "colored-mnist": _ours(
-            "MNIST in two colours, two classes", "torchvision_sets:load_mnist", shift="color"
+            "MNIST in two colours, two classes", "datasets.torchvision_sets:load_mnist", shift="color"
         ),
         "cifar-10": _ours(
-            "60,000 colour images of 10 classes, 32x32", "torchvision_sets:load_cifar10", shift="noise"
+            "60,000 colour images of 10 classes, 32x32",
+            "datasets.torchvision_sets:load_cifar10",
+            shift="noise",
         ),
         "pacs": _folders("photos and art, 7 classes", "PACS", "art_painting, cartoon, photo, sketch"),
         "vlcs": _folders("four photo collections, 5 classes", "VLCS", "Caltech101, LabelMe, SUN09, VOC2007"),
@@ -155,34 +158,34 @@ DATASETS: Registry[Dataset] = Registry(
         ),
         "heart": _ours(
             "740 patients of four hospitals, 2 classes",
-            "heart:load",
+            "datasets.heart:load",
             *("cleveland", "hungary", "switzerland", "va"),
             model="mlp",
         ),
         "images": _ours(
             "your own images, in folders DOMAIN/CLASS/",
-            "images:load_own",
+            "own_data.images:load_own",
             domains=None,
-            complete="fda_flower.datasets.images:complete",
+            complete="fda_flower.own_data.images:complete",
             model=network_for_images,
         ),
         "table": _ours(
             "your own tables, in files DOMAIN.csv",
-            "table:OwnTables",
+            "own_data.table:OwnTables",
             domains=None,
-            complete="fda_flower.datasets.table_options:complete",
+            complete="fda_flower.own_data.table_options:complete",
             model=network_for_rows,
         ),
         "hf": _ours(
             "a Hugging Face data set, from the hub or a folder",
-            "hugging_face:HuggingFace",
+            "own_data.hugging_face:HuggingFace",
             domains=None,
-            complete="fda_flower.datasets.hugging_face:complete",
+            complete="fda_flower.own_data.hugging_face:complete",
             model=network_for_inputs,
         ),
         "rbf": _ours(
             "a synthetic regression with a shift to choose",
-            "rbf:load",
+            "datasets.rbf:load",
             *("source", "target"),
             regression=True,
             model="sigmoid",

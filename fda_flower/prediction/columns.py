@@ -14,10 +14,10 @@ from torch import Tensor
 from fda_flower.datasets.numbers import OF_THOUSANDS, is_missing, to_numbers
 from fda_flower.datasets.preparation import Column, TablePreparation
 from fda_flower.datasets.problems import Problems
-from fda_flower.datasets.table_columns import MARKS, NO_VALUE, UNKNOWN, Columns, clean
-from fda_flower.datasets.table_files import RawTable
-from fda_flower.datasets.table_options import Meaning
 from fda_flower.errors import ConfigError, near
+from fda_flower.own_data.table_columns import MARKS, NO_VALUE, UNKNOWN, Columns, clean
+from fda_flower.own_data.table_files import RawTable
+from fda_flower.own_data.table_options import Meaning
 
 FAR = 5.0
 """Standard deviations beyond which the median of new values is far from the mean in training."""

@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import sets_of
 from fda_flower.datasets import Samples
 from fda_flower.datasets.folders import unusable
-from fda_flower.datasets.image_folder import ImageFolder, left_out
-from fda_flower.datasets.labels import numbers_to_predict
 from fda_flower.datasets.numbers import count_missing
 from fda_flower.datasets.pixels import bits_in, describe_fewer_bits
 from fda_flower.datasets.preparation import ImagePreparation, TablePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.splitting import numbered
-from fda_flower.datasets.table_columns import SPLIT, check_patients
-from fda_flower.datasets.table_files import RawTable, check_words, read_table
-from fda_flower.datasets.table_options import read_names
 from fda_flower.datasets.units import Grouping, as_name
 from fda_flower.errors import ConfigError, as_cell, near
 from fda_flower.files import write_atomically, writing
+from fda_flower.own_data.image_folder import ImageFolder, left_out
+from fda_flower.own_data.labels import numbers_to_predict
+from fda_flower.own_data.table_columns import SPLIT, check_patients
+from fda_flower.own_data.table_files import RawTable, check_words, read_table
+from fda_flower.own_data.table_options import read_names
 from fda_flower.prediction.columns import check_columns, columns_for, far_from_training
 from fda_flower.prediction.model import LoadedModel, probabilities
 from fda_flower.prediction.passes import Drawing, seeded

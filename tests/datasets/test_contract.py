@@ -27,11 +27,11 @@ from fda_flower.datasets import (
     load_domain,
     load_federation,
 )
-from fda_flower.datasets import images as image_folders
 from fda_flower.datasets.federation import forget
-from fda_flower.datasets.hugging_face import HuggingFace
 from fda_flower.datasets.shifts import summary
-from fda_flower.datasets.table import OwnTables
+from fda_flower.own_data import images as image_folders
+from fda_flower.own_data.hugging_face import HuggingFace
+from fda_flower.own_data.table import OwnTables
 
 DATA_DIR = os.environ.get("FDA_DATA_DIR", "no data")
 TARGET_SAMPLES = 24

@@ -12,19 +12,24 @@ import torch
 
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.folders import LISTED, PARTS, own_folder, read_domains, unusable
-from fda_flower.datasets.labels import (
+from fda_flower.datasets.numbers import Array, count_missing
+from fda_flower.datasets.preparation import TablePreparation, read_categories
+from fda_flower.datasets.problems import Findings, Problems
+from fda_flower.datasets.samples import Samples
+from fda_flower.datasets.splitting import divide, numbered
+from fda_flower.datasets.units import as_name, in_several_classes, in_several_domains
+from fda_flower.errors import ConfigError, near, unknown
+from fda_flower.files import derive_seed
+from fda_flower.models.tokens import longer
+from fda_flower.names import alike, check_alike, join_names
+from fda_flower.own_data.labels import (
     check_differ,
     class_names,
     class_numbers,
     numbers_to_predict,
     warn_of_one,
 )
-from fda_flower.datasets.numbers import Array, count_missing
-from fda_flower.datasets.preparation import TablePreparation, read_categories
-from fda_flower.datasets.problems import Findings, Problems
-from fda_flower.datasets.samples import Samples
-from fda_flower.datasets.splitting import divide, numbered
-from fda_flower.datasets.table_columns import (
+from fda_flower.own_data.table_columns import (
     SPLIT,
     Columns,
     categorical_columns,
@@ -35,7 +40,7 @@ from fda_flower.datasets.table_columns import (
     features_of,
     has_split,
 )
-from fda_flower.datasets.table_files import (
+from fda_flower.own_data.table_files import (
     SUFFIXES,
     Cells,
     RawTable,
@@ -45,13 +50,8 @@ from fda_flower.datasets.table_files import (
     read_table,
     tables_in,
 )
-from fda_flower.datasets.table_forms import check_forms, identifiers, several_rows
-from fda_flower.datasets.table_options import Meaning, as_option, read_names
-from fda_flower.datasets.units import as_name, in_several_classes, in_several_domains
-from fda_flower.errors import ConfigError, near, unknown
-from fda_flower.files import derive_seed
-from fda_flower.models.tokens import longer
-from fda_flower.names import alike, check_alike, join_names
+from fda_flower.own_data.table_forms import check_forms, identifiers, several_rows
+from fda_flower.own_data.table_options import Meaning, as_option, read_names
 
 Tables = Mapping[str, Mapping[str, RawTable]]
 """By domain, its tables by part: ``train`` and ``test``, or one of the part ``""``."""

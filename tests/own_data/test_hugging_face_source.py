@@ -10,8 +10,8 @@ from datasets.features import ClassLabel
 from naming import names
 from PIL import Image
 
-from fda_flower.datasets.hugging_face_source import NumberedRows, Source, check_kind, read_arguments, words
 from fda_flower.errors import ConfigError
+from fda_flower.own_data.hugging_face_source import NumberedRows, Source, check_kind, read_arguments, words
 
 SITES = ClassLabel(names=["x", "y"])
 

@@ -16,11 +16,12 @@ from datasets.features import Image as Picture
 from naming import names
 from PIL import ExifTags, Image
 
-from fda_flower.datasets import DataSpec, hugging_face, load_federation
-from fda_flower.datasets.check import check_hugging_face, sizes_of
+from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets.pixels import ImageError
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import LENGTH
+from fda_flower.own_data import hugging_face
+from fda_flower.own_data.check import check_hugging_face, sizes_of
 from fda_flower.runs.config import RunConfig
 
 

@@ -14,20 +14,6 @@ import torch
 
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.folders import found_names, logger, read_domains, read_size, unusable
-from fda_flower.datasets.hugging_face_source import (
-    NO_DOMAIN,
-    DomainRows,
-    Source,
-    check_column,
-    check_kind,
-    check_parts,
-    class_names_of,
-    held_by,
-)
-from fda_flower.datasets.image_folder import told_of_same
-from fda_flower.datasets.image_names import told_by_names
-from fda_flower.datasets.images import LARGEST, LOOKED_AT, MEMORY_LIMIT, Size, common_size
-from fda_flower.datasets.labels import warn_of_one
 from fda_flower.datasets.numbers import to_numbers
 from fda_flower.datasets.pixels import (
     Depth,
@@ -44,14 +30,28 @@ from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, numbered
-from fda_flower.datasets.table import Rows, Survey, append, check_owners, number_labels, split_of, survey
-from fda_flower.datasets.table_columns import SPLIT
-from fda_flower.datasets.table_files import RawTable
-from fda_flower.datasets.table_forms import several_rows
-from fda_flower.datasets.table_options import Meaning, as_option, read_names, scale_of, sources_in
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
 from fda_flower.names import check_alike
+from fda_flower.own_data.hugging_face_source import (
+    NO_DOMAIN,
+    DomainRows,
+    Source,
+    check_column,
+    check_kind,
+    check_parts,
+    class_names_of,
+    held_by,
+)
+from fda_flower.own_data.image_folder import told_of_same
+from fda_flower.own_data.image_names import told_by_names
+from fda_flower.own_data.images import LARGEST, LOOKED_AT, MEMORY_LIMIT, Size, common_size
+from fda_flower.own_data.labels import warn_of_one
+from fda_flower.own_data.table import Rows, Survey, append, check_owners, number_labels, split_of, survey
+from fda_flower.own_data.table_columns import SPLIT
+from fda_flower.own_data.table_files import RawTable
+from fda_flower.own_data.table_forms import several_rows
+from fda_flower.own_data.table_options import Meaning, as_option, read_names, scale_of, sources_in
 
 Read = TypeVar("Read")
 

@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.datasets import images
 from fda_flower.datasets.few_samples import target_problems
 from fda_flower.datasets.folders import LISTED, visible
-from fda_flower.datasets.hugging_face_source import is_saved
-from fda_flower.datasets.image_folder import ImageFolder
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import network_for_images
 from fda_flower.datasets.spec import DataSpec
-from fda_flower.datasets.table_files import FIRST, places, tables_in
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import describe_cut, longer
 from fda_flower.names import counted
+from fda_flower.own_data import images
+from fda_flower.own_data.hugging_face_source import is_saved
+from fda_flower.own_data.image_folder import ImageFolder
+from fda_flower.own_data.table_files import FIRST, places, tables_in
 
 if TYPE_CHECKING:
-    from fda_flower.datasets.table import Survey
+    from fda_flower.own_data.table import Survey
 
 
 @dataclass
@@ -71,14 +71,14 @@ def find_dataset(folder: Path) -> str:
 
 def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
     """Check the tables of a folder; `options` belong to the data set ``table``."""
-    from fda_flower.datasets.table import OwnTables
+    from fda_flower.own_data.table import OwnTables
 
     return _check_rows("table", OwnTables(folder, 0, **options).survey(), options)
 
 
 def check_hugging_face(folder: Path, options: Mapping[str, Any]) -> Check:
     """Check a data set of Hugging Face in a folder or on the hub; decode every image."""
-    from fda_flower.datasets.hugging_face import HuggingFace
+    from fda_flower.own_data.hugging_face import HuggingFace
 
     data = HuggingFace(folder, 0, **options)
     survey = data.survey()

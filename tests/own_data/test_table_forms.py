@@ -3,9 +3,9 @@
 import pytest
 from naming import names
 
-from fda_flower.datasets.table import OwnTables
-from fda_flower.datasets.table_forms import form_of
 from fda_flower.errors import ConfigError
+from fda_flower.own_data.table import OwnTables
+from fda_flower.own_data.table_forms import form_of
 
 DATE, PAIR, UNIT, CODE = "a date", "two numbers", "a number with a unit", "a word that tells rows apart"
 

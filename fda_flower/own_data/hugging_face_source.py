@@ -12,10 +12,10 @@ import numpy as np
 
 from fda_flower.datasets.folders import unusable
 from fda_flower.datasets.numbers import Array
-from fda_flower.datasets.table_files import Cells
-from fda_flower.datasets.table_options import as_option
 from fda_flower.errors import ConfigError, invalid, near, unknown
 from fda_flower.names import check_alike
+from fda_flower.own_data.table_files import Cells
+from fda_flower.own_data.table_options import as_option
 
 SAVED = ("dataset_dict.json", "state.json")
 """Files that `save_to_disk` writes."""

@@ -23,9 +23,6 @@ from fda_flower.datasets.folders import (
     unusable,
     visible,
 )
-from fda_flower.datasets.image_folder import Files, ImageFolder, check_loose, is_image, left_out, repeated
-from fda_flower.datasets.image_names import mask_folders, told_by_names
-from fda_flower.datasets.labels import warn_of_one
 from fda_flower.datasets.pixels import Depth, ImageError, bits_in, depth_of, describe_bits, opened, size_of
 from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation
 from fda_flower.datasets.problems import Findings
@@ -36,6 +33,9 @@ from fda_flower.datasets.units import Grouping, in_several_classes, in_several_d
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
 from fda_flower.names import check_alike, split_names
+from fda_flower.own_data.image_folder import Files, ImageFolder, check_loose, is_image, left_out, repeated
+from fda_flower.own_data.image_names import mask_folders, told_by_names
+from fda_flower.own_data.labels import warn_of_one
 
 LARGEST = 224
 """Height and width, in pixels, to which larger images are reduced, as networks for photos expect."""

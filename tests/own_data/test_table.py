@@ -11,15 +11,15 @@ from naming import names
 from sites import write_sites, write_table
 
 from fda_flower.datasets import DataSpec, load_federation
-from fda_flower.datasets import table_files as reading
 from fda_flower.datasets.preparation import Preparation
 from fda_flower.datasets.problems import Problems
-from fda_flower.datasets.table import OwnTables
-from fda_flower.datasets.table_columns import MOST_CATEGORIES
-from fda_flower.datasets.table_files import read_table
-from fda_flower.datasets.table_options import scale_of
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import LENGTH
+from fda_flower.own_data import table_files as reading
+from fda_flower.own_data.table import OwnTables
+from fda_flower.own_data.table_columns import MOST_CATEGORIES
+from fda_flower.own_data.table_files import read_table
+from fda_flower.own_data.table_options import scale_of
 from fda_flower.runs.config import RunConfig
 
 HEADER = "age,sex,label"

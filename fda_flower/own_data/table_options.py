@@ -13,7 +13,9 @@ from typing import Any
 from fda_flower.datasets.folders import found_names, is_here, read_domains
 from fda_flower.datasets.numbers import to_numbers
 from fda_flower.datasets.registry import Sources
-from fda_flower.datasets.table_files import (
+from fda_flower.errors import invalid
+from fda_flower.names import join_names, split_names
+from fda_flower.own_data.table_files import (
     SUFFIXES,
     FileState,
     files_of,
@@ -22,8 +24,6 @@ from fda_flower.datasets.table_files import (
     state_of,
     tables_in,
 )
-from fda_flower.errors import invalid
-from fda_flower.names import join_names, split_names
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from unicodedata import normalize
 
 import numpy as np
 
-from fda_flower.datasets import csv_rows, excel_rows
 from fda_flower.datasets.folders import PARTS, unusable, visible
 from fda_flower.datasets.numbers import Array, is_missing
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.units import in_two_spellings
 from fda_flower.errors import ConfigError
 from fda_flower.names import alike, counted
+from fda_flower.own_data import csv_rows, excel_rows
 
 EXCEL = ".xlsx"
 FIRST = (".csv", ".tsv", EXCEL)

@@ -7,8 +7,8 @@ from naming import names
 from sites import write_texts
 
 from fda_flower.datasets import DATASETS, DataSpec
-from fda_flower.datasets.check import check_table, find_dataset, sizes_of
 from fda_flower.errors import ConfigError
+from fda_flower.own_data.check import check_table, find_dataset, sizes_of
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from fda_flower.datasets.numbers import (
     with_thousands,
 )
 from fda_flower.datasets.problems import Problem, Problems
-from fda_flower.datasets.table_files import Cells, RawTable, check_words
-from fda_flower.datasets.table_options import Meaning, as_option
 from fda_flower.errors import ConfigError, near
 from fda_flower.names import counted
+from fda_flower.own_data.table_files import Cells, RawTable, check_words
+from fda_flower.own_data.table_options import Meaning, as_option
 
 FEWEST = 5
 

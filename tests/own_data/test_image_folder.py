@@ -8,8 +8,8 @@ from PIL import Image
 from sites import write_images, write_sites
 
 from fda_flower.datasets import DataSpec, load_federation
-from fda_flower.datasets.image_folder import ImageFolder
 from fda_flower.errors import ConfigError
+from fda_flower.own_data.image_folder import ImageFolder
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from fda_flower.datasets.numbers import (
     with_thousands,
 )
 from fda_flower.datasets.problems import Problems
-from fda_flower.datasets.table_files import Cells, check_words
-from fda_flower.datasets.table_forms import DATES, are_different, check_kinds, form_of
 from fda_flower.errors import ConfigError
+from fda_flower.own_data.table_files import Cells, check_words
+from fda_flower.own_data.table_forms import DATES, are_different, check_kinds, form_of
 
 if TYPE_CHECKING:
     pass

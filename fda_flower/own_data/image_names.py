@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import PurePath
 
-from fda_flower.datasets.table_options import as_option
 from fda_flower.datasets.units import EXAMPLE
+from fda_flower.own_data.table_options import as_option
 
 FEWEST_STEMS = 3
 """The fewest beginnings of names that are taken for patients."""

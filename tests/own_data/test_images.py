@@ -14,13 +14,14 @@ from naming import names
 from PIL import Image
 from sites import write_images, write_sites
 
-from fda_flower.datasets import DATASETS, Dataset, DataSpec, images, load_federation
+from fda_flower.datasets import DATASETS, Dataset, DataSpec, load_federation
 from fda_flower.datasets.folders import read_size
-from fda_flower.datasets.image_folder import ImageFolder
-from fda_flower.datasets.images import common_size, sizes_of
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.datasets.registry import network_for_images, network_for_inputs
 from fda_flower.errors import ConfigError
+from fda_flower.own_data import images
+from fda_flower.own_data.image_folder import ImageFolder
+from fda_flower.own_data.images import common_size, sizes_of
 from fda_flower.runs.config import RunConfig
 
 DATA_DIR = Path(os.environ.get("FDA_DATA_DIR", "no data"))

@@ -8,8 +8,8 @@ import pytest
 from naming import names
 
 from fda_flower.datasets.problems import Problems
-from fda_flower.datasets.table_files import files_of, left_out, read_table, tables_in
 from fda_flower.errors import ConfigError
+from fda_flower.own_data.table_files import files_of, left_out, read_table, tables_in
 
 ROWS = "age,bp,label\n50,120,1\n60,130,0\n70,140,1\n"
 

@@ -10,9 +10,9 @@ import numpy as np
 from fda_flower.datasets.folders import LISTED
 from fda_flower.datasets.numbers import PLAIN, Array, are_words, is_missing, to_numbers
 from fda_flower.datasets.problems import Problems
-from fda_flower.datasets.table_files import Cells, RawTable
-from fda_flower.datasets.table_options import Meaning, as_option
 from fda_flower.errors import ConfigError
+from fda_flower.own_data.table_files import Cells, RawTable
+from fda_flower.own_data.table_options import Meaning, as_option
 
 TIME = (
     r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?(?: ?[AaPp]\.?[Mm]\.?)?(?:Z| ?[+-][0-9]{2}:?[0-9]{2})?"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fda_flower.datasets.image_names import mask_folders, told_by_names
+from fda_flower.own_data.image_names import mask_folders, told_by_names
 
 PATIENTS = ("p01", "p02", "p03", "p04")
 
