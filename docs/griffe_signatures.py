@@ -15,7 +15,7 @@ from griffe import (
     Parameters,
 )
 
-BASE, COMMON = "fda_flower.names.WithOptions", ("StrategySettings", "CommonOptions")
+BASE, COMMON = "fda_flower.names.options.WithOptions", ("StrategySettings", "CommonOptions")
 """The class whose subclasses' annotated attributes are options, and the names of those that all share."""
 
 

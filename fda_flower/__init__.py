@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from fda_flower.errors import ConfigError, FdaError, RunError
 from fda_flower.files import version
-from fda_flower.names import lazy_exports
+from fda_flower.names.packages import lazy_exports
 
 if TYPE_CHECKING:
     from fda_flower.experiments.experiment import Comparison, compare

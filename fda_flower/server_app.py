@@ -18,7 +18,7 @@ from fda_flower.engines import PollingGrid
 from fda_flower.errors import RunError, invalid, keep_to_one_line
 from fda_flower.files import versions
 from fda_flower.models.exchange import Exchange
-from fda_flower.names import require
+from fda_flower.names.packages import require
 from fda_flower.records.record import COSTS, LAST, Record, without_model
 from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
 from fda_flower.runs.config import RunConfig

@@ -13,7 +13,7 @@ from naming import names
 from fda_flower import RunConfig, client_app
 from fda_flower.client_app import at_node, own_folder, simulation_folder
 from fda_flower.errors import ConfigError
-from fda_flower.names import join_options
+from fda_flower.names.options import join_options
 from fda_flower.site import SiteConfig
 from fda_flower.site.words import KEPT
 from fda_flower.wire.internals import numbered

@@ -10,7 +10,7 @@ from naming import names
 from fda_flower import ConfigError
 from fda_flower.datasets import DATASETS, Dataset
 from fda_flower.models import MODELS, Model
-from fda_flower.names import Registry
+from fda_flower.names.registry import Registry
 
 OURS = {"datasets": (Dataset, dict(DATASETS)), "models": (Model, dict(MODELS))}
 """By group the kind of an entry, and the entries of this package, read before others are installed."""

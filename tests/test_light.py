@@ -12,7 +12,7 @@ import pytest
 from run_folders import files_below, make_run
 
 from fda_flower import datasets
-from fda_flower.names import EXTRAS
+from fda_flower.names.packages import EXTRAS
 
 ROOT = Path(__file__).resolve().parent.parent
 

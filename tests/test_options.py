@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from naming import names
 
 from fda_flower.errors import ConfigError
-from fda_flower.names import (
+from fda_flower.names.options import (
     WithOptions,
     join_names,
     join_options,

@@ -7,7 +7,7 @@ import sys
 from fda_flower.cli.output import out
 from fda_flower.cli.stopping import stoppable
 from fda_flower.errors import ConfigError, FdaError, RunError
-from fda_flower.names import missing_extra
+from fda_flower.names.packages import missing_extra
 
 
 def main() -> None:

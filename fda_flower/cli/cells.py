@@ -8,7 +8,7 @@ import typer
 
 from fda_flower.cli.output import out
 from fda_flower.errors import invalid
-from fda_flower.names import as_written
+from fda_flower.names.options import as_written
 
 if TYPE_CHECKING:
     from fda_flower.running.processes import CellProgress

@@ -10,7 +10,9 @@ import typer
 
 from fda_flower.cli.options import with_settings
 from fda_flower.cli.output import out, saying
-from fda_flower.names import counted, join_names, known_name
+from fda_flower.names.options import join_names
+from fda_flower.names.registry import known_name
+from fda_flower.names.words import counted
 from fda_flower.runs.settings import SETTINGS, command_options
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from fda_flower.cli.output import out
 from fda_flower.cli.stopping import stop, this_command, when_stopped
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.metrics import METRICS
-from fda_flower.names import known_name
+from fda_flower.names.registry import known_name
 from fda_flower.records.record import Record, figure_of, round_line, source_weight
 from fda_flower.runs.config import RunConfig
 

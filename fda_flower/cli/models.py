@@ -9,7 +9,8 @@ import typer
 from fda_flower.cli.output import out
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import check_writable
-from fda_flower.names import count_of, counted, split_names
+from fda_flower.names.options import split_names
+from fda_flower.names.words import count_of, counted
 
 if TYPE_CHECKING:
     from fda_flower.prediction.model import LoadedModel

@@ -16,7 +16,7 @@ from fda_flower.errors import ConfigError, near
 from fda_flower.files import read_json
 from fda_flower.models import MODELS
 from fda_flower.models.devices import DEVICES
-from fda_flower.names import split_options, twice
+from fda_flower.names.options import split_options, twice
 from fda_flower.reporting.trackers import TRACKERS
 from fda_flower.runs.methods import method_names
 from fda_flower.runs.settings import AUTO, SETTINGS, Setting, as_flower

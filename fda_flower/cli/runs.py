@@ -20,7 +20,9 @@ from fda_flower.datasets.registry import DATASETS
 from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError, invalid, near
 from fda_flower.files import only_writer, read_json
-from fda_flower.names import importing, known_name, read_options, split_options
+from fda_flower.names.options import read_options, split_options
+from fda_flower.names.packages import importing
+from fda_flower.names.registry import known_name
 from fda_flower.records.record import COSTS, Record, headline, round_line
 from fda_flower.reporting.trackers import read_names
 from fda_flower.runs.config import NAMED, RunConfig
@@ -99,7 +101,7 @@ def run(
         )
     )
     from fda_flower.datasets.folders import logger
-    from fda_flower.names import require
+    from fda_flower.names.packages import require
     from fda_flower.reporting import sites_in, sites_note, sites_table
     from fda_flower.reporting.words import cost_of_round, missing_replies
 
@@ -220,7 +222,7 @@ def compare(
     when_stopped(lambda: f"Stopped with {bar.done}{bar.where(table)}. Continue with: {again}")
     from fda_flower.experiments import compare as run_comparison
     from fda_flower.experiments.pages import draw
-    from fda_flower.names import require
+    from fda_flower.names.packages import require
     from fda_flower.reporting.experiment_tables import (
         caption,
         comparison_numbers,

@@ -13,7 +13,7 @@ from fda_flower.cli.output import out
 from fda_flower.cli.runs import Only, Resume
 from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.errors import RunError, invalid
-from fda_flower.names import counted
+from fda_flower.names.words import counted
 from fda_flower.runs.config import RunConfig
 
 if TYPE_CHECKING:

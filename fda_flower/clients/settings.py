@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from fda_flower.names import Count, NotNegative, Positive, check_fields
+from fda_flower.names.options import Count, NotNegative, Positive, check_fields
 
 CALLED = {"learning_rate": "the learning rate", "batch_size": "batch size", "epochs": "number of epochs"}
 """What errors call the numbers, for either role."""

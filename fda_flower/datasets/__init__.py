@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fda_flower.names import lazy_exports
+from fda_flower.names.packages import lazy_exports
 
 if TYPE_CHECKING:
     from fda_flower.datasets.amounts import Amount, read_amount

@@ -1,7 +1,7 @@
 """Numbers of samples: exact, at most, or a share."""
 
 from fda_flower.errors import invalid
-from fda_flower.names import as_written
+from fda_flower.names.options import as_written
 
 Amount = int | str
 """A number of samples, or as text a share, ``"15%"``, or a limit, ``"up to 50"``."""

@@ -18,7 +18,7 @@ from fda_flower.datasets.spec import DataSpec, Pairs
 from fda_flower.datasets.splitting import hold_out
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.files import derive_seed
-from fda_flower.names import join_names
+from fda_flower.names.options import join_names
 
 
 @dataclass(frozen=True, eq=False)

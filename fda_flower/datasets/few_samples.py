@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fda_flower.datasets.folders import LISTED
-from fda_flower.names import count_of
+from fda_flower.names.words import count_of
 
 if TYPE_CHECKING:
     from fda_flower.datasets.samples import Samples

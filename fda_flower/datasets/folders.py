@@ -8,7 +8,7 @@ from typing import Any
 
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import read_toml
-from fda_flower.names import read_options, split_names
+from fda_flower.names.options import read_options, split_names
 
 LISTED = 10
 """The most classes that a message lists."""

@@ -18,7 +18,8 @@ from fda_flower.datasets.folders import LISTED, unusable
 from fda_flower.datasets.pixels import MOST, ImageError, decode, faults
 from fda_flower.errors import ConfigError, invalid, unknown
 from fda_flower.models.tokens import tokens as tokens_of
-from fda_flower.names import check_alike, quoted, split_quoted, unquoted
+from fda_flower.names.options import quoted, split_quoted, unquoted
+from fda_flower.names.registry import check_alike
 
 Column = Sequence[float] | Sequence[str] | Tensor | NDArray[Any]
 """A column of numbers (NaN if missing), of categories (empty if missing), or of texts."""

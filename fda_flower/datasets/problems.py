@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fda_flower.errors import ConfigError
-from fda_flower.names import counted
+from fda_flower.names.words import counted
 
 logger = logging.getLogger("fda_flower")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fda_flower.datasets.folders import read_size
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import NAME
-from fda_flower.names import Registry, resolve
+from fda_flower.names.registry import Registry, resolve
 
 if TYPE_CHECKING:
     from fda_flower.datasets.domains import Split

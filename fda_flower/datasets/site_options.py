@@ -7,7 +7,8 @@ from typing import Any
 
 from fda_flower.datasets.folders import OPTIONS_FILE, check_part, options_in, read_domains
 from fda_flower.errors import ConfigError, invalid, own_files
-from fda_flower.names import ROW, join_names, read_options, split_names, split_quoted, unquoted
+from fda_flower.names.options import join_names, read_options, split_names, split_quoted, unquoted
+from fda_flower.names.words import ROW
 
 AGREED = (
     *("domains", "classes", "ignore", "missing", "image_size", "depth"),

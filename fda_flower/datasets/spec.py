@@ -13,8 +13,10 @@ from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, Shift
 from fda_flower.datasets.site_options import by_patient, options_at_site
 from fda_flower.datasets.splitting import HeldOut, read_validation
 from fda_flower.errors import ConfigError, invalid, unknown
-from fda_flower.names import EVERY_SITE as EVERY_SITE
-from fda_flower.names import ROW, Count, Natural, check_fields, read_options, resolve
+from fda_flower.names.options import EVERY_SITE as EVERY_SITE
+from fda_flower.names.options import Count, Natural, check_fields, read_options
+from fda_flower.names.registry import resolve
+from fda_flower.names.words import ROW
 
 Pairs = tuple[tuple[str, str | int | float | bool], ...]
 
@@ -60,8 +62,8 @@ class DataSpec:
         own data are read; see `fda_flower.datasets.site_options`. Empty for a site without a domain. Default:
         a machine that may have all domains.
     patients : str
-        Who is a patient, where each is protected: `fda_flower.names.ROW`, or a value of the option ``group``
-        that counts in place of the run's. Default: nobody is.
+        Who is a patient, where each is protected: `fda_flower.names.words.ROW`, or a value of the option
+        ``group`` that counts in place of the run's. Default: nobody is.
     """
 
     dataset: str

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fda_flower.datasets.folders import LISTED, PARTS, logger
 from fda_flower.datasets.units import in_order, in_several, listed
 from fda_flower.errors import ConfigError, invalid
-from fda_flower.names import as_written, counted
+from fda_flower.names.options import as_written
+from fda_flower.names.words import counted
 
 if TYPE_CHECKING:  # a run's settings are read without PyTorch
     import numpy as np

@@ -23,7 +23,7 @@ from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import stratified
 from fda_flower.errors import ConfigError
 from fda_flower.files import cache_folder
-from fda_flower.names import require
+from fda_flower.names.packages import require
 
 CLASSES = 10
 

@@ -12,7 +12,8 @@ from unicodedata import normalize
 
 from fda_flower.datasets.folders import unusable
 from fda_flower.errors import invalid
-from fda_flower.names import MOST_NAMED, alike
+from fda_flower.names.registry import alike
+from fda_flower.names.words import MOST_NAMED
 
 FOLDER = "folder"
 """The option `group` of images that lie in a folder of their patient's."""

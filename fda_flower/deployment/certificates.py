@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import write_atomically
-from fda_flower.names import read_list
+from fda_flower.names.options import read_list
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Hosts by which a SuperLink's own tasks reach it."""

@@ -16,7 +16,7 @@ from fda_flower.deployment.submission import run_deployed
 from fda_flower.errors import ConfigError
 from fda_flower.files import LOCK, as_file_name
 from fda_flower.models.own import is_reference
-from fda_flower.names import counted
+from fda_flower.names.words import counted
 from fda_flower.records.record import Record, without_model
 from fda_flower.reporting import summarise_run, write_summary
 from fda_flower.runs.config import RunConfig

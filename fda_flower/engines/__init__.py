@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from fda_flower.names import Count, NotNegative, check_fields, lazy_exports
+from fda_flower.names.options import Count, NotNegative, check_fields
+from fda_flower.names.packages import lazy_exports
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp

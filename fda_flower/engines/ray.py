@@ -33,7 +33,7 @@ from fda_flower.engines.local import SimulatedGrid, reply_of, set_up_process
 from fda_flower.engines.packing import Packed, pack, pack_app, unpack
 from fda_flower.errors import ConfigError, RunError, invalid, printable
 from fda_flower.files import release_memory, versions
-from fda_flower.names import counted
+from fda_flower.names.words import counted
 from fda_flower.wire.internals import error_reply, task_identity
 
 QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}

@@ -15,7 +15,8 @@ from fda_flower.errors import ConfigError, FdaError, invalid, unknown
 from fda_flower.experiments.definition import ATTACK_KEYS, Experiment, read_experiment
 from fda_flower.files import check_writable, only_writer, output_error, read_json, write_atomically, writing
 from fda_flower.models.own import only_read
-from fda_flower.names import Count, known_name, read_list, read_value
+from fda_flower.names.options import Count, read_list, read_value
+from fda_flower.names.registry import known_name
 from fda_flower.records.folder import CONFIG, SAMPLES, SUBMITTED, RunFolder, check_same_data
 from fda_flower.records.record import has_ended, has_stopped
 from fda_flower.reporting.experiment_tables import comparison, comparison_numbers

@@ -30,7 +30,7 @@ from fda_flower.datasets import FederatedDataset
 from fda_flower.errors import ConfigError, FdaError, RunError, invalid, unknown
 from fda_flower.files import derive_seed, json_safe, only_writer, write_atomically
 from fda_flower.metrics import METRICS, ROUNDING, of_mean, of_most_frequent
-from fda_flower.names import Count, read_list, read_value, split_names
+from fda_flower.names.options import Count, read_list, read_value, split_names
 from fda_flower.records.record import VALIDATION, Record
 from fda_flower.reporting import save_figure
 from fda_flower.reporting.summary import name_of_baseline

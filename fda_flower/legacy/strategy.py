@@ -22,7 +22,7 @@ from fda_flower.legacy.grid import (
     instruction,
     parameters_of,
 )
-from fda_flower.names import read_list
+from fda_flower.names.options import read_list
 from fda_flower.records.folder import check_same_model
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.flowers_options import FlowersOptions

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fda_flower.errors import ConfigError
 from fda_flower.models.parts import estimate_statistics
 from fda_flower.models.small import check_images
-from fda_flower.names import resolve
+from fda_flower.names.registry import resolve
 
 BATCH = 64
 """Samples in a batch from which statistics are estimated."""

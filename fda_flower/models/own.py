@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError
-from fda_flower.names import counted
+from fda_flower.names.words import counted
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -13,7 +13,7 @@ from fda_flower.datasets.registry import network_for_images
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import describe_cut, longer
-from fda_flower.names import counted
+from fda_flower.names.words import counted
 from fda_flower.own_data import images
 from fda_flower.own_data.hugging_face_source import is_saved
 from fda_flower.own_data.image_folder import ImageFolder

@@ -32,7 +32,7 @@ from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, numbered
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
-from fda_flower.names import check_alike
+from fda_flower.names.registry import check_alike
 from fda_flower.own_data.hugging_face_source import (
     NO_DOMAIN,
     DomainRows,

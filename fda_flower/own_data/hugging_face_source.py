@@ -13,7 +13,7 @@ import numpy as np
 from fda_flower.datasets.folders import unusable
 from fda_flower.datasets.numbers import Array
 from fda_flower.errors import ConfigError, invalid, near, unknown
-from fda_flower.names import check_alike
+from fda_flower.names.registry import check_alike
 from fda_flower.own_data.table_files import Cells
 from fda_flower.own_data.table_options import as_option
 

@@ -32,7 +32,8 @@ from fda_flower.datasets.splitting import divide, divide_classes, numbered, tell
 from fda_flower.datasets.units import Grouping, in_several_classes, in_several_domains
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
-from fda_flower.names import check_alike, split_names
+from fda_flower.names.options import split_names
+from fda_flower.names.registry import check_alike
 from fda_flower.own_data.image_folder import Files, ImageFolder, check_loose, is_image, left_out, repeated
 from fda_flower.own_data.image_names import mask_folders, told_by_names
 from fda_flower.own_data.labels import warn_of_one

@@ -21,7 +21,8 @@ from fda_flower.datasets.units import as_name, in_several_classes, in_several_do
 from fda_flower.errors import ConfigError, near, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import longer
-from fda_flower.names import alike, check_alike, join_names
+from fda_flower.names.options import join_names
+from fda_flower.names.registry import alike, check_alike
 from fda_flower.own_data.labels import (
     check_differ,
     class_names,

@@ -20,7 +20,7 @@ from fda_flower.datasets.numbers import (
 )
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.errors import ConfigError, near
-from fda_flower.names import counted
+from fda_flower.names.words import counted
 from fda_flower.own_data.table_files import Cells, RawTable, check_words
 from fda_flower.own_data.table_options import Meaning, as_option
 

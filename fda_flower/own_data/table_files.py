@@ -14,7 +14,8 @@ from fda_flower.datasets.numbers import Array, is_missing
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.units import in_two_spellings
 from fda_flower.errors import ConfigError
-from fda_flower.names import alike, counted
+from fda_flower.names.registry import alike
+from fda_flower.names.words import counted
 from fda_flower.own_data import csv_rows, excel_rows
 
 EXCEL = ".xlsx"

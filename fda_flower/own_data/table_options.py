@@ -14,7 +14,7 @@ from fda_flower.datasets.folders import found_names, is_here, read_domains
 from fda_flower.datasets.numbers import to_numbers
 from fda_flower.datasets.registry import Sources
 from fda_flower.errors import invalid
-from fda_flower.names import join_names, split_names
+from fda_flower.names.options import join_names, split_names
 from fda_flower.own_data.table_files import (
     SUFFIXES,
     FileState,

@@ -28,7 +28,7 @@ from fda_flower.models.parts import replace_head
 from fda_flower.models.split import SplitNetwork, split
 from fda_flower.models.text import SCALE
 from fda_flower.models.tokens import NUMBERS
-from fda_flower.names import count_of
+from fda_flower.names.words import count_of
 from fda_flower.prediction.columns import far_from_training, read_columns
 from fda_flower.prediction.features import FeatureStore, digest_of, features
 from fda_flower.prediction.files import About, read_body, read_model

@@ -9,7 +9,7 @@ from typing import Any
 
 from fda_flower.errors import RunError
 from fda_flower.metrics import METRICS
-from fda_flower.names import MOST_NAMED, by_reason, domains_by_reason, listed
+from fda_flower.names.words import MOST_NAMED, by_reason, domains_by_reason, listed
 
 COSTS = logging.getLogger("flwr.costs")
 """Log for a method's choice and costs, which `fda run` prints even when it hides the rest of Flower's log."""

@@ -22,7 +22,8 @@ from fda_flower.files import derive_seed, json_safe
 from fda_flower.metrics import EFFECTIVE, METRICS, UNITS, headline_metric, of_mean
 from fda_flower.models.devices import find_device
 from fda_flower.models.parts import features_of, head_of, in_precision, replace_head, to_train
-from fda_flower.names import Bounds, NotNegative, Positive, count_of
+from fda_flower.names.options import Bounds, NotNegative, Positive
+from fda_flower.names.words import count_of
 from fda_flower.prediction.predictors import Single
 from fda_flower.records.folder import Checkpoint, RunFolder, of_a_round_before
 from fda_flower.records.record import (

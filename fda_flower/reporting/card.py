@@ -10,7 +10,7 @@ from typing import Any
 from fda_flower.datasets.spec import EVERY_SITE
 from fda_flower.errors import printable
 from fda_flower.metrics import CONFIDENCE, METRICS, UNITS
-from fda_flower.names import counted, of_units
+from fda_flower.names.words import counted, of_units
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.reporting.results import RecordedRun
 from fda_flower.reporting.run_tables import settings_table, sizes_table, sources_in

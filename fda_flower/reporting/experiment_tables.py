@@ -8,7 +8,7 @@ from operator import attrgetter
 import numpy as np
 
 from fda_flower.metrics import METRICS, Metric
-from fda_flower.names import counted
+from fda_flower.names.words import counted
 from fda_flower.reporting.results import Place, RecordedRun, Results
 from fda_flower.reporting.summary import (
     ACCURACY,

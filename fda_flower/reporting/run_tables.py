@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from fda_flower.metrics import METRICS, UNITS
-from fda_flower.names import counted, of_units
+from fda_flower.names.words import counted, of_units
 from fda_flower.records.record import OF_UNITS, Record, curve
 from fda_flower.reporting.tables import Table
 from fda_flower.runs.settings import SETTINGS

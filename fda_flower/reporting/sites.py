@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fda_flower.metrics import METRICS, Metric
-from fda_flower.names import of_units
+from fda_flower.names.words import of_units
 from fda_flower.records.record import Record
 from fda_flower.reporting.tables import Table
 

@@ -13,7 +13,7 @@ from fda_flower.datasets.amounts import most
 from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
 from fda_flower.metrics import CONFIDENCE, EFFECTIVE, METRICS, SETS, UNITS, by_class, interval
-from fda_flower.names import of_units
+from fda_flower.names.words import of_units
 from fda_flower.records.record import LAST as LAST
 from fda_flower.records.record import (
     MEAN_OF_LABELS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fda_flower.metrics import METRICS, ROUNDING, SETS, UNITS, Metric, share_interval
 from fda_flower.models.tokens import describe_cut
-from fda_flower.names import counted, of_units
+from fda_flower.names.words import counted, of_units
 from fda_flower.records.record import Record, has_stopped
 from fda_flower.reporting.summary import FAIR, Sampling, describe_interval, is_uneven, scores
 from fda_flower.runs.config import RunConfig

@@ -33,15 +33,15 @@ from fda_flower.models import (
 )
 from fda_flower.models.devices import check_device, check_precision
 from fda_flower.models.own import check_at_site, may_import
-from fda_flower.names import (
+from fda_flower.names.options import (
     as_text,
     as_written,
     check_fields,
-    known_name,
     option_names,
     read_options,
     split_options,
 )
+from fda_flower.names.registry import known_name
 from fda_flower.runs.methods import METHODS, Method, find_method, method_names, of_every_site
 from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings, as_flower
 from fda_flower.site.config import PrivacySettings, SiteConfig

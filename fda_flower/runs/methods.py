@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError, unknown
-from fda_flower.names import Registry, resolve
+from fda_flower.names.registry import Registry, resolve
 
 if TYPE_CHECKING:
     from fda_flower.strategies import DomainAdaptationStrategy

@@ -12,7 +12,7 @@ from fda_flower.datasets.amounts import Amount
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.engines import Resources
 from fda_flower.metrics import METRICS
-from fda_flower.names import AboveZero, Count, join_options
+from fda_flower.names.options import AboveZero, Count, join_options
 from fda_flower.site.config import PrivacySettings
 from fda_flower.strategies.settings import StrategySettings
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fda_flower.errors import ConfigError, check_choice, invalid, own_files
 from fda_flower.files import as_file_name
-from fda_flower.names import ROW, Bounds, Positive, check_fields, read_options
+from fda_flower.names.options import Bounds, Positive, check_fields, read_options
+from fda_flower.names.words import ROW
 from fda_flower.site.entries import check_entries
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import log
 
 from fda_flower.errors import ConfigError, RunError, printable
-from fda_flower.names import EVERY_SITE, split_options
+from fda_flower.names.options import EVERY_SITE, split_options
 from fda_flower.site.asked import Asked
 from fda_flower.site.config import SiteConfig
 from fda_flower.site.entries import is_rule

@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import invalid
-from fda_flower.names import counted
+from fda_flower.names.words import counted
 from fda_flower.site.accountant import Steps, noise_of_steps
 from fda_flower.site.noise import Randomness
 from fda_flower.wire.protocol import MEAN_NOISE, OF_PATIENTS

@@ -32,7 +32,7 @@ from fda_flower.aggregation.rules import passes
 from fda_flower.aggregation.theory import errors_of_round, labels_worth
 from fda_flower.errors import ConfigError, invalid, unknown
 from fda_flower.files import checksum
-from fda_flower.names import Count, as_text, as_written
+from fda_flower.names.options import Count, as_text, as_written
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.method import units_of

@@ -5,7 +5,7 @@ from typing import get_args
 from fda_flower.aggregation import Average, Mean, Median, MovingAverage, SourceMean, TailAverage, TrimmedMean
 from fda_flower.aggregation.updates import Layers
 from fda_flower.errors import invalid
-from fda_flower.names import as_written
+from fda_flower.names.options import as_written
 from fda_flower.strategies.method import MethodHooks
 from fda_flower.strategies.settings import Buffers
 

@@ -18,7 +18,7 @@ from fda_flower.aggregation import (
 from fda_flower.aggregation.rules import mean_of_models
 from fda_flower.aggregation.updates import Vector
 from fda_flower.errors import ConfigError, invalid
-from fda_flower.names import NotNegative
+from fda_flower.names.options import NotNegative
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.method import Epochs

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fda_flower.aggregation import SourceWeights, mean_update, source_weights
-from fda_flower.names import NotNegative
+from fda_flower.names.options import NotNegative
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.method import Noised
 from fda_flower.strategies.replies import ClientUpdate

@@ -11,7 +11,7 @@ from flwr.common import log
 from fda_flower.aggregation import groupdro_weights, matched_step, mean_update, vrex_weights
 from fda_flower.aggregation.joint import inner_products_of
 from fda_flower.aggregation.updates import Layers, SourceWeights, source_weights, weighted_sum
-from fda_flower.names import Natural, NotNegative, Positive
+from fda_flower.names.options import Natural, NotNegative, Positive
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.fedavg import SourceOnly

@@ -8,7 +8,8 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from fda_flower.aggregation import Layers, domain_weights, gate_of, mean_update, smoothed_weights
-from fda_flower.names import Bounds, Natural, NotNegative, listed
+from fda_flower.names.options import Bounds, Natural, NotNegative
+from fda_flower.names.words import listed
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.method import Epochs
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate

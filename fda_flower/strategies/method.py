@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import RunError
-from fda_flower.names import AboveZero, Count, NotNegative, of_units, option_names
+from fda_flower.names.options import AboveZero, Count, NotNegative, option_names
+from fda_flower.names.words import of_units
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import LAST, Record
 from fda_flower.strategies.nodes import Node

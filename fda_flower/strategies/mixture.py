@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 
 from fda_flower.aggregation.mixture import MixturePlan, is_member
 from fda_flower.errors import invalid
-from fda_flower.names import Natural, as_written
+from fda_flower.names.options import Natural, as_written
 from fda_flower.records.record import COSTS
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources
 from fda_flower.strategies.fedavg import SourceOnly

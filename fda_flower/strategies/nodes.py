@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 from fda_flower.errors import ConfigError, RunError, printable
 from fda_flower.files import as_file_name
-from fda_flower.names import by_reason
+from fda_flower.names.words import by_reason
 from fda_flower.wire.internals import NO_HEARTBEAT, keys_of, names_of, reason_of
 from fda_flower.wire.protocol import (
     ASKS,

@@ -20,7 +20,7 @@ from fda_flower.aggregation import (
     source_weights,
 )
 from fda_flower.errors import ConfigError, invalid
-from fda_flower.names import Bounds, Count, NotNegative, Positive, Share, as_written
+from fda_flower.names.options import Bounds, Count, NotNegative, Positive, Share, as_written
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.fedavg import FedAvg

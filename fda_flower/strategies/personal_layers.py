@@ -8,7 +8,7 @@ from typing import ClassVar
 from flwr.app import ArrayRecord
 from flwr.common import log
 
-from fda_flower.names import Count, Natural
+from fda_flower.names.options import Count, Natural
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Node, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg

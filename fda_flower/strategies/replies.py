@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.errors import ConfigError, printable
 from fda_flower.metrics import EFFECTIVE, METRICS, SET_FIGURES, SETS, UNITS, of_most_frequent
-from fda_flower.names import listed
+from fda_flower.names.words import listed
 from fda_flower.records.record import MOST_FREQUENT, OF_UNITS, TEST_EXAMPLES, Record
 from fda_flower.strategies.nodes import Node
 from fda_flower.wire import protocol

@@ -35,7 +35,7 @@ from fda_flower.aggregation import (
 )
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.metrics import METRICS, Metric
-from fda_flower.names import counted
+from fda_flower.names.words import counted
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.columns import in_common_columns

@@ -14,7 +14,7 @@ from flwr.common import log
 from fda_flower.aggregation import Layers, find_buffers
 from fda_flower.errors import RunError, printable
 from fda_flower.metrics import EFFECTIVE, METRICS, SET_FIGURES, SETS, UNITS, of_mean
-from fda_flower.names import by_reason, listed
+from fda_flower.names.words import by_reason, listed
 from fda_flower.records.record import MEAN_OF_LABELS, TEST_EXAMPLES, Record
 from fda_flower.strategies.nodes import Node, match_replies
 from fda_flower.strategies.replies import (

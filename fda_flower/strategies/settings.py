@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from fda_flower.names import AboveZero, Count, Natural, Positive, WithOptions
+from fda_flower.names.options import AboveZero, Count, Natural, Positive, WithOptions
 
 Buffers = Literal["mean", "target", "adabn"]
 

@@ -15,7 +15,7 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.names import resolve
+from fda_flower.names.registry import resolve
 from fda_flower.wire.older import NumPyClient
 from fda_flower.wire.protocol import (
     SETTINGS,

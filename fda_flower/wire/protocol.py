@@ -13,7 +13,7 @@ from flwr.app.typing import MetricRecordValues
 
 from fda_flower.aggregation import CountSketch, Layers
 from fda_flower.errors import invalid
-from fda_flower.names import Bounds, Epochs, Natural, NotNegative, Positive
+from fda_flower.names.options import Bounds, Epochs, Natural, NotNegative, Positive
 from fda_flower.wire.arrays import copied
 from fda_flower.wire.arrays import to_layers as to_layers
 from fda_flower.wire.arrays import to_record as to_record

@@ -19,7 +19,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fda_flower.aggregation import ClassGaussians, Columns, Layers, Paths, is_finite, shape_of_head
 from fda_flower.errors import ConfigError, unknown
-from fda_flower.names import Bounds, Count, Epochs, MoreEpochs, Natural, NotNegative, Positive, Share
+from fda_flower.names.options import Bounds, Count, Epochs, MoreEpochs, Natural, NotNegative, Positive, Share
 from fda_flower.wire.arrays import to_layers, to_record
 from fda_flower.wire.internals import filled
 from fda_flower.wire.releases import Release

@@ -18,7 +18,7 @@ from torchvision import models
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model, check_installed, find_model
 from fda_flower.models.parts import head_of
-from fda_flower.names import read_options
+from fda_flower.names.options import read_options
 
 SHAPE = (3, 32, 32)
 

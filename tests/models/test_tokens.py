@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fda_flower.models import tokens as text
-from fda_flower.names import missing_extra
+from fda_flower.names.packages import missing_extra
 
 
 def test_a_text_is_the_numbers_of_its_tokens_between_two_marks_whatever_comes_with_it():

@@ -14,7 +14,7 @@ from fda_flower.clients import LocalTraining
 from fda_flower.datasets import SHIFTS
 from fda_flower.models import MODELS, Model, Train
 from fda_flower.models.small import mlp
-from fda_flower.names import option_names
+from fda_flower.names.options import option_names
 from fda_flower.runs.methods import METHODS
 from fda_flower.runs.settings import SETTINGS
 from fda_flower.strategies.settings import StrategySettings

@@ -26,7 +26,7 @@ from fda_flower.client_app import make_client, make_client_app
 from fda_flower.clients import ridge_reply
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import checksum, derive_seed
-from fda_flower.names import missing_extra
+from fda_flower.names.packages import missing_extra
 from fda_flower.records.folder import RunFolder
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS

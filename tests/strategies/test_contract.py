@@ -16,7 +16,7 @@ from whole_runs import untimed
 
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
-from fda_flower.names import resolve
+from fda_flower.names.registry import resolve
 from fda_flower.runs.methods import METHODS, find_method, messages_of, method_names, of_every_site
 from fda_flower.strategies import (
     APFL,

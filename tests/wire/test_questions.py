@@ -15,7 +15,7 @@ from naming import names
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError
-from fda_flower.names import Count, Natural, NotNegative, Positive, Share
+from fda_flower.names.options import Count, Natural, NotNegative, Positive, Share
 from fda_flower.wire.protocol import ARRAYS, CONFIG, Keys, TrainRequest, read_request, to_record
 from fda_flower.wire.questions import QUESTIONS, Answer, Like, Question
 from fda_flower.wire.releases import Release

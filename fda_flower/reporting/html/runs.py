@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fda_flower.metrics import METRICS, Metric
-from fda_flower.names import counted
+from fda_flower.names.words import counted
 from fda_flower.records.record import Record
 from fda_flower.reporting.figures import Ends, are_single, styles_of
 from fda_flower.reporting.html import charts

@@ -6,7 +6,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from fda_flower.errors import invalid, unknown
-from fda_flower.names import lazy_exports, missing_extra, read_list, split_names
+from fda_flower.names.options import read_list, split_names
+from fda_flower.names.packages import lazy_exports, missing_extra
 
 if TYPE_CHECKING:
     from fda_flower.reporting.trackers.tracking import TrackedRun, Tracker, Tracking, numbers

@@ -9,7 +9,7 @@ import pytest
 from naming import names
 
 from fda_flower.errors import ConfigError
-from fda_flower.names import EXTRAS
+from fda_flower.names.packages import EXTRAS
 from fda_flower.reporting import trackers
 from fda_flower.reporting.trackers import TRACKERS, Tracking, check_trackers, numbers, read_names
 

