@@ -21,7 +21,7 @@ from whole_runs import untimed
 import fda_flower
 from fda_flower.files import MODEL
 from fda_flower.models import devices
-from fda_flower.prediction.model import export
+from fda_flower.prediction.export import export
 
 NAME = "pretend"
 ATEN = torch.ops.aten

@@ -172,7 +172,7 @@ def export(
 ) -> None:
     """Write a run's model as an ONNX file, for other programs."""
     from fda_flower.models.tokens import NUMBERS, PACKAGE
-    from fda_flower.prediction.model import export as write
+    from fda_flower.prediction.export import export as write
 
     _check_output(output)
     model = _load(run, "cpu", trust)

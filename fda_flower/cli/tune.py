@@ -17,7 +17,8 @@ from fda_flower.names.words import counted
 from fda_flower.runs.config import RunConfig
 
 if TYPE_CHECKING:
-    from fda_flower.experiments.tuning import Make, Spaces, Tuning
+    from fda_flower.experiments.spaces import Spaces
+    from fda_flower.experiments.tuning import Make, Tuning
 
 VALIDATION_SHARE = "0.2"
 """Default share of labels held out."""
@@ -62,7 +63,7 @@ def tune(
 
     Each trial trains with one choice of the settings and is judged on held-out labels.
     """
-    from fda_flower.experiments.tuning import read_spaces
+    from fda_flower.experiments.spaces import read_spaces
 
     spaces = read_spaces(search)
     given_options = options_given()
@@ -118,8 +119,9 @@ def _cells(
 
 def _search(name: str, make: "Make", folder: Path, spaces: "Spaces", **how: Any) -> dict[str, Any]:
     """Search the settings of a cell; return the result."""
-    from fda_flower.experiments.tuning import as_toml, settings_of_trial, write_tuning
+    from fda_flower.experiments.spaces import settings_of_trial
     from fda_flower.experiments.tuning import tune as run_tuning
+    from fda_flower.experiments.tuning_files import as_toml, write_tuning
     from fda_flower.metrics import METRICS
 
     with out.progress() as progress:

@@ -20,7 +20,8 @@ from fda_flower.deployment.processes import running
 from fda_flower.deployment.results import Receiver
 from fda_flower.errors import RunError, printable
 from fda_flower.files import version, write_atomically
-from fda_flower.records.folder import CONFIG, ROUNDS, SUBMITTED, RunFolder, without_link
+from fda_flower.records.chain import without_link
+from fda_flower.records.folder import CONFIG, ROUNDS, SUBMITTED, RunFolder
 from fda_flower.records.record import Record
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated

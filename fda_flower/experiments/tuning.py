@@ -1,160 +1,41 @@
-"""Searching settings by held-out labels: spaces, trials and files."""
+"""Searching settings by held-out labels."""
 
 import json
-import math
-import re
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import optuna
-import tomli_w
-from matplotlib import pyplot
-from matplotlib.figure import Figure
 from optuna import Study, Trial
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
-from optuna.visualization.matplotlib import plot_slice
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from fda_flower.datasets import FederatedDataset
-from fda_flower.errors import ConfigError, FdaError, RunError, invalid, unknown
-from fda_flower.files import derive_seed, json_safe, only_writer, write_atomically
+from fda_flower.errors import ConfigError, FdaError, RunError, invalid
+from fda_flower.experiments.spaces import Spaces, grid, settings_of_trial
+from fda_flower.files import derive_seed, only_writer
 from fda_flower.metrics import METRICS, ROUNDING, of_mean, of_most_frequent
-from fda_flower.names.options import Count, read_list, read_value, split_names
+from fda_flower.names.options import Count, read_list, read_value
 from fda_flower.records.record import VALIDATION, Record
-from fda_flower.reporting import save_figure
 from fda_flower.reporting.summary import name_of_baseline
-from fda_flower.reporting.tables import Cell, Table, markdown
 from fda_flower.running.run import fold_configs, mean_by_round, run_config
 from fda_flower.runs.config import RunConfig
-from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS
 from fda_flower.server_app import check_data
 
-GROUPS = ("Method", "Training", "Limits")
-OPTIONS = {name.replace("_", "-").removesuffix("s"): name for name in OPTION_FIELDS}
-"""The settings that hold options, by the first part of a name such as ``method-option.mu``."""
-TUNABLE = {
-    each.key: each
-    for each in SETTINGS
-    if each.group in GROUPS and each.defines_run and not each.has_options and each.name != "beta"
-}
-"""The settings that a search may change, apart from options: data and seeds define the task itself."""
-FORMS = "lowest..highest, log:lowest..highest, or a list such as 4,8,16"
-
-Space = CategoricalDistribution | FloatDistribution | IntDistribution
-Spaces = Mapping[str, Space]
-"""Ranges, or lists of texts, by a name such as ``learning-rate`` or ``method-option.mu``."""
+STUDY, NAME = "study.db", "tune"
 
 
-def read_space(text: str) -> tuple[str, Space]:
-    """Read one ``--search``; raise a `ConfigError` if its setting or values are invalid.
-
-    A range is of integers if both ends are; after ``log:`` it is sampled on a log scale.
-
-    Examples
-    --------
-    >>> read_space("learning-rate=log:1e-4..1e-2")[1].log, read_space("batch-size=4,8")[1].choices
-    (True, ('4', '8'))
-    """
-    name, equals, values = (part.strip() for part in text.partition("="))
-    if not (name and equals and values):
-        raise invalid("search", text, f"give NAME=VALUES, with VALUES as {FORMS}")
-    group, dot, option = name.partition(".")
-    if not (group in OPTIONS and dot and option) and name not in TUNABLE:
-        raise unknown("setting to search", name, [*TUNABLE, *(f"{option}.NAME" for option in OPTIONS)])
-    log, numbers = values.startswith("log:"), values.removeprefix("log:")
-    if ".." not in numbers and not log:
-        return name, CategoricalDistribution(split_names(f"search of {name}", values))
-    low, high = _ends(name, values, numbers)
-    if not low < high:
-        raise invalid(f"search of {name}", values, "its lowest value must be below its highest")
-    if log and low <= 0:
-        raise invalid(f"search of {name}", values, "with log: its values must be above 0")
-    if isinstance(low, int) and isinstance(high, int):
-        return name, IntDistribution(low, high, log=log)
-    return name, FloatDistribution(low, high, log=log)
-
-
-def _ends(name: str, values: str, numbers: str) -> tuple[float, float]:
-    """Return the ends of a range: integers if the setting is one, or if both are written as integers."""
-    hint = TUNABLE[name].hint if name in TUNABLE else None
-    searched, parts = f"search of {name}", numbers.split("..")
-    try:
-        low, high = map(float, parts)
-    except ValueError:
-        raise invalid(searched, values, "give two numbers, lowest..highest") from None
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise invalid(searched, values, "give two finite numbers")
-    if hint is int or int in get_args(hint) or hint is None:
-        if all(re.fullmatch(r"[+-]?\d+", part.strip()) for part in parts):
-            return int(low), int(high)
-        if hint is not None:
-            raise invalid(searched, values, "give whole numbers")
-    elif hint is not float and float not in get_args(hint):
-        raise invalid(searched, values, "its values are words: give a list")
-    return low, high
-
-
-def read_spaces(texts: Sequence[str]) -> Spaces:
-    """Read all ``--search`` options; raise a `ConfigError` if there are none, or a setting occurs twice."""
-    spaces = [read_space(text) for text in texts]
-    if not spaces:
-        raise ConfigError(
-            f"nothing to search: give --search NAME=VALUES, with VALUES as {FORMS}, for example "
-            "--search learning-rate=log:1e-4..1e-2",
-            thing="search",
-        )
-    for name, times in Counter(name for name, _ in spaces).items():
-        if times > 1:
-            raise invalid("search", name, "give it once", f"{times} times")
-    return dict(spaces)
-
-
-def grid(spaces: Spaces, most: int) -> list[dict[str, str]]:
-    """Return all combinations of lists, or none if there are more than `most` or a space is a range.
-
-    Examples
-    --------
-    >>> grid(read_spaces(["batch-size=4,8", "epochs=1,2"]), 4)[1]
-    {'batch-size': '4', 'epochs': '2'}
-    """
-    lists = [getattr(space, "choices", ()) for space in spaces.values()]
-    if not all(lists) or math.prod(map(len, lists)) > most:
-        return []
-    return [dict(zip(spaces, values, strict=True)) for values in product(*lists)]
-
-
-def settings_of_trial(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trial's values as settings of a run.
-
-    Examples
-    --------
-    >>> settings_of_trial({"batch-size": "4", "method-option.mu": 0.5})
-    {'batch_size': '4', 'method_options': {'mu': 0.5}}
-    """
-    settings: dict[str, Any] = {}
-    for name, value in values.items():
-        group, dot, option = name.partition(".")
-        if dot:
-            settings.setdefault(OPTIONS[group], {})[option] = value
-        else:
-            settings[name.replace("-", "_")] = value
-    return settings
-
-
-STUDY, BEST, NAME = "study.db", "best.json", "tune"
 REASON, CUT, ROUND, MARK = "reason", "cut-off", "round", "command"
 """Attributes in the study: why a trial failed, whether it was cut off, its chosen round; the command."""
+
 
 Make = Callable[[int, Mapping[str, Any]], RunConfig]
 """Makes a run from a seed and changed settings."""
@@ -341,7 +222,7 @@ def _open(folder: Path, base: RunConfig, spaces: Spaces, how: Mapping[str, Any],
     study = optuna.create_study(
         storage=storage_of(path),
         study_name=NAME,
-        direction=_direction(how["metric"]),
+        direction=direction_of(how["metric"]),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
         load_if_exists=True,
     )
@@ -445,111 +326,6 @@ def _result(study: Study, spaces: Spaces, metric: str, floor: float | None) -> T
     return Tuning(spaces, results, metric, floor)
 
 
-NO_SELECTION = {"validation": None, "select_by": "target", "patience": None}
-"""The selection settings in `BEST`, whose run trains on all labels."""
-
-
-def write_tuning(tuning: Tuning, folder: Path, config: RunConfig | None = None) -> list[Path]:
-    """Write ``trials.md``, ``trials.csv``, ``trials.png``, and the best trial's run as ``best.json``.
-
-    Return the files. Without a complete trial there is neither a picture nor ``best.json``.
-    """
-    files = {"trials.md": trials_markdown(tuning), "trials.csv": trials_csv(tuning)}
-    if config is not None:
-        files[BEST] = best_json(tuning, config)
-    for name, text in files.items():
-        write_atomically(folder / name, text.encode())
-    if tuning.best is None:
-        return [folder / name for name in files]
-    save_figure(folder / "trials.png", plot_trials(tuning))
-    return [folder / name for name in (*files, "trials.png")]
-
-
-def best_json(tuning: Tuning, config: RunConfig) -> str:
-    """Return the best trial's settings in the form of ``fda run --config``, and their origin."""
-    assert tuning.best is not None
-    best = tuning.best
-    content = {
-        "settings": config.settings() | NO_SELECTION,
-        "found": {"trial": best.number, "values": dict(best.values), "round": best.round},
-        "validation": {"by": config.validation, "metric": tuning.metric, "figure": best.figure},
-    }
-    return json.dumps(json_safe(content), indent=2) + "\n"
-
-
-def trials_markdown(tuning: Tuning) -> str:
-    """Return a table with a row for each trial; the best are bold, if they are better than the baseline."""
-    metric, names = METRICS[tuning.metric], list(tuning.spaces)
-    best = tuning.equals if tuning.is_better else []
-    rows = []
-    for trial in tuning.trials:
-        cells = [
-            str(trial.number),
-            *(as_text(trial.values.get(name)) for name in names),
-            "-" if trial.figure is None else f"{metric.scaled(trial.figure):.{metric.decimals}f}",
-            as_text(trial.round),
-            trial.state + (f": {trial.reason}" if trial.reason else ""),
-        ]
-        rows.append([Cell(cell, best=trial in best) for cell in cells])
-    table = Table(["Trial", *names, f"validation {metric.label}", "round", "state"], rows)
-    return markdown([table, *tuning.doubts])
-
-
-def trials_csv(tuning: Tuning) -> str:
-    """Return the table as CSV with unrounded numbers."""
-    names, scaled = list(tuning.spaces), METRICS[tuning.metric].scaled
-    rows = [
-        [
-            *(t.number, *(t.values.get(name) for name in names)),
-            *(None if t.figure is None else scaled(t.figure), t.round, t.state, t.reason),
-        ]
-        for t in tuning.trials
-    ]
-    return Table(["trial", *names, f"validation_{tuning.metric}", "round", "state", "reason"], rows).csv()
-
-
-def as_toml(tuning: Tuning) -> str:
-    """Return the best trial's values as lines of an experiment's file."""
-    assert tuning.best is not None
-    lines = []
-    for name, value in tuning.best.values.items():
-        table, _, key = name.rpartition(".")
-        lines.append((table and f"{table}s.") + tomli_w.dumps({key: _typed(value)}))
-    return "".join(lines).rstrip()
-
-
-def _typed(value: Any) -> Any:
-    """Return the number or truth value that a word stands for, else the word."""
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-def plot_trials(tuning: Tuning) -> Figure:
-    """Plot the figure of each complete trial against the value of each setting, by Optuna."""
-    metric = METRICS[tuning.metric]
-    study = optuna.create_study(direction=_direction(tuning.metric))
-    for trial in tuning.trials:
-        if trial.figure is not None:
-            figure, values = metric.scaled(trial.figure), dict(trial.values)
-            study.add_trial(
-                optuna.create_trial(value=figure, params=values, distributions=dict(tuning.spaces))
-            )
-    # Optuna sets a global style; the context restores ours.
-    with warnings.catch_warnings(action="ignore", category=ExperimentalWarning), pyplot.rc_context():
-        axes = plot_slice(study, target_name=f"Validation {metric.label}")
-    drawn: Figure = np.ravel(np.array(axes))[0].figure
-    pyplot.close(drawn)
-    return drawn
-
-
-def _direction(metric: str) -> Literal["maximize", "minimize"]:
+def direction_of(metric: str) -> Literal["maximize", "minimize"]:
+    """Return the direction in which a metric becomes better, as Optuna names it."""
     return "maximize" if METRICS[metric].higher_is_better else "minimize"
-
-
-def as_text(value: Any) -> str:
-    """Return a value as text for a table, numbers with four significant digits."""
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,19 +1,17 @@
-"""A run's folder: records, checkpoints, the hash chain over both, and the run's progress."""
+"""A run's folder: its configuration, records and checkpoints."""
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
-from logging import INFO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
-from flwr.common import log
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
@@ -33,69 +31,9 @@ from fda_flower.files import (
     read_json,
     write_atomically,
 )
-from fda_flower.records.record import MEAN_OF_LABELS, Record, betas_line, round_line, why_held
+from fda_flower.records.chain import CHAIN, hash_of, linked, read_links, without_link
+from fda_flower.records.record import MEAN_OF_LABELS, Record
 from fda_flower.wire.protocol import CONFUSION
-
-CHAIN = "chain"
-"""Key of the link in a line."""
-
-
-@dataclass(frozen=True)
-class Link:
-    """The link of a line of ``rounds.jsonl`` in the hash chain.
-
-    `before` is the hash of the previous line or, in the first line, of the run's configuration. `files` maps
-    files to their SHA-256 after the round: ``config.json`` and, if the round wrote them, the files of the
-    target's model; for ``checkpoint`` it is the checksum inside. `hash` is the SHA-256 of the rest of the
-    line and thus, through `before`, of all previous lines.
-    """
-
-    round: int
-    before: str
-    files: Mapping[str, str]
-    hash: str
-
-
-def linked(record: Mapping[str, Any], before: str, files: Mapping[str, str]) -> dict[str, Any]:
-    """Return a round's record with its link, ready to write; see `Link`."""
-    link = {"before": before, "files": dict(files)}
-    line: dict[str, Any] = json.loads(json.dumps({**record, CHAIN: link}))
-    line[CHAIN]["hash"] = hash_of(line)
-    return line
-
-
-def without_link(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record in a line, without its link."""
-    return {name: value for name, value in record.items() if name != CHAIN}
-
-
-def read_links(lines: Iterable[str], run: Mapping[str, Any]) -> tuple[list[Link], list[str]]:
-    """Return the links of ``rounds.jsonl`` up to the first unreadable line, and the problems found.
-
-    The first link refers to the run's configuration.
-    """
-    links, problems = list[Link](), list[str]()
-    before = hash_of(run)
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-            as_written = json.dumps(record) == line
-            link = record[CHAIN]
-            digest = link.pop("hash")
-            links.append(Link(record["round"], link["before"], dict(link["files"]), str(digest)))
-            whole = as_written and hash_of(record) == digest
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            problems.append(
-                f"line {number} of rounds.jsonl is not as the run wrote it ({error!r}), or the run was "
-                "stopped while writing it"
-            )
-            break
-        if not whole:
-            problems.append(f"the record of round {number} has changed")
-        if links[-1].before != before:
-            problems.append(f"the record of round {links[-1].round} does not follow the one before it")
-        before = links[-1].hash
-    return links, problems
 
 
 class StoredSources(Mapping[str, Record]):
@@ -148,20 +86,25 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield from file
 
 
-def hash_of(value: Any) -> str:
-    """Return the SHA-256 of a JSON value, independent of the order of its keys."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
 SAMPLES = "samples"
 """Note with a digest of each domain's own samples, by name."""
+
+
 CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint"
+
+
 NEXT_CONFIG = ".config.json.next"
 """The configuration of a run that goes on, until the line that vouches for it is written."""
+
+
 SUBMITTED = "submitted.json"
 """File in the folder of a run on a server: the run's id on the SuperLink, and its folder there."""
+
+
 CHOSEN = "checkpoint-selected"
 """Checkpoint of the round that validation has chosen so far."""
+
+
 CHOSEN_MODEL = "selected"
 """Folder with the target's model of that round."""
 
@@ -516,67 +459,3 @@ def _not_here(path: Path, why: str, value: object = None) -> ConfigError:
 def _damaged(path: Path, why: str, part: str = "it") -> RunError:
     remedy = f"restore {part} from a copy, or start again in another --output"
     return RunError(f"'{path}' {why}", thing=str(path), remedy=remedy)
-
-
-class Progress:
-    """The finished rounds of a run, in memory and in its folder.
-
-    `history` holds their records, as in ``rounds.jsonl``; `on_round` is called with each. The run ends with
-    an error after `max_held_rounds` consecutive held rounds.
-    """
-
-    def __init__(
-        self, output: RunFolder | None, max_held_rounds: int, on_round: Callable[[Record], None] | None
-    ) -> None:
-        self.output = output
-        self.max_held_rounds = max_held_rounds
-        self.on_round = on_round
-        self.history: list[Record] = []
-        self._held_rounds = 0
-
-    def open(self, settings: Mapping[str, Any]) -> Checkpoint | None:
-        """Open the folder, and make the rounds of its checkpoint the history; return None without one."""
-        if self.output is None or (checkpoint := self.output.open(settings)) is None:
-            return None
-        self._held_rounds = checkpoint.held_rounds
-        self.history[:] = self.output.read_rounds()[: checkpoint.round]
-        log(INFO, "Resumed after round %d from %s", checkpoint.round, self.output.path)
-        return checkpoint
-
-    def begin(self, done: int, model: Layers) -> None:
-        """Write the run's configuration and initial checkpoint, and drop unfinished rounds."""
-        if self.output is not None:
-            self.output.begin(done, model)
-
-    def close(self) -> None:
-        """Unlock the folder."""
-        if self.output is not None:
-            self.output.close()
-
-    def note(self, held: str | None) -> None:
-        """Count consecutive held rounds; `held` is the reason, None if the model was updated."""
-        self._held_rounds = 0 if held is None else self._held_rounds + 1
-
-    def finish(
-        self,
-        record: Record,
-        num_rounds: int,
-        checkpoint: Callable[[], Checkpoint],
-        chosen: bool,
-    ) -> None:
-        """Write a round's record and checkpoint; raise a `RunError` after too many held rounds in a row."""
-        self.history[-1:] = [*map(of_a_round_before, self.history[-1:]), record]
-        if self.output is not None:
-            self.output.save_round(record, replace(checkpoint(), held_rounds=self._held_rounds), chosen)
-        if self.on_round is not None:
-            self.on_round(record)
-        before = self.history[-2] if len(self.history) > 1 else None
-        lines = (round_line(record, num_rounds, before=before), betas_line(record))
-        log(INFO, "%s", "; ".join(filter(None, lines)))
-        if self._held_rounds >= self.max_held_rounds:
-            raise RunError(
-                f"the model could not be updated for {self._held_rounds} rounds in a row "
-                f"({why_held(self.history[-self._held_rounds :])}): repair the clients, then resume",
-                thing="held rounds",
-                value=self._held_rounds,
-            )

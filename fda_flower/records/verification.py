@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 
 from fda_flower.errors import FdaError
 from fda_flower.files import BODY, DESCRIPTION, MODEL, checksum, file_hash, read_json
+from fda_flower.records.chain import Link, hash_of, read_links
 from fda_flower.records.folder import (
     CHECKPOINT,
     CHOSEN,
@@ -19,10 +20,7 @@ from fda_flower.records.folder import (
     NEXT_CONFIG,
     SUBMITTED,
     Checkpoint,
-    Link,
     RunFolder,
-    hash_of,
-    read_links,
 )
 from fda_flower.records.record import chosen_round
 

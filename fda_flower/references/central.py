@@ -1,28 +1,25 @@
-"""Centralised references: their losses over the samples of all domains in one place, and their training."""
+"""Training of a centralised reference, with the samples of all domains in one place."""
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.clients import DomainClient, SourceClient, TargetClient
-from fda_flower.clients.training import OPTIMIZERS, loss_for, repeatable
+from fda_flower.clients.training import OPTIMIZERS, repeatable
 from fda_flower.datasets import Domain, Samples
 from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import derive_seed, json_safe
 from fda_flower.metrics import EFFECTIVE, METRICS, UNITS, headline_metric, of_mean
 from fda_flower.models.devices import find_device
-from fda_flower.models.parts import features_of, head_of, in_precision, replace_head, to_train
-from fda_flower.names.options import Bounds, NotNegative, Positive
+from fda_flower.models.parts import in_precision, to_train
 from fda_flower.names.words import count_of
 from fda_flower.prediction.predictors import Single
 from fda_flower.records.folder import Checkpoint, RunFolder, of_a_round_before
@@ -34,121 +31,13 @@ from fda_flower.records.record import (
     chosen_round,
     has_stopped,
 )
+from fda_flower.references.losses import Batch, Reference, Step
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.model_folder import publisher
 from fda_flower.runs.network import all_data, make_model
-from fda_flower.strategies.averaging import ModelAverage
-from fda_flower.strategies.method import CommonOptions
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.replies import DETAILS, read_details, read_sizes
 from fda_flower.wire.protocol import CONFUSION, OUTCOMES, SERVER_ROUND, split_held_out
-
-Batch = tuple[Tensor, Tensor]
-"""Samples and labels."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """The samples of one step: a batch of each source, in the order of domains, and of the target's labelled.
-
-    `unlabelled` are twice as many of the target's other samples; `rng` is for further draws.
-    """
-
-    sources: Sequence[Batch]
-    labelled: Batch | None
-    unlabelled: Tensor | None
-    rng: np.random.Generator
-
-
-class Reference(CommonOptions, ABC):
-    """The loss of a reference; a run's settings treat it as a strategy.
-
-    The options `warmup_rounds`, in which it trains only on the sources' pooled samples,
-    `learning_rate_factor` and `outcomes` have the same meaning as for strategies. `average`,
-    `max_update_norm` and `source_mean` are a `ConfigError`, because there are no clients' models, and so is
-    `evaluate_every`, because each round is evaluated.
-    """
-
-    needs: ClassVar[tuple[str, ...]] = ()
-    """Nothing with any options, besides what its method needs."""
-    uses_target: ClassVar[bool] = False
-    """Whether it trains on the target's samples."""
-    share: ClassVar[float | None] = None
-    """The share of each source that selects the round's model; None to report the last one."""
-    prototypes: ClassVar[float | None] = None
-    """The temperature of the head of prototypes that replaces the network's; None if none does."""
-    evaluates_own: ClassVar[bool] = True
-    """There are no sources that could evaluate the model apart from the target."""
-    ends_with_an_evaluation: ClassVar[bool] = False
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        clients = "but a centralised reference has no models of clients"
-        for name, none, why in (
-            ("average", None, clients),
-            ("max_update_norm", None, clients),
-            ("source_mean", "mean", clients),
-            ("evaluate_every", 1, "but a centralised reference evaluates in each round"),
-        ):
-            if (value := getattr(self, name)) != none:
-                raise invalid(name, value, "leave it out", why)
-        self.model_average = ModelAverage(None)
-
-    @property
-    def chooses_itself(self) -> bool:
-        """Whether samples of the sources choose the model that it reports."""
-        return self.share is not None
-
-    def settings(self) -> Record:
-        """Return the definition of the reference, as JSON values."""
-        return {
-            "warmup-rounds": self.warmup_rounds,
-            "learning-rate-factor": self.learning_rate_factor,
-            **self.own_settings(),
-        }
-
-    def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
-        """Accept any number of samples."""
-
-    def training_epochs(
-        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
-    ) -> dict[str, int]:
-        """Return the epochs of the largest source; the target's only if there are none."""
-        known = {"source": (rounds + warmup) * epochs["source"]}
-        return known if self.uses_target else {**known, "target": 0}
-
-    def conclusion(self, record: Record) -> list[str]:
-        """Return no lines at the end of a run."""
-        return []
-
-    def prepare(self, model: nn.Module, x: Tensor) -> None:
-        """Change the network before the first round, if the reference needs another."""
-
-    def warmup_losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
-        """Yield only the sources' mean loss, in the warm-up rounds."""
-        yield source_loss(model, step)
-
-    @abstractmethod
-    def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
-        """Yield the losses of a step; the optimizer takes a step after each, before the next is computed."""
-
-
-def outputs_of(model: nn.Module, batches: Sequence[Batch]) -> list[Tensor]:
-    """Return the model's outputs for each batch, computed together: BatchNorm sees all batches."""
-    return list(torch.split(model(torch.cat([x for x, _ in batches])), [len(y) for _, y in batches]))
-
-
-def source_loss(model: nn.Module, step: Step) -> Tensor:
-    """Return the mean over sources of the mean loss of their batches."""
-    return mean_loss(outputs_of(model, step.sources), step.sources)
-
-
-def mean_loss(outputs: Sequence[Tensor], batches: Sequence[Batch]) -> Tensor:
-    """Return the mean over batches of their mean losses."""
-    losses = [loss_for(y)(out, y) for out, (_, y) in zip(outputs, batches, strict=True)]
-    return torch.stack(losses).mean()
-
 
 TRAINED, OPTIMIZER = "trained", "optimizer"
 """Entries of a checkpoint besides the reported model: the model in training, and its optimizer."""
@@ -374,220 +263,3 @@ class Trainer:
 
 def _entry(client: DomainClient, steps: int) -> Record:
     return {"domain": client.domain.name, "examples": len(client.domain.train), "steps": steps}
-
-
-TINY = 1e-5
-"""Added to probabilities before their logarithm, as MME's authors do."""
-
-
-class SourceTarget(Reference):
-    """S+T: cross entropy on the sources' and the target's labelled samples together.
-
-    As in `MinimaxEntropy`, with which it is compared (Saito et al., ICCV 2019), a
-    `fda_flower.models.parts.PrototypeHead` replaces the network's head. The last round's model is reported:
-    the few labels select nothing.
-
-    Parameters
-    ----------
-    temperature : float
-        T of the head, above 0.
-    **common
-        See `Reference`.
-    """
-
-    uses_target = True
-
-    temperature: Positive = 0.05
-
-    @property
-    def prototypes(self) -> float:  # type: ignore[override]
-        """The temperature of the head."""
-        return self.temperature
-
-    def prepare(self, model: nn.Module, x: Tensor) -> None:
-        """Replace the head, with new weights."""
-        replace_head(model, x, self.temperature)
-
-    def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
-        """Yield the mean loss of all labelled samples of the step."""
-        batches = [*step.sources, *([] if step.labelled is None else [step.labelled])]
-        y = torch.cat([y for _, y in batches])
-        yield loss_for(y)(torch.cat(outputs_of(model, batches)), y)
-
-
-class Entropy(SourceTarget):
-    """ENT: S+T, and a step in which head and body lower ``λ H`` of unlabelled target samples.
-
-    Parameters
-    ----------
-    lam : float
-        λ, not negative; 0 is S+T.
-    temperature, **common
-        See `SourceTarget`.
-    """
-
-    lam: NotNegative = 0.1
-
-    def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
-        """Yield S+T's loss, then the entropy's."""
-        yield from super().losses(model, step)
-        if step.unlabelled is not None and self.lam > 0:
-            yield self.lam * self.entropy_loss(model, step.unlabelled)
-
-    def entropy_loss(self, model: nn.Module, x: Tensor) -> Tensor:
-        """Return what is minimised on unlabelled samples."""
-        return entropy(model(x))
-
-
-class MinimaxEntropy(Entropy):
-    """MME (Saito et al., ICCV 2019): the head raises ``λ H`` of unlabelled samples, the body lowers it.
-
-    The loss is ``−λ H``; its gradient is reversed between the body and the head.
-    """
-
-    def entropy_loss(self, model: nn.Module, x: Tensor) -> Tensor:
-        """Return what is minimised on unlabelled samples."""
-        with reversed_gradient(model):
-            return -entropy(model(x))
-
-
-@contextmanager
-def reversed_gradient(model: nn.Module) -> Iterator[None]:
-    """Reverse the gradient that arrives at the body from outputs computed inside."""
-
-    def reverse(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
-        features = inputs[0].view_as(inputs[0])
-        features.register_hook(torch.neg)  # type: ignore[no-untyped-call]
-        return features
-
-    with head_of(model).register_forward_pre_hook(reverse):
-        yield
-
-
-def entropy(outputs: Tensor) -> Tensor:
-    """Return the mean entropy of the softmax of outputs, ``−mean Σ_c p_c log(p_c + 1e-5)``, in nats.
-
-    Examples
-    --------
-    >>> round(float(entropy(torch.tensor([[0.9, 0.1]]).log())), 4)
-    0.3251
-    """
-    p = outputs.softmax(dim=1)
-    return -(p * (p + TINY).log()).sum(dim=1).mean()
-
-
-GAMMAS = tuple(10.0**power for power in range(-3, 4))
-"""γ of the Gaussian kernels of `kernel_gap`."""
-
-
-class ERM(Reference):
-    """``mean_i L_i``, the mean over sources of the mean loss of their batches.
-
-    Parameters
-    ----------
-    validation_share : float
-        The share of each source that is held out to select the model, between 0 and 1.
-    **common
-        See `Reference`.
-    """
-
-    validation_share: Annotated[float, Bounds("between 0 and 1", lambda share: 0 < share < 1)] = 0.2
-
-    @property
-    def share(self) -> float:  # type: ignore[override]
-        """The share of each source that selects the round's model."""
-        return self.validation_share
-
-    def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
-        """Yield the mean loss."""
-        yield source_loss(model, step)
-
-
-def moment_gap(a: Tensor, b: Tensor) -> Tensor:
-    """Return the mean squared difference of two samples' means, plus the same of their covariances.
-
-    Covariances divide by ``n−1``; a single sample has 0.
-
-    Examples
-    --------
-    >>> moment_gap(torch.tensor([[0.0], [2.0]]), torch.tensor([[1.0], [5.0]]))  # 4 + (2 − 8)²
-    tensor(40.)
-    """
-    centred = [x - x.mean(0) for x in (a, b)]
-    first, second = (x.T @ x / max(len(x) - 1, 1) for x in centred)
-    return (a.mean(0) - b.mean(0)).square().mean() + (first - second).square().mean()
-
-
-def kernel_gap(a: Tensor, b: Tensor) -> Tensor:
-    """Return the squared MMD of two samples by its biased estimate, summed over Gaussian kernels.
-
-    ``mean k(a, a') + mean k(b, b') − 2 mean k(a, b)`` with ``k(x, y) = Σ_γ exp(−γ ‖x−y‖²)``, γ in `GAMMAS`.
-    """
-
-    def mean_kernel(x: Tensor, y: Tensor) -> Tensor:
-        distances = (x[:, None] - y).square().sum(-1)
-        return torch.stack([(-gamma * distances).exp().mean() for gamma in GAMMAS]).sum()
-
-    return mean_kernel(a, a) + mean_kernel(b, b) - 2 * mean_kernel(a, b)
-
-
-class CORAL(ERM):
-    """ERM, with `moment_gap` between the features of each two sources (Sun & Saenko, ECCV-W 2016).
-
-    ``mean_i L_i + γ · mean over pairs of the gap``, as DomainBed has it: the gap is also one of means.
-
-    Parameters
-    ----------
-    gamma : float
-        γ, not negative.
-    validation_share, **common
-        See `ERM`.
-    """
-
-    gap = staticmethod(moment_gap)
-    """The distance of two sources' features, each of shape ``(n, features)``."""
-    gamma: NotNegative = 1.0
-
-    def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
-        """Yield the mean loss and γ times the mean gap of the features."""
-        with features_of(model) as features:
-            outputs = outputs_of(model, step.sources)
-        parts = torch.split(features[0], [len(y) for _, y in step.sources])
-        gaps = [self.gap(a, b) for a, b in combinations(parts, 2)]
-        yield mean_loss(outputs, step.sources) + self.gamma * torch.stack(gaps).mean()
-
-
-class MMD(CORAL):
-    """The same with `kernel_gap` (Li et al., CVPR 2018, without its adversary, as DomainBed has it)."""
-
-    gap = staticmethod(kernel_gap)
-
-
-class Mixup(ERM):
-    """ERM on mixtures of two sources' samples (Zhang et al., ICLR 2018, between domains as in DomainBed).
-
-    The sources are paired in a random cycle. For each pair ``u ~ Beta(α, α)``, the inputs are
-    ``u x_i + (1−u) x_j``, and the loss ``u L(·, y_i) + (1−u) L(·, y_j)``; the mean over pairs is minimised.
-
-    Parameters
-    ----------
-    alpha : float
-        α, above 0.
-    validation_share, **common
-        See `ERM`.
-    """
-
-    alpha: Positive = 0.2
-
-    def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
-        """Yield the mean loss of the mixed batches; of two batches the larger is cut."""
-        order = step.rng.permutation(len(step.sources))
-        mixed, labels = [], []
-        for i, j in zip(order, np.roll(order, -1), strict=True):
-            (x, y), (other_x, other_y) = step.sources[i], step.sources[j]
-            n, u = min(len(y), len(other_y)), float(step.rng.beta(self.alpha, self.alpha))
-            mixed.append((u * x[:n] + (1 - u) * other_x[:n], y[:n]))
-            labels.append((u, y[:n], other_y[:n]))
-        parts = zip(outputs_of(model, mixed), labels, strict=True)
-        losses = [u * loss_for(y)(out, y) + (1 - u) * loss_for(y)(out, other) for out, (u, y, other) in parts]
-        yield torch.stack(losses).mean()

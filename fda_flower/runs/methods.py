@@ -44,7 +44,7 @@ class Method:
     rounds : int, optional
         A fixed number of rounds. Default: the run's.
     centralised : bool
-        Whether it is a `fda_flower.references.central.Reference`: it has no clients, and needs all data
+        Whether it is a `fda_flower.references.losses.Reference`: it has no clients, and needs all data
         in one place. Reports mark it.
     """
 
@@ -211,7 +211,7 @@ PREFIX = "central:"
 
 
 def _central(label: str, summary: str, reference: str, *needs: str) -> Method:
-    strategy = f"fda_flower.references.central:{reference}"
+    strategy = f"fda_flower.references.losses:{reference}"
     return Method(label, summary, strategy, needs=needs, centralised=True)
 
 

@@ -20,7 +20,8 @@ from fda_flower.aggregation import Update, source_weights
 from fda_flower.errors import ConfigError, RunError, invalid, unknown
 from fda_flower.files import json_safe
 from fda_flower.names.options import read_list
-from fda_flower.records.folder import Checkpoint, Progress, RunFolder, check_same_model
+from fda_flower.records.folder import Checkpoint, RunFolder, check_same_model
+from fda_flower.records.progress import Progress
 from fda_flower.records.record import Record, chosen_round
 from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_source_mean, read_source_mean
 from fda_flower.strategies.flowers_options import FlowersOptions

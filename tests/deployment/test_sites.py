@@ -23,7 +23,7 @@ from fda_flower.deployment import Federation, make_key, run_deployed
 from fda_flower.errors import RunError
 from fda_flower.experiments.pages import write_card
 from fda_flower.files import BODY, MODEL
-from fda_flower.prediction.model import export
+from fda_flower.prediction.export import export
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.verification import verify
 from fda_flower.site import epsilon, read_log

@@ -1,37 +1,18 @@
-"""The search of settings: its spaces, its trials, what they do not see, and how a search goes on."""
+"""The search of settings: its trials, what they do not see, and how a search goes on."""
 
-import json
 from typing import Any
 from unittest.mock import ANY, Mock
 
-import matplotlib
-import numpy as np
 import optuna
 import pytest
-from matplotlib import pyplot
 from naming import names
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from fda_flower import RunConfig
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments import tuning
 from fda_flower.experiments.definition import merged
-from fda_flower.experiments.tuning import (
-    TrialResult,
-    Tuning,
-    as_toml,
-    best_json,
-    grid,
-    plot_trials,
-    read_space,
-    read_spaces,
-    settings_of_trial,
-    storage_of,
-    trials_csv,
-    trials_markdown,
-    tune,
-    write_tuning,
-)
+from fda_flower.experiments.spaces import read_spaces, settings_of_trial
+from fda_flower.experiments.tuning import storage_of, tune
 from fda_flower.files import only_writer
 from fda_flower.running.run import RunResult, run_config
 
@@ -46,58 +27,6 @@ def make(seed, own, **settings):
 
 def facts(result):
     return [(t.number, dict(t.values), t.state, t.figure, t.round) for t in result.trials]
-
-
-@pytest.mark.parametrize(
-    ("text", "distribution"),
-    [
-        ("learning-rate=log:1e-4..1e-2", FloatDistribution(1e-4, 1e-2, log=True)),
-        ("learning-rate=0..1", FloatDistribution(0.0, 1.0)),
-        ("epochs=1..5", IntDistribution(1, 5)),
-        ("batch-size=log:4..64", IntDistribution(4, 64, log=True)),
-        ("method-option.mu=0.1..10", FloatDistribution(0.1, 10.0)),
-        ("method-option.folds=2..5", IntDistribution(2, 5)),
-        ("target-epochs=1..3", IntDistribution(1, 3)),
-        ("optimizer=adam, sgd", CategoricalDistribution(("adam", "sgd"))),
-    ],
-)
-def test_values_have_the_type_of_their_setting(text, distribution):
-    assert read_space(text) == (text.partition("=")[0], distribution)
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("learning-rate", ("search", "learning-rate", "NAME=VALUES")),
-        ("=1..2", ("search", "=1..2", "NAME=VALUES")),
-        ("speed=1..2", ("setting to search", "speed", "average, batch-size")),
-        ("seed=1,2", ("setting to search", "seed")),
-        ("validation=0.1,0.2", ("setting to search", "validation")),
-        ("rounds=1..5", ("setting to search", "rounds")),
-        ("method-options=1,2", ("setting to search", "method-options")),
-        ("learning-rate=log:0.1", ("search of learning-rate", "log:0.1", "lowest..highest")),
-        ("learning-rate=1..0.1", ("search of learning-rate", "1..0.1", "below its highest")),
-        ("learning-rate=log:0..0.1", ("search of learning-rate", "log:0..0.1", "above 0")),
-        ("learning-rate=a..b", ("search of learning-rate", "a..b", "two numbers")),
-        ("learning-rate=1..2..3", ("search of learning-rate", "1..2..3", "two numbers")),
-        ("learning-rate=0..inf", ("search of learning-rate", "0..inf", "finite")),
-        ("epochs=1..2.5", ("search of epochs", "1..2.5", "whole")),
-        ("optimizer=1..2", ("search of optimizer", "1..2", "list")),
-        ("batch-size=4,4", ("search of batch-size", "4,4", "once")),
-        ("", ("search", None)),
-        ("epochs=1,2 epochs=3,4", ("search", "epochs")),
-    ],
-)
-def test_a_bad_space_is_refused_by_name(text, error):
-    with pytest.raises(ConfigError, check=names(*error)):
-        read_spaces(text.split())
-
-
-def test_a_trial_changes_options_one_by_one():
-    own = settings_of_trial({"method-option.mu": 0.5, "epochs": 2})
-    changed = merged({"method_options": {"k": 1}, "epochs": 1}, own)
-    assert changed == {"method_options": {"k": 1, "mu": 0.5}, "epochs": 2}
-    assert (grid(RATES, 100), grid(read_spaces(["epochs=1,2", "batch-size=4,8"]), 3)) == ([], []), "too many"
 
 
 @pytest.mark.parametrize(
@@ -270,97 +199,8 @@ def test_an_error_is_better_the_smaller_it_is(figures, tmp_path):
     assert result.best is result.trials[0]
 
 
-def tried(rate, size, mu):
-    return {"learning-rate": rate, "batch-size": size, "method-option.mu": mu}
-
-
-SOME = Tuning(
-    read_spaces(["learning-rate=log:1e-4..1e-1", "batch-size=4,8", "method-option.mu=0..10"]),
-    [
-        TrialResult(1, tried(0.001, "4", 5), "complete", 0.5, 7.0),
-        TrialResult(2, tried(0.05, "8", 1), "pruned"),
-        TrialResult(3, tried(0.01, "8", 2), "complete", 0.75, 3.5),
-        TrialResult(4, {}, "failed", reason="a | b"),
-        TrialResult(5, tried(0.02, "4", 2), "failed"),
-    ],
-    "accuracy",
-)
-
-
-def test_the_tables_of_trials():
-    assert trials_markdown(SOME).splitlines() == [
-        "| Trial | learning-rate | batch-size | method-option.mu | validation accuracy (%) | round | state |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-        "| 1 | 0.001 | 4 | 5 | 50.0 | 7 | complete |",
-        "| 2 | 0.05 | 8 | 1 | - | - | pruned |",
-        "| **3** | **0.01** | **8** | **2** | **75.0** | **3.5** | **complete** |",
-        "| 4 | - | - | - | - | - | failed: a \\| b |",
-        "| 5 | 0.02 | 4 | 2 | - | - | failed |",
-    ]
-    assert trials_csv(SOME).splitlines()[:2] == [
-        "trial,learning-rate,batch-size,method-option.mu,validation_accuracy,round,state,reason",
-        "1,0.001,4,5,50.0,7.0,complete,",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("figures", "floor", "marked", "doubts"),
-    [
-        ([0.5, 0.75, 0.6], 0.5, [2], 0),
-        ([0.5, 0.75, 0.75], None, [2, 3], 1),
-        ([0.4, 0.5, 0.3], 0.5, [], 1),
-        ([0.1, 0.1, 0.1], 0.1, [], 2),
-    ],
-)
-def test_no_trial_is_marked_where_held_out_labels_prefer_none(figures, floor, marked, doubts):
-    trials = [TrialResult(number, {}, "complete", figure, 7) for number, figure in enumerate(figures, 1)]
-    tuning = Tuning({}, trials, "accuracy", floor)
-    table = trials_markdown(tuning)
-    assert [number for number in (1, 2, 3) if f"| **{number}** |" in table] == marked
-    assert len(tuning.doubts) == doubts
-    assert all(doubt in table for doubt in tuning.doubts)
-
-
 @pytest.mark.parametrize(("metric", "floor"), [("accuracy", 0.1), ("auroc", 0.5), ("ece", None)])
 def test_trials_are_compared_with_the_baseline_on_the_held_out_labels(tmp_path, metric, floor):
     spaces = read_spaces(["learning-rate=1e-9,1e-8"])
     result = tune(lambda seed, own: make(seed, own, rounds=1, metric=metric), spaces, tmp_path, trials=1)
     assert result.floor == (None if floor is None else pytest.approx(floor, abs=0.08))
-
-
-def test_what_to_put_into_an_experiments_file():
-    assert as_toml(SOME) == "learning-rate = 0.01\nbatch-size = 8\nmethod-options.mu = 2"
-    words = Tuning(SOME.spaces, [TrialResult(1, {"optimizer": "sgd"}, "complete", 0.5, 1.0)], "accuracy")
-    assert as_toml(words) == 'optimizer = "sgd"'
-
-
-def test_the_best_settings_are_a_run_that_trains_on_all_labels():
-    config = make(0, settings_of_trial({"learning-rate": 0.01}))
-    found = json.loads(best_json(SOME, config))
-    assert RunConfig(**found["settings"]) == make(0, {"learning_rate": 0.01}, validation=None)
-    assert found["found"]["trial"] == 3
-    assert found["validation"] == {"by": "0.2", "metric": "accuracy", "figure": 0.75}
-
-
-def test_the_picture_has_a_panel_for_each_setting_with_a_marker_for_each_complete_trial(tmp_path):
-    style = dict(matplotlib.rcParams)
-    panels = [axis for axis in plot_trials(SOME).axes if axis.get_xlabel()]
-    assert {axis.get_xlabel(): axis.get_xscale() for axis in panels} == {
-        "learning-rate": "log",
-        "batch-size": "linear",
-        "method-option.mu": "linear",
-    }
-    for axis in panels:
-        figures = np.concatenate([np.asarray(c.get_offsets())[:, 1] for c in axis.collections])
-        assert sorted(figures) == [50.0, 75.0]
-    assert not pyplot.get_fignums()
-    assert dict(matplotlib.rcParams) == style
-    assert [path.name for path in write_tuning(SOME, tmp_path)] == ["trials.md", "trials.csv", "trials.png"]
-
-
-def test_a_search_without_a_complete_trial_has_no_picture(tmp_path):
-    failed = Tuning(RATES, [TrialResult(1, {}, "failed", reason="no")], "accuracy")
-    assert failed.best is None
-    written = write_tuning(failed, tmp_path)
-    assert [path.name for path in written] == ["trials.md", "trials.csv"]
-    assert all(path.exists() for path in written)

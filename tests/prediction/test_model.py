@@ -1,17 +1,14 @@
-"""A loaded model: what it takes, what it refuses, and exports in which another runtime computes the same."""
+"""A loaded model: what it takes, and what it refuses."""
 
 import csv
-import dataclasses
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from naming import names
 
 from fda_flower import ConfigError, load
-from fda_flower.datasets.preparation import TablePreparation
-from fda_flower.prediction.model import Probabilities, export
+from fda_flower.prediction.export import Probabilities
 
 NAN = float("nan")
 
@@ -86,65 +83,3 @@ def test_a_regression_predicts_numbers(regression_run):
     (exported,) = Probabilities(model)(torch.zeros(x.shape))
     np.testing.assert_allclose(exported, model.predict(x), rtol=1e-5)
     assert model.predictions(np.zeros((3, 1))).shape == (3,)
-
-
-# --- Exports -----------------------------------------------------------------------------------------
-
-X = np.random.default_rng(0).random((5, 1, 8, 8)).astype(np.float32)
-
-
-@pytest.fixture(
-    scope="module",
-    params=[("fedavg", {}), ("apfl", {}), ("knn-per", {"mixing": 0.5, "k": 3}), ("mixture", {"epochs": "1"})],
-    ids=lambda param: param[0],
-)
-def folder(request, run_in):
-    method, options = request.param
-    small = {"rounds": 1, "sources": 2, "model": "mlp", "target_samples": 16, "source_samples": 40}
-    return run_in(**small, method=method, method_options=options)
-
-
-@pytest.mark.slow
-def test_onnxruntime_has_the_same_probabilities(folder, table_run, tmp_path):
-    rows = np.random.default_rng(0).normal(50, 20, (4, 2)).astype(np.float32)
-    for run, samples in ((folder, X), (table_run, rows)):
-        model = load(run)
-        export(model, tmp_path / "model.onnx")
-        assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"], "one file"
-        session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-        for x in (samples, samples[:1]):
-            [found] = session.run(["probabilities"], {"samples": x})
-            np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-6)
-
-
-def test_a_missing_number_is_filled_in_by_the_graph(table_run):
-    model = load(table_run)
-    assert isinstance(model.preparation, TablePreparation)
-    model.preparation = dataclasses.replace(model.preparation, fill=(7.0,) * len(model.preparation.mean))
-    raw = torch.rand(3, *model.about.shape)
-    raw[1, 0] = torch.nan
-    (found,) = Probabilities(model)(raw)
-    assert torch.equal(found[1], Probabilities(model)(raw.nan_to_num(7.0))[0][1])
-    np.testing.assert_allclose(found, model.predict_proba(raw.numpy()), atol=1e-6)
-
-
-def test_the_graph_takes_categories_as_1_or_0_and_gives_the_unit_of_the_label(patients_run):
-    model = load(patients_run)
-    assert isinstance(model.preparation, TablePreparation)
-    ((_, sexes),) = model.preparation.categories
-    assert model.preparation.features == ("größe", *(f"sex={sex}" for sex in sexes))
-    rows = {"größe": [1.5, 1.9], "sex": [sexes[0], sexes[1]]}
-    (found,) = Probabilities(model)(torch.tensor([[1.5, 1.0, 0.0], [1.9, 0.0, 1.0]]))
-    np.testing.assert_allclose(found[:, 0], model.predict(rows), rtol=1e-5)
-
-
-def test_a_model_says_what_it_is_and_an_unwritable_place_is_an_error(digits_run, tmp_path, quick_export):
-    model = load(digits_run)
-    assert model.classes_.tolist() == list(range(10)), "numbers where classes have no names"
-    said = (
-        "LoadedModel(method='fedavg', domain='target', network='mlp', shape=(1, 8, 8), classes=10, round=2)"
-    )
-    assert repr(model) == said
-    (tmp_path / "m").mkdir()
-    with pytest.raises(ConfigError, check=names("file", tmp_path / "m")):
-        export(model, tmp_path / "m")

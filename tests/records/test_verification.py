@@ -13,7 +13,8 @@ from safetensors.numpy import load_file, save_file
 from fda_flower import RunConfig, run
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import write_atomically
-from fda_flower.records.folder import CHAIN, RunFolder, hash_of, linked
+from fda_flower.records.chain import CHAIN, hash_of, linked
+from fda_flower.records.folder import RunFolder
 from fda_flower.records.verification import verify
 from fda_flower.runs.model_folder import write_global_model
 

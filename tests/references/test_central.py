@@ -18,7 +18,8 @@ from fda_flower.deployment import rehearse, run_deployed
 from fda_flower.files import derive_seed
 from fda_flower.records.folder import RunFolder, of_a_round_before
 from fda_flower.references import central
-from fda_flower.references.central import OPTIMIZER, TRAINED, Reference, Trainer
+from fda_flower.references.central import OPTIMIZER, TRAINED, Trainer
+from fda_flower.references.losses import Reference
 from fda_flower.running.run import run_config
 from fda_flower.runs.methods import CENTRAL, METHODS, PREFIX, check_federated, find_method
 from fda_flower.runs.needs import NEEDS

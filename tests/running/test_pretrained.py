@@ -140,7 +140,7 @@ def test_a_file_is_no_link_to_one_that_has_changed_or_where_there_are_no_links(t
 def test_one_onnx_file_goes_from_pixels_to_probabilities(tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    from fda_flower.prediction.model import export
+    from fda_flower.prediction.export import export
 
     run(**SETTINGS, method="mixture", output=tmp_path / "run")
     model, expected, _ = probabilities(tmp_path / "run", {**SETTINGS, "method": "mixture"})

@@ -18,7 +18,7 @@ from fda_flower.aggregation import Calibration
 from fda_flower.cli.app import app
 from fda_flower.clients.calibration import keep_calibration, kept_calibration
 from fda_flower.clients.own_state import OwnState
-from fda_flower.prediction.model import Probabilities
+from fda_flower.prediction.export import Probabilities
 from fda_flower.prediction.new_samples import NONE_FITS, write_predictions
 from fda_flower.runs.model_folder import own_test_set
 

@@ -15,7 +15,7 @@ from fda_flower.datasets.folders import OPTIONS_FILE
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import BODY
 from fda_flower.models.tokens import LENGTH
-from fda_flower.prediction.model import export
+from fda_flower.prediction.export import export
 from fda_flower.prediction.new_samples import from_csv
 from fda_flower.runs import network
 

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from fda_flower import ConfigError
 from fda_flower.models.parts import PrototypeHead, features_of, head_of
-from fda_flower.references.central import (
+from fda_flower.references.losses import (
     CORAL,
     ERM,
     GAMMAS,
