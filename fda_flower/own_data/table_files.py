@@ -112,6 +112,30 @@ def tables_in(place: Path) -> list[Path]:
     return _tables(_files(place))
 
 
+def check_texts(place: Path, encoding: str = "") -> None:
+    """Raise a `ConfigError` if a text that is left out has the columns of a table in its folder."""
+    tables, headers = tables_in(place), list[set[str]]()
+    for path in _files(place):
+        if path.suffix.lower() in SUFFIXES and path not in tables and (names := _names_in(path, encoding)):
+            headers = headers or [_names_in(table, encoding) for table in tables]
+            if names in headers:
+                what = f"would be left out, but has the columns of '{tables[headers.index(names)].name}'"
+                remedy = (
+                    f"call it {path.stem}{FIRST[0]} or, if it is no domain, move it elsewhere, or name "
+                    "the domains by --dataset-option domains=..."
+                )
+                raise unusable("data file", path, what, remedy)
+
+
+def _names_in(path: Path, encoding: str) -> set[str]:
+    """Return the columns of a file; empty if it has none, or cannot be read."""
+    try:
+        rows = excel_rows.rows_of(path) if path.suffix.lower() == EXCEL else csv_rows.rows_of(path, encoding)
+        return next(({*cells} for _, cells in rows if any(cells)), set())
+    except ConfigError:
+        return set()
+
+
 def left_out(folder: Path) -> list[Path]:
     """Return what a folder holds besides tables and the folders of an existing split."""
     if not folder.is_dir():

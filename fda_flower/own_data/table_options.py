@@ -18,6 +18,7 @@ from fda_flower.names.options import join_names, split_names
 from fda_flower.own_data.table_files import (
     SUFFIXES,
     FileState,
+    check_texts,
     files_of,
     places,
     read_table,
@@ -89,6 +90,8 @@ def complete(
     if folder is None or not is_here(folder, options):
         return missing
     if "domains" not in options:
+        for place in places(folder).values():
+            check_texts(place, str(options.get("encoding", "")))
         names = {path.stem for place in places(folder).values() for path in tables_in(place)}
         wanted = f"a file for each domain, such as north{SUFFIXES[0]}, exported from other formats,"
         missing["domains"] = ",".join(found_names("table", folder, names, wanted))

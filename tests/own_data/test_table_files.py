@@ -10,6 +10,7 @@ from naming import names
 from fda_flower.datasets.problems import Problems
 from fda_flower.errors import ConfigError
 from fda_flower.own_data.table_files import files_of, left_out, read_table, tables_in
+from fda_flower.own_data.table_options import complete
 
 ROWS = "age,bp,label\n50,120,1\n60,130,0\n70,140,1\n"
 
@@ -43,6 +44,21 @@ def test_tables_of_all_suffixes_count_and_texts_only_alone(tmp_path):
     assert files_of(tmp_path, "readme") == {"": paths[3]}, "if it is named"
     put(tmp_path, "a.txt")
     assert files_of(tmp_path, "a") == {"": paths[0]}
+
+
+@pytest.mark.parametrize("columns", ["age,bp,label", "label;bp;age", '"bp","age","label"'])
+def test_a_text_with_the_columns_of_the_tables_is_not_left_out(tmp_path, columns):
+    for folder in (tmp_path, tmp_path / "train", tmp_path / "test"):
+        put(folder, "a.tsv", ROWS.replace(",", "\t"))
+        put(folder, "readme.txt", "age, bp and label are columns\n")
+    options = {"domains": "a"}
+    assert complete(tmp_path, {}, None) == options
+    path = put(tmp_path / "test", "north.TXT", f"\n{columns}\n1,2,3\n")
+    with pytest.raises(
+        ConfigError, match=r"columns of 'a\.tsv'", check=names("data file", path, "north.csv")
+    ):
+        complete(tmp_path, {}, None)
+    assert complete(tmp_path, options, None) == {}, "if the domains are named"
 
 
 @pytest.mark.parametrize("other", ["A.csv", "a.CSV", "a.tsv", "a.xlsx"])
@@ -236,14 +252,20 @@ def test_the_cells_of_an_excel_file_are_as_in_csv(workbook):
     refused(workbook([["age"], [50, 60], [70]]), "2 columns in line 2", "the header has 1")
 
 
+def rewritten(path, copy, old, new):
+    """A copy of a workbook with other words in its files."""
+    with ZipFile(path) as book, ZipFile(copy, "w") as other:
+        for name in book.namelist():
+            other.writestr(name, book.read(name).replace(old, new))
+    return copy
+
+
 def test_a_formula_is_its_value(workbook, tmp_path):
-    path = workbook([["age", "bp"], [50, "=A2+1"]])
-    with ZipFile(path) as old, ZipFile(tmp_path / "b.xlsx", "w") as new:
-        for name in old.namelist():
-            new.writestr(
-                name, old.read(name).replace(b"<v></v>", b"<v>51</v>").replace(b"<v />", b"<v>51</v>")
-            )
-    assert read_table(tmp_path / "b.xlsx").texts == {"age": ["50"], "bp": ["51"]}
+    path = rewritten(workbook([["age", "bp"], [50, "=A2+1"]]), tmp_path / "b.xlsx", b"<v></v>", b"<v>51</v>")
+    assert read_table(rewritten(path, tmp_path / "c.xlsx", b"<v />", b"<v>51</v>")).texts == {
+        "age": ["50"],
+        "bp": ["51"],
+    }
 
 
 @pytest.mark.parametrize(
@@ -256,6 +278,52 @@ def test_a_formula_is_its_value(workbook, tmp_path):
 )
 def test_what_a_csv_file_would_not_have_is_named(workbook, sheets, says, remedy):
     refused(workbook(*sheets), says, remedy)
+
+
+def hide(path, state="visible", rows=(), columns=()):
+    """Hide the second sheet, and rows and columns of the first."""
+    book = pytest.importorskip("openpyxl").load_workbook(path)
+    book.worksheets[-1].sheet_state = state
+    for row in rows:
+        book.worksheets[0].row_dimensions[row].hidden = True
+    for column in columns:
+        book.worksheets[0].column_dimensions[column].hidden = True
+    book.save(path)
+    return path
+
+
+@pytest.mark.parametrize("state", ["hidden", "veryHidden"])
+def test_a_hidden_sheet_with_cells_is_named_and_one_without_is_none(workbook, state):
+    refused(hide(workbook(CELLS, [["yes"], ["no"]]), state), "hidden sheet, sheet 1", "export the sheet")
+    assert len(read_table(hide(workbook(CELLS, []), state))) == 3
+    refused(hide(workbook([], CELLS), state), "hidden sheet, sheet 1", "show that sheet")
+
+
+@pytest.mark.parametrize(
+    ("hidden", "says"),
+    [
+        ({"rows": [5, 3]}, "2 hidden rows, the first in line 3:"),
+        ({"rows": [2]}, "1 hidden row, the first in line 2:"),
+        ({"columns": "BD"}, "2 hidden columns, the first B:"),
+        (
+            {"rows": [5], "columns": "F"},
+            "1 hidden row, the first in line 5, and 1 hidden column, the first F:",
+        ),
+        ({"rows": [1, 4, 9], "columns": ["H", "XFD"]}, ""),
+    ],
+)
+def test_hidden_rows_and_columns_with_cells_are_named(workbook, hidden, says):
+    path = hide(workbook(CELLS), **hidden)
+    if says:
+        refused(path, says, "delete what is hidden")
+    else:
+        assert len(read_table(path)) == 3
+
+
+def test_rows_that_other_programs_have_hidden_are_named_too(workbook, tmp_path):
+    path = hide(workbook(CELLS), rows=[3])
+    for old, new in ((b'hidden="1"', b'hidden="true"'), (b'<row r="3" ', b"<row ")):
+        refused(rewritten(path, tmp_path / "b.xlsx", old, new), "1 hidden row, the first in line 3:", "show")
 
 
 def test_a_damaged_excel_file_and_a_missing_reader_are_named(workbook, monkeypatch, tmp_path):
