@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Sums, to_rows, to_targets
 from fda_flower.aggregation.ridge_kinds import with_kinds
 from fda_flower.clients.ridge_numpy import Labelled, fit_target
-from fda_flower.wire.questions import FitHead
+from fda_flower.wire.asked.ridge import FitHead
 
 CLASSES = 7
 SERVER, TARGET, SOURCE, TWO_KINDS = 0.1, 0.05, 0.015, 1.0

@@ -9,8 +9,8 @@ from torch import nn
 from fda_flower.clients import LocalTraining
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.models import build_model
+from fda_flower.wire.asked.mixture import EvaluateMixture
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
-from fda_flower.wire.questions import EvaluateMixture
 
 SPEC = DataSpec("digits", "rotate", target_samples=50)
 NOISY = DataSpec("digits", "noise", (("std", 0.1),), target_samples=50, test_samples=60)

@@ -7,33 +7,24 @@ from flwr.clientapp import ClientApp
 from fda_flower.aggregation import Sums, find_buffers, head_in, shape_of_head, to_rows, to_targets
 from fda_flower.engines import LocalGrid
 from fda_flower.runs.methods import METHODS
-from fda_flower.wire.questions import (
-    QUESTIONS,
+from fda_flower.wire.asked import QUESTIONS
+from fda_flower.wire.asked.features import GaussiansMixed, MixGaussians
+from fda_flower.wire.asked.generalisation import LossMeasured, MeasureLoss, Penalise, Penalised
+from fda_flower.wire.asked.kd3a import Distil, Distilled
+from fda_flower.wire.asked.personal import (
     Blend,
     Blended,
-    Distil,
-    Distilled,
     EvaluateNeighbours,
-    FitHead,
-    GaussiansMixed,
     Guide,
     Guided,
-    HeadFitted,
-    KeepPart,
-    LossMeasured,
-    MeasureLoss,
-    MixGaussians,
     NeighboursUsed,
-    PartKept,
-    Penalise,
-    Penalised,
     Personalise,
     Personalised,
-    Summed,
-    SumRows,
     TrainedToMix,
     TrainToMix,
 )
+from fda_flower.wire.asked.personal_layers import KeepPart, PartKept
+from fda_flower.wire.asked.ridge import FitHead, HeadFitted, Summed, SumRows
 
 
 def build(method, **options):

@@ -41,7 +41,7 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.legacy import LegacyStrategy
 from fda_flower.strategies import FedBN, FedDA, FedDAJoint, FedGP, FedRep, RunFolder, SourceOnly
 from fda_flower.strategies.flowers_options import OF_FEDAVG
-from fda_flower.wire.questions import EvaluateWithPart, KeepPart, PartKept
+from fda_flower.wire.asked.personal_layers import EvaluateWithPart, KeepPart, PartKept
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -15,8 +15,8 @@ from fda_flower.aggregation import (
 )
 from fda_flower.clients.client import DomainClient, Settings
 from fda_flower.datasets import Samples
+from fda_flower.wire.asked.features import EvaluateGaussians, GaussiansMixed, MixGaussians, WithGaussians
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
-from fda_flower.wire.questions import EvaluateGaussians, GaussiansMixed, MixGaussians, WithGaussians
 
 
 def features_of(

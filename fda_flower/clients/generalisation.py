@@ -10,8 +10,8 @@ from fda_flower.clients.gradients import Loss
 from fda_flower.clients.training import mean_loss, training_loss
 from fda_flower.models.devices import widest_float
 from fda_flower.prediction.passes import predict
+from fda_flower.wire.asked.generalisation import LossMeasured, MeasureLoss, Penalise, Penalised
 from fda_flower.wire.protocol import TrainReply, TrainRequest
-from fda_flower.wire.questions import LossMeasured, MeasureLoss, Penalise, Penalised
 
 
 def penalise(client: DomainClient, request: TrainRequest, question: Penalise) -> TrainReply:

@@ -14,8 +14,8 @@ from fda_flower.datasets import Samples
 from fda_flower.files import derive_seed
 from fda_flower.models.parts import batch_norms, head_names
 from fda_flower.wire import protocol
+from fda_flower.wire.asked.kd3a import Distil, Distilled
 from fda_flower.wire.protocol import SERVER_ROUND, TrainReply, TrainRequest
-from fda_flower.wire.questions import Distil, Distilled
 
 
 def distil(client: TargetClient, request: TrainRequest, question: Distil) -> TrainReply:

@@ -31,8 +31,8 @@ from fda_flower.errors import ConfigError
 from fda_flower.models.parts import head_names, head_of, to_train
 from fda_flower.prediction.predictors import Mixed, Single
 from fda_flower.wire import protocol
+from fda_flower.wire.asked.mixture import EvaluateMixture, MixtureReport
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest
-from fda_flower.wire.questions import EvaluateMixture, MixtureReport
 
 MIXTURE = "mixture"
 """Name in `OwnState` of the members."""

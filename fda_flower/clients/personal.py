@@ -27,8 +27,7 @@ from fda_flower.models.devices import RandomNumbers
 from fda_flower.models.parts import to_train
 from fda_flower.prediction.predictors import Neighbours, Predictor, Weighted
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
-from fda_flower.wire.questions import (
+from fda_flower.wire.asked.personal import (
     Blend,
     Blended,
     EvaluateMix,
@@ -43,6 +42,7 @@ from fda_flower.wire.questions import (
     TrainedToMix,
     TrainToMix,
 )
+from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
 PERSONAL, OWN_APFL, OWN_FEDDAF = "personal", "apfl", "feddaf"
 """Names in `OwnState`: the model that the target keeps for `evaluate_personal`, APFL's own one with its

@@ -9,8 +9,8 @@ from fda_flower.aggregation import Layers
 from fda_flower.clients.client import DomainClient, Settings
 from fda_flower.models.exchange import Exchange
 from fda_flower.wire import protocol
+from fda_flower.wire.asked.personal_layers import EvaluateWithPart, KeepPart, PartKept
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
-from fda_flower.wire.questions import EvaluateWithPart, KeepPart, PartKept
 
 OWN_PART = "local-part"
 """Name of the part in the client's own state."""

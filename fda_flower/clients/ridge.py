@@ -33,16 +33,10 @@ from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import invalid
 from fda_flower.files import derive_seed
 from fda_flower.prediction.predictors import Single
+from fda_flower.wire.asked.ridge import FitHead, FitSiteHead, SiteFitted, Summed, SumRows
+from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.protocol import CHANGE, OF_PATIENTS, TrainReply, TrainRequest
-from fda_flower.wire.questions import (
-    Answer,
-    FitHead,
-    FitSiteHead,
-    MaskSums,
-    SiteFitted,
-    Summed,
-    SumRows,
-)
+from fda_flower.wire.questions import Answer
 
 MOST_UNLABELLED = 4000
 """Largest number of samples without labels that a head is fitted to; of more, these are chosen at random."""

@@ -38,8 +38,10 @@ from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import measure, paired_interval, paired_shares
 from fda_flower.wire import protocol
+from fda_flower.wire.asked import QUESTIONS
+from fda_flower.wire.asked.ridge import FitHead, HeadFitted, Summed, SumRows
+from fda_flower.wire.asked.secure_sums import Masked, MaskSums
 from fda_flower.wire.protocol import TrainReply, TrainRequest, read_request, to_layers
-from fda_flower.wire.questions import QUESTIONS, FitHead, HeadFitted, Masked, MaskSums, Summed, SumRows
 from fda_flower.wire.secure_sums import decode, encode
 
 SMALLEST = 1e-6

@@ -14,8 +14,8 @@ from fda_flower.aggregation import Layers
 from fda_flower.clients.own_state import OwnState
 from fda_flower.errors import RunError
 from fda_flower.wire import secure_sums as wire
+from fda_flower.wire.asked.secure_sums import Masked, MaskSums
 from fda_flower.wire.internals import create_shares, decrypt, encrypt
-from fda_flower.wire.questions import Masked, MaskSums
 
 STATE, REVEALED = "secure-sums", "secure-sums-revealed"
 """States of a client: within a round; and the sources in the sum to which it has helped."""

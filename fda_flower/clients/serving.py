@@ -25,6 +25,7 @@ from fda_flower.site.config import SiteConfig
 from fda_flower.site.gate import SiteGate, has_ungated_rules
 from fda_flower.site.words import told, words_of
 from fda_flower.wire import protocol
+from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.bundles import bundled
 from fda_flower.wire.internals import filled, lacks_evaluation
 from fda_flower.wire.numpy_client import NumPyFace, numbers_in, unpack
@@ -38,7 +39,7 @@ from fda_flower.wire.protocol import (
     to_layers,
     to_record,
 )
-from fda_flower.wire.questions import QUESTIONS, Question
+from fda_flower.wire.questions import Question
 
 MIN_PER_CLASS, MIN_SAMPLES = "min-per-class", "min-samples"
 """The site's rules that need numbers of units: of each class, and of all."""

@@ -10,8 +10,9 @@ from flwr.clientapp import ClientApp
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.wire import protocol
+from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.internals import error_reply, numbered
-from fda_flower.wire.numpy_client import numbers_in, packed_in
+from fda_flower.wire.numpy_client import answer_in, numbers_in, packed_in
 from fda_flower.wire.older import (
     ClientManager,
     ClientProxy,
@@ -24,7 +25,6 @@ from fda_flower.wire.older import (
     Scalar,
 )
 from fda_flower.wire.protocol import EvaluateRequest, read_request
-from fda_flower.wire.questions import QUESTIONS, answer_in
 
 
 class ClientError(Exception):

@@ -17,6 +17,8 @@ from fda_flower.errors import invalid, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.devices import widest_float
 from fda_flower.runs.config import RunConfig
+from fda_flower.wire.asked.personal import Guided
+from fda_flower.wire.asked.ridge import Summed
 from fda_flower.wire.numpy_client import NumPyFace
 from fda_flower.wire.protocol import (
     LABELLED,
@@ -27,7 +29,6 @@ from fda_flower.wire.protocol import (
     TrainReply,
     TrainRequest,
 )
-from fda_flower.wire.questions import Guided, Summed
 
 Layer = NDArray[np.float64]
 Deltas = dict[str, Layer]

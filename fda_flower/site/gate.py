@@ -20,7 +20,7 @@ from fda_flower.site.rules import Rules, rules_of
 from fda_flower.site.secure_with import identity_of, sign_keys
 from fda_flower.site.words import KEPT, kept, told, words_of
 from fda_flower.wire import protocol
-from fda_flower.wire.questions import MaskSums
+from fda_flower.wire.asked.secure_sums import MaskSums
 
 LONGEST = 1000
 """Characters of an error that leave a site."""

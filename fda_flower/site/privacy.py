@@ -33,9 +33,12 @@ from fda_flower.site.noise import (
 from fda_flower.site.patients import STEPS, PatientPrivacy, read_steps, remove_claims
 from fda_flower.site.words import KEPT, may_leave, speaks, told
 from fda_flower.wire import protocol
+from fda_flower.wire.asked import QUESTIONS
+from fda_flower.wire.asked.personal import FineTune
+from fda_flower.wire.asked.ridge import FitHead, SumRows
 from fda_flower.wire.internals import error_reply, of_type
 from fda_flower.wire.protocol import to_layers, to_record
-from fda_flower.wire.questions import QUESTIONS, Answer, FineTune, FitHead, Question, SumRows
+from fda_flower.wire.questions import Answer, Question
 from fda_flower.wire.releases import Release as Kind
 
 Arrays = dict[str, NDArray[Any]]

@@ -7,7 +7,8 @@ from typing import Any
 from flwr.app import ArrayRecord, RecordDict
 
 from fda_flower.wire import protocol
-from fda_flower.wire.questions import QUESTIONS, Answer, Question
+from fda_flower.wire.asked import QUESTIONS
+from fda_flower.wire.questions import Answer, Question
 from fda_flower.wire.releases import INFO, METRICS, RECORDS, Release
 
 Kind = Release | None

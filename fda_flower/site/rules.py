@@ -20,7 +20,9 @@ from fda_flower.site.records import ALLOW_RECORDS, RecordRule, size_of
 from fda_flower.site.releases import Kind, always_released, question_of, release_of
 from fda_flower.site.secure_with import Fingerprints, read_secure_with, refuses_keys, refuses_sum
 from fda_flower.wire import protocol
-from fda_flower.wire.questions import QUESTIONS, Answer, MaskSums
+from fda_flower.wire.asked import QUESTIONS
+from fda_flower.wire.asked.secure_sums import MaskSums
+from fda_flower.wire.questions import Answer
 from fda_flower.wire.releases import OF_SUMS, Release
 
 STRANGERS = (
@@ -47,7 +49,7 @@ class Rules:
         its rules.
     allow_questions : tuple of str, optional
         ``allow-questions``: types of messages such as ``train.distil``, beyond plain ones, ``all`` or
-        ``none``; see `fda_flower.wire.questions`. Default: the questions of the allowed methods.
+        ``none``; see `fda_flower.wire.asked`. Default: the questions of the allowed methods.
     allow_batch_updates : str
         ``allow-batch-updates``: the per-batch data that may leave the site, one of `LEVELS`. Default:
         ``full``, and with `require_secure`, but not `as_target`, ``norms``: the others are sums of gradients.

@@ -16,9 +16,9 @@ from fda_flower.errors import ConfigError, invalid, own_files
 from fda_flower.site.config import SiteConfig
 from fda_flower.wire import protocol
 from fda_flower.wire import secure_sums as wire
+from fda_flower.wire.asked.secure_sums import Masked, MaskSums
 from fda_flower.wire.identity import FINGERPRINT, Identity
 from fda_flower.wire.protocol import to_layers
-from fda_flower.wire.questions import Masked, MaskSums
 
 SECURE_WITH, SECURE_KEY = "secure-with", "secure-key"
 """Entries of the node configuration."""

@@ -23,8 +23,9 @@ from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.method import Epochs
 from fda_flower.strategies.replies import ClientUpdate, NotFiniteError
+from fda_flower.wire.asked.features import EvaluateGaussians, GaussiansMixed, MixGaussians
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers
-from fda_flower.wire.questions import EvaluateGaussians, Folds, GaussiansMixed, MixGaussians
+from fda_flower.wire.questions import Folds
 
 GAUSSIANS = "gaussians"
 """The state with the global Gaussians."""

@@ -10,8 +10,8 @@ from fda_flower.names.options import NotNegative
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.method import Noised
 from fda_flower.strategies.replies import ClientUpdate
+from fda_flower.wire.asked.personal import EvaluatePersonal, FineTune
 from fda_flower.wire.protocol import PROXIMAL, EvaluateRequest, TrainRequest
-from fda_flower.wire.questions import EvaluatePersonal, FineTune
 
 
 class FedAvg(DomainAdaptationStrategy):

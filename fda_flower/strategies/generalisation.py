@@ -16,8 +16,8 @@ from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.fedavg import SourceOnly
 from fda_flower.strategies.replies import ClientUpdate, NotFiniteError
+from fda_flower.wire.asked.generalisation import MeasureLoss, Penalise, Penalised
 from fda_flower.wire.protocol import NUM_STEPS, TRAIN_LOSS, TrainRequest
-from fda_flower.wire.questions import MeasureLoss, Penalise, Penalised
 
 ANNEALING, DONE = "annealing", "steps"
 """Name of the strategy's state: the number of local steps done."""

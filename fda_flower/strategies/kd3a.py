@@ -14,8 +14,8 @@ from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Nod
 from fda_flower.strategies.method import Epochs
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate
 from fda_flower.wire.arrays import copied
+from fda_flower.wire.asked.kd3a import Distil, Distilled
 from fda_flower.wire.protocol import TrainRequest, to_layers
-from fda_flower.wire.questions import Distil, Distilled
 
 WEIGHTS = "weights"
 """The strategy's state: the weights of the round before."""
@@ -25,7 +25,7 @@ class KD3A(DomainAdaptationStrategy):
     """``φ ← Σ_k w_k φ_k`` for the body; every client has its own head (Feng et al., ICML 2021).
 
     A round has two requests. First the sources train from the common body and their own heads. Then the
-    target receives all their models (`fda_flower.wire.questions.Distil`). They vote on its training
+    target receives all their models (`fda_flower.wire.asked.kd3a.Distil`). They vote on its training
     samples, whose labels it ignores; it trains the common body and its head on the votes that pass the gate
     ``g``, and replies with its model, the share of confident samples, and each source's contribution. These
     determine the weights of the bodies (`fda_flower.aggregation.domain_weights`), including BatchNorm's

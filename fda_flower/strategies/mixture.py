@@ -15,8 +15,8 @@ from fda_flower.strategies.fedavg import SourceOnly
 from fda_flower.strategies.method import HELD_OUT, TARGET_ALONE, Epochs, benefit_of_sources, units_of
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
+from fda_flower.wire.asked.mixture import EvaluateMixture, MixtureReport
 from fda_flower.wire.protocol import GROUPS, LABELLED, EvaluateRequest, to_layers
-from fda_flower.wire.questions import EvaluateMixture, MixtureReport
 
 FIRST = "first"
 """The state with the model as which the target's own begins."""

@@ -27,9 +27,7 @@ from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.method import Epochs, Noised
 from fda_flower.strategies.replies import ClientUpdate
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import GROUPS, EvaluateRequest, TrainRequest, to_layers
-from fda_flower.wire.questions import (
-    Answer,
+from fda_flower.wire.asked.personal import (
     Blend,
     Blended,
     EvaluateMix,
@@ -39,10 +37,11 @@ from fda_flower.wire.questions import (
     Guide,
     Personalise,
     Personalised,
-    Question,
     TrainedToMix,
     TrainToMix,
 )
+from fda_flower.wire.protocol import GROUPS, EvaluateRequest, TrainRequest, to_layers
+from fda_flower.wire.questions import Answer, Question
 
 SOURCES = "sources"
 """FedDAF's state: the model of the sources."""

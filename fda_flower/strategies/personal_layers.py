@@ -14,8 +14,8 @@ from fda_flower.strategies.base import Node, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.method import Epochs
 from fda_flower.wire import protocol
+from fda_flower.wire.asked.personal_layers import EvaluateWithPart, KeepPart, PartKept
 from fda_flower.wire.protocol import EvaluateRequest
-from fda_flower.wire.questions import EvaluateWithPart, KeepPart, PartKept
 
 
 class LocalPart(FedAvg):

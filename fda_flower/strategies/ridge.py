@@ -44,16 +44,10 @@ from fda_flower.strategies.method import UNITS, benefit_of_sources, units_of
 from fda_flower.strategies.replies import BadReplyError, check_figures
 from fda_flower.strategies.secure_sums import SecureSum
 from fda_flower.wire import protocol
+from fda_flower.wire.asked.ridge import FitHead, FitSiteHead, HeadFitted, SiteFitted, SumRows
+from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.protocol import TrainRequest, to_layers
-from fda_flower.wire.questions import (
-    FitHead,
-    FitSiteHead,
-    HeadFitted,
-    MaskSums,
-    Question,
-    SiteFitted,
-    SumRows,
-)
+from fda_flower.wire.questions import Question
 from fda_flower.wire.secure_sums import FEWEST, KEYS, MOST, decode
 
 RIDGE, SHARE, WEIGHTS = "ridge", "share", "weights"

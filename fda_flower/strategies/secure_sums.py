@@ -11,8 +11,8 @@ import numpy as np
 from fda_flower.aggregation import Layers
 from fda_flower.strategies.base import BadReplyError, ClientUpdate, Round, Sources, TrainRequest
 from fda_flower.wire import secure_sums as wire
+from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.internals import combine_shares
-from fda_flower.wire.questions import MaskSums
 
 TRIES, LONGEST = 200, 1000
 """Largest number of share sets tried if some are forged; largest size of encrypted shares."""

@@ -9,13 +9,16 @@ from logging import WARNING
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
 from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
+from fda_flower.errors import unknown
 from fda_flower.names.registry import resolve
+from fda_flower.wire.arrays import to_layers, to_record
+from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.older import NumPyClient
 from fda_flower.wire.protocol import (
     SETTINGS,
@@ -24,9 +27,8 @@ from fda_flower.wire.protocol import (
     EvaluateRequest,
     TrainReply,
     TrainRequest,
-    to_record,
 )
-from fda_flower.wire.questions import Question, check_settings, in_metrics, in_settings
+from fda_flower.wire.questions import Answer, Question, check_settings
 
 Reply = TypeVar("Reply", TrainReply, EvaluateReply)
 
@@ -163,3 +165,38 @@ def unpack(metrics: Mapping[str, Any]) -> dict[str, dict[str, NDArray[Any]]]:
         record: {name: np.load(io.BytesIO(data), allow_pickle=False) for name, data in arrays.items()}
         for record, arrays in packed_in(metrics).items()
     }
+
+
+def in_settings(settings: Mapping[str, Any]) -> tuple[Question | None, dict[str, Any]]:
+    """Return the question in settings, if there is one (see `Question.settings`), and the other settings."""
+    if (kind := settings.get(Question.record_name)) is None:
+        return None, dict(settings)
+    if kind not in QUESTIONS:
+        raise unknown("question", str(kind), QUESTIONS)
+    prefix = f"{Question.record_name}."
+    fields = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
+    others = {name: settings[name] for name in settings if name.partition(".")[0] != Question.record_name}
+    return QUESTIONS[kind].read(RecordDict({Question.record_name: ConfigRecord(fields)})), others
+
+
+def in_metrics(answer: Answer | None) -> tuple[dict[str, Any], dict[str, Layers]]:
+    """Return an answer for `NumPyClient`: numbers as metrics ``RECORD.NAME``, and arrays by record."""
+    numbers, arrays = dict[str, Any](), dict[str, Layers]()
+    for name, record in ({} if answer is None else answer.records()).items():
+        if isinstance(record, ArrayRecord):
+            arrays[name] = to_layers(record)
+        else:
+            numbers |= {f"{name}.{key}": value for key, value in record.items()}
+    return numbers, arrays
+
+
+def answer_in(metrics: Mapping[str, Any]) -> tuple[dict[str, ConfigRecord], dict[str, Any]]:
+    """Return the records with the numbers of an answer in metrics (see `in_metrics`), and the others."""
+    records, others = dict[str, ConfigRecord](), dict[str, Any]()
+    for name, value in metrics.items():
+        record, _, key = name.partition(".")
+        if key and record.partition("/")[0] == Answer.record_name and not isinstance(value, bytes):
+            records.setdefault(record, ConfigRecord())[key] = value
+        else:
+            others[name] = value
+    return records, others

@@ -1,7 +1,7 @@
 """The wire contract of strategies and clients: names of records, requests and replies.
 
 ``docs/wire.md`` explains each name for authors of other clients. What single methods ask for is in
-`fda_flower.wire.questions`.
+`fda_flower.wire.asked`.
 """
 
 from collections.abc import Callable, Iterable, Mapping

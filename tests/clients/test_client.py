@@ -36,8 +36,9 @@ from fda_flower.clients.training import plain_objective, train
 from fda_flower.datasets import Domain, Samples
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import metric_names
+from fda_flower.wire.asked.personal import Blend, FineTune, Guide, Personalise, TrainToMix
+from fda_flower.wire.asked.personal_layers import KeepPart
 from fda_flower.wire.protocol import EvaluateReply, split_held_out
-from fda_flower.wire.questions import Blend, FineTune, Guide, KeepPart, Personalise, TrainToMix
 
 KINDS = {
     name: kind

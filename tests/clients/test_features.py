@@ -10,7 +10,7 @@ from torch import nn
 
 from fda_flower.aggregation import ClassGaussians, choose_share, class_priors
 from fda_flower.clients import LocalTraining, SourceClient, TargetClient
-from fda_flower.wire.questions import EvaluateGaussians, MixGaussians
+from fda_flower.wire.asked.features import EvaluateGaussians, MixGaussians
 
 ASKED = MixGaussians(folds=2, ridge=1.0)
 EACH = pytest.mark.parametrize("kind", [SourceClient, TargetClient])

@@ -8,7 +8,7 @@ from flwr.app import RecordDict
 
 from fda_flower.aggregation import blend, functional_distance
 from fda_flower.clients import TargetClient
-from fda_flower.wire.questions import Blend
+from fda_flower.wire.asked.personal import Blend
 
 every_network = pytest.mark.parametrize("model", ["mlp", "batchnorm"])
 

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from fda_flower.clients import LocalTraining, SourceClient
 from fda_flower.clients.generalisation import PenalisedLoss, scale_penalty
 from fda_flower.datasets import Domain, load_federation
-from fda_flower.wire.questions import MeasureLoss, Penalise
+from fda_flower.wire.asked.generalisation import MeasureLoss, Penalise
 
 
 def random_batch(n, classes=4, seed=0):

@@ -24,8 +24,8 @@ from fda_flower.clients.gradients import own_statistics
 from fda_flower.datasets import Domain, Samples, load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.models.parts import batch_norms
+from fda_flower.wire.asked.personal import EvaluatePersonal, Personalise
 from fda_flower.wire.numpy_client import unpack
-from fda_flower.wire.questions import EvaluatePersonal, Personalise
 
 SKETCH = {"gradients": "sketch", "sketch-size": 64, "sketch-seed": 5}
 

@@ -14,8 +14,8 @@ from fda_flower.clients.kd3a import distil, distillation
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.models import build_model
+from fda_flower.wire.asked.kd3a import Distil
 from fda_flower.wire.protocol import TrainReply, TrainRequest, to_record
-from fda_flower.wire.questions import Distil
 
 SPEC = DataSpec("digits", "noise", (("std", 0.1),), target_samples=30, source_samples=40)
 TRAINING = LocalTraining(0.01, 16)

@@ -23,7 +23,7 @@ from fda_flower.clients.mixture import Mixing
 from fda_flower.clients.training import mean_gradient, repeatable
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.files import derive_seed
-from fda_flower.wire.questions import MixtureReport
+from fda_flower.wire.asked.mixture import MixtureReport
 
 SPEC = DataSpec("digits", "rotate", target_samples=30, source_samples=60, test_samples=80)
 RBF = DataSpec("rbf", None, target_samples=24, test_samples=50)

@@ -17,7 +17,7 @@ from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.errors import RunError
 from fda_flower.models import build_model
 from fda_flower.models.devices import RandomNumbers
-from fda_flower.wire.questions import (
+from fda_flower.wire.asked.personal import (
     EvaluateMix,
     EvaluateNeighbours,
     EvaluatePersonal,

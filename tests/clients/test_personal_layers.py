@@ -14,7 +14,7 @@ from fda_flower.clients.training import repeatable
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
 from fda_flower.models.parts import batch_norm_names, head_names
-from fda_flower.wire.questions import EvaluateWithPart, KeepPart
+from fda_flower.wire.asked.personal_layers import EvaluateWithPart, KeepPart
 
 NAMES = {"head": head_names(normalised()), "batch-norm": batch_norm_names(normalised())}
 HEAD = NAMES["head"]

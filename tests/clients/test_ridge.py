@@ -24,8 +24,9 @@ from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.models import Train, build_model
 from fda_flower.models.split import split
+from fda_flower.wire.asked.ridge import FitHead, FitSiteHead, SumRows
+from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.protocol import Keys, TrainRequest, to_record
-from fda_flower.wire.questions import FitHead, FitSiteHead, MaskSums, SumRows
 
 CLASSES, REGRESSION = DataSpec("digits", "rotate", target_samples=30), DataSpec("rbf", target_samples=20)
 

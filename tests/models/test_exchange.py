@@ -11,7 +11,8 @@ from fda_flower.clients import LocalTraining, SourceClient, TargetClient, batch_
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model, reads_text
 from fda_flower.models.exchange import Exchange
-from fda_flower.wire.questions import Guide, Guided, KeepPart, Personalise, TrainToMix
+from fda_flower.wire.asked.personal import Guide, Guided, Personalise, TrainToMix
+from fda_flower.wire.asked.personal_layers import KeepPart
 
 
 class OnlyEvaluates(nn.Module):

@@ -29,8 +29,8 @@ from fda_flower.running.attacks import (
 )
 from fda_flower.running.run import RUNNERS, RunRequest, run_config
 from fda_flower.runs.network import make_model
+from fda_flower.wire.asked.personal import Guide
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
-from fda_flower.wire.questions import Guide
 
 EVERY = [
     *("flip-sign", "scale:-10", "random", "alie:1.5", "ipm:0.5", "sleeper", "drift", "copy-drift"),

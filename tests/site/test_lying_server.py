@@ -27,9 +27,9 @@ from fda_flower.errors import ConfigError
 from fda_flower.site.patients import PREFIX
 from fda_flower.site.releases import released_by
 from fda_flower.wire import protocol
+from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.internals import numbered
 from fda_flower.wire.protocol import to_layers, to_record
-from fda_flower.wire.questions import QUESTIONS
 from fda_flower.wire.releases import Release
 
 IN_CI, IN_ALL = 600, 20_000

@@ -50,9 +50,10 @@ from fda_flower.site.privacy import (
     protect_training,
     trained_model,
 )
+from fda_flower.wire.asked.personal import Guided
+from fda_flower.wire.asked.ridge import FitHead, SumRows
 from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.protocol import BUDGET_CODE, to_layers, to_record
-from fda_flower.wire.questions import FitHead, Guided, SumRows
 
 SMALL: dict[str, Any] = {"model": "logistic", "rounds": 2, "sources": 2, "device": "cpu"}
 NOISY: dict[str, Any] = {"dp_clip": 1.0, "dp_noise": 2.0}

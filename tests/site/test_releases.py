@@ -16,14 +16,15 @@ from fda_flower.site.asked import Asked
 from fda_flower.site.releases import always_released, release_of, released_by, table
 from fda_flower.site.rules import Rules
 from fda_flower.site.words import KeptError
-from fda_flower.wire import protocol
+from fda_flower.wire import asked, protocol
+from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.internals import numbered, task_identity
 from fda_flower.wire.protocol import to_record
-from fda_flower.wire.questions import QUESTIONS, Answer, Question
+from fda_flower.wire.questions import Answer, Question
 from fda_flower.wire.releases import Release
 
 MODELS = {"pfedfda": "logistic", "ridge": "logistic", "fedbn": "cnn"}
-OURS = {kind: each for kind, each in QUESTIONS.items() if each.__module__ == Question.__module__}
+OURS = {kind: each for kind, each in QUESTIONS.items() if each.__module__.startswith(asked.__name__)}
 PLAIN = (protocol.TRAIN, protocol.EVALUATE)
 
 

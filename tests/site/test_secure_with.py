@@ -18,10 +18,10 @@ from fda_flower.runs.network import make_model
 from fda_flower.site.rules import Rules
 from fda_flower.supernode.gate import Gate
 from fda_flower.wire import secure_sums as wire
+from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.identity import Identity
 from fda_flower.wire.internals import numbered, task_identity
 from fda_flower.wire.protocol import to_layers, to_record
-from fda_flower.wire.questions import MaskSums
 
 OTHERS = ("source-2", "source-3")
 DIGITS: dict[str, Any] = {

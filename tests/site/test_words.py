@@ -15,9 +15,9 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.runs.network import make_model
 from fda_flower.site import read_log
 from fda_flower.site.words import KEPT, KeptError, told
+from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.internals import numbered
 from fda_flower.wire.protocol import to_record
-from fda_flower.wire.questions import MaskSums
 from fda_flower.wire.secure_sums import KEYS
 
 SUM = 9.7e16

@@ -18,7 +18,7 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.records.record import headline
 from fda_flower.runs.config import RunConfig
 from fda_flower.strategies import Aggregated, FedAvg, FedAvgFT, FedRep, Mixture, RunFolder, SourceOnly
-from fda_flower.wire.questions import FineTune
+from fda_flower.wire.asked.personal import FineTune
 
 
 def start(strategy, rounds=2, nodes=(A, T), **more):

@@ -44,22 +44,20 @@ from fda_flower.strategies import (
     VREx,
 )
 from fda_flower.strategies.method import COMMON as COMMON_OPTIONS
-from fda_flower.wire.questions import (
-    QUESTIONS,
+from fda_flower.wire import asked
+from fda_flower.wire.asked import QUESTIONS
+from fda_flower.wire.asked.generalisation import MeasureLoss, Penalise
+from fda_flower.wire.asked.personal import (
     Blend,
     EvaluateMix,
     EvaluateNeighbours,
     EvaluatePersonal,
-    EvaluateWithPart,
     FineTune,
     Guide,
-    KeepPart,
-    MeasureLoss,
-    Penalise,
     Personalise,
-    Question,
     TrainToMix,
 )
+from fda_flower.wire.asked.personal_layers import EvaluateWithPart, KeepPart
 
 STEPS = [[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]]
 TOTAL = np.sum(STEPS, axis=0)
@@ -501,7 +499,7 @@ def test_an_option_that_cannot_work_is_refused(kind, option, value):
 
 
 def test_every_question_of_this_package_is_one_of_a_method():
-    ours = {question for question in QUESTIONS.values() if question.__module__ == Question.__module__}
+    ours = {question for question in QUESTIONS.values() if question.__module__.startswith(asked.__name__)}
     methods = [find_method(name) for name in method_names()]
     forms = [form for each in methods for form in (each.strategy, each.every_site) if form is not None]
     assert ours == {each for form in forms for each in getattr(resolve(form), "questions", ())}

@@ -8,8 +8,8 @@ from naming import names
 from fda_flower.aggregation import ClassGaussians
 from fda_flower.errors import ConfigError
 from fda_flower.strategies import PFedFDA
+from fda_flower.wire.asked.features import GaussiansMixed, MixGaussians
 from fda_flower.wire.protocol import to_record
-from fda_flower.wire.questions import GaussiansMixed, MixGaussians
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 EYE = np.eye(2)

@@ -8,7 +8,7 @@ from flwr.app import Array
 from handmade import HandMade, Watched, initial, moves, reply_of, weights
 
 from fda_flower.strategies import FedDAF, RunFolder
-from fda_flower.wire.questions import Blended
+from fda_flower.wire.asked.personal import Blended
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 SOURCES = [

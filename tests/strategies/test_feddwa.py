@@ -6,7 +6,7 @@ from flwr.app import Array, ArrayRecord
 from handmade import HandMade, failing, initial, moves, reply_of, weights
 
 from fda_flower.strategies import FedDWA
-from fda_flower.wire.questions import Guided
+from fda_flower.wire.asked.personal import Guided
 
 MOVED = {"a": [0.5, 0.25], "b": [0.1, -0.7], "t": [0.25, 0.5]}
 

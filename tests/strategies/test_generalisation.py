@@ -5,7 +5,7 @@ import pytest
 from handmade import HandMade, bits, failing, initial, moves, weights
 
 from fda_flower.strategies import IRM, GroupDRO, SourceOnly, VREx
-from fda_flower.wire.questions import LossMeasured, Penalised
+from fda_flower.wire.asked.generalisation import LossMeasured, Penalised
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 PENALISED = pytest.mark.parametrize("kind", [IRM, VREx])

@@ -6,7 +6,7 @@ from flwr.app import Array, ArrayRecord
 from handmade import HandMade, bits, reply_of
 
 from fda_flower.strategies import KD3A
-from fda_flower.wire.questions import Distil, Distilled
+from fda_flower.wire.asked.kd3a import Distil, Distilled
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 STEPS = {"a": 1.0, "b": 3.0, "t": -2.0}

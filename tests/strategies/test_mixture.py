@@ -13,7 +13,7 @@ from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.errors import ConfigError
 from fda_flower.records.record import COSTS, headline
 from fda_flower.strategies import Mixture, RunFolder, SourceOnly
-from fda_flower.wire.questions import EvaluateMixture, MixtureReport
+from fda_flower.wire.asked.mixture import EvaluateMixture, MixtureReport
 
 SOURCES = [
     ("source", "a", moves([0.5, 0.0], domain="a", examples=30)),

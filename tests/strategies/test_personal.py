@@ -6,7 +6,7 @@ from naming import names
 
 from fda_flower import ConfigError, RunConfig
 from fda_flower.strategies import APFL, Ditto, KNNPer, RunFolder
-from fda_flower.wire.questions import NeighboursUsed, Personalised, TrainedToMix
+from fda_flower.wire.asked.personal import NeighboursUsed, Personalised, TrainedToMix
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 A = ("source", "a", moves([0.5, 0.0], domain="a", examples=30))

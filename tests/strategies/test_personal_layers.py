@@ -4,7 +4,7 @@ import pytest
 from handmade import HandMade, failing, initial, moves
 
 from fda_flower.strategies import FedBN, FedPer, FedRep, RunFolder
-from fda_flower.wire.questions import PartKept
+from fda_flower.wire.asked.personal_layers import PartKept
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 EACH = pytest.mark.parametrize("kind", [FedPer, FedRep, FedBN])

@@ -21,8 +21,8 @@ from fda_flower.strategies.replies import (
     read_metrics,
     read_update,
 )
+from fda_flower.wire.asked.generalisation import LossMeasured
 from fda_flower.wire.protocol import TrainRequest
-from fda_flower.wire.questions import LossMeasured
 
 MODEL = {"w": np.zeros((2, 2), np.float32), "n": np.array(1)}
 GOOD = {"w": np.ones((2, 2), np.float32), "n": np.array(2)}

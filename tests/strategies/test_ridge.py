@@ -15,15 +15,8 @@ from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies import Ridge, RidgeEverySite
-from fda_flower.wire.questions import (
-    FitHead,
-    FitSiteHead,
-    HeadFitted,
-    MaskSums,
-    SiteFitted,
-    Summed,
-    SumRows,
-)
+from fda_flower.wire.asked.ridge import FitHead, FitSiteHead, HeadFitted, SiteFitted, Summed, SumRows
+from fda_flower.wire.asked.secure_sums import MaskSums
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 WIDTH, CLASSES = 5, 3

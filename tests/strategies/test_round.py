@@ -15,8 +15,8 @@ from fda_flower.errors import RunError
 from fda_flower.strategies import FedAvg, FedAvgFT, SourceOnly, round
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy
 from fda_flower.strategies.replies import read_update
+from fda_flower.wire.asked.personal import EvaluatePersonal, FineTune
 from fda_flower.wire.protocol import BUDGET_CODE
-from fda_flower.wire.questions import EvaluatePersonal, FineTune
 
 
 def layers(*values):

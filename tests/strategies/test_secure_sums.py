@@ -14,10 +14,10 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies.base import BadReplyError, Node, Round
 from fda_flower.strategies.secure_sums import SecureSum
 from fda_flower.wire import secure_sums as wire
+from fda_flower.wire.asked.secure_sums import Masked, MaskSums
 from fda_flower.wire.identity import Identity
 from fda_flower.wire.internals import numbered
 from fda_flower.wire.protocol import TrainReply, TrainRequest, read_request, to_layers, to_record
-from fda_flower.wire.questions import Masked, MaskSums
 from fda_flower.wire.secure_sums import CONFIRM, KEYS, MASKED, SHARES, STAGES, UNMASK, encode
 
 pytestmark = pytest.mark.usefixtures("bare_replies")

@@ -15,7 +15,8 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.server_app import form_of_data
 from fda_flower.strategies.nodes import Node
 from fda_flower.wire import protocol
-from fda_flower.wire.questions import EvaluateGaussians, check_settings
+from fda_flower.wire.asked.features import EvaluateGaussians
+from fda_flower.wire.questions import check_settings
 
 NUMBERS = 40 * 50 + 50
 MODEL = nn.Linear(40, 50)

@@ -16,8 +16,10 @@ from naming import names
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError
 from fda_flower.names.options import Count, Natural, NotNegative, Positive, Share
+from fda_flower.wire import asked, questions
+from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.protocol import ARRAYS, CONFIG, Keys, TrainRequest, read_request, to_record
-from fda_flower.wire.questions import QUESTIONS, Answer, Like, Question
+from fda_flower.wire.questions import Answer, Like, Question
 from fda_flower.wire.releases import Release
 
 MODEL = {"w": np.ones((2, 3), np.float32), "running_mean": np.zeros(3, np.float32)}
@@ -158,6 +160,12 @@ def test_arrays_of_another_form_are_refused(field, arrays):
         answer.in_form(MODEL, PARAMETERS)
 
 
+def test_a_method_s_questions_are_also_names_of_the_module_that_defines_what_a_question_is():
+    assert questions.Penalise is QUESTIONS["train.penalise"]
+    with pytest.raises(AttributeError, match="no attribute 'Penalize'"):
+        questions.Penalize  # noqa: B018
+
+
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=list(QUESTIONS))
 def test_a_question_says_who_answers_and_is_part_of_its_request(question):
     assert question.action.isidentifier()
@@ -245,7 +253,7 @@ def fields_in_words(cls):
 def table_of_questions():
     lines = ["| message | to | question | answer | purpose |", "| --- | --- | --- | --- | --- |"]
     for kind, question in QUESTIONS.items():
-        if question.__module__ == Question.__module__:
+        if question.__module__.startswith(asked.__name__):
             purpose = " ".join(question.__doc__.split("\n\n")[0].split()).replace("``", "`")
             fields = [fields_in_words(question), fields_in_words(question.answer)]
             cells = [f"`{kind}`", ", ".join(question.roles), *fields, purpose]

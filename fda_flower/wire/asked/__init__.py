@@ -1,0 +1,17 @@
+"""The questions of this package's methods, a file for each family, of the name that it has in other rooms."""
+
+from fda_flower.wire.asked import (
+    features,
+    generalisation,
+    kd3a,
+    mixture,
+    personal,
+    personal_layers,
+    ridge,
+    secure_sums,
+)
+from fda_flower.wire.questions import QUESTIONS
+
+FAMILIES = (features, generalisation, kd3a, mixture, personal, personal_layers, ridge, secure_sums)
+
+__all__ = ["FAMILIES", "QUESTIONS"]

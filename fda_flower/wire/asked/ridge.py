@@ -1,0 +1,127 @@
+"""Ridge's questions: sums of the sources, the target's head, and a head at every site."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from fda_flower.aggregation import Columns, Layers, Paths, shape_of_head
+from fda_flower.names.options import Natural, NotNegative, Positive, Share
+from fda_flower.wire.questions import Answer, Like, Question
+from fda_flower.wire.releases import Release
+
+OfHead = Annotated[float, Release.HEAD]
+
+
+def _like_columns(model: Layers) -> Layers:
+    return Columns.plain(shape_of_head(model)[1]).to_arrays()
+
+
+OfColumns = Annotated[Layers, Like(_like_columns)] | None
+
+
+class Summed(Answer):
+    """A source's `sums` over its rows; of a table also the `columns` with which it standardised them.
+
+    The arrays are the ones of `fda_flower.aggregation.Sums`, of each kind of rows (see `with_kinds`), or of
+    `PrivateSums` at a site that protects its patients, and of `Columns`.
+    """
+
+    sums: Annotated[Layers, Release.SUMS]
+    columns: Annotated[Layers, Like(_like_columns), Release.SUMS] | None = None
+
+
+class SumRows(Question):
+    """Ridge: send sums over your rows, and leave the model; `noise` tells whether they may have noise."""
+
+    action = "sum_rows"
+    roles = ("source",)
+    model = Release.NOTHING
+    answer = Summed
+    answered_by = "fda_flower.clients.ridge:sum_rows"
+
+    noise: bool
+
+
+class HeadFitted(Answer):
+    """Numbers of the target's head; a model sent with them is the received one with this head.
+
+    `temperature` is the factor on its outputs, and `weights` are the ones of the averaged heads. `share` is
+    the share of the sources' solution in the heads that shrink it, `shares` the shares of single sources'
+    own, and `source_weight` the weight of the sources' rows in the heads that pool. `kinds` are the weights
+    of several kinds of rows; `unlabelled` counts the samples without labels, whose fit has the weight
+    `unlabelled_share`. `held_out` is the
+    leave-one-out accuracy, for a regression R², on the target's labels; `held_out_target` and
+    `held_out_sources` are the same with one side alone. `fewest_labels` counts the rarest class.
+    """
+
+    temperature: Annotated[Positive, Release.HEAD]
+    weights: Annotated[Mapping[str, NotNegative], Release.HEAD]
+    share: OfHead | None = None
+    shares: Annotated[Mapping[str, float], Release.HEAD] | None = None
+    source_weight: OfHead | None = None
+    held_out: OfHead | None = None
+    held_out_target: OfHead | None = None
+    held_out_sources: OfHead | None = None
+    fewest_labels: Annotated[Natural, Release.COUNTS] | None = None
+    kinds: Annotated[tuple[Share, ...], Release.HEAD] = ()
+    unlabelled: Annotated[Natural, Release.COUNTS] | None = None
+    unlabelled_share: Annotated[Share, Release.HEAD] | None = None
+
+
+class FitHead(Question):
+    """Ridge's target: fit the linear layer to your rows, starting from the sources' sums.
+
+    `start` has the arrays of `fda_flower.aggregation.Sums.start`, of each kind of rows; `solutions` are the
+    ones of single sources; `columns` standardise the rows of all sources. `unlabelled` asks for a fit to the
+    samples without labels, too.
+    """
+
+    action = "fit_head"
+    roles = ("target",)
+    model = Release.HEAD
+    answer = HeadFitted
+    answered_by = "fda_flower.clients.ridge:fit_head"
+
+    paths: Paths
+    start: Layers
+    solutions: Layers | None = None
+    columns: OfColumns = None
+    unlabelled: bool = False
+
+
+class SiteFitted(Answer):
+    """Whether the site has `kept` its head, and figures, if it reports them.
+
+    `alone` and `with_others` are accuracies, for a regression R², and `gain_low` and `gain_high` the interval
+    of the difference. `share` is the share of the others' solution. `test` has all metrics on
+    `test_examples` samples.
+    """
+
+    kept: Annotated[bool, Release.NOTHING]
+    alone: OfHead | None = None
+    with_others: OfHead | None = None
+    gain_low: OfHead | None = None
+    gain_high: OfHead | None = None
+    share: OfHead | None = None
+    test: Annotated[Mapping[str, float], Release.HEAD] | None = None
+    test_examples: Annotated[Natural, Release.COUNTS] | None = None
+
+
+class FitSiteHead(Question):
+    """Ridge where every site is a target: subtract your own sums from the `total`, fit a layer, and keep it.
+
+    `columns` standardise the rows of all sites. If the sums were `masked`, yours are the ones in fixed point.
+    Without a `report` the answer has no figures.
+    """
+
+    action = "fit_site_head"
+    roles = ("source",)
+    model = Release.NOTHING
+    answer = SiteFitted
+    answered_by = "fda_flower.clients.ridge:fit_site_head"
+
+    paths: Paths
+    report: Literal["full", "none"]
+    total: Layers
+    columns: OfColumns = None
+    masked: bool = False
+    unlabelled: bool = False

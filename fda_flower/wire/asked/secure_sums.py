@@ -1,0 +1,32 @@
+"""The question of masked sums; see `fda_flower.wire.secure_sums`."""
+
+from typing import Annotated
+
+from fda_flower.aggregation import Layers
+from fda_flower.wire.questions import Answer, Question
+from fda_flower.wire.releases import Release
+from fda_flower.wire.secure_sums import Stage
+
+
+class Masked(Answer):
+    """What a source sends in a stage of masked sums: its `entries`; see `fda_flower.wire.secure_sums`."""
+
+    entries: Annotated[Layers, Release.MASKED]
+
+
+class MaskSums(Question):
+    """Ridge with masked sums: answer a `stage`, and leave the model.
+
+    `entries` are what the other sources have sent to this one, by source. `active` lists the sources whose
+    masked sums have arrived.
+    """
+
+    action = "mask_sums"
+    roles = ("source",)
+    model = Release.NOTHING
+    answer = Masked
+    answered_by = "fda_flower.clients.ridge:mask_sums"
+
+    stage: Stage
+    entries: Layers | None = None
+    active: tuple[str, ...] = ()
