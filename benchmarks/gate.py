@@ -33,7 +33,8 @@ from flwr.supernode.nodestate import NodeStateFactory
 from fda_flower.deployment.submission import write_app
 from fda_flower.site import SiteGate
 from fda_flower.supernode.gate import Gate
-from fda_flower.wire.internals import INSERT, PULL, PUSH, Crossing, app_digest, bundle_of, task_identity
+from fda_flower.wire.border import INSERT, PULL, PUSH, Crossing
+from fda_flower.wire.internals import app_digest, bundle_of, task_identity
 
 SIZES = {"small CNN": 10_000, "LeNet": 44_426, "ResNet-18": 11_689_512}
 REPEATS = 15

@@ -21,7 +21,8 @@ from fda_flower.supernode.launcher import Stage, launching
 from fda_flower.supernode.node_text import OPTION, read_node_config
 from fda_flower.supernode.resident import launched_worker
 from fda_flower.wire import private
-from fda_flower.wire.internals import pull_sooner, run_supernode
+from fda_flower.wire.border import run_supernode
+from fda_flower.wire.internals import pull_sooner
 
 LEAST, SHARE = 0.25, 0.05
 """Interval between polls: its least seconds, and its share of the time since the last message."""

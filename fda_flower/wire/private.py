@@ -1,4 +1,4 @@
-"""The private names of Flower that `fda_flower.wire.internals` uses, by what fails without them."""
+"""The private names of Flower in `wire.internals` and `wire.border`, by what fails without them."""
 
 from collections.abc import Iterable
 from importlib.metadata import version

@@ -21,8 +21,9 @@ from fda_flower.deployment.submission import write_app
 from fda_flower.errors import ConfigError
 from fda_flower.site.log import read_log
 from fda_flower.supernode.gate import Gate
+from fda_flower.wire.border import INSERT, PULL, PUSH, Crossing
 from fda_flower.wire.bundles import CONTENT, join, split
-from fda_flower.wire.internals import INSERT, PULL, PUSH, Crossing, app_digest, task_identity
+from fda_flower.wire.internals import app_digest, task_identity
 from fda_flower.wire.protocol import GATED
 
 FLOWER: Any = flower

@@ -1,9 +1,8 @@
 """Flower's private parts are as this package uses them."""
 
 import time
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from flwr.supercore.inflatable import inflatable_utils
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.superlink.grid import http_grid
 from flwr.superlink.grid.http_grid import HttpGrid
-from flwr.supernode import start_client_internal
 
 from fda_flower.wire import internals
 from fda_flower.wire.internals import (
@@ -29,14 +27,12 @@ from fda_flower.wire.internals import (
     message_to_parts,
     numbered,
     pull_sooner,
-    run_supernode,
     set_task,
     survive_bad_replies,
     task,
     task_identity,
 )
 
-SUPERNODE: Any = start_client_internal
 PULLS: list[Any] = [inflatable_utils.pull_objects, inflatable_utils.pull_and_inflate_object_from_tree]
 IDENTITY = ("_task_id", "_run_id", "_node_id")
 
@@ -100,48 +96,6 @@ def test_a_context_is_the_same_after_its_way_to_another_process():
     state = RecordDict({"own": MetricRecord({"weight": 0.5})})
     context = Context(3, 7, {"domain": "a", "resident": True}, state, {"lr": 0.1, "rounds": 2})
     assert context_from_bytes(context_to_bytes(context)) == context
-
-
-@pytest.fixture
-def functions(monkeypatch):
-    """Put Flower's functions back after a test that replaces them."""
-    for name in (internals.PULL, internals.PUSH):
-        monkeypatch.setattr(SUPERNODE, name, getattr(SUPERNODE, name))
-
-
-def test_a_supernode_waits_for_a_share_of_the_time_since_the_last_message(monkeypatch, functions):
-    now, slept = [0.0], list[float]()
-
-    def sleep(seconds):
-        slept.append(seconds)
-        now[0] += seconds
-
-    def theirs():
-        for _ in range(400):
-            SUPERNODE.time.sleep(3)
-        SUPERNODE.time.sleep(0.5)  # a message has come, and is answered
-        SUPERNODE.time.sleep(3)
-
-    monkeypatch.setattr(SUPERNODE, "time", time)
-    monkeypatch.setattr(time, "sleep", sleep)
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr("flwr.supernode.cli.flower_supernode", theirs)
-    run_supernode(0.1, 0.05, Mock())
-    begun = list(accumulate(slept, initial=0.0))
-    for seconds, since in zip(slept[:400], begun, strict=False):
-        assert seconds == pytest.approx(min(3, max(0.1, 0.05 * since)))
-    assert slept[399] == 3
-    assert slept[400:] == [0.1, 0.1]
-    assert SUPERNODE.time.monotonic is time.monotonic
-
-
-def test_a_supernode_that_waits_otherwise_is_left_as_it_is(monkeypatch, functions):
-    started = list[bool]()
-    monkeypatch.delattr(SUPERNODE, "time")
-    monkeypatch.setattr("flwr.supernode.cli.flower_supernode", lambda: started.append(True))
-    run_supernode(0.1, 0.05, Mock())
-    assert started == [True]
-    assert not hasattr(SUPERNODE, "time")
 
 
 def test_parts_that_are_on_their_way_are_asked_for_again_sooner(monkeypatch):
