@@ -26,7 +26,7 @@ from fda_flower.datasets import DATASETS, Dataset, Domain, Samples, load_federat
 from fda_flower.datasets.domains import Split
 from fda_flower.models import build_model
 from fda_flower.records.record import Record
-from fda_flower.running.run import run_config
+from fda_flower.running.run import Execution, run_config
 from fda_flower.runs.config import RunConfig
 
 LIMIT, WARM_UP = 1.15, 3
@@ -102,7 +102,7 @@ def measure(config: RunConfig) -> list[str]:
         torch.set_num_threads(threads)
 
     with patch.object(DomainClient, "evaluate", evaluate_and_share):
-        run_config(config, on_round=on_round)
+        run_config(config, Execution(on_round=on_round))
     steady = rounds[WARM_UP:]
     ours = [r["train"] + r["aggregate"] + r["evaluate"] for r in steady]
     parts = [median(r[part] for r in steady) for part in ("train", "aggregate", "evaluate", "bare")]

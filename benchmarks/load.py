@@ -36,7 +36,7 @@ from fda_flower.client_app import make_client_app
 from fda_flower.deployment import Federation, run_deployed
 from fda_flower.engines import LocalGrid
 from fda_flower.models import build_model
-from fda_flower.running.run import run_config
+from fda_flower.running.run import Execution, run_config
 from fda_flower.runs.config import RunConfig
 from fda_flower.server_app import run_server
 from fda_flower.strategies import FedGP
@@ -65,7 +65,10 @@ def rounds_of(engine: str, clients: int) -> tuple[float, float]:
         device="cpu",
     )
     seconds = []
-    run_config(config, engine=engine, on_round=lambda record: seconds.append(sum(record["seconds"].values())))
+    run_config(
+        config,
+        Execution(engine=engine, on_round=lambda record: seconds.append(sum(record["seconds"].values()))),
+    )
     return median(seconds[WARM_UP:]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
 
 

@@ -25,12 +25,12 @@ LINE, PAGE, PEAK = 3800, 0.98e6, 79.0
 
 def write_run(folder: Path, sources: int, rounds: int) -> list[bytes]:
     """Run three rounds; repeat the second one up to a number of rounds. The lines of the three."""
-    from fda_flower.running.run import run_config
+    from fda_flower.running.run import Execution, run_config
     from fda_flower.runs.config import RunConfig
 
     few: dict[str, Any] = {"source_samples": 6, "target_samples": 6, "target_batch_size": 3, "device": "cpu"}
     config = RunConfig(method="fedgp-auto", model="mlp", sources=sources, rounds=3, **few)
-    run_config(config, output=folder)
+    run_config(config, Execution(output=folder))
     path = folder / "rounds.jsonl"
     first, second, last = (json.loads(line) for line in path.read_bytes().splitlines())
     middle = (second | {"round": number} for number in range(2, rounds))

@@ -75,7 +75,7 @@ class Turns:
 def take_turns(options: dict[str, Any], rounds: int) -> None:
     """Run, and print a line before the first round and one after each."""
     from fda_flower.records.record import Record
-    from fda_flower.running.run import run_config
+    from fda_flower.running.run import Execution, run_config
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
 
@@ -86,7 +86,7 @@ def take_turns(options: dict[str, Any], rounds: int) -> None:
         tell({"seconds": seconds, "memory": memory()})
         sys.stdin.readline()
 
-    run_config(config_of(rounds), on_round=on_round, **options)
+    run_config(config_of(rounds), Execution(on_round=on_round, **options))
 
 
 def deployed(rounds: int) -> tuple[float, list[float], float]:

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from fda_flower.errors import RunError, invalid, keep_to_one_line
 from fda_flower.files import versions
 from fda_flower.models.exchange import Exchange
 from fda_flower.names.packages import require
-from fda_flower.records.record import COSTS, LAST, Record, without_model
+from fda_flower.records.record import COSTS, LAST, NOTHING_MORE, Record, Recording, without_model
 from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
@@ -45,14 +45,9 @@ def run_server(
     grid: Grid,
     config: RunConfig,
     output: RunFolder | None = None,
-    on_round: Callable[[Record], None] | None = None,
-    validation: Mapping[int, float] | None = None,
-    outcomes: bool = False,
+    recording: Recording = NOTHING_MORE,
 ) -> tuple[Result, list[Record]]:
     """Run a method over a grid; the nodes report the form of their data, since the server has none.
-
-    `validation` has the figures of cross-validation by round, for the last of its runs; with `outcomes` the
-    records have the test samples that are right.
 
     Returns
     -------
@@ -66,7 +61,7 @@ def run_server(
     """
     check_federated(config.method)
     held_out = config.held_out
-    if held_out is not None and held_out.in_turn and validation is None:
+    if held_out is not None and held_out.in_turn and recording.validation is None:
         fold = f"fold:1/{held_out.folds}"
         remedy = f"use `fda run` with --engine local or ray, or hold out one fold, such as {fold}"
         raise invalid("validation", held_out, remedy, "which takes several runs")
@@ -74,9 +69,9 @@ def run_server(
         **config.strategy_options(),
         wait_for=len(config.data.domain_names),
         output=output,
-        on_round=on_round,
-        validation=validation,
-        outcomes=outcomes,
+        on_round=recording.on_round,
+        validation=recording.validation,
+        outcomes=recording.outcomes,
     )
     strategy.schedules = {"source": config.source_training, "target": config.target_training}
     strategy.roster.by_name = True
@@ -232,7 +227,7 @@ def main(grid: Grid, context: Context) -> None:
         for line in config.remarks:
             COSTS.info(line)
         folder = make_folder(path, config, bool(settings.get("resume", False))) if path else None
-        result, history = run_server(PollingGrid(grid), config, folder, on_round)
+        result, history = run_server(PollingGrid(grid), config, folder, Recording(on_round=on_round))
         if folder is not None:
             write_global_model(folder.path, config)
     if sends:

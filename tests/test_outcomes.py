@@ -11,7 +11,7 @@ from whole_runs import same_bits
 
 from fda_flower import RunConfig, run
 from fda_flower.datasets import DataSpec, load_federation
-from fda_flower.running.run import run_config
+from fda_flower.running.run import Execution, run_config
 from fda_flower.strategies.replies import read_outcomes
 
 SMALL: dict[str, Any] = {"model": "mlp", "device": "cpu", "target_samples": 16, "source_samples": 40}
@@ -20,7 +20,7 @@ SMALL: dict[str, Any] = {"model": "mlp", "device": "cpu", "target_samples": 16, 
 @pytest.mark.parametrize("more", [{"method": "ditto"}, {"method": "fedavg", "dp_clip": 1.0, "dp_noise": 0.1}])
 def test_outcomes_change_nothing_else_not_even_noise(more: dict[str, Any]) -> None:
     settings = {**SMALL, "rounds": 2, **more}
-    plain, with_outcomes = run(**settings), run_config(RunConfig(**settings), outcomes=True)
+    plain, with_outcomes = run(**settings), run_config(RunConfig(**settings), Execution(outcomes=True))
     assert "outcomes" not in plain.history[-1]
     assert plain.accuracies == with_outcomes.accuracies
     assert same_bits(plain.model, with_outcomes.model)
@@ -28,7 +28,7 @@ def test_outcomes_change_nothing_else_not_even_noise(more: dict[str, Any]) -> No
 
 def test_a_regression_has_no_outcomes() -> None:
     config = RunConfig(dataset="rbf", model="sigmoid", target_samples=16, method="fedavg", rounds=1)
-    result = run_config(config, outcomes=True)
+    result = run_config(config, Execution(outcomes=True))
     assert "outcomes" not in result.history[-1]
 
 

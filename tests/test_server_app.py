@@ -20,7 +20,7 @@ from fda_flower import RunConfig, server_app
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.records.folder import RunFolder
 from fda_flower.running.processes import Cell, run_cell
-from fda_flower.running.run import run_config
+from fda_flower.running.run import Execution, run_config
 from fda_flower.server_app import check_data, evaluation_interval, run_server
 from fda_flower.strategies.nodes import Node
 from fda_flower.wire.internals import task_identity
@@ -125,7 +125,7 @@ def test_on_one_machine_missing_data_are_an_error_before_anything_runs(
 ) -> None:
     config = table_config(data_dir=str(tables))
     with pytest.raises(ConfigError, check=names("data file", tables / "north.csv")):
-        run_config(config, engine=engine, output=tmp_path / "run")
+        run_config(config, Execution(engine=engine, output=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -205,10 +205,10 @@ def test_a_resumed_run_evaluates_in_the_same_rounds_and_a_cell_of_a_table_in_eac
 
     config = RunConfig(**TINY, rounds=8)
     with pytest.raises(KeyboardInterrupt):
-        run_config(config, output=tmp_path / "run", on_round=stop)
-    resumed, whole = run_config(config, output=tmp_path / "run", resume=True), run_config(config)
+        run_config(config, Execution(output=tmp_path / "run", on_round=stop))
+    resumed, whole = run_config(config, Execution(output=tmp_path / "run", resume=True)), run_config(config)
     check_same(resumed, whole)
-    cell = Cell(("", "fedavg", ""), config, tmp_path, {})
+    cell = Cell(("", "fedavg", ""), config, tmp_path, Execution())
     run_cell(cell)
     assert evaluated(RunFolder(cell.run_folder).read_rounds()) == [*range(1, 9)]
 

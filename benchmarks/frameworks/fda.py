@@ -8,7 +8,7 @@ of them, not the accuracy alone: there is no setting to leave them out.
 from typing import Any
 
 from fda_flower.records.record import Record
-from fda_flower.running.run import run_config
+from fda_flower.running.run import Execution, run_config
 from fda_flower.runs.config import RunConfig
 from frameworks.pairing import Pairing
 from frameworks.task import BATCH_SIZE, EPOCHS, LEARNING_RATE, WORKERS, Task
@@ -43,7 +43,7 @@ def run(task: Task, pairing: Pairing, **how: Any) -> None:
     def on_round(record: Record) -> None:
         pairing.round_done(record["accuracy"])
 
-    run_config(config_of(task), on_round=on_round, **how)
+    run_config(config_of(task), Execution(on_round=on_round, **how))
 
 
 def run_local(task: Task, pairing: Pairing) -> None:

@@ -89,7 +89,7 @@ def run(
     trackers = read_names(track)
     with importing():
         wanted, folder = _begin(settings, output, resume, repeats=config is not None and not resume)
-        from fda_flower.experiments import run_config
+        from fda_flower.experiments import Execution, run_config
     from fda_flower.records.folder import RunFolder
 
     RunFolder(folder.absolute(), wanted.fingerprint(), resume=resume).check()
@@ -124,8 +124,7 @@ def run(
             if done == min(2, wanted.all_rounds - 1):  # the first round also loads and warms up
                 out.text(cost_of_round(record, wanted.all_rounds))
 
-        result = run_config(
-            wanted,
+        how = Execution(
             engine=engine,
             output=folder,
             resume=resume,
@@ -137,6 +136,7 @@ def run(
             on_ready=lambda lines: out.text("\n".join(lines)),
             track=trackers,
         )
+        result = run_config(wanted, how)
     sites = any("with-others" in site for site in sites_in(result.history).values())
     if sites or len(result.history) > 1:
         from fda_flower.experiments.pages import draw  # loads matplotlib

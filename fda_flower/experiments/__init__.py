@@ -13,13 +13,14 @@ if TYPE_CHECKING:
         run_experiment,
         write_report,
     )
-    from fda_flower.running.run import RUNNERS, RunResult, run_config
+    from fda_flower.running.run import RUNNERS, Execution, RunResult, run_config
 else:
     __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
     "RUNNERS",
     "Comparison",
+    "Execution",
     "Experiment",
     "RunResult",
     "compare",

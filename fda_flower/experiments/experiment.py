@@ -428,6 +428,7 @@ def run_experiment(
         If a setting is invalid, before anything is trained.
     """
     from fda_flower.running.processes import Cell, run_cells  # loads PyTorch
+    from fda_flower.running.run import Execution
 
     jobs = read_value("jobs", jobs, Count)
     given = None if seeds is None else read_list("seeds", seeds, "range(3)")
@@ -437,9 +438,13 @@ def run_experiment(
     if rounds is not None and "rounds" in changed:
         raise invalid("rounds", rounds, "leave one of them out", f"but the settings say {changed['rounds']}")
     overrides = {**changed, **(machine or {}), **({} if rounds is None else {"rounds": rounds})}
-    how = {"resume": True, "track": track, "track_in": folder}
+    how = Execution(resume=True, track=track, track_in=folder)
     cells = [
-        Cell(place, config, folder / RUNS, how, experiment.attack(place, config, changed), may_refuse=True)
+        Cell(
+            *(place, config, folder / RUNS),
+            replace(how, attack=experiment.attack(place, config, changed)),
+            may_refuse=True,
+        )
         for seed in (experiment.seeds if given is None else given)
         for place, config in experiment.configs(chosen_places(experiment, only), seed, overrides).items()
     ]
@@ -456,7 +461,7 @@ def run_experiment(
 
 
 def _check_attacked(changed: Mapping[str, Any], cells: "Sequence[Cell]") -> None:
-    if all(cell.attack is None for cell in cells):
+    if all(cell.how.attack is None for cell in cells):
         name = next(key for key in ATTACK_KEYS if key in changed)
         raise invalid(name, changed[name], "give attack and attackers", "but no source of any cell attacks")
 
@@ -468,7 +473,7 @@ def _is_done(cell: "Cell", run: RecordedRun | None) -> bool:
     """
     if run is None:
         return False
-    attack = {} if cell.attack is None else cell.attack.settings()
+    attack = {} if cell.how.attack is None else cell.how.attack.settings()
     ours, default = (
         json.loads(json.dumps(fingerprint))
         for fingerprint in (cell.config.fingerprint() | attack, RunConfig().fingerprint())
@@ -574,6 +579,7 @@ def compare(
         If a setting is invalid, or a method does not fit the data or the network; raised before training.
     """
     from fda_flower.running.processes import Cell, run_cells  # loads PyTorch
+    from fda_flower.running.run import Execution
     from fda_flower.server_app import check_data
 
     for name in ("method", "seed"):
@@ -608,7 +614,7 @@ def compare(
     if len(left_out) == len(chosen):
         message = f"no method can work with these settings: {next(iter(left_out.values()))}"
         raise ConfigError(message, thing="methods", value=methods)
-    how = {"engine": engine, "workers": workers, "resume": resume, "track": track, "track_in": folder}
+    how = Execution(engine=engine, workers=workers, resume=resume, track=track, track_in=folder)
     cells = [
         Cell(("", method, ""), _config(method, seed, chosen, settings), folder, how)
         for seed in seeds

@@ -26,7 +26,7 @@ from fda_flower.metrics import METRICS, ROUNDING, of_mean, of_most_frequent
 from fda_flower.names.options import Count, read_list, read_value
 from fda_flower.records.record import VALIDATION, Record
 from fda_flower.reporting.summary import name_of_baseline
-from fda_flower.running.run import fold_configs, mean_by_round, run_config
+from fda_flower.running.run import Execution, fold_configs, mean_by_round, run_config
 from fda_flower.runs.config import RunConfig
 from fda_flower.server_app import check_data
 
@@ -300,7 +300,7 @@ def _history(trial: Trial, config: RunConfig, part: int, metric: str) -> list[Re
             if trial.should_prune():
                 raise optuna.TrialPruned
 
-    history = run_config(config, on_round=on_round).history
+    history = run_config(config, Execution(on_round=on_round)).history
     if not seen:
         raise ConfigError(
             f"method '{config.method}' has judged no round by held-out labels: choose another method",

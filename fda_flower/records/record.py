@@ -2,7 +2,8 @@
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from textwrap import shorten
 from typing import Any
@@ -16,6 +17,29 @@ COSTS = logging.getLogger("flwr.costs")
 
 Record = dict[str, Any]
 """A JSON object. `docs/records.md` explains each field of a round's record."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """What the records of a run hold, and who receives them.
+
+    Attributes
+    ----------
+    on_round : callable, optional
+        Called with each round's record.
+    outcomes : bool
+        Whether records have the test samples that are right.
+    validation : Mapping[int, float], optional
+        Figures of cross-validation by round, which choose the round of the last of its runs.
+    """
+
+    on_round: Callable[[Record], None] | None = None
+    outcomes: bool = False
+    validation: Mapping[int, float] | None = None
+
+
+NOTHING_MORE = Recording()
+"""Of a run that nobody watches."""
 
 TEST_EXAMPLES = "test-examples"
 """Field with the number of test samples; for that of units see `fda_flower.metrics.UNITS`."""

@@ -1,7 +1,7 @@
 """Training of a centralised reference, with the samples of all domains in one place."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -25,8 +25,10 @@ from fda_flower.prediction.predictors import Single
 from fda_flower.records.folder import Checkpoint, RunFolder, of_a_round_before
 from fda_flower.records.record import (
     MEAN_OF_LABELS,
+    NOTHING_MORE,
     TEST_EXAMPLES,
     Record,
+    Recording,
     choose,
     chosen_round,
     has_stopped,
@@ -46,19 +48,16 @@ TRAINED, OPTIMIZER = "trained", "optimizer"
 def run_central(
     config: RunConfig,
     folder: RunFolder | None = None,
-    on_round: Callable[[Record], None] | None = None,
-    validation: Mapping[int, float] | None = None,
-    outcomes: bool = False,
+    recording: Recording = NOTHING_MORE,
 ) -> tuple[list[Record], dict[str, Any]]:
     """Train a centralised reference; return the record of each round, and the reported model's arrays.
 
     The sources' training settings apply to all domains. Records and checkpoints are written to `folder`, and
-    resumed from it; `validation` holds the figures of cross-validation by round, and records have the
-    `outcomes` of test samples if asked to. Raise a `ConfigError` if a
-    source is too small, or the folder holds more rounds, and a `RunError` if the model is not finite.
+    resumed from it. Raise a `ConfigError` if a source is too small, or the folder holds more rounds, and a
+    `RunError` if the model is not finite.
     """
-    reference = cast(Reference, config.entry.build(**config.strategy_options(), outcomes=outcomes))
-    trainer = Trainer(config, reference, None if folder is None else folder.path, validation or {})
+    reference = cast(Reference, config.entry.build(**config.strategy_options(), outcomes=recording.outcomes))
+    trainer = Trainer(config, reference, None if folder is None else folder.path, recording.validation or {})
     history: list[Record] = []
     with nullcontext() if folder is None else closing(folder):
         if folder is not None:
@@ -76,8 +75,8 @@ def run_central(
             history[-1:] = [*map(of_a_round_before, history[-1:]), record]
             if folder is not None:
                 folder.save_round(record, trainer.checkpoint(number), chosen_round([record]) == number)
-            if on_round is not None:
-                on_round(record)
+            if recording.on_round is not None:
+                recording.on_round(record)
     return history, dict(trainer.reported)
 
 

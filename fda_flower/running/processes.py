@@ -22,8 +22,7 @@ from fda_flower.models import is_pretrained, reads_text
 from fda_flower.records.folder import CHOSEN_MODEL
 from fda_flower.reporting.results import Place, file_name
 from fda_flower.reporting.summary import REFUSED, summarise_run, write_summary
-from fda_flower.running.attacks import Attack
-from fda_flower.running.run import make_run_folder, run_config
+from fda_flower.running.run import Execution, make_run_folder, run_config
 from fda_flower.runs.config import RunConfig
 
 
@@ -31,15 +30,13 @@ from fda_flower.runs.config import RunConfig
 class Cell:
     """One run of a table of runs, in its own folder below `runs`.
 
-    `how` and `attack` are further arguments of `run_config`. With `may_refuse`, a method that refuses the
-    federation is a result, else a failure.
+    With `may_refuse`, a method that refuses the federation is a result, else a failure.
     """
 
     place: Place
     config: RunConfig
     runs: Path
-    how: Mapping[str, Any]
-    attack: Attack | None = None
+    how: Execution
     may_refuse: bool = False
 
     @property
@@ -104,15 +101,16 @@ def run_cell(cell: Cell) -> None:
     have the test samples that are right, so that methods can be compared sample by sample.
     """
     cell = replace(cell, config=replace(cell.config, evaluate_every=cell.config.evaluate_every or 1))
+    how = replace(cell.how, output=cell.run_folder, outcomes=True)
     try:
-        run_config(cell.config, output=cell.run_folder, attack=cell.attack, outcomes=True, **cell.how)
+        run_config(cell.config, how)
         for folder in (cell.run_folder, cell.run_folder / CHOSEN_MODEL):
             share(folder / BODY, cell.runs / BODIES)
     except RefusedError as error:
         if not cell.may_refuse:
             raise
         cell.run_folder.mkdir(parents=True, exist_ok=True)
-        make_run_folder(cell.run_folder, cell.config, attack=cell.attack).begin(0)
+        make_run_folder(cell.config, replace(how, resume=False)).begin(0)
         write_summary(cell.run_folder, cell.config, summarise_run(cell.config, []) | {REFUSED: str(error)})
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -24,7 +24,7 @@ from fda_flower.metrics import METRICS
 from fda_flower.models.devices import find_device, is_numbered
 from fda_flower.models.parts import batch_norms, count_trained
 from fda_flower.records.folder import SAMPLES, RunFolder
-from fda_flower.records.record import COSTS, VALIDATION, Record, curve, without_model
+from fda_flower.records.record import COSTS, VALIDATION, Record, Recording, curve, without_model
 from fda_flower.references.central import run_central
 from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
 from fda_flower.reporting.trackers import TrackedRun, Tracking, check_trackers
@@ -40,121 +40,133 @@ RunOutput = tuple[list[Record], dict[str, Any]]
 """The record of each round, and the last model's arrays."""
 
 
-@dataclass(frozen=True)
-class RunRequest:
-    """A request for a run; the arguments of `run_config`, and cross-validation's figures by round."""
+@dataclass(frozen=True, kw_only=True)
+class Execution(Recording):
+    """Where a configuration runs, and with what; see `run`.
 
-    config: RunConfig
-    output: Path | None = None
+    Attributes
+    ----------
+    on_ready : callable, optional
+        Called before training with the lines of the overview; for a deployment, whose server has no data, at
+        the end with the place of its model.
+    track_in : Path, optional
+        The folder of the trackers' local stores. Default: the run's.
+    attack : Attack, optional
+        What some of the sources do; simulated runs only.
+    """
+
+    engine: str = "local"
+    output: str | Path | None = None
     resume: bool = False
     gpus_per_client: float = 0.0
     gpus_for_target: float | None = None
     workers: int | None = None
     connection: str | None = None
-    on_round: Callable[[Record], None] | None = None
     on_ready: Callable[[list[str]], None] | None = None
-    validation: Mapping[int, float] | None = None
+    track: Sequence[str] = ()
+    track_in: Path | None = None
     attack: Attack | None = None
-    outcomes: bool = False
+
+    @cached_property
+    def path(self) -> Path | None:
+        """The folder to write to, absolute."""
+        return None if self.output is None else Path(self.output).absolute()
+
+    def tell(self, lines: list[str]) -> None:
+        """Call `on_ready`, if there is one."""
+        if self.on_ready is not None:
+            self.on_ready(lines)
 
 
-Runner = Callable[[RunRequest], RunOutput]
+HERE = Execution()
+"""This process, writing nothing."""
+
+Runner = Callable[[RunConfig, Execution], RunOutput]
 
 ONE_RUN = RLock()
 """Held by a run: PyTorch's threads and random numbers, and Flower's task, belong to the whole process."""
 
 
-def _on_this_machine(name: str, engine: Engine, request: RunRequest) -> RunOutput:
-    config = request.config
-    if request.connection is not None:
+def _on_this_machine(engine: Engine, config: RunConfig, how: Execution) -> RunOutput:
+    if how.connection is not None:
         remedy = "leave it out, or choose --engine deploy"
-        raise invalid("connection", request.connection, remedy, "but only the engine deploy has one")
-    if engine.parallel or request.workers is not None:
+        raise invalid("connection", how.connection, remedy, "but only the engine deploy has one")
+    if engine.parallel or how.workers is not None:
         check_federated(config.method)
-    resources = _resources(name, engine, request)
+    resources = _resources(engine, config, how)
     federation, model = check_data(config)
     lines = overview(config, federation, count_trained(model), len(batch_norms(model)))
     del federation, model  # their memory is needed by the clients
-    folder = None
-    if request.output is not None:
-        folder = make_run_folder(request.output, config, request.resume, request.attack)
+    folder = None if how.path is None else make_run_folder(config, how)
     if config.entry.centralised:
-        _tell(request, lines)
-        return run_central(config, folder, request.on_round, request.validation, request.outcomes)
+        how.tell(lines)
+        return run_central(config, folder, how)
     results: list[tuple[Result, list[Record]]] = []
 
     def server(grid: Grid) -> None:
-        _tell(request, lines)
-        given = request.on_round, request.validation, request.outcomes
-        results.append(run_server(grid, config, folder, *given))
+        how.tell(lines)
+        results.append(run_server(grid, config, folder, how))
 
     def make_app() -> ClientApp:
         data, changed = None, None
         if engine.parallel:
             data = all_data(config)
             forget()  # so that the app alone holds them
-        if request.attack is not None:
-            changed = partial(request.attack.client, other=partial(make_client, config, data=data))
+        if how.attack is not None:
+            changed = partial(how.attack.client, other=partial(make_client, config, data=data))
         return make_client_app(config, data=data, changed=changed, simulated=True)
 
     names, folders = config.data.domain_names, None
-    if request.output is not None:
-        folders = Folders(request.output, [Path(CLIENTS, as_file_name(name)) for name in names])
+    if how.path is not None:
+        folders = Folders(how.path, [Path(CLIENTS, as_file_name(name)) for name in names])
     engine(server, make_app, len(names), resources, folders)
     ((result, history),) = results
     return history, {name: array.numpy() for name, array in result.arrays.items()}
 
 
-def _resources(name: str, engine: Engine, request: RunRequest) -> Resources:
+def _resources(engine: Engine, config: RunConfig, how: Execution) -> Resources:
     """Return what a simulation asks for; raise a `ConfigError` if it cannot be had."""
-    config, data = request.config, request.config.data
-    shares = ("gpus-per-client", request.gpus_per_client), ("gpus-for-target", request.gpus_for_target)
+    data = config.data
+    shares = ("gpus-per-client", how.gpus_per_client), ("gpus-for-target", how.gpus_for_target)
     for option, share in shares:
         if share and not engine.parallel:
             remedy = "leave it out, or choose --engine ray"
-            raise invalid(option, share, remedy, f"but engine {name} shares out no GPU")
+            raise invalid(option, share, remedy, f"but engine {how.engine} shares out no GPU")
         if share and is_numbered(config.device):
             why = f"which lets Ray choose the GPU, but device is '{config.device}'"
             raise invalid(option, share, "leave one out", why)
-    own, target = request.gpus_for_target, None
+    own, target = how.gpus_for_target, None
     if own is not None:
         if config.every_site:
             why = "but with target all every site is a target"
             raise invalid("gpus-for-target", own, "give --gpus-per-client alone", why)
         target = data.domain_names.index(data.target_name)
-    return Resources(config.threads, request.gpus_per_client, request.workers, own, target)
+    return Resources(config.threads, how.gpus_per_client, how.workers, own, target)
 
 
-def make_run_folder(
-    path: Path, config: RunConfig, resume: bool = False, attack: Attack | None = None
-) -> RunFolder:
+def make_run_folder(config: RunConfig, how: Execution) -> RunFolder:
     """Return the folder of a run on this machine; an attack defines the run too."""
-    folder = make_folder(str(path), config, resume, find_device(config.device).type)
-    folder.config |= {} if attack is None else attack.settings()
+    folder = make_folder(str(how.path), config, how.resume, find_device(config.device).type)
+    folder.config |= {} if how.attack is None else how.attack.settings()
     if digests := data_digests(config.data):
         folder.note(SAMPLES, digests)
     return folder
 
 
-def _tell(request: RunRequest, lines: list[str]) -> None:
-    if request.on_ready is not None:
-        request.on_ready(lines)
-
-
-def _on_a_superlink(request: RunRequest) -> RunOutput:
-    if request.connection is None:
+def _on_a_superlink(config: RunConfig, how: Execution) -> RunOutput:
+    if how.connection is None:
         raise ConfigError(
             "engine deploy needs a connection: give --connection NAME, as in Flower's config.toml",
             thing="connection",
         )
-    if request.output is None:
+    if how.path is None:
         raise ConfigError("engine deploy needs an output folder: give --output FOLDER", thing="output folder")
-    if request.attack is not None:
-        raise invalid("attack", request.attack.name, "leave it out", "but with engine deploy no site attacks")
+    if how.attack is not None:
+        raise invalid("attack", how.attack.name, "leave it out", "but with engine deploy no site attacks")
     asked_for = {
-        "workers": request.workers,
-        "gpus-per-client": request.gpus_per_client or None,
-        "gpus-for-target": request.gpus_for_target,
+        "workers": how.workers,
+        "gpus-per-client": how.gpus_per_client or None,
+        "gpus-for-target": how.gpus_for_target,
     }
     for name, given in asked_for.items():
         if given is not None:
@@ -162,15 +174,13 @@ def _on_a_superlink(request: RunRequest) -> RunOutput:
             raise invalid(name, given, "leave it out", why)
     from fda_flower.deployment import run_deployed
 
-    history, folder = run_deployed(
-        request.config, request.connection, request.output, resume=request.resume, on_round=request.on_round
-    )
-    _tell(request, [f"The model is on the server of '{request.connection}', in {folder}"])
+    history, folder = run_deployed(config, how.connection, how.path, resume=how.resume, on_round=how.on_round)
+    how.tell([f"The model is on the server of '{how.connection}', in {folder}"])
     return history, {}
 
 
 RUNNERS: dict[str, Runner] = {
-    **{name: partial(_on_this_machine, name, engine) for name, engine in ENGINES.items()},
+    **{name: partial(_on_this_machine, engine) for name, engine in ENGINES.items()},
     "deploy": _on_a_superlink,
 }
 """The runners by the name of the engine."""
@@ -188,21 +198,21 @@ def fold_configs(config: RunConfig) -> list[RunConfig]:
     return [replace(config, validation=str(fold), patience=None) for fold in folds]
 
 
-def cross_validate(request: RunRequest, engine: str) -> dict[int, float]:
+def cross_validate(config: RunConfig, how: Execution) -> dict[int, float]:
     """Run each fold, and return the mean of their figures by round, which choose the final run's round.
 
-    The folds' records and checkpoints are in ``validation/fold-1`` and so on; `request.on_round` is called
-    with their records, which have a ``fold``.
+    The folds' records and checkpoints are in ``validation/fold-1`` and so on; `on_round` is called with their
+    records, which have a ``fold``.
     """
-    if engine == "deploy":
+    if how.engine == "deploy":
         remedy = "give a share such as 0.2, or a fold such as fold:1/5"
         why = "but engine deploy holds out one part in a run"
-        raise invalid("validation", request.config.validation, remedy, why)
+        raise invalid("validation", config.validation, remedy, why)
     histories = []
-    for number, config in enumerate(fold_configs(request.config), 1):
-        folder = None if request.output is None else request.output / FOLDER / f"fold-{number}"
-        on_round = request.on_round and _with_fold(request.on_round, number)
-        history, _ = RUNNERS[engine](replace(request, config=config, output=folder, on_round=on_round))
+    for number, fold in enumerate(fold_configs(config), 1):
+        folder = None if how.path is None else how.path / FOLDER / f"fold-{number}"
+        on_round = how.on_round and _with_fold(how.on_round, number)
+        history, _ = RUNNERS[how.engine](fold, replace(how, output=folder, on_round=on_round))
         histories.append(history)
     return mean_by_round(histories)
 
@@ -325,8 +335,7 @@ def run(
     >>> len(result.accuracies)
     1
     """
-    return run_config(
-        RunConfig.read(settings),
+    how = Execution(
         engine=engine,
         output=output,
         resume=resume,
@@ -337,66 +346,40 @@ def run(
         on_round=on_round,
         track=track,
     )
+    return run_config(RunConfig.read(settings), how)
 
 
-def run_config(
-    config: RunConfig,
-    *,
-    engine: str = "local",
-    output: str | Path | None = None,
-    resume: bool = False,
-    gpus_per_client: float = 0.0,
-    gpus_for_target: float | None = None,
-    workers: int | None = None,
-    connection: str | None = None,
-    on_round: Callable[[Record], None] | None = None,
-    on_ready: Callable[[list[str]], None] | None = None,
-    track: Sequence[str] = (),
-    track_in: Path | None = None,
-    attack: Attack | None = None,
-    outcomes: bool = False,
-) -> RunResult:
-    """Run a configuration, like `run`; Ctrl-C leaves the summary of the rounds so far.
-
-    `on_ready` is called before training with the lines of the overview; for a deployment, whose server has no
-    data, at the end with the place of its model. `track_in` is the folder of the trackers' local stores, by
-    default the run's. `attack` and `outcomes`, which records the test samples that are right, apply to
-    simulated runs.
-    """
-    if engine not in RUNNERS:
-        raise unknown("engine", engine, RUNNERS)
-    path = None if output is None else Path(output).absolute()
+def run_config(config: RunConfig, how: Execution = HERE) -> RunResult:
+    """Run a configuration, like `run`; Ctrl-C leaves the summary of the rounds so far."""
+    if how.engine not in RUNNERS:
+        raise unknown("engine", how.engine, RUNNERS)
+    path = how.path
     if DATASETS[config.dataset].is_own:
         forget()  # the user may have changed a file since the last run in this process
-    check_trackers(track)
+    check_trackers(how.track)
     for line in config.remarks:
         COSTS.info(line)
-    if track and path is None:
-        raise invalid("track", ",".join(track), "give an output folder", "but nothing is written")
+    if how.track and path is None:
+        raise invalid("track", ",".join(how.track), "give an output folder", "but nothing is written")
     about = config.settings() | {"data_dir": None}
-    tracked = TrackedRun(path or Path(), track_in or path or Path(), about, versions())
+    tracked = TrackedRun(path or Path(), how.track_in or path or Path(), about, versions())
     begun = False
     try:
-        with Tracking(track, tracked) as tracking:
+        with Tracking(how.track, tracked) as tracking:
 
             def on_record(record: Record) -> None:
                 nonlocal begun
                 if "fold" not in record:
                     begun = True
                     tracking.record(record)
-                if on_round is not None:
-                    on_round(record)
+                if how.on_round is not None:
+                    how.on_round(record)
 
-            request = RunRequest(
-                *(config, path, resume, gpus_per_client, gpus_for_target, workers, connection),
-                *(on_record, on_ready, None),
-                attack=attack,
-                outcomes=outcomes,
-            )
+            watched = replace(how, on_round=on_record)
             if config.held_out is not None and config.held_out.in_turn:
-                request = replace(request, validation=cross_validate(request, engine))
+                watched = replace(watched, validation=cross_validate(config, watched))
             with ONE_RUN:
-                history, model = RUNNERS[engine](request)
+                history, model = RUNNERS[how.engine](config, watched)
     except KeyboardInterrupt:
         if path is not None and begun:
             write_summary(path, config, summarise_run(config, RunFolder(path).read_rounds()))

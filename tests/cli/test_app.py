@@ -233,30 +233,30 @@ def test_run_writes_to_the_output_folder_what_python_records_and_resumes_it(fda,
 
 
 def test_the_defaults_of_run_are_those_of_the_configuration(caught):
-    (config,), where = caught("run")
+    (config, how), _ = caught("run")
     assert config == RunConfig()
-    assert (where["engine"], where["resume"], where["workers"]) == ("local", False, None)
-    assert where["output"] == Path("runs/digits-rotate-fedgp-auto-seed0")
+    assert (how.engine, how.resume, how.workers) == ("local", False, None)
+    assert how.output == Path("runs/digits-rotate-fedgp-auto-seed0")
 
 
 def test_options_of_each_form_become_settings(caught):
     options = "--shift-option angle=45 --shift-option invert=no --method fedgp --beta 0.1,0.2 --sources 2"
     options += " --target source-1 --learning-rate 0.1 --target-samples 40 --device cpu --threads 2"
-    (config,), _ = caught("run", *options.split())
+    (config, _), _ = caught("run", *options.split())
     settings: dict[str, Any] = {"shift_options": {"angle": "45", "invert": "no"}, "method": "fedgp"}
     settings |= {"beta": (0.1, 0.2), "sources": 2, "target": "source-1", "learning_rate": 0.1}
     assert config == RunConfig(**settings, target_samples=40, device="cpu", threads=2)
 
 
 def test_run_says_at_its_end_what_was_missing(fda, monkeypatch):
-    def incomplete(config, **where):
+    def incomplete(config, how):
         good, bad = {"a": {}, "b": {}, "c": {}}, {"a": {}}
         history = [
             {"round": 1, "held": None, "sources": good, "dropped": []},
             {"round": 2, "held": None, "sources": bad, "dropped": [{"domain": "b"}]},
             {"round": 3, "held": "no target", "sources": {}, "dropped": []},
         ]
-        history = history[: where["workers"]]
+        history = history[: how.workers]
         return RunResult(config, history, {"last5": 1.0, "best": 1.0}, {}, None)  # type: ignore[arg-type]
 
     monkeypatch.setattr("fda_flower.experiments.run_config", incomplete)
@@ -268,21 +268,22 @@ def test_run_says_at_its_end_what_was_missing(fda, monkeypatch):
 
 def test_run_passes_on_where_it_is_to_run(caught, monkeypatch):
     options = "--engine ray --workers 2 --gpus-per-client 0.5 --resume --output x -v"
-    _, where = caught("run", *options.split())
+    (_, how), _ = caught("run", *options.split())
     told = {"engine": "ray", "workers": 2, "gpus_per_client": 0.5, "resume": True, "output": Path("x")}
-    assert where.items() >= told.items()
+    assert vars(how).items() >= told.items()
     assert logging.getLogger("flwr").level == logging.INFO
     monkeypatch.setenv("FDA_DATA_DIR", "elsewhere")
-    (config,), where = caught("run", "--engine", "deploy", "--connection", "prod")
-    assert (where["engine"], where["connection"], config.data_dir) == ("deploy", "prod", "elsewhere")
+    (config, how), _ = caught("run", "--engine", "deploy", "--connection", "prod")
+    assert (how.engine, how.connection, config.data_dir) == ("deploy", "prod", "elsewhere")
     assert logging.getLogger("flwr").level == logging.WARNING
 
 
 @pytest.mark.parametrize(("device", "share"), [("cpu", 0.0), ("cuda", 0.25), ("xpu", 0.25), ("mps", 0.0)])
 def test_clients_share_a_gpu_evenly_if_there_is_one(caught, monkeypatch, device, share):
     monkeypatch.setattr("fda_flower.models.devices.find_device", lambda name: torch.device(device))
-    assert caught("run", "--engine", "ray")[1]["gpus_per_client"] == share
-    assert caught("run", "--engine", "deploy")[1]["gpus_per_client"] == 0
+    for engine, each in (("ray", share), ("deploy", 0)):
+        (_, how), _ = caught("run", "--engine", engine)
+        assert how.gpus_per_client == each
 
 
 @pytest.mark.parametrize(("flags", "said"), [([], "16 models\n"), (["--quiet"], "")])
@@ -329,7 +330,9 @@ def config_json(tmp_path):
 def test_options_on_the_command_line_win_over_those_of_config_json(caught, config_json, monkeypatch):
     monkeypatch.setenv("FDA_DATA_DIR", "elsewhere")
     path = config_json(rounds=5, seed=7, target_samples="10%", data_dir="/data", shift_options={"angle": 45})
-    (config,), _ = caught("run", "--config", path, "--seed", "8", "--rounds", "30", "--target-samples", "all")
+    (config, _), _ = caught(
+        "run", "--config", path, "--seed", "8", "--rounds", "30", "--target-samples", "all"
+    )
     expected = RunConfig(seed=8, target_samples=None, data_dir="/data", shift_options={"angle": 45})
     assert config == expected
     _, where = caught("compare", "--config", path)
@@ -349,7 +352,7 @@ def test_options_on_the_command_line_win_over_those_of_config_json(caught, confi
 def test_another_thing_does_not_get_the_options_of_the_one_in_config_json(
     caught, config_json, settings, options, expected
 ):
-    (config,), _ = caught("run", "--config", config_json(**settings), *options.split())
+    (config, _), _ = caught("run", "--config", config_json(**settings), *options.split())
     assert config == RunConfig(**expected)
 
 

@@ -100,7 +100,7 @@ def test_an_interrupt_says_how_to_go_on(fda, monkeypatch):
 def test_cells_take_the_folder_of_data_and_the_device_and_one_that_fails_is_told(fda, monkeypatch):
     seen = []
 
-    def fail(config, **where):
+    def fail(config, how):
         seen.append((config.data_dir, config.device))
         raise RunError("the reason [in brackets]")
 

@@ -98,10 +98,10 @@ def test_a_cell_without_a_complete_trial_is_named_and_the_others_are_searched(fd
     file = tmp_path / "small.toml"
     file.write_text(FILE)
 
-    def run(config, **how):
+    def run(config, how):
         if config.method == "fedavg":
             raise RuntimeError("no luck")
-        return run_config(config, **how)
+        return run_config(config, how)
 
     monkeypatch.setattr(tuning, "run_config", run)
     arguments = ("--search", "epochs=1,2", "--trials", "2", "--output", tmp_path / "tune")

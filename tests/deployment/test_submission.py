@@ -30,7 +30,7 @@ from fda_flower.deployment import Federation, run_deployed, submission
 from fda_flower.deployment.submission import Connection, write_app
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.experiments import run_config
+from fda_flower.experiments import Execution, run_config
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.verification import verify
 from fda_flower.server_app import app
@@ -181,7 +181,9 @@ def test_flower_is_asked_how_a_run_ended_unless_all_results_came(
 
 def test_run_has_an_engine_of_this_name(superlink, output, local):
     said = []
-    result = run_config(CONFIG, engine="deploy", connection="prod", output=output, on_ready=said.extend)
+    result = run_config(
+        CONFIG, Execution(engine="deploy", connection="prod", output=output, on_ready=said.extend)
+    )
     about = json.loads((output / "submitted.json").read_text(encoding="utf-8"))
     assert said == [f"The model is on the server of 'prod', in {superlink.folder / about['server-folder']}"]
     assert result.model == {}

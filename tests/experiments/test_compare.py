@@ -15,7 +15,7 @@ from fda_flower.files import only_writer
 from fda_flower.records.folder import RunFolder
 from fda_flower.reporting.experiment_tables import comparison, comparison_numbers
 from fda_flower.reporting.tables import markdown
-from fda_flower.running.run import run_config
+from fda_flower.running.run import Execution, run_config
 from fda_flower.runs.methods import CENTRAL, OF_FLOWER, method_names
 
 METHODS = ["fedavg", "fedgp"]
@@ -98,7 +98,7 @@ def test_a_comparison_has_a_folder_for_each_cell_and_a_row_for_each_method_with_
 
 def test_a_cell_in_a_process_of_its_own_is_the_same_run_as_here(done, small, tmp_path):
     config = RunConfig(**small, method="fedgp", beta=0.3, seed=1, rounds=2)
-    run_config(config, outcomes=True, output=tmp_path)
+    run_config(config, Execution(outcomes=True, output=tmp_path))
     cell = done.path / "fedgp-seed1"
     assert (cell / "checkpoint").read_bytes() == (tmp_path / "checkpoint").read_bytes()
     assert (cell / "config.json").read_bytes() == (tmp_path / "config.json").read_bytes()
@@ -208,11 +208,11 @@ def test_a_fault_in_a_cell_is_reported_and_without_any_cell_there_is_no_table(
 ):
     run_cell = in_process.run_config
 
-    def fail(config, **where):
-        assert where["workers"] == 2
+    def fail(config, how):
+        assert how.workers == 2
         if config.method in failing:
             raise ZeroDivisionError("a fault")
-        return run_cell(config, **where)
+        return run_cell(config, how)
 
     monkeypatch.setattr(in_process, "run_config", fail)
     result = compare(METHODS, [0], tmp_path / "runs", workers=2, **config)

@@ -96,8 +96,8 @@ def crash(module, monkeypatch):
             if record["round"] == rounds:
                 raise KeyboardInterrupt
 
-        def run_and_crash(config, **where):
-            return run_config(config, **{**where, "on_round": stop})
+        def run_and_crash(config, how):
+            return run_config(config, replace(how, on_round=stop))
 
         monkeypatch.setattr(module, "run_config", run_config if rounds is None else run_and_crash)
 
@@ -191,9 +191,9 @@ def test_machine_settings_go_to_the_run_and_leave_no_mark(experiment, tmp_path, 
     seen = []
     run_config = module.run_config
 
-    def spy(config, **where):
+    def spy(config, how):
         seen.append(config)
-        return run_config(config, **where)
+        return run_config(config, how)
 
     monkeypatch.setattr(module, "run_config", spy)
     run_experiment(experiment, tmp_path / "out", rounds=1, machine={"device": "cpu", "data_dir": "/x"}, **ONE)

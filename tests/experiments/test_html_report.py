@@ -195,9 +195,9 @@ def test_the_commands_of_a_run_run_it(run, asked):
     config = config_of(read_run(run).settings)
     again, from_file, resumed, _ = sections(single_page(run))["Repeat it"][0].lines
     for command, folder, resume in ((again, f"{run}-again", False), (resumed, str(run), True)):
-        (found,), how = asked(command)
-        assert (found, str(how["output"]), how["resume"]) == (config, folder, resume)
-    assert asked(from_file)[0] == (config,)
+        (found, how), _ = asked(command)
+        assert (found, str(how.output), how.resume) == (config, folder, resume)
+    assert asked(from_file)[0][0] == config
 
 
 def test_a_deployed_run_is_repeated_over_its_connection_and_an_attacked_one_by_its_experiment(run, asked):

@@ -74,11 +74,11 @@ def test_the_same_search_has_the_same_trials_and_no_test_label_has_a_say(done, t
 def test_a_search_that_was_cut_off_goes_on_as_if_it_had_not_been(done, tmp_path, monkeypatch):
     calls = []
 
-    def interrupted(config, **how):
+    def interrupted(config, how):
         calls.append(config)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return run_config(config, **how)
+        return run_config(config, how)
 
     monkeypatch.setattr(tuning, "run_config", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -15,7 +15,7 @@ from fda_flower.datasets import load_domain
 from fda_flower.models import MODELS, Model
 from fda_flower.prediction import Mixed
 from fda_flower.prediction.model import load
-from fda_flower.running.run import run_config
+from fda_flower.running.run import Execution, run_config
 from fda_flower.runs.methods import CENTRAL, METHODS, PREFIX
 
 SETTINGS: dict[str, Any] = {
@@ -69,7 +69,7 @@ def networks_with_batch_norm(monkeypatch):
 @pytest.mark.parametrize(("method", "more"), VARIANTS, ids=lambda value: str(value))
 def test_the_model_predicts_what_the_record_says(method, more, tmp_path):
     settings = {**SETTINGS, "method": method, **more}
-    result = run_config(RunConfig(**settings), output=tmp_path / "run", outcomes=True)
+    result = run_config(RunConfig(**settings), Execution(output=tmp_path / "run", outcomes=True))
     model = load(tmp_path / "run")
     test = load_domain(RunConfig(**settings).data, "target").domains["target"].test
     assert (model.about.round, model.about.rounds) == (len(result.history),) * 2

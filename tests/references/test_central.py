@@ -20,7 +20,7 @@ from fda_flower.records.folder import RunFolder, of_a_round_before
 from fda_flower.references import central
 from fda_flower.references.central import OPTIMIZER, TRAINED, Trainer
 from fda_flower.references.losses import Reference
-from fda_flower.running.run import run_config
+from fda_flower.running.run import Execution, run_config
 from fda_flower.runs.methods import CENTRAL, METHODS, PREFIX, check_federated, find_method
 from fda_flower.runs.needs import NEEDS
 from fda_flower.runs.network import make_model
@@ -107,7 +107,7 @@ def test_every_reference_runs_and_writes_what_other_runs_write(method, small, tm
     seen = []
     settings = {**small, "method": method, "rounds": 2, "warmup_rounds": 1}
     config = RunConfig(**settings)
-    result = run_config(config, output=tmp_path, on_round=seen.append, outcomes=True)
+    result = run_config(config, Execution(output=tmp_path, on_round=seen.append, outcomes=True))
     lines = RunFolder(tmp_path).read_rounds()
     assert result.history == lines == [*map(of_a_round_before, seen[:-1]), seen[-1]]
     assert [record["warmup"] for record in lines] == [True, False, False]
@@ -122,7 +122,7 @@ def test_every_reference_runs_and_writes_what_other_runs_write(method, small, tm
         assert bits.sum() / record["test-examples"] == pytest.approx(record["accuracy"])
     files = ("checkpoint", "config.json", "model.json", "model.safetensors", "rounds.jsonl", "summary.json")
     assert {path.name for path in tmp_path.iterdir()} == {".lock", *files}
-    check_same(run_config(config, outcomes=True), result)
+    check_same(run_config(config, Execution(outcomes=True)), result)
     assert not same_bits(run(**settings, seed=1).model, result.model)
 
 

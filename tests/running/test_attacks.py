@@ -27,7 +27,7 @@ from fda_flower.running.attacks import (
     poison_of,
     read_attack,
 )
-from fda_flower.running.run import RUNNERS, RunRequest, run_config
+from fda_flower.running.run import RUNNERS, Execution, run_config
 from fda_flower.runs.network import make_model
 from fda_flower.wire.asked.personal import Guide
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
@@ -197,9 +197,9 @@ def test_every_attack_is_of_the_first_sources_and_runs(config, name):
     attack = read_attack({"attack": name, "attackers": 2}, config)
     assert attack is not None
     assert attack.settings() == {"attack": name, "attackers": ["source-1", "source-2"]}
-    clean, poisoned = run_config(config), run_config(config, attack=attack)
+    clean, poisoned = run_config(config), run_config(config, Execution(attack=attack))
     assert not same_bits(clean.model, poisoned.model)
-    assert same_bits(run_config(config, attack=attack).model, poisoned.model)
+    assert same_bits(run_config(config, Execution(attack=attack)).model, poisoned.model)
     dropped = [each["domain"] for each in poisoned.history[0]["dropped"]]
     assert dropped == (["source-1", "source-2"] if name == "rate-lie" else [])
 
@@ -211,7 +211,10 @@ def test_the_bits_are_the_same_in_every_engine(config, there):
     """What is drawn, what a team knows, and what an attacker remembers."""
     for name in ("random", "ipm:3", "copy-drift"):
         attack = read_attack({"attack": name, "attackers": 2}, config)
-        one, two = run_config(config, attack=attack), run_config(config, attack=attack, **there)
+        one, two = (
+            run_config(config, Execution(attack=attack)),
+            run_config(config, Execution(attack=attack, **there)),
+        )
         assert same_bits(one.model, two.model)
 
 
@@ -245,9 +248,9 @@ def test_a_run_without_clients_or_classes_or_of_a_deployment_has_no_attack(confi
         read_attack({"attack": "flip-labels", "attackers": 1}, regression)
     assert read_attack({"attack": "flip-sign", "attackers": 1}, regression) is not None
     for output, error in ((None, ("output folder",)), (tmp_path, ("attack", "random"))):
-        request = RunRequest(config, output, connection="none", attack=Attack("random", ("source-1",)))
+        how = Execution(output=output, connection="none", attack=Attack("random", ("source-1",)))
         with pytest.raises(ConfigError, check=names(*error)):
-            RUNNERS["deploy"](request)
+            RUNNERS["deploy"](config, how)
 
 
 TEXT = """

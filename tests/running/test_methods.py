@@ -17,7 +17,7 @@ from fda_flower.clients import personal_layers
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, Model
 from fda_flower.models.parts import head_names
-from fda_flower.running.run import run_config
+from fda_flower.running.run import Execution, run_config
 from fda_flower.runs.network import make_model
 
 FEW: dict[str, Any] = {"device": "cpu", "target_samples": 10, "model": "mlp"}
@@ -167,7 +167,7 @@ def test_what_a_method_cannot_use_is_refused_before_training(method, settings, e
 def test_the_global_model_of_a_mixed_one_is_fedavgs_and_with_weight_0_so_is_the_headline(method, options):
     config = RunConfig(**FEW, shift="noise", rounds=3, method="fedavg")
     changed = replace(config, method=method, method_options=options)
-    plain, mixed = (run_config(each, outcomes=True) for each in (config, changed))
+    plain, mixed = (run_config(each, Execution(outcomes=True)) for each in (config, changed))
     assert same_bits(plain.model, mixed.model)
     for one, other in zip(plain.history, mixed.history, strict=True):
         assert (one["accuracy"], one["loss"]) == (other["accuracy-global"], other["loss-global"])

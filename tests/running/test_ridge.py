@@ -14,7 +14,7 @@ from fda_flower.datasets import load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.prediction.model import load
 from fda_flower.running.attacks import Attack
-from fda_flower.running.run import run_config
+from fda_flower.running.run import Execution, run_config
 from fda_flower.runs.network import all_data
 
 DIGITS: dict[str, Any] = {"shift": "rotate", "device": "cpu", "seed": 1, "target_samples": 30}
@@ -193,7 +193,7 @@ def test_a_hospital_that_lies_about_its_columns_is_as_if_it_were_not_there(facto
     settings |= {"data_dir": str(tmp_path), "model": "logistic", "device": "cpu"}
     found = ({"domains": domains} for domains in ("b,c,d,e", "a,b,c,d,e"))
     four, five = (RunConfig(**settings, dataset_options=each) for each in found)
-    attacked = run_config(five, attack=Attack(f"columns:{factor}", ("a",)))
+    attacked = run_config(five, Execution(attack=Attack(f"columns:{factor}", ("a",))))
     (record,) = attacked.history
     assert [each["domain"] for each in record["dropped"]] == ["a"]
     assert "column" in record["dropped"][0]["reason"]

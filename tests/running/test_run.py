@@ -14,7 +14,7 @@ from whole_runs import check_same, same_bits, untimed
 
 from fda_flower import ConfigError, RunConfig, RunError, run
 from fda_flower.clients import client, kd3a, mixture, personal, training
-from fda_flower.experiments import run_config
+from fda_flower.experiments import Execution, run_config
 from fda_flower.models import build_model
 from fda_flower.records.folder import RunFolder
 from fda_flower.runs.methods import METHODS
@@ -171,7 +171,7 @@ def test_the_same_seed_gives_the_same_bits_whatever_the_global_random_state_whic
     random.seed(77)
     np.random.seed(77)  # noqa: NPY002
     before, threads, seen = torch.get_rng_state(), torch.get_num_threads(), []
-    result = run_config(RunConfig(**small, rounds=6), on_round=seen.append)
+    result = run_config(RunConfig(**small, rounds=6), Execution(on_round=seen.append))
     check_same(result, six_rounds)
     assert seen == result.history
     assert torch.equal(torch.get_rng_state(), before)
