@@ -23,10 +23,10 @@ from flwr.common import log
 from fda_flower.clients.serving import serve
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.files import as_file_name
+from fda_flower.names.words import counted
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS, method_names
 from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, SiteConfig, SiteGate
-from fda_flower.site.patients import who_is_a_patient
 from fda_flower.site.rules import rules_of
 from fda_flower.site.words import told
 from fda_flower.supernode.resident import ResidentApp
@@ -155,6 +155,19 @@ def check_patients(config: RunConfig, name: str) -> str:
     is_table = "ignore" in signature(DATASETS[config.dataset].loader).parameters
     group = f"{'column ' if is_table else ''}'{config.data.patients}'"
     return who_is_a_patient(group, sum(map(len, parts)), units)
+
+
+def who_is_a_patient(group: str, rows: int, patients: int | None) -> str:
+    """Say who is a patient, by a `group` in words, and how many there are.
+
+    Examples
+    --------
+    >>> who_is_a_patient("row", 60, None), who_is_a_patient("column 'id'", 60, 6)
+    ('each row is a patient: 60 rows', "patients by column 'id': 60 rows of 6 patients")
+    """
+    if patients is None:
+        return f"each row is a patient: {counted(rows, 'row')}"
+    return f"patients by {group}: {counted(rows, 'row')} of {counted(patients, 'patient')}"
 
 
 @lru_cache(maxsize=16)

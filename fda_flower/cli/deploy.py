@@ -165,8 +165,7 @@ def recount(
     """
     from flwr.app import RecordDict
 
-    from fda_flower.site.journal import ledgers_in
-    from fda_flower.site.noise import Ledger
+    from fda_flower.site.ledger import Ledger, ledgers_in
 
     added = {
         ledger.name: Ledger(ledger, RecordDict()).recount(journal)

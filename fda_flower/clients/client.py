@@ -34,7 +34,7 @@ from fda_flower.models.parts import Part
 from fda_flower.prediction.passes import Passes, load_layers
 from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.prediction.sets import figures_of_sets
-from fda_flower.site.patients import STEPS, PatientPrivacy, steps_record
+from fda_flower.site.noise import STEPS, PatientPrivacy, steps_record
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import freeze
 from fda_flower.wire.numpy_client import NumPyFace

@@ -14,8 +14,7 @@ from fda_flower.datasets import Samples
 from fda_flower.errors import invalid
 from fda_flower.models.parts import features_of, frozen_names, has_body, head_of
 from fda_flower.site.accountant import Steps
-from fda_flower.site.noise import Randomness, gaussian
-from fda_flower.site.patients import PatientPrivacy
+from fda_flower.site.noise import PatientPrivacy, Randomness, gaussian
 
 PASS = 256
 """Samples whose features are made at once."""

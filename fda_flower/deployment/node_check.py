@@ -16,7 +16,7 @@ from fda_flower.files import check_writable
 from fda_flower.runs.config import RunConfig
 from fda_flower.site import PrivateSite, SiteConfig
 from fda_flower.site.config import SITE
-from fda_flower.site.noise import Entry, PrivacyError
+from fda_flower.site.ledger import Entry, PrivacyError
 from fda_flower.strategies.nodes import Node
 from fda_flower.supernode.gate import Gate
 from fda_flower.supernode.node_text import read_node_config

@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from fda_flower.site.accountant import epsilon, epsilon_of_steps, noise_multiplier, noise_of_steps
     from fda_flower.site.asked import Asked
     from fda_flower.site.gate import SiteGate
+    from fda_flower.site.ledger import Ledger, PrivacyError
     from fda_flower.site.log import SENT, SentLog, read_log, totals
-    from fda_flower.site.noise import Ledger, Mechanism, PrivacyError
+    from fda_flower.site.noise import Mechanism
     from fda_flower.site.privacy import DifferentialPrivacy, PrivateSite
     from fda_flower.site.rules import Rules
 else:

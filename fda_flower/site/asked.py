@@ -2,13 +2,15 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from numpy.typing import NDArray
 
+from fda_flower.names.options import EVERY_SITE, split_options
+from fda_flower.site.config import SiteConfig
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import num_bytes, to_read
 from fda_flower.wire.questions import Question
@@ -85,3 +87,21 @@ def numbers_in(record: ArrayRecord, kinds: str = "f") -> int:
     """Return the number of numbers in a record of arrays, of NumPy's kinds; by default not of integers."""
     found = (values_in(array) for array in record.values())
     return sum(values.size for values in found if values is not None and values.dtype.kind in kinds)
+
+
+def as_told(asked: Asked) -> Asked:
+    """Return a copy with the method and its masks of the run's configuration, and the role of the node's.
+
+    Where every site is a target, the role does not matter.
+    """
+    run = asked.context.run_config
+    method, secure, every_site = _of_run(*(run.get(name) for name in ("method", "method-options", "target")))
+    role = None if every_site else SiteConfig.of(asked.context).role
+    return Asked(asked.message, asked.context, method, role, secure)
+
+
+@lru_cache(maxsize=64)
+def _of_run(method: object, options: object, target: object) -> tuple[str | None, bool, bool]:
+    """Return the method, whether its sums are masked, and whether every site is a target."""
+    secure = str(split_options(str(options or "")).get("secure", "")).lower() == "true"
+    return None if method is None else str(method), secure, target == EVERY_SITE

@@ -2,58 +2,37 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from logging import ERROR, INFO, WARNING
+from logging import ERROR, INFO
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import log
 
-from fda_flower.errors import ConfigError, RunError, printable
-from fda_flower.names.options import EVERY_SITE, split_options
-from fda_flower.site.asked import Asked
-from fda_flower.site.config import SiteConfig
-from fda_flower.site.entries import is_rule
-from fda_flower.site.log import REFUSED_CODE, SENT, Facts, SentLog
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.site.asked import Asked, as_told
+from fda_flower.site.config import SiteConfig, is_rule
+from fda_flower.site.log import SENT, Facts, SentLog
 from fda_flower.site.rules import Rules, rules_of
 from fda_flower.site.secure_with import identity_of, sign_keys
-from fda_flower.site.words import KEPT, kept, told, words_of
+from fda_flower.site.words import (
+    LONGEST,
+    UNLOGGED,
+    WITHHELD,
+    RefusalError,
+    kept,
+    refusal,
+    shortened,
+    told,
+    unable,
+)
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.secure_sums import MaskSums
-
-LONGEST = 1000
-"""Characters of an error that leave a site."""
-
-WITHHELD = "this site withholds what its app replies: the site's log says why"
-"""All that leaves of an error, or a record that may not, at a site with the rule ``allow-records``."""
-
-
-UNLOGGED = "the site cannot log its reply, and why is in its SuperNode's output"
-"""The refusal of a reply that is not in the site's log."""
 
 
 def has_ungated_rules(site: SiteConfig) -> bool:
     """Return whether a node has rules or noise that only its app holds, since its SuperNode has no gate."""
     return not site.gated and any(map(is_rule, site.node))
-
-
-def as_told(asked: Asked) -> Asked:
-    """Return a copy with the method and its masks of the run's configuration, and the role of the node's.
-
-    Where every site is a target, the role does not matter.
-    """
-    run = asked.context.run_config
-    method, secure, every_site = _of_run(*(run.get(name) for name in ("method", "method-options", "target")))
-    role = None if every_site else SiteConfig.of(asked.context).role
-    return Asked(asked.message, asked.context, method, role, secure)
-
-
-@lru_cache(maxsize=64)
-def _of_run(method: object, options: object, target: object) -> tuple[str | None, bool, bool]:
-    """Return the method, whether its sums are masked, and whether every site is a target."""
-    secure = str(split_options(str(options or "")).get("secure", "")).lower() == "true"
-    return None if method is None else str(method), secure, target == EVERY_SITE
 
 
 @dataclass(frozen=True)
@@ -105,11 +84,11 @@ class SiteGate:
             with told():
                 asked = self.about(asked)
         except ConfigError as error:
-            return _unable(asked, error)
+            return unable(asked, error)
         if reason := rules.refuses_message(asked):
             return refusal(asked, reason, by_rule=True)
         with kept(asked.context):
-            reply = _shortened(call_next(asked.message, asked.context), asked.message)
+            reply = shortened(call_next(asked.message, asked.context), asked.message)
         if reply.has_error():
             return reply
         facts = reply.content.pop(protocol.LOGGED, None)
@@ -138,7 +117,7 @@ def _signed(asked: Asked, rules: Rules, reply: Message) -> Message:
         if (identity := identity_of(site.node, rules.secure_with)) is not None:
             sign_keys(asked.message, asked.context.run_id, site.domain, identity, reply.content)
     except ConfigError as error:
-        return _unable(asked, error, by_rule=True)
+        return unable(asked, error, by_rule=True)
     return reply
 
 
@@ -183,42 +162,3 @@ def _noted(sent: SentLog | None, asked: Asked, reply: Message | Exception, facts
         log(ERROR, "This site cannot log its reply", exc_info=error)
         return False
     return True
-
-
-def _unable(asked: Asked, error: ConfigError, by_rule: bool = False) -> Message:
-    """Return the refusal of a site that its own configuration stops; its log has what may not leave."""
-    words = words_of(error, asked.context)
-    if words == KEPT:
-        log(ERROR, "This site cannot answer: %s", error)
-    return refusal(asked, words, by_rule)
-
-
-class RefusalError(Error):
-    """An error that this process makes, and whose reason has nothing of an app's words."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(REFUSED_CODE, reason)
-
-
-def _shortened(reply: Message, message: Message) -> Message:
-    """Return a reply whose error or problem has at most `LONGEST` characters."""
-    if reply.has_error():
-        reason = str(reply.error.reason or "")
-        short = Error(reply.error.code, f"{reason[:LONGEST]}...")
-        return reply if len(reason) <= LONGEST else Message(short, reply_to=message)
-    info = protocol.settings_in(reply.content, protocol.INFO)
-    if len(problem := str(info.get(protocol.PROBLEM, ""))) > LONGEST:
-        info[protocol.PROBLEM] = f"{problem[:LONGEST]}..."
-    return reply
-
-
-def refusal(asked: Asked, reason: str, by_rule: bool = False) -> Message:
-    """Return the reply that refuses: the node's ``problem`` to the role query, otherwise an error."""
-    reason = printable(reason)
-    log(WARNING, "This site refuses: %s", reason)
-    if asked.message.metadata.message_type != protocol.ROLE_QUERY:
-        return Message(RefusalError(reason), reply_to=asked.message)
-    info: dict[str, str | bool] = {**SiteConfig.of(asked.context).about(), protocol.PROBLEM: reason}
-    if by_rule:
-        info[protocol.REFUSED] = True
-    return Message(RecordDict({protocol.INFO: ConfigRecord({**info})}), reply_to=asked.message)

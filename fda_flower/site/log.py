@@ -10,19 +10,16 @@ from typing import Any
 
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 
-from fda_flower.errors import ConfigError, RunError
+from fda_flower.errors import ConfigError
 from fda_flower.files import append_line, versions
-from fda_flower.site.config import SiteConfig
-from fda_flower.site.entries import is_rule
-from fda_flower.site.releases import released_by
-from fda_flower.site.words import KeptError
+from fda_flower.site.config import SiteConfig, is_rule
+from fda_flower.site.records import released_by
+from fda_flower.site.words import REFUSED_CODE, KeptError, WithheldError
 from fda_flower.wire import protocol
 
 SENT = "sent.jsonl"
 """Name of the log in a node's ``state-dir``."""
 
-REFUSED_CODE = 6
-"""Flower's error code for a refusal by a mod (``MOD_FAILED_PRECONDITION``)."""
 
 Line = dict[str, Any]
 
@@ -45,10 +42,6 @@ class Facts:
 
 TOLD = ("samples", "units", "test-samples", "test-units")
 """The counts in the record `protocol.LOGGED`."""
-
-
-class WithheldError(RunError):
-    """A reply may not leave, nor may the reason, which has words of the app: the log has it."""
 
 
 class SentLog:

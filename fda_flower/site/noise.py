@@ -1,12 +1,8 @@
-"""Differential privacy: the noise mechanism, and a site's ledger."""
+"""Noise: the mechanism for a whole site, and what a site's mod and its client say for each patient."""
 
-import json
-import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -14,27 +10,15 @@ from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.errors import RunError, own_files
-from fda_flower.files import PRIVATE, locked, make_private, write_atomically
-from fda_flower.site.accountant import epsilon_of_steps
-from fda_flower.site.config import PATIENT, SITE
-from fda_flower.site.journal import Journal
+from fda_flower.errors import invalid
+from fda_flower.site.accountant import Steps, noise_of_steps
+from fda_flower.wire.protocol import MEAN_NOISE, OF_PATIENTS
 
 Randomness = Callable[[int], bytes]
 """Returns that many random bytes: ``os.urandom``, or in a simulation a generator's ``bytes``."""
 
-RECOUNT = "count as spent all that the site has noted, by fda deploy recount"
-
 DRAWS = 4
 """Number of normal draws in each sample, whose sum is divided by √4; see `gaussian`."""
-
-
-class PrivacyError(RunError):
-    """A reply must not leave the site; the text is the reason."""
-
-
-class BudgetError(PrivacyError):
-    """A reply would exceed the site's privacy budget."""
 
 
 def gaussian(count: int, draw: Randomness) -> NDArray[np.float64]:
@@ -144,251 +128,74 @@ def finite(array: NDArray[Any]) -> NDArray[Any]:
     return np.where(np.isfinite(array), array, np.zeros((), array.dtype))
 
 
-RECORD = "privacy"
-"""Name of the record of a ledger in a context's state."""
+PREFIX = f"{OF_PATIENTS}-"
+
+
+def remove_claims(content: RecordDict) -> None:
+    """Remove from a message what the site's mod alone tells its client."""
+    content.pop(MEAN_NOISE, None)
+    for record in content.values():
+        if not isinstance(record, ConfigRecord):
+            continue
+        for name in [name for name in record if name == OF_PATIENTS or name.startswith(PREFIX)]:
+            del record[name]
+
+
+STEPS = "private-steps"
+"""The record of a train reply with the steps that had noise; the site's mod takes it out."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A reply's releases and their multiplier; `request` is the digest of the request.
+class PatientPrivacy:
+    """How the steps of a training protect each patient; the site's mod puts it into the message's settings.
 
-    `unit` is the protected unit, ``site`` or ``patient``; `rate` is the share of patients it draws.
+    `clip` is ``C``, the limit for the norm of a patient's gradient. `noise` is the multiplier ``z``; at 0 it
+    is chosen by `max_epsilon`, the ``ε`` of all rounds, `delta`, and the run's `rounds`, 0 if the site does
+    not know them. With `open_model` the site lets a model leave without noise. The noise follows from the
+    `seed` in a simulation; at a site, where it is -1, noise is the operating system's.
     """
 
-    round: int
-    request: str
+    clip: float
     noise: float
-    releases: int
-    unit: str = SITE
-    rate: float = 1.0
+    delta: float
+    max_epsilon: float = 0.0
+    rounds: int = 0
+    open_model: bool = False
+    seed: int = -1
 
+    def settings(self) -> dict[str, Any]:
+        """Return the entries of a message's settings."""
+        return {OF_PATIENTS: True} | {f"{PREFIX}{name}": value for name, value in asdict(self).items()}
 
-SETTLED = Entry(0, "settled", 1.0, 0)
-"""What was charged for a reply that has released nothing."""
-
-DAMAGE = (OSError, ValueError, TypeError, KeyError, AttributeError)
-"""Errors in reading a file that is damaged."""
-
-LOST = Entry(0, "lost", 1e-3, 1)
-"""What counts as spent where nobody knows what was: more than any budget."""
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """The list of all releases of a site, over all its runs.
-
-    A ledger with a `journal` counts its charges there a second time, after its own file. The two agree, or a
-    crash between them has left the ledger one ahead, whose reply has not left. Anything else is a file from a
-    backup, or a lost one: the ledger refuses until `recount`.
-
-    Attributes
-    ----------
-    path : Path, optional
-        The file, created on first write.
-    state : RecordDict
-        The context's state, which holds the list without a file: in a simulation without a folder.
-    """
-
-    path: Path | None
-    state: RecordDict
-    journal: Journal | None = None
-
-    def entries(self) -> list[Entry]:
-        """Return the list; raise a `PrivacyError` if a file is damaged, old or lost: nothing is then sent."""
-        return self._load()[1]
-
-    def _load(self) -> tuple[int, list[Entry]]:
-        """Return the number of charges, and the list."""
-        if self.path is None:
-            kept = self.state.config_records.get(RECORD)
-            return 0, [] if kept is None else _read(str(kept["json"]))[1]
-        try:
-            # Before the ledger, which another process may charge meanwhile: it is then one ahead.
-            noted = 0 if self.journal is None else self.journal.last()
-            charges, entries = self._read_file() or (0, [])
-            why = self._disagrees(charges, noted)
-        except DAMAGE as error:
-            why = f"is damaged ({error})"
-        if why:
-            with own_files():
-                raise PrivacyError(
-                    f"the site's privacy ledger '{self.path}' {why}: {RECOUNT} {self.path.parent}"
-                )
-        return len(entries) if charges is None else charges, entries
-
-    def _disagrees(self, charges: int | None, noted: int) -> str | None:
-        """Return how the ledger's and the journal's numbers of charges disagree; None if they do not."""
-        if self.journal is None:
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "PatientPrivacy | None":
+        """Return what a message's settings say; None if the site does not protect its patients."""
+        if not config.get(OF_PATIENTS):
             return None
-        if charges == noted == 0 and self.journal.knows_of_noise():
-            return f"and '{self.journal.path.name}' are lost, but its log shows replies with noise"
-        if noted == 0 if charges is None else charges in (noted, noted + 1):
-            return None
-        return f"has {charges or 0} charges, but '{self.journal.path.name}' has {noted}"
+        return cls(**{each.name: config[f"{PREFIX}{each.name}"] for each in fields(cls)})
 
-    def _read_file(self) -> tuple[int | None, list[Entry]] | None:
-        """Return what the file has; None without one."""
-        try:
-            return _read(Path(str(self.path)).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
+    def randomness(self) -> Randomness:
+        """Return where noise, and the draw of patients, come from."""
+        return os.urandom if self.seed < 0 else np.random.default_rng(self.seed).bytes
 
-    def recount(self, journal: Journal) -> int:
-        """Write the ledger and its journal anew, so that they agree; return the number of charges added.
+    def noise_for(self, rate: float, steps: int) -> float:
+        """Return ``z`` for a training that draws a share of the patients in each of a round's steps.
 
-        All that either knows counts as spent, and more than any budget if neither is left of what was there,
-        or lines are lost.
+        Raises a `ConfigError` if it is to be chosen, and the number of rounds is not known.
         """
-        with self._locked():
-            try:
-                found = self._read_file()
-            except DAMAGE:
-                found = None
-            entries, noted = [] if found is None else found[1], list[Entry]()
-            for charge in journal.charges():
-                with suppress(*DAMAGE):
-                    noted.append(_entry(charge))
-            known, added = Counter((entry.round, entry.request) for entry in entries), list[Entry]()
-            for entry in noted:
-                known[entry.round, entry.request] -= 1
-                added += [entry] if known[entry.round, entry.request] < 0 else []
-            were_there = Path(str(self.path)).exists() or journal.path.exists() or journal.knows_of_noise()
-            if len(noted) < journal.last() or (were_there and not (noted or found)):
-                added.append(LOST)
-            entries = [*entries, *added]
-            replace(self, journal=journal)._save(len(entries), entries)
-            journal.rewrite([asdict(entry) for entry in entries])
-        return len(added)
-
-    def epsilon(
-        self, delta: float, more: Entry | None = None, again: bool = False, unit: str = SITE
-    ) -> float:
-        """Return the unit's ``ε`` of all releases and of `more`; see `spend` for `again`.
-
-        A release that protects the site also protects each patient, so for a patient all of them compose. A
-        release that protects only patients has no finite ``ε`` for the site and raises a `PrivacyError`.
-        """
-        entries = self.entries()
-        return _epsilon(entries if more is None else _with(entries, more, again), delta, unit)
-
-    def spend(self, entry: Entry, delta: float, most: float | None, again: bool = False) -> float:
-        """Add an entry and return the total ``ε`` of its unit; only then may the reply leave.
-
-        Parameters
-        ----------
-        entry : Entry
-            The reply's releases.
-        delta : float
-            ``δ``.
-        most : float, optional
-            The site's budget.
-        again : bool
-            Whether noise follows from a seed, as in a simulation, so that equal requests have equal replies:
-            an entry of the same request is then not counted twice.
-
-        Raises
-        ------
-        BudgetError
-            If ``ε`` would exceed the budget, for example after replies in another run.
-        PrivacyError
-            If the file cannot be read or written.
-        """
-        with self._locked():
-            charges, entries = self._load()
-            self._note(charges, entries)
-            after = _with(entries, entry, again)
-            spent = self._write(charges + 1, after, entry.unit, delta, most)
-            self._note(charges + 1, after)
-        return spent
-
-    def settle(self, charged: Entry, done: Entry | None, delta: float, most: float | None) -> None:
-        """Put what has really been released in the place of the entry charged before; None for nothing.
-
-        Raises the errors of `spend`; the entry charged then stays.
-        """
-        if done == charged:
-            return
-        with self._locked():
-            charges, entries = self._load()
-            entries.remove(charged)
-            entries += [] if done is None else [done]
-            self._write(charges, entries, charged.unit, delta, None if done is None else most)
-
-    def _write(
-        self, charges: int, entries: list[Entry], unit: str, delta: float, most: float | None
-    ) -> float:
-        spent = _epsilon(entries, delta, unit)
-        if most is not None and spent > most:
-            raise BudgetError(f"its ε would become {spent:.4g}, above its max-epsilon {most:g}")
-        self._save(charges, entries)
-        return spent
-
-    def _save(self, charges: int, entries: list[Entry]) -> None:
-        content = {"released": [asdict(each) for each in entries]}
-        counted = {} if self.journal is None else {"charges": charges}
-        text = json.dumps({**counted, **content}, indent=1)
-        if self.path is None:
-            self.state[RECORD] = ConfigRecord({"json": text})
-        else:
-            write_atomically(self.path, text.encode() + b"\n", PRIVATE)
-
-    def _note(self, charges: int, entries: list[Entry]) -> None:
-        """Append to the journal the last charges that it lacks: those of a crash, or before it was kept."""
-        if self.journal is not None:
-            for number in range(self.journal.last() + 1, charges + 1):
-                place = number - charges + len(entries) - 1
-                self.journal.note(number, asdict(entries[place] if place >= 0 else SETTLED))
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Lock the file against other processes of the site."""
-        if self.path is None:
-            yield
-            return
-        try:
-            make_private(self.path.parent)
-            with locked(self.path.with_name(f".{self.path.name}.lock")):
-                yield
-        except OSError as error:
-            with own_files():
-                raise PrivacyError(
-                    f"the site's privacy ledger '{self.path}' cannot be written ({error}): repair the "
-                    "state-dir"
-                ) from error
+        if self.noise:
+            return self.noise
+        if not self.rounds:
+            remedy = "give dp-noise, such as 1.0"
+            raise invalid("dp-noise", 0, remedy, "and the site does not know how many rounds there are")
+        return noise_of_steps(self.max_epsilon, self.delta, rate, steps * self.rounds)
 
 
-def _read(text: str) -> tuple[int | None, list[Entry]]:
-    """Return the charges and entries of a ledger; raise a `ValueError` or another exception if it is damaged.
-
-    A ledger that has had no journal has no number of charges.
-    """
-    content = json.loads(text)
-    entries, charges = [_entry(each) for each in content["released"]], content.get("charges")
-    if charges is not None and (type(charges) is not int or charges < len(entries)):
-        raise ValueError(f"it has {charges!r} charges")
-    return charges, entries
+def steps_record(noise: float, rate: float, steps: int) -> Layers:
+    """Return the record of a train reply with the steps that had noise."""
+    return {"noise": np.array(noise), "rate": np.array(rate), "steps": np.array(steps)}
 
 
-def _entry(e: Mapping[str, Any]) -> Entry:
-    """Return an entry in a file; raise a `ValueError` or another exception if it is damaged."""
-    numbers = (e["round"], str(e["request"]), e["noise"], e["releases"])
-    entry = Entry(*numbers, e.get("unit", SITE), e.get("rate", 1.0))
-    counts = type(entry.round) is int and type(entry.releases) is int and entry.releases >= 0
-    noise = type(entry.noise) in (int, float) and 0 < entry.noise < math.inf
-    rate = type(entry.rate) in (int, float) and 0 < entry.rate <= 1
-    if not (counts and noise and rate and entry.unit in (SITE, PATIENT)):
-        raise ValueError(f"it has the entry {entry}")
-    return entry
-
-
-def _with(entries: list[Entry], entry: Entry, again: bool) -> list[Entry]:
-    return entries if again and entry in entries else [*entries, entry]
-
-
-def _epsilon(entries: list[Entry], delta: float, unit: str) -> float:
-    if unit == SITE and any(entry.unit == PATIENT and entry.releases for entry in entries):
-        raise PrivacyError(
-            "its dp-unit is site, but it has sent releases that protect each patient alone, and have no "
-            "finite ε for the site: let dp-unit be patient"
-        )
-    return epsilon_of_steps(((entry.noise, entry.rate, entry.releases) for entry in entries), delta)
+def read_steps(arrays: Layers) -> Steps:
+    """Return the steps of the record."""
+    return float(arrays["noise"]), float(arrays["rate"]), int(arrays["steps"])

@@ -15,10 +15,17 @@ from fda_flower.errors import check_choice, invalid, unknown
 from fda_flower.site.asked import Asked, announced, values_in
 from fda_flower.site.batches import LEVELS, SHARE, level_of, refuses_sketch, steps_of, wanted_level
 from fda_flower.site.config import SiteConfig
-from fda_flower.site.log import WithheldError
-from fda_flower.site.records import ALLOW_RECORDS, RecordRule, size_of
-from fda_flower.site.releases import Kind, always_released, question_of, release_of
+from fda_flower.site.records import (
+    ALLOW_RECORDS,
+    Kind,
+    RecordRule,
+    always_released,
+    question_of,
+    release_of,
+    size_of,
+)
 from fda_flower.site.secure_with import Fingerprints, read_secure_with, refuses_keys, refuses_sum
+from fda_flower.site.words import WithheldError
 from fda_flower.wire import protocol
 from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.asked.secure_sums import MaskSums

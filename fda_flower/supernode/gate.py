@@ -15,10 +15,10 @@ from flwr.common import log
 from fda_flower.errors import FdaError
 from fda_flower.site.asked import Asked
 from fda_flower.site.config import SiteConfig
-from fda_flower.site.gate import SiteGate, refusal
+from fda_flower.site.gate import SiteGate
 from fda_flower.site.rules import Rules
 from fda_flower.site.secure_with import identity_of
-from fda_flower.site.words import KEPT
+from fda_flower.site.words import KEPT, refusal
 from fda_flower.wire.bundles import CONTENT, bundled, split
 from fda_flower.wire.internals import error_reply
 from fda_flower.wire.protocol import GATED

@@ -8,8 +8,7 @@ import tomli_w
 from flwr.app import RecordDict
 
 from fda_flower import RunConfig
-from fda_flower.site.journal import Journal
-from fda_flower.site.noise import Entry, Ledger
+from fda_flower.site.ledger import Entry, Journal, Ledger
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from fda_flower.cli.output import Output, out
 from fda_flower.errors import RunError
 from fda_flower.reporting.tables import Cell, Table
 from fda_flower.running.processes import CellProgress
-from fda_flower.site.noise import Entry, Ledger
+from fda_flower.site.ledger import Entry, Ledger
 
 SMALL = "--model mlp --rounds 1 --sources 2 --target-samples 20 --device cpu"
 EXPERIMENT = """

@@ -16,7 +16,7 @@ from fda_flower.clients import LocalTraining
 from fda_flower.clients.patient_steps import Draw, clipped_sum, residuals_of, train_patients
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
-from fda_flower.site.patients import PatientPrivacy
+from fda_flower.site.noise import PatientPrivacy
 
 EXACT = PatientPrivacy(clip=0.5, noise=1e-12, delta=1e-5, seed=3)
 SGD = LocalTraining(0.1, 100, optimizer="sgd")

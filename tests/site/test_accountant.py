@@ -1,13 +1,43 @@
-"""ε of steps on patients drawn at random, against Opacus called directly."""
+"""ε of releases, and of steps on patients drawn at random, against the definition and Opacus."""
 
 import sys
 
+import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from fda_flower.site import epsilon, epsilon_of_steps, noise_of_steps
-from fda_flower.site.patients import PatientPrivacy
+from fda_flower.site.accountant import noise_multiplier
+from fda_flower.site.noise import PatientPrivacy
 
 DELTA = 1e-5
+
+
+def exact(multiplier, count):
+    """Balle and Wang (2018), theorem 8: so many releases are one with a smaller multiplier."""
+    mu = np.sqrt(count) / multiplier
+    return brentq(
+        lambda e: norm.cdf(mu / 2 - e / mu) - np.exp(e + norm.logcdf(-mu / 2 - e / mu)) - DELTA, 0, 1e6
+    )
+
+
+@pytest.mark.parametrize(("multiplier", "count"), [(1.0, 20), (8.0, 10), (0.05, 60), (0.02, 1), (200.0, 1)])
+def test_epsilon_is_the_exact_one(multiplier, count):
+    assert epsilon([(multiplier, count)], DELTA) == pytest.approx(exact(multiplier, count), rel=1e-6)
+
+
+def test_releases_compose_whatever_their_order_and_none_costs_nothing():
+    assert epsilon([(4.0, 1), (2.0, 1), (4.0, 1)], DELTA) == epsilon([(2.0, 1), (4.0, 2)], DELTA)
+    assert epsilon([(2.0, 1), (4.0, 2)], DELTA) == pytest.approx(exact(1.0, 3 / 8))
+    assert epsilon([(1.0, 0)], DELTA) == epsilon([(1e5, 1)], DELTA) == 0.0
+
+
+@pytest.mark.parametrize("wanted", [0.01, 1.0, 8.0, 5000.0])
+def test_the_noise_multiplier_is_the_smallest_for_its_epsilon(wanted):
+    found = noise_multiplier(wanted, DELTA)
+    assert epsilon([(found, 1)], DELTA) == pytest.approx(wanted, rel=1e-9)
+    assert epsilon([(found, 1)], DELTA) <= wanted * (1 + 1e-12)
 
 
 def opacus(*steps):

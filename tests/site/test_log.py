@@ -14,7 +14,8 @@ from naming import names
 from fda_flower.errors import ConfigError
 from fda_flower.files import versions
 from fda_flower.site import SentLog, read_log, totals
-from fda_flower.site.log import REFUSED_CODE, Facts
+from fda_flower.site.log import Facts
+from fda_flower.site.words import REFUSED_CODE
 from fda_flower.wire.internals import task_identity
 from fda_flower.wire.protocol import BUDGET_CODE, to_record
 

@@ -24,8 +24,8 @@ from fda_flower.client_app import forget, make_client_app
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
-from fda_flower.site.patients import PREFIX
-from fda_flower.site.releases import released_by
+from fda_flower.site.noise import PREFIX
+from fda_flower.site.records import released_by
 from fda_flower.wire import protocol
 from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.internals import numbered
@@ -85,7 +85,7 @@ SITES: dict[str, dict[str, Any]] = {
 }
 
 SUMS_STAY = {Release.SUMS, Release.HEAD, Release.BATCHES, None}
-"""What a site that requires masks does not send; see `fda_flower.site.releases`."""
+"""What a site that requires masks does not send; see `fda_flower.site.records`."""
 
 SETTINGS = [
     *(protocol.BATCH_UPDATES, protocol.GRADIENTS, protocol.OUTCOMES, protocol.CONFUSION, protocol.ADABN),

@@ -40,8 +40,9 @@ from fda_flower.site import (
     epsilon,
     epsilon_of_steps,
 )
-from fda_flower.site.noise import BudgetError, Entry, gaussian
-from fda_flower.site.privacy import (
+from fda_flower.site.ledger import BudgetError, Entry
+from fda_flower.site.noise import gaussian
+from fda_flower.site.sensitivities import (
     Exchange,
     batch_updates,
     gradients,

@@ -13,7 +13,7 @@ from fda_flower.client_app import make_client, make_client_app
 from fda_flower.errors import ConfigError
 from fda_flower.runs.methods import find_method, method_names
 from fda_flower.site.asked import Asked
-from fda_flower.site.releases import always_released, release_of, released_by, table
+from fda_flower.site.records import always_released, release_of, released_by, table
 from fda_flower.site.rules import Rules
 from fda_flower.site.words import KeptError
 from fda_flower.wire import asked, protocol

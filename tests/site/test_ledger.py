@@ -1,19 +1,108 @@
-"""A ledger that is restored from a backup, or lost, and its journal: nothing that was spent is forgotten."""
+"""A ledger loses nothing, nor does one that is restored from a backup, or lost: its journal remembers."""
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
 from flwr.app import RecordDict
 
 from fda_flower.site import Ledger, PrivacyError, epsilon
-from fda_flower.site import journal as module
-from fda_flower.site.journal import Journal, ledgers_in
-from fda_flower.site.noise import LOST, Entry
+from fda_flower.site import ledger as module
+from fda_flower.site.ledger import LOST, BudgetError, Entry, Journal, ledgers_in
 
 DELTA = 1e-5
+FIRST, SECOND = Entry(1, "one", 2.0, 1), Entry(2, "two", 2.0, 3)
 CHARGES = [Entry(number, f"request {number}", 2.0, 1) for number in range(1, 6)]
+
+
+@pytest.fixture(params=["file", "context"])
+def reopened(request, tmp_path):
+    """A function that opens the ledger as a new process does."""
+    path, state = (tmp_path / "site" / "privacy.json" if request.param == "file" else None), RecordDict()
+    return lambda: Ledger(path, state)
+
+
+def test_what_is_spent_survives_a_restart(reopened):
+    assert reopened().epsilon(DELTA) == 0.0
+    assert reopened().spend(FIRST, DELTA, None) == epsilon([(2.0, 1)], DELTA)
+    assert reopened().spend(SECOND, DELTA, None) == epsilon([(2.0, 4)], DELTA)
+    assert reopened().entries() == [FIRST, SECOND]
+    assert reopened().epsilon(DELTA) == epsilon([(2.0, 4)], DELTA)
+
+
+def test_fresh_noise_for_the_same_request_is_spent_again_and_seeded_noise_is_not(reopened):
+    reopened().spend(FIRST, DELTA, None)
+    assert reopened().epsilon(DELTA, FIRST, again=True) == epsilon([(2.0, 1)], DELTA)
+    assert reopened().spend(FIRST, DELTA, None, again=True) == epsilon([(2.0, 1)], DELTA)
+    assert reopened().spend(FIRST, DELTA, None) == epsilon([(2.0, 2)], DELTA)
+
+
+def test_nothing_is_spent_beyond_the_budget(reopened):
+    most = epsilon([(2.0, 2)], DELTA)
+    reopened().spend(FIRST, DELTA, most)
+    with pytest.raises(BudgetError):
+        reopened().spend(SECOND, DELTA, most)
+    assert reopened().entries() == [FIRST]
+
+
+def test_a_release_for_the_site_protects_its_patients_but_not_the_other_way_round(reopened):
+    reopened().spend(FIRST, DELTA, None)
+    assert reopened().epsilon(DELTA, unit="patient") == epsilon([(2.0, 1)], DELTA)
+    patients = replace(SECOND, unit="patient")
+    assert reopened().spend(patients, DELTA, None) == epsilon([(2.0, 4)], DELTA)
+    assert reopened().entries() == [FIRST, patients]
+    for use in (lambda: reopened().epsilon(DELTA), lambda: reopened().spend(FIRST, DELTA, None)):
+        with pytest.raises(PrivacyError, match="no finite ε"):
+            use()
+    assert reopened().epsilon(DELTA, unit="patient") == epsilon([(2.0, 4)], DELTA)
+
+
+def holding(**changed):
+    entry = {"round": 1, "request": "one", "noise": 2.0, "releases": 1, **changed}
+    return json.dumps({"released": [entry]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", '{"released": [{"round": 1}]}', '{"released": 3}'),
+        *(holding(releases=value) for value in (-4, 0.5, True)),
+        *(holding(noise=value) for value in (-2.0, 0, float("nan"), "2", float("inf"))),
+        holding(round=None),
+        holding(unit="row"),
+    ],
+)
+def test_a_damaged_file_refuses_and_is_left_as_it_is(text, tmp_path):
+    path = tmp_path / "privacy.json"
+    path.write_text(text)
+    ledger = Ledger(path, RecordDict())
+    for use in (ledger.entries, lambda: ledger.epsilon(DELTA), lambda: ledger.spend(FIRST, DELTA, None)):
+        with pytest.raises(PrivacyError, match=r"privacy\.json"):
+            use()
+    assert path.read_text() == text
+
+
+def test_a_file_that_cannot_be_written_refuses(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "write_atomically", Mock(side_effect=OSError("the disk is full")))
+    with pytest.raises(PrivacyError, match="the disk is full"):
+        Ledger(tmp_path / "privacy.json", RecordDict()).spend(FIRST, DELTA, None)
+
+
+def test_two_at_once_lose_nothing(tmp_path):
+    path = tmp_path / "privacy.json"
+
+    def spend(number):
+        Ledger(path, RecordDict()).spend(Entry(number, str(number), 1.0, 1), DELTA, None)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(spend, range(12)))
+    assert sorted(entry.round for entry in Ledger(path, RecordDict()).entries()) == list(range(12))
+
+
+# The journal
 
 
 @pytest.fixture
@@ -150,7 +239,7 @@ def test_a_crash_between_the_two_locks_nobody_out_and_forgets_nothing(at, torn, 
 def test_a_crash_before_the_ledger_is_written_changes_nothing(path, monkeypatch):
     spend(path, CHARGES[0])
     with monkeypatch.context() as patch:
-        patch.setattr("fda_flower.site.noise.write_atomically", Mock(side_effect=OSError("power failure")))
+        patch.setattr("fda_flower.site.ledger.write_atomically", Mock(side_effect=OSError("power failure")))
         with pytest.raises(PrivacyError, match="power failure"):
             spend(path, CHARGES[1])
     assert opened(path).entries() == CHARGES[:1]
