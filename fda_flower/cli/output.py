@@ -2,8 +2,9 @@
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import FdaError, printable_lines
@@ -58,14 +59,28 @@ class Output:
     def table(self, table: "Table", words: Collection[str] = ()) -> None:
         """Print a table with its title; only the first column and those in `words` are left-aligned.
 
-        Where the terminal is too narrow, cells are folded: nothing is cut.
+        Where the terminal is too narrow, headings and words are wrapped, numbers are not, and columns that
+        have no room even so go into further tables with the same first column.
         """
-        self.console.print(_drawn(table, words))
+        left = {table.header[0], *words}
+        rest = range(1, len(table.header))
+        while True:
+            sizes = range(len(rest), 1, -1)
+            parts = (_chosen(table, rest[:size]) for size in sizes)
+            fitting = (len(part.header) - 1 for part in parts if _width(_least(part, left)) <= self._room)
+            size = next(fitting, 1)
+            self.console.print(_drawn(_chosen(table, rest[:size]), left, self._room))
+            rest = rest[size:]
+            if not rest:
+                return
 
     def fits(self, table: "Table") -> bool:
-        """Return whether a table has room in the terminal without folded cells."""
-        options = self.console.options.update(max_width=10_000)
-        return _drawn(table).__rich_measure__(self.console, options).maximum <= self.console.width
+        """Return whether a table has room in the terminal without wrapped lines."""
+        return _width(_most(table)) <= self._room
+
+    @property
+    def _room(self) -> int:
+        return self.console.width
 
     def progress(self) -> "Progress":
         """Return a progress bar with a text field `shown`, which disappears at the end."""
@@ -154,15 +169,53 @@ def _print(console: "Console", line: object, style: str = "") -> None:
     console.print(text, soft_wrap=True)
 
 
-def _drawn(table: "Table", words: Collection[str] = ()) -> "RichTable":
+def _drawn(table: "Table", left: Collection[str], room: int) -> "RichTable":
+    """Draw a table in a terminal of `room` letters; the widest columns are wrapped first, between words."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    widths, least = _most(table), _least(table, left)
+    while _width(widths) > room and max(widths) > 1:
+        wide = [i for i, width in enumerate(widths) if width > least[i]] or range(len(widths))
+        widths[max(wide, key=widths.__getitem__)] -= 1
     drawn = RichTable(title=Text(printable_lines(table.title)))
-    for name in table.header:
-        left = name in (table.header[0], *words)
-        drawn.add_column(Text(printable_lines(name)), justify="left" if left else "right", overflow="fold")
+    for name, width in zip(table.header, widths, strict=True):
+        how: Any = {"justify": "left" if name in left else "right", "overflow": "fold", "width": width}
+        drawn.add_column(Text(printable_lines(name)), **how)
     for row in table.rows:
-        texts = [(printable_lines(getattr(cell, "text", cell)), getattr(cell, "best", False)) for cell in row]
-        drawn.add_row(*(Text(text, "bold" if best else "") for text, best in texts))
+        drawn.add_row(*(Text(_shown(cell), "bold" if getattr(cell, "best", False) else "") for cell in row))
     return drawn
+
+
+def _chosen(table: "Table", columns: Sequence[int]) -> "Table":
+    """Return a table's first column and these others."""
+    header, *rows = ([row[0], *(row[i] for i in columns)] for row in (table.header, *table.rows))
+    return replace(table, header=[*map(str, header)], rows=rows)
+
+
+def _shown(cell: object) -> str:
+    return printable_lines(getattr(cell, "text", cell))
+
+
+def _most(table: "Table") -> list[int]:
+    """Return the width of each column that is not wrapped."""
+    return [_longest(each, str.splitlines) for each in zip(table.header, *table.rows, strict=True)]
+
+
+def _least(table: "Table", left: Collection[str]) -> list[int]:
+    """Return the width of each column that is wrapped as far as it may be: numbers are not."""
+    return [
+        max(_longest([name], str.split), _longest(cells, str.split if name in left else str.splitlines))
+        for name, *cells in zip(table.header, *table.rows, strict=True)
+    ]
+
+
+def _longest(cells: Iterable[object], parts: Callable[[str], Iterable[str]]) -> int:
+    from rich.cells import cell_len
+
+    return max((cell_len(part) for cell in cells for part in parts(_shown(cell))), default=0)
+
+
+def _width(widths: Sequence[int]) -> int:
+    """Return a table's width: each column has a blank on both sides and a line."""
+    return sum(widths) + 3 * len(widths) + 1

@@ -217,6 +217,40 @@ def test_cells_that_failed_for_one_reason_are_one_line(capsys):
     assert capsys.readouterr().out.splitlines() == ["Failed: a and 2 more: no data", "Failed: b: no luck"]
 
 
+METHODS = ["FedDA_Joint", "Target Only", "most frequent class"]
+SCORES = [
+    "last5 (%)",
+    "best (%)",
+    "balanced accuracy (%)",
+    "macro F1 (%)",
+    "AUROC (%)",
+    "points over Target Only",
+]
+
+
+@pytest.mark.parametrize("width", [130, 80, 40])
+def test_a_narrow_terminal_cuts_no_word_and_no_number(capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [[name, *(f"{i}{n}.5 ({i}.3)" for n in range(len(SCORES)))] for i, name in enumerate(METHODS, 2)]
+    table = Table(["Method", *SCORES], rows, "heart: target test accuracy")
+    assert out.fits(table) is (width == 130)
+    out.table(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    cells = [cell.strip() for line in lines for cell in re.split("[│┃]", line)]
+    assert {word for name in (*METHODS, *SCORES) for word in name.split()} <= {
+        word for cell in cells for word in cell.split()
+    }
+    assert {cell for row in rows for cell in row[1:]} <= {*cells}
+
+
+def test_only_a_word_wider_than_the_terminal_is_cut_and_no_column_is_lost(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    out.table(Table(["name", "labels"], [["x" * 40, 12]]))
+    printed = capsys.readouterr().out
+    assert (printed.count("x"), "labels" in printed, " 12 " in printed) == (40, True, True)
+
+
 NAMES = ["ward [north]", "[/]", "[bold]ward", "ward :hospital:", "C:\\[1]", "ward\\", "[link=x]y[/link]"]
 """Names from outside that a terminal's markup would change."""
 
