@@ -7,7 +7,7 @@ from fda_flower.files import version
 from fda_flower.names.packages import lazy_exports
 
 if TYPE_CHECKING:
-    from fda_flower.experiments.experiment import Comparison, compare
+    from fda_flower.experiments.comparison import Comparison, compare
     from fda_flower.prediction.model import load
     from fda_flower.running.run import RunResult, run
     from fda_flower.runs.config import RunConfig

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fda_flower.experiments.experiment import USUAL
+from fda_flower.experiments.comparison import USUAL
 from fda_flower.runs.methods import METHODS
 
 ROOT = Path(__file__).resolve().parent.parent

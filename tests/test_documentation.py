@@ -20,7 +20,7 @@ from mkdocstrings import Inventory
 
 import fda_flower
 from fda_flower.datasets import DataSpec
-from fda_flower.experiments.experiment import USUAL
+from fda_flower.experiments.comparison import USUAL
 from fda_flower.runs.config import fitting_method
 from fda_flower.runs.methods import METHODS
 

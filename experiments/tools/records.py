@@ -14,7 +14,8 @@ from typing import Any
 
 from fda_flower.experiments import Experiment
 from fda_flower.experiments.definition import read_experiment
-from fda_flower.experiments.experiment import DEFINITION, read_mark, read_runs, results_of
+from fda_flower.experiments.folders import DEFINITION, read_mark, read_runs
+from fda_flower.experiments.results import results_of
 from fda_flower.records.record import (
     BY,
     LAST,

@@ -43,8 +43,9 @@ def report(
         raise invalid("figures", figures, "leave one of them out", "but --html and --card have no such files")
     if card and len(folders) > 1 and output is not None:
         raise invalid("output", output, "leave it out", "but there are several cards")
-    from fda_flower.experiments.experiment import kind_of, load_results
+    from fda_flower.experiments.folders import kind_of
     from fda_flower.experiments.pages import draw, write_card, write_html
+    from fda_flower.experiments.results import load_results
     from fda_flower.reporting.experiment_tables import comparison_numbers, shares_of
 
     written: list[list[str]] = []

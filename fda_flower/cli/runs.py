@@ -173,7 +173,7 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str]:
 
 def _judged(result: "RunResult") -> list[str]:
     """Return whether the model is useful, and the command of the comparison to run next."""
-    from fda_flower.experiments.experiment import USUAL, comparison_of
+    from fda_flower.experiments.comparison import USUAL, comparison_of
     from fda_flower.reporting.summary import PARAMETERS
     from fda_flower.reporting.words import is_better, judge
 

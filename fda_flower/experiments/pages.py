@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.errors import ConfigError
-from fda_flower.experiments.experiment import (
+from fda_flower.experiments.folders import (
     DEFINITION,
     config_of,
     kind_of,
-    load_results,
     read_mark,
     read_run,
     read_runs,
     shared_settings,
 )
+from fda_flower.experiments.results import load_results
 from fda_flower.files import DESCRIPTION, versions, write_atomically, writing
 from fda_flower.records.folder import CONFIG
 from fda_flower.records.record import Record

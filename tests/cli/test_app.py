@@ -23,7 +23,9 @@ from fda_flower.cli.app import app
 from fda_flower.datasets import DATASETS, SHIFTS
 from fda_flower.errors import RunError
 from fda_flower.experiments import RUNNERS, RunResult
-from fda_flower.experiments.experiment import USUAL, _config, compared
+from fda_flower.experiments.comparison import USUAL
+from fda_flower.experiments.folders import _config
+from fda_flower.experiments.results import compared
 from fda_flower.models import FORMS, MODELS
 from fda_flower.records.record import COSTS
 from fda_flower.runs.methods import METHODS, method_names

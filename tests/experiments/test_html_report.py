@@ -12,7 +12,7 @@ from run_folders import make_run, records, settings_in
 
 from fda_flower import ConfigError
 from fda_flower.experiments import read_experiment, run_experiment
-from fda_flower.experiments.experiment import _config, config_of, kind_of, read_run, read_runs
+from fda_flower.experiments.folders import _config, config_of, kind_of, read_run, read_runs
 from fda_flower.experiments.pages import single_page, table_page, write_html
 
 EXPERIMENT = """

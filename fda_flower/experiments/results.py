@@ -1,0 +1,199 @@
+"""The results in a folder, and the report of results."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fda_flower.errors import ConfigError
+from fda_flower.experiments.definition import Experiment, read_experiment
+from fda_flower.experiments.experiment import chosen_places
+from fda_flower.experiments.folders import DEFINITION, kind_of, read_mark, read_runs
+from fda_flower.files import write_atomically, writing
+from fda_flower.models.own import only_read
+from fda_flower.records.record import has_stopped
+from fda_flower.reporting.results import Place, RecordedRun, Results, file_name
+from fda_flower.reporting.summary import AVERAGE, REFUSED
+from fda_flower.reporting.tables import escaped
+from fda_flower.runs.config import RunConfig
+
+
+def compared(title: str, runs: Sequence[RecordedRun]) -> Results:
+    """Return the results of runs as an experiment of one column, with a row for each label."""
+    by_place: dict[Place, list[RecordedRun]] = {}
+    for run in runs:
+        by_place.setdefault(("", run.label, ""), []).append(run)
+    return Results(
+        name=title,
+        title=title,
+        source="",
+        note="",
+        axis="",
+        rows=[label for _, label, _ in by_place],
+        columns=[""],
+        runs=by_place,
+        rounds=max((len(run.history) for run in runs), default=0),
+        metrics={("", ""): runs[0].metric} if runs else {},
+        data=list(dict.fromkeys(run.data for run in runs if run.data)),
+    )
+
+
+@only_read()
+def load_results(folder: str | Path) -> Results:
+    """Return the results so far in a folder of an experiment, a comparison, or any runs.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds no results, or a damaged one.
+    """
+    folder = Path(folder)
+    if kind_of(folder) != "experiment":
+        return compared(folder.resolve().name, [run for run in read_runs(folder).values() if run.history])
+    mark = read_mark(folder)
+    experiment = replace(read_experiment(folder / DEFINITION), name=mark["experiment"])
+    return _of_calls(results_of(experiment, mark["settings"], read_runs(folder)), experiment, mark["calls"])
+
+
+def _of_calls(results: Results, experiment: Experiment, calls: Sequence[Mapping[str, Any]]) -> Results:
+    """Return the results without the rows, columns and groups that no call asked for, unless one has runs."""
+    places = {place for call in calls for place in chosen_places(experiment, call.get("only", ()))}
+    places = places | {*results.runs, *results.refused} if calls else {*results.places}
+    groups, rows, columns = (
+        [label for label in labels if any(place[i] == label for place in places)]
+        for i, labels in enumerate((results.groups, results.rows, results.columns))
+    )
+    average = results.average and len(columns) == len(results.columns)  # the paper's is over all columns
+    return replace(results, groups=groups, rows=rows, columns=columns, average=average)
+
+
+def results_of(
+    experiment: Experiment, settings: Mapping[str, Any], runs: Mapping[str, RecordedRun]
+) -> Results:
+    """Return the results of an experiment with changed `settings`, from its runs by name."""
+    plain = experiment.configs(experiment.places, 0, {})
+    requested = {place: config.rounds for place, config in plain.items()}
+    configs = plain | _changed(experiment, settings)
+    endings = {row.label: {"model": "", "average": AVERAGE}[row.headline] for row in experiment.rows}
+    names = {file_name(place): place for place in configs}
+    rounds, short, stopped = [], [], []
+    by_place: dict[Place, list[RecordedRun]] = {}
+    refused: dict[Place, str] = {}
+    for name, run in runs.items():
+        place = names.get(name.rpartition("-seed")[0])
+        if place is None or not run.whole:
+            continue
+        if REFUSED in run.summary:
+            refused[place] = run.summary[REFUSED]
+            continue
+        config = configs[place]
+        judged = replace(run, metric=config.headline, ending=endings[place[1]])
+        by_place.setdefault(place, []).append(judged)
+        ran = sum(not record.get("warmup") for record in run.history)
+        ended = has_stopped(run.history, config.patience)
+        rounds.append(max(ran, run.notes.get("rounds", 0)) if ended else ran)
+        if rounds[-1] < requested[place]:
+            short.append((rounds[-1], requested[place]))
+        if len(run.history) < rounds[-1]:
+            stopped.append(len(run.history))
+    labels = [group.label for group in experiment.groups]
+    begun = {place[0] for place in (*by_place, *refused)}
+    groups = [label for label in labels if label in begun] or labels
+    same = ("name", "title", "source", "note", "axis", "group_axis", "figures", "average", "report", "rivals")
+    cuts = _cuts(experiment, by_place, short, len(refused))
+    cuts += [f"no runs of '{label}'" for label in labels if label not in groups]
+    if stopped:
+        cuts.append(f"ended by their patience: runs {len(stopped)}, rounds {min(stopped)} to {max(stopped)}")
+    cuts += [f"{key.replace('_', '-')} is {value}" for key, value in settings.items()]
+    return Results(
+        **{name: getattr(experiment, name) for name in same},
+        paper=experiment.paper,
+        rows=[row.label for row in experiment.rows],
+        columns=[column.label for column in experiment.columns],
+        runs=by_place,
+        rounds=max(rounds, default=0),
+        groups=groups,
+        values={c.label: c.value for c in experiment.columns if c.value is not None},
+        cuts=cuts,
+        ensembles={place[1] for place, c in configs.items() if c.entry.is_ensemble(dict(c.method_options))},
+        centralised={place[1] for place, config in configs.items() if config.entry.centralised},
+        data=list(dict.fromkeys(config.dataset for config in configs.values())),
+        refused=refused,
+        metrics={(group, column): config.headline for (group, _, column), config in configs.items()},
+    )
+
+
+def _changed(experiment: Experiment, settings: Mapping[str, Any]) -> dict[Place, RunConfig]:
+    """Return the cells' configurations with changed settings; a cell that refuses them has had no run."""
+    configs = {}
+    for place in experiment.places if settings else ():
+        with suppress(ConfigError):
+            configs[place] = experiment.config(place, 0, settings)
+    return configs
+
+
+def _cuts(
+    experiment: Experiment,
+    by_place: Mapping[Place, Collection[RecordedRun]],
+    short: Collection[tuple[int, int]],
+    refused: int,
+) -> list[str]:
+    """Describe missing cells, except `refused` ones; `short` has the rounds run and requested."""
+    cuts = []
+    if short:
+        ran, requested = (sorted(set(numbers)) for numbers in zip(*short, strict=True))
+        span = " to ".join(map(str, sorted({ran[0], ran[-1]})))
+        cuts.append(f"{span} {'round' if span == '1' else 'rounds'} instead of {requested[-1]}")
+    count, places, seeds = sum(map(len, by_place.values())), len(by_place), len(experiment.seeds)
+    if places + refused < len(experiment.places):
+        cuts.append(f"{places + refused} of {len(experiment.places)} cells")
+    if count < places * seeds:
+        cuts.append(f"{count} of {places * seeds} runs over {seeds} seeds")
+    return cuts
+
+
+def write_report(results: Sequence[Results], output: str | Path, figures: str = "png") -> list[Path]:
+    """Write the tables and figures of experiments, and return the files.
+
+    Parameters
+    ----------
+    results : sequence of Results
+        From `load_results`, in the order of the report; several may belong to the same experiment.
+    output : str or Path
+        The Markdown file. A folder with its name, without the extension, receives each experiment's
+        tables as CSV files and in LaTeX, and its figures.
+    figures : {"png", "pdf", "svg"}
+        The figures' format.
+
+    Raises
+    ------
+    ConfigError
+        If the files cannot be written, or figures have no such format.
+    """
+    from fda_flower.reporting import REPORTS, check_format, save_figures
+
+    check_format(figures)
+    output = Path(output)
+    folder = output.with_suffix("")
+    paths, sections, seen = [], [], Counter[str]()
+    with writing("report", output):
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in results:
+            seen[one.name] += 1
+            if seen[one.name] > 1:  # files of its own
+                one = replace(one, name=f"{one.name}-{seen[one.name]}")
+            report = REPORTS[one.report]
+            for ending, table in report.tables.items():
+                paths.append(folder / f"{one.name}{ending}.csv")
+                write_atomically(paths[-1], table(one).csv().encode())
+            paths.append(folder / f"{one.name}.tex")
+            write_atomically(paths[-1], report.latex(one).encode())
+            drawn = save_figures(one, folder, figures) if one.runs else []
+            pictures = [f"![{escaped(one.title)}]({quote(f'{folder.name}/{path.name}')})" for path in drawn]
+            sections.append("\n\n".join([report.markdown(one).strip(), *pictures]))
+            paths += drawn
+        write_atomically(output, ("\n\n".join(sections) + "\n").encode())
+    return [output, *paths]
