@@ -19,7 +19,7 @@ from whole_runs import check_same, same_bits
 from fda_flower import RunConfig, server_app
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.records.folder import RunFolder
-from fda_flower.running.processes import Cell, run_cell
+from fda_flower.running.processes import Task, run_task
 from fda_flower.running.run import Execution, run_config
 from fda_flower.server_app import check_data, evaluation_interval, run_server
 from fda_flower.strategies.nodes import Node
@@ -208,9 +208,9 @@ def test_a_resumed_run_evaluates_in_the_same_rounds_and_a_cell_of_a_table_in_eac
         run_config(config, Execution(output=tmp_path / "run", on_round=stop))
     resumed, whole = run_config(config, Execution(output=tmp_path / "run", resume=True)), run_config(config)
     check_same(resumed, whole)
-    cell = Cell(("", "fedavg", ""), config, tmp_path, Execution())
-    run_cell(cell)
-    assert evaluated(RunFolder(cell.run_folder).read_rounds()) == [*range(1, 9)]
+    task = Task(("", "fedavg", ""), config, tmp_path, Execution())
+    run_task(task)
+    assert evaluated(RunFolder(task.run_folder).read_rounds()) == [*range(1, 9)]
 
 
 @pytest.mark.parametrize("sends", [False, True])

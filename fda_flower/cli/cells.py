@@ -11,7 +11,7 @@ from fda_flower.errors import invalid
 from fda_flower.names.options import as_written
 
 if TYPE_CHECKING:
-    from fda_flower.running.processes import CellProgress
+    from fda_flower.running.processes import Progress
 
 
 def read_seeds(text: str) -> Sequence[int]:
@@ -44,7 +44,7 @@ class CellBar:
         self._task = self._bar.add_task("Rounds", total=None, shown="")
         self._announced: set[str] = set()
         self._reasons: set[str] = set()
-        self._state: CellProgress | None = None
+        self._state: Progress | None = None
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -53,7 +53,7 @@ class CellBar:
     def __exit__(self, *exception: object) -> None:
         self._bar.stop()
 
-    def __call__(self, state: "CellProgress") -> None:
+    def __call__(self, state: "Progress") -> None:
         """Show the current progress."""
         self._state = state
         status = f"{self.done}, {len(state.running)} running"

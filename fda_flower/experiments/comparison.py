@@ -24,7 +24,7 @@ from fda_flower.runs.methods import OF_FLOWER, check_federated, method_names
 from fda_flower.runs.settings import SETTINGS, command_options
 
 if TYPE_CHECKING:
-    from fda_flower.running.processes import CellProgress
+    from fda_flower.running.processes import Progress
 
 
 def comparison_of(config: RunConfig, others: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -71,7 +71,7 @@ def compare(
     jobs: int = 1,
     resume: bool = False,
     track: Sequence[str] = (),
-    on_progress: "Callable[[CellProgress], None] | None" = None,
+    on_progress: "Callable[[Progress], None] | None" = None,
     **settings: Any,
 ) -> Comparison:
     """Run each method with each seed, each cell in its own process.
@@ -84,7 +84,7 @@ def compare(
     methods : sequence of str, "usual" or "all"
         The methods, or the ones of `USUAL` or of all that fit the settings.
     seeds : sequence of int
-        The seeds; each method with each seed is a cell.
+        The seeds; each method with each seed is a task.
     output : str or Path
         The output folder, also of trackers with local stores.
     jobs : int
@@ -104,7 +104,7 @@ def compare(
     ConfigError
         If a setting is invalid, or a method does not fit the data or the network; raised before training.
     """
-    from fda_flower.running.processes import Cell, run_cells  # loads PyTorch
+    from fda_flower.running.processes import Task, run_tasks  # loads PyTorch
     from fda_flower.running.run import Execution
     from fda_flower.server_app import check_data
 
@@ -141,20 +141,20 @@ def compare(
         message = f"no method can work with these settings: {next(iter(left_out.values()))}"
         raise ConfigError(message, thing="methods", value=methods)
     how = Execution(engine=engine, workers=workers, resume=resume, track=track, track_in=folder)
-    cells = [
-        Cell(("", method, ""), _config(method, seed, chosen, settings), folder, how)
+    tasks = [
+        Task(("", method, ""), _config(method, seed, chosen, settings), folder, how)
         for seed in seeds
         for method in chosen
         if method not in left_out
     ]
     with only_writer(folder):
         try:
-            failures = run_cells(cells, jobs, on_progress)
+            failures = run_tasks(tasks, jobs, on_progress)
         except KeyboardInterrupt:
-            begun = [read_run(cell.run_folder) for cell in cells if (cell.run_folder / CONFIG).exists()]
+            begun = [read_run(task.run_folder) for task in tasks if (task.run_folder / CONFIG).exists()]
             _write(folder, [run for run in begun if run.done])
             raise
-        results = _write(folder, [read_run(cell.run_folder) for cell in cells if cell.name not in failures])
+        results = _write(folder, [read_run(task.run_folder) for task in tasks if task.name not in failures])
     return Comparison(results, failures, folder, left_out)
 
 

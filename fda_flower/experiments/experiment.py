@@ -19,7 +19,7 @@ from fda_flower.reporting.trackers import check_trackers
 from fda_flower.runs.config import RunConfig
 
 if TYPE_CHECKING:
-    from fda_flower.running.processes import Cell, CellProgress
+    from fda_flower.running.processes import Progress, Task
 
 
 def _check_free(folder: Path, mark: Mapping[str, Any]) -> list[Any]:
@@ -63,7 +63,7 @@ def run_experiment(
     machine: Mapping[str, Any] | None = None,
     jobs: int = 1,
     track: Sequence[str] = (),
-    on_progress: "Callable[[CellProgress], None] | None" = None,
+    on_progress: "Callable[[Progress], None] | None" = None,
 ) -> dict[str, str]:
     """Run the remaining cells, each in its own process; return the failures' reasons by cell.
 
@@ -87,7 +87,7 @@ def run_experiment(
     ConfigError
         If a setting is invalid, before anything is trained.
     """
-    from fda_flower.running.processes import Cell, run_cells  # loads PyTorch
+    from fda_flower.running.processes import Task, run_tasks  # loads PyTorch
     from fda_flower.running.run import Execution
 
     jobs = read_value("jobs", jobs, Count)
@@ -99,8 +99,8 @@ def run_experiment(
         raise invalid("rounds", rounds, "leave one of them out", f"but the settings say {changed['rounds']}")
     overrides = {**changed, **(machine or {}), **({} if rounds is None else {"rounds": rounds})}
     how = Execution(resume=True, track=track, track_in=folder)
-    cells = [
-        Cell(
+    tasks = [
+        Task(
             *(place, config, folder / RUNS),
             replace(how, attack=experiment.attack(place, config, changed)),
             may_refuse=True,
@@ -109,34 +109,34 @@ def run_experiment(
         for place, config in experiment.configs(chosen_places(experiment, only), seed, overrides).items()
     ]
     if changed.keys() & ATTACK_KEYS and changed.get("attackers") not in (0, "0"):
-        _check_attacked(changed, cells)
+        _check_attacked(changed, tasks)
     call = {"only": list(only), "seeds": given, "rounds": rounds}
     mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed)), "calls": [call]}
     with only_writer(folder):
         _check_free(folder, mark)
         earlier = read_runs(folder) if (folder / MARK).exists() else {}
-        todo = [cell for cell in cells if not _is_done(cell, earlier.get(cell.name))]
+        todo = [task for task in tasks if not _is_done(task, earlier.get(task.name))]
         _claim(experiment, folder, mark)
-        return run_cells(todo, jobs, on_progress, len(cells) - len(todo))
+        return run_tasks(todo, jobs, on_progress, len(tasks) - len(todo))
 
 
-def _check_attacked(changed: Mapping[str, Any], cells: "Sequence[Cell]") -> None:
-    if all(cell.how.attack is None for cell in cells):
+def _check_attacked(changed: Mapping[str, Any], tasks: "Sequence[Task]") -> None:
+    if all(task.how.attack is None for task in tasks):
         name = next(key for key in ATTACK_KEYS if key in changed)
         raise invalid(name, changed[name], "give attack and attackers", "but no source of any cell attacks")
 
 
-def _is_done(cell: "Cell", run: RecordedRun | None) -> bool:
-    """Return whether a cell's run has ended or been refused.
+def _is_done(task: "Task", run: RecordedRun | None) -> bool:
+    """Return whether a task's run has ended or been refused.
 
     Raise a `ConfigError` if it is another run. A setting that is newer than the run had its default.
     """
     if run is None:
         return False
-    attack = {} if cell.how.attack is None else cell.how.attack.settings()
+    attack = {} if task.how.attack is None else task.how.attack.settings()
     ours, default = (
         json.loads(json.dumps(fingerprint))
-        for fingerprint in (cell.config.fingerprint() | attack, RunConfig().fingerprint())
+        for fingerprint in (task.config.fingerprint() | attack, RunConfig().fingerprint())
     )
     theirs = {**default, **run.fingerprint}
     theirs.pop("strategy", None)  # it follows from the settings
@@ -144,15 +144,15 @@ def _is_done(cell: "Cell", run: RecordedRun | None) -> bool:
         keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
         differences = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} asked for" for k in keys)
         raise ConfigError(
-            f"'{cell.run_folder}' is from another configuration ({differences}): choose another --output",
-            thing=str(cell.run_folder),
+            f"'{task.run_folder}' is from another configuration ({differences}): choose another --output",
+            thing=str(task.run_folder),
             value=differences,
         )
     if SAMPLES in run.notes:
         from fda_flower.datasets.federation import data_digests  # loads PyTorch
 
-        check_same_data(cell.run_folder, run.notes[SAMPLES], data_digests(cell.config.data))
-    ended = has_ended(run.history, cell.config.all_rounds, cell.config.patience)
+        check_same_data(task.run_folder, run.notes[SAMPLES], data_digests(task.config.data))
+    ended = has_ended(run.history, task.config.all_rounds, task.config.patience)
     return run.whole and (ended or REFUSED in run.summary)
 
 

@@ -1,4 +1,4 @@
-"""The cells of a table of runs: each is a run in its own process and folder."""
+"""The runs of a table, each in its own process and folder."""
 
 import multiprocessing
 import os
@@ -27,7 +27,7 @@ from fda_flower.runs.config import RunConfig
 
 
 @dataclass(frozen=True)
-class Cell:
+class Task:
     """One run of a table of runs, in its own folder below `runs`.
 
     With `may_refuse`, a method that refuses the federation is a result, else a failure.
@@ -41,12 +41,12 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The cell's name, in messages and in names of files."""
+        """Its name, in messages and in names of files."""
         return f"{file_name(self.place)}-seed{self.config.seed}"
 
     @property
     def run_folder(self) -> Path:
-        """The folder of the cell's run."""
+        """The folder of the run."""
         return self.runs / self.name
 
     def rounds_done(self) -> int:
@@ -56,7 +56,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class CellProgress:
+class Progress:
     """The progress of a table's cells; its rounds exclude earlier and failed cells.
 
     `finished` lists the cells that this call has finished, in order; `done` also counts earlier ones.
@@ -71,47 +71,47 @@ class CellProgress:
     rounds_done: int
 
 
-def run_cells(
-    cells: Sequence[Cell], jobs: int, on_progress: Callable[[CellProgress], None] | None, done: int = 0
+def run_tasks(
+    tasks: Sequence[Task], jobs: int, on_progress: Callable[[Progress], None] | None, done: int = 0
 ) -> dict[str, str]:
-    """Run cells, each in its own process, `jobs` at a time, and return the failures as `run_all` does.
+    """Run tasks, each in its own process, `jobs` at a time, and return the failures as `run_all` does.
 
-    `done` cells of the table are done already.
+    `done` runs of the table are done already.
     """
 
     def on_poll(state: TaskProgress) -> None:
         if on_progress is not None:
-            left = [cell for cell in cells if cell.name not in state.failures]
-            rounds = sum(cell.config.all_rounds for cell in left), sum(cell.rounds_done() for cell in left)
-            counts = done + len(cells), done + len(state.done)
-            on_progress(CellProgress(*counts, state.running, state.done, state.failures, *rounds))
+            left = [task for task in tasks if task.name not in state.failures]
+            rounds = sum(task.config.all_rounds for task in left), sum(task.rounds_done() for task in left)
+            counts = done + len(tasks), done + len(state.done)
+            on_progress(Progress(*counts, state.running, state.done, state.failures, *rounds))
 
-    models = {cell.config.model: dict(cell.config.model_options) for cell in cells}
+    models = {task.config.model: dict(task.config.model_options) for task in tasks}
     pretrained = [model for model, options in models.items() if is_pretrained(model, options)]
     libraries = {
         "transformers.models.bert.modeling_bert" if reads_text(model) else "timm" for model in pretrained
     }
-    return run_all(run_cell, {cell.name: cell for cell in cells}, jobs, on_poll, sorted(libraries))
+    return run_all(run_task, {task.name: task for task in tasks}, jobs, on_poll, sorted(libraries))
 
 
-def run_cell(cell: Cell) -> None:
-    """Run a cell; a method's refusal of the federation goes into the summary, if it may refuse.
+def run_task(task: Task) -> None:
+    """Run a task; a method's refusal of the federation goes into the summary, if it may refuse.
 
     Unless asked otherwise it is evaluated in each round, for the tables' best rounds and curves. Its records
     have the test samples that are right, so that methods can be compared sample by sample.
     """
-    cell = replace(cell, config=replace(cell.config, evaluate_every=cell.config.evaluate_every or 1))
-    how = replace(cell.how, output=cell.run_folder, outcomes=True)
+    task = replace(task, config=replace(task.config, evaluate_every=task.config.evaluate_every or 1))
+    how = replace(task.how, output=task.run_folder, outcomes=True)
     try:
-        run_config(cell.config, how)
-        for folder in (cell.run_folder, cell.run_folder / CHOSEN_MODEL):
-            share(folder / BODY, cell.runs / BODIES)
+        run_config(task.config, how)
+        for folder in (task.run_folder, task.run_folder / CHOSEN_MODEL):
+            share(folder / BODY, task.runs / BODIES)
     except RefusedError as error:
-        if not cell.may_refuse:
+        if not task.may_refuse:
             raise
-        cell.run_folder.mkdir(parents=True, exist_ok=True)
-        make_run_folder(cell.config, replace(how, resume=False)).begin(0)
-        write_summary(cell.run_folder, cell.config, summarise_run(cell.config, []) | {REFUSED: str(error)})
+        task.run_folder.mkdir(parents=True, exist_ok=True)
+        make_run_folder(task.config, replace(how, resume=False)).begin(0)
+        write_summary(task.run_folder, task.config, summarise_run(task.config, []) | {REFUSED: str(error)})
 
 
 BODIES = "bodies"

@@ -17,7 +17,7 @@ from fda_flower.cli.cells import CellBar, end_with
 from fda_flower.cli.output import Output, out
 from fda_flower.errors import RunError
 from fda_flower.reporting.tables import Cell, Table
-from fda_flower.running.processes import CellProgress
+from fda_flower.running.processes import Progress
 from fda_flower.site.ledger import Entry, Ledger
 
 SMALL = "--model mlp --rounds 1 --sources 2 --target-samples 20 --device cpu"
@@ -199,9 +199,9 @@ def test_the_bar_of_cells_says_each_cell_once(capsys):
     failures = {"c": str(RunError("no luck")), "d": "no luck"}
     with CellBar() as bar:
         assert (bar.done, bar.where(Path("table.md"))) == ("no cell done", "")
-        bar(CellProgress(5, 1, ["a"], [], {}, 8, 0))
-        bar(CellProgress(5, 2, ["b", "c"], ["a"], {}, 8, 2))
-        bar(CellProgress(5, 3, [], ["a", "b"], failures, 8, 4))
+        bar(Progress(5, 1, ["a"], [], {}, 8, 0))
+        bar(Progress(5, 2, ["b", "c"], ["a"], {}, 8, 2))
+        bar(Progress(5, 3, [], ["a", "b"], failures, 8, 4))
     assert capsys.readouterr().out.splitlines() == [
         "cell 2/5: a is done",
         "cell 3/5: b is done",
