@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,6 @@ GROUPED = re.compile(f"{SIGN}(?:[1-9][0-9]{{0,2}}(?:[.][0-9]{{3}})+|[0-9]{{1,3}}
 
 POINTED, SMALL = re.compile(f"{SIGN}[1-9][0-9]{{0,2}}(?:[.][0-9]{{3}})+"), re.compile(f"{SIGN}[0-9]{{1,3}}")
 """A number with points between thousands, and one of at most three digits."""
-
-FEWEST = 3
-"""Numbers with points between thousands that a column needs to be read so."""
 
 OF_THOUSANDS = (
     "a point before three digits, as between thousands, since all smaller numbers are whole",
@@ -76,36 +73,6 @@ def grouped(texts: Iterable[str]) -> bool:
     return all(matches) and len({len(number[1] or "") for number in matches if number}) < 2
 
 
-def with_thousands(texts: Sequence[str]) -> Array:
-    """Return which cells have points that are thousands marks, to judge by the whole column.
-
-    They are if all numbers below 1,000 are whole, and three or more others have three digits after a point.
-
-    Examples
-    --------
-    >>> with_thousands(["980", "1.020", "12.500", "1.234.567"]).tolist()
-    [False, True, True, True]
-    >>> with_thousands(["0.980", "1.020", "12.500", "3"]).tolist()
-    [False, False, False, False]
-    """
-    numbers = [text for text in texts if not is_missing(text)]
-    pointed = np.array([POINTED.fullmatch(text) is not None for text in texts], dtype=bool)
-    small = sum(SMALL.fullmatch(text) is not None for text in numbers)
-    mixed = small > 0 and int(pointed.sum()) >= FEWEST and small + int(pointed.sum()) == len(numbers)
-    return pointed if mixed else np.zeros_like(pointed)
-
-
-def with_marks(texts: Iterable[str]) -> Array:
-    """Return which cells are numbers if their marks, such as commas, spaces or apostrophes, mean so.
-
-    Examples
-    --------
-    >>> with_marks(["1,5", "1 234", "1'234.5", "1_000", "much", "120_80"]).tolist()
-    [True, True, True, True, False, False]
-    """
-    return np.array([MARKED.fullmatch(text) is not None for text in texts], dtype=bool)
-
-
 def whole(text: str) -> str:
     """Return a whole number that is written as a float, such as 1.0, without the decimals; else the text."""
     digits = text.removesuffix(".0")
@@ -115,13 +82,6 @@ def whole(text: str) -> str:
 def count_missing(cells: Array) -> int:
     """Return how many of a column's numbers are NaN, or of its words empty."""
     return int(np.sum((cells == "") if cells.dtype == object else np.isnan(cells)))
-
-
-def are_words(texts: Collection[str], decimal_comma: bool = False) -> bool:
-    """Return whether most cells of a column that are not missing are words."""
-    numbers = to_numbers(texts, decimal_comma)
-    words = np.isinf(numbers) & ~with_marks(texts)
-    return 2 * int(words.sum()) > len(texts) - int(np.isnan(numbers).sum())
 
 
 def _number(text: str) -> float:

@@ -14,7 +14,6 @@ import torch
 
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.folders import found_names, logger, read_domains, read_size, unusable
-from fda_flower.datasets.numbers import to_numbers
 from fda_flower.datasets.pixels import (
     Depth,
     ImageError,
@@ -33,6 +32,7 @@ from fda_flower.datasets.splitting import divide, numbered
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
 from fda_flower.names.registry import check_alike
+from fda_flower.own_data.column import Column
 from fda_flower.own_data.hugging_face_source import (
     NO_DOMAIN,
     DomainRows,
@@ -48,9 +48,8 @@ from fda_flower.own_data.image_names import told_by_names
 from fda_flower.own_data.images import LARGEST, LOOKED_AT, MEMORY_LIMIT, Size, common_size
 from fda_flower.own_data.labels import warn_of_one
 from fda_flower.own_data.table import Rows, Survey, append, check_owners, number_labels, split_of, survey
-from fda_flower.own_data.table_columns import SPLIT
+from fda_flower.own_data.table_columns import SPLIT, several_rows
 from fda_flower.own_data.table_files import RawTable
-from fda_flower.own_data.table_forms import several_rows
 from fda_flower.own_data.table_options import Meaning, as_option, read_names, scale_of, sources_in
 
 Read = TypeVar("Read")
@@ -80,12 +79,12 @@ def complete(
         names = read_domains(str({**options, **missing}["domains"]))
         for part in parts.values():
             check_column("label", label, part.data)
-        texts = (
-            part.column(label, Path()).texts
+        labels = (
+            part.column(label, Path(), comma).numbers
             for name in sources_in(names, target, only_sources)
             for part in domains.get(name, {}).values()
         )
-        missing |= scale_of(float(n) for each in texts for n in to_numbers(each, comma) if np.isfinite(n))
+        missing |= scale_of(float(number) for each in labels for number in each[np.isfinite(each)])
     return missing
 
 
@@ -264,8 +263,8 @@ class HuggingFace(Splits):
             if name not in (self._given.label, self._source.domain) and not held_by(self._data.features[name])
         ]
         for part in (part for each in self._there.values() for part in each.values()):
-            cells = ((name, part.column(name, Path()).texts) for name in columns)
-            groups = part.column(group, Path()).texts if group in self._data.column_names else ()
+            cells = (part.column(name, Path()) for name in columns)
+            groups = part.column(group, Path()) if group in self._data.column_names else None
             notes |= dict.fromkeys(several_rows(cells, groups))
         return [*notes]
 
@@ -355,7 +354,7 @@ class HuggingFace(Splits):
     def _tell_without_domain(self, problems: Problems) -> None:
         for name, part in self._opened[0].items() if self._source.domain else ():
             cells = part.column(self._source.domain, self._path(name))
-            cells.tell(problems, np.array([not text for text in cells.texts]), *NO_DOMAIN)
+            cells.tell(problems, cells.where(lambda text: not text), *NO_DOMAIN)
 
     def _left_out(self) -> list[str]:
         """Return sentences on the parts and columns that are not used."""
@@ -379,13 +378,16 @@ class HuggingFace(Splits):
         return place / (part if len(self._opened[0]) > 1 else "") / domain
 
     def _tables(self, domain: str, columns: Iterable[str]) -> dict[str, RawTable]:
-        tables, several = {}, len(self._opened[0]) > 1
+        tables, several, meaning = {}, len(self._opened[0]) > 1, self._meaning
         for name, part in self._there[domain].items():
             path = self._path(name, domain)
-            ignored = dict.fromkeys(self._meaning.ignore, [""] * len(part.lines))
-            stand_in = {self._meaning.label: ["0"] * len(part.lines)}  # if the label cannot be read
-            texts = {**ignored, **stand_in, **{column: part.column(column, path).texts for column in columns}}
-            tables[name if several else ""] = RawTable(path, list(texts), texts, part.lines)
+            stand_in = dict.fromkeys(meaning.ignore, "") | {meaning.label: "0"}  # if it cannot be read
+            cells = {
+                each: Column(each, [text] * len(part.lines), path, part.lines)
+                for each, text in stand_in.items()
+            }
+            cells |= {each: part.column(each, path, meaning.decimal_comma) for each in columns}
+            tables[name if several else ""] = RawTable(path, list(cells), cells, part.lines)
         return tables
 
     @cached_property

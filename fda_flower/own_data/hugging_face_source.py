@@ -14,7 +14,7 @@ from fda_flower.datasets.folders import unusable
 from fda_flower.datasets.numbers import Array
 from fda_flower.errors import ConfigError, invalid, near, unknown
 from fda_flower.names.registry import check_alike
-from fda_flower.own_data.table_files import Cells
+from fda_flower.own_data.column import Column
 from fda_flower.own_data.table_options import as_option
 
 SAVED = ("dataset_dict.json", "state.json")
@@ -40,9 +40,9 @@ class NumberedRows:
         """Return the rows at positions."""
         return NumberedRows(self.data.select(positions), self.lines[positions])
 
-    def column(self, name: str, path: Path) -> Cells:
+    def column(self, name: str, path: Path, comma: bool = False) -> Column:
         """Return a column as text."""
-        return Cells([word.strip() for word in words(self.data, name)], name, path, self.lines)
+        return Column(name, [word.strip() for word in words(self.data, name)], path, self.lines, comma)
 
 
 DomainRows = Mapping[str, NumberedRows]

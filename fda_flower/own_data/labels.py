@@ -2,27 +2,15 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fda_flower.datasets.folders import logger
-from fda_flower.datasets.numbers import (
-    OF_THOUSANDS,
-    Array,
-    are_words,
-    is_missing,
-    to_numbers,
-    with_thousands,
-)
+from fda_flower.datasets.numbers import OF_THOUSANDS, Array, is_missing, to_numbers
 from fda_flower.datasets.problems import Problems
 from fda_flower.errors import ConfigError
-from fda_flower.own_data.table_files import Cells, check_words
-from fda_flower.own_data.table_forms import DATES, are_different, check_kinds, form_of
-
-if TYPE_CHECKING:
-    pass
-
+from fda_flower.own_data.column import DATES, Column, check_words, joined
+from fda_flower.own_data.table_columns import check_kinds
 
 MOST_CLASSES = 1000
 """The most unnamed classes: a column that is no label must not make a network with a million outputs."""
@@ -32,7 +20,9 @@ PADDED = re.compile("0[0-9]")
 """The beginning of a code, such as 01, which is a word."""
 
 
-def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool, whole: bool) -> tuple[str, ...]:
+def class_names(
+    labels: Iterable[Column], named: tuple[str, ...], alone: bool, whole: bool
+) -> tuple[str, ...]:
     """Return the classes in the order of their numbers: `named` by an option or found in the labels.
 
     Whole numbers and words are sorted. If the labels are not the `whole` federation's, numbers give those
@@ -40,13 +30,13 @@ def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool, wh
     named: there are too many, or the labels are `alone` here.
     """
     columns = list(labels)
-    words = {text: each for each in columns for text in each.texts if not is_missing(text, True)}
+    words = {word for each in columns for word in each.words}
     if named or not words:
         return named
-    check_kinds([(each, are_words(each.texts)) for each in columns], ALIKE)
-    texts = [text for each in columns for text in each.texts]
-    if any(are_different(each.texts) for each in columns) or form_of(texts) is DATES:
-        why = "is a date" if form_of(texts) is DATES else "is another one in each row"
+    check_kinds([(each, each.is_words) for each in columns], ALIKE)
+    are_dates = joined(columns).form is DATES
+    if are_dates or any(each.tells_apart for each in columns):
+        why = "is a date" if are_dates else "is another one in each row"
         raise _no_label(columns, why, f"{ANOTHER}; {OR_NUMBERS}")
     digits = all(text.isascii() and text.isdecimal() for text in words)
     padded = digits and any(PADDED.match(text) for text in words)
@@ -73,25 +63,25 @@ ANOTHER = "name another column in the option 'label'"
 OR_NUMBERS = "or list the classes in 'classes', or predict numbers by --dataset-option task=regression"
 
 
-def _no_label(columns: Sequence[Cells], why: str, remedy: str) -> ConfigError:
+def _no_label(columns: Sequence[Column], why: str, remedy: str) -> ConfigError:
     first = columns[0]
-    what = f"the label in the data file '{first.path}', column '{first.column}', {why}"
-    return ConfigError(what, thing="label", value=first.column, remedy=remedy)
+    what = f"the label in the data file '{first.path}', column '{first.name}', {why}"
+    return ConfigError(what, thing="label", value=first.name, remedy=remedy)
 
 
-def check_differ(labels: Sequence[Cells], numbers: Array) -> None:
+def check_differ(labels: Sequence[Column], numbers: Array) -> None:
     """Raise a `ConfigError` if all domains' labels, whose classes or numbers are given, are the same."""
     if len(numbers) and (numbers == numbers[0]).all():
         raise _no_label(labels, "is the same in all files", f"{ANOTHER}, or get data of other classes")
 
 
-def class_numbers(labels: Cells, classes: tuple[str, ...], named: bool, problems: Problems) -> Array:
+def class_numbers(labels: Column, classes: tuple[str, ...], named: bool, problems: Problems) -> Array:
     """Return each label's class number, and add unknown labels to `problems`."""
     known = {name: number for number, name in enumerate(classes)}
     words = named or not all(name.isdigit() for name in classes)
-    numbers = {text: known.get(text if words else text.removesuffix(".0"), -1) for text in set(labels.texts)}
-    indices = np.array([numbers[text] for text in labels.texts], dtype=np.int64)
-    empty = np.array([is_missing(text, True) and text not in known for text in labels.texts], dtype=bool)
+    names = (text if words else text.removesuffix(".0") for text in labels.different)
+    indices = labels.of_cells((known.get(name, -1) for name in names), np.int64)
+    empty = labels.where(lambda text: is_missing(text, words=True) and text not in known)
     labels.tell(problems, empty, "no label", "fill it in, or remove the line")
     if words:
         what = f"a label that is none of the classes {', '.join(classes)},"
@@ -103,14 +93,13 @@ def class_numbers(labels: Cells, classes: tuple[str, ...], named: bool, problems
     return indices.clip(min=0)
 
 
-def numbers_to_predict(labels: Cells, decimal_comma: bool, problems: Problems) -> Array:
+def numbers_to_predict(labels: Column, problems: Problems) -> Array:
     """Return the labels as numbers, and add other labels to `problems`."""
-    values = to_numbers(labels.texts, decimal_comma)
     remedy = "a regression needs one: fix it, or remove the line"
-    labels.tell(problems, ~np.isfinite(values), "a label that is no number", remedy)
-    if not decimal_comma:
-        labels.tell(problems, with_thousands(labels.texts), *OF_THOUSANDS)
-    return values
+    labels.tell(problems, ~np.isfinite(labels.numbers), "a label that is no number", remedy)
+    if not labels.comma:
+        labels.tell(problems, labels.with_thousands, *OF_THOUSANDS)
+    return labels.numbers
 
 
 def _whole(text: str) -> int | None:

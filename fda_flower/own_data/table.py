@@ -23,6 +23,7 @@ from fda_flower.files import derive_seed
 from fda_flower.models.tokens import longer
 from fda_flower.names.options import join_names
 from fda_flower.names.registry import alike, check_alike
+from fda_flower.own_data.column import Column, check_words
 from fda_flower.own_data.labels import (
     check_differ,
     class_names,
@@ -35,23 +36,23 @@ from fda_flower.own_data.table_columns import (
     Columns,
     categorical_columns,
     check_cells,
+    check_forms,
     check_patients,
     check_points,
     clean,
     features_of,
     has_split,
+    identifiers,
+    several_rows,
 )
 from fda_flower.own_data.table_files import (
     SUFFIXES,
-    Cells,
     RawTable,
-    check_words,
     files_of,
     left_out,
     read_table,
     tables_in,
 )
-from fda_flower.own_data.table_forms import check_forms, identifiers, several_rows
 from fda_flower.own_data.table_options import Meaning, as_option, read_names
 
 Tables = Mapping[str, Mapping[str, RawTable]]
@@ -66,9 +67,9 @@ class Rows:
     """The rows of a domain: features by column, labels and groups by table, and each row's part, if any."""
 
     columns: dict[str, Array] = field(default_factory=dict)
-    labels: list[Cells] = field(default_factory=list)
+    labels: list[Column] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
-    owners: list[Cells] = field(default_factory=list)
+    owners: list[Column] = field(default_factory=list)
     missing: Counter[str] = field(default_factory=Counter)
     samples: int = 0
 
@@ -258,7 +259,7 @@ def _repeated(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
     for table in tables:
         names = sorted({*table.header} - {SPLIT, *meaning.ignore})
         for line, row in zip(
-            table.lines, zip(*(table.texts[name] for name in names), strict=True), strict=True
+            table.lines, zip(*(table.columns[name].texts for name in names), strict=True), strict=True
         ):
             path, first = seen.setdefault(hash(row), (table.path, int(line)))
             together = meaning.group in names and path == table.path
@@ -280,8 +281,9 @@ def _contrary(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
     contrary: list[tuple[Path, int, Path, int]] = []
     for table in tables if not meaning.regression else ():
         names = sorted({*table.header} - {SPLIT, meaning.label, meaning.group, *meaning.ignore})
-        rows = zip(*(table.texts[name] for name in names), strict=True)
-        for line, label, row in zip(table.lines, table.texts.get(meaning.label, ()), rows, strict=False):
+        rows = zip(*(table.columns[name].texts for name in names), strict=True)
+        labels = table.columns[meaning.label].texts if meaning.label in table.header else ()
+        for line, label, row in zip(table.lines, labels, rows, strict=False):
             word = label.removesuffix(".0")
             other, path, first = seen.setdefault(hash(row), (word, table.path, int(line)))
             if other != word:
@@ -299,8 +301,8 @@ def _of_patients(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
     """Return a note on columns of patients with several rows, if no option keeps these together."""
     notes = dict[str, None]()
     for table in tables:
-        cells = ((name, texts) for name, texts in table.texts.items() if name != meaning.label)
-        notes |= dict.fromkeys(several_rows(cells, table.texts.get(meaning.group, ())))
+        columns = (cells for name, cells in table.columns.items() if name != meaning.label)
+        notes |= dict.fromkeys(several_rows(columns, table.columns.get(meaning.group)))
     return [*notes]
 
 
@@ -336,7 +338,7 @@ def number_labels(survey: Survey, domains: int, meaning: Meaning) -> None:
             survey.classes = class_names(labels, meaning.classes, here == 1 < domains, here == domains)
         for domain, rows in survey.rows.items():
             numbers = [
-                numbers_to_predict(each, meaning.decimal_comma, problems)
+                numbers_to_predict(each, problems)
                 if meaning.regression
                 else class_numbers(each, survey.classes, bool(meaning.classes), problems)
                 for each in rows.labels
@@ -368,17 +370,17 @@ def append(
         rows.columns[name] = np.concatenate([*before, cells])
         rows.missing[name] += count_missing(cells)
     if meaning.label in table.header:
-        rows.labels.append(table.column(meaning.label))
+        rows.labels.append(table.columns[meaning.label])
     if part:
         rows.parts += [part] * len(table)
     elif has_split(table):
-        split = table.column(SPLIT)
+        split = table.columns[SPLIT]
         parts = [text.lower() for text in split.texts]
-        wrong = np.array([word not in PARTS for word in parts])
+        wrong = split.where(lambda text: text.lower() not in PARTS)
         split.tell(problems, wrong, "neither 'train' nor 'test'", "fix it, or remove the column")
         rows.parts += parts
     if meaning.group in table.header:
-        rows.owners.append(table.column(meaning.group))
+        rows.owners.append(table.columns[meaning.group])
         check_patients(rows.owners[-1], problems)
 
 

@@ -1,27 +1,26 @@
-"""The columns of tables, checked cell by cell: features as numbers, categories or texts."""
+"""The columns of tables, checked in all tables: which are features, as numbers, categories or texts."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fda_flower.datasets.folders import PARTS
+from fda_flower.datasets.folders import LISTED, PARTS
 from fda_flower.datasets.numbers import (
     FORMULA_ERROR,
     OF_THOUSANDS,
     Array,
-    are_words,
     grouped,
     is_missing,
     to_numbers,
     whole,
-    with_marks,
-    with_thousands,
 )
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.errors import ConfigError, near
 from fda_flower.names.words import counted
-from fda_flower.own_data.table_files import Cells, RawTable, check_words
+from fda_flower.own_data.column import DATES, DIGITS, ENOUGH, LISTED_IN, Column, check_words
+from fda_flower.own_data.table_files import RawTable
 from fda_flower.own_data.table_options import Meaning, as_option
 
 FEWEST = 5
@@ -31,6 +30,18 @@ SPLIT = "split"
 
 MOST_CATEGORIES = 100
 """The most unnamed categories: a column of names or dates must not become a feature for each."""
+
+IDENTIFIER = re.compile(r"(?:^|[\W_])(?i:id|mrn|patient|subject)(?:$|[\W_])|[a-z]I[dD]$")
+"""The name of a column that tells patients or rows apart."""
+
+PATIENT = re.compile(
+    r"(?:^|[\W_])(?i:patient|subject|person|mrn)(?:[\W_]*(?i:id|no|nr|num|number|code|name))?$|^(?i:p?id)$|"
+    r"(?:patient|subject|person)I[dD]$"
+)
+"""The name of a column that tells patients, also if it has a patient in several rows."""
+
+LONG = 5
+"""The fewest digits of numbers of one length that may tell patients apart."""
 
 Columns = Mapping[str, Array]
 """Numbers, NaN where one is missing, or words or texts, empty where one is missing, by the column's name."""
@@ -75,10 +86,10 @@ def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[s
 def check_cells(table: RawTable, meaning: Meaning, problems: Problems) -> None:
     """Add to `problems` errors of formulas, and a column of the words train and test by another name."""
     for name in sorted({*table.header} - {*meaning.ignore}):
-        cells = table.column(name)
-        words = {*cells.texts}
+        cells = table.columns[name]
+        words = cells.different
         if errors := {text for text in words if FORMULA_ERROR.fullmatch(text)}:
-            failed = np.array([text in errors for text in cells.texts], dtype=bool)
+            failed = cells.where(errors.__contains__)
             cells.tell(problems, failed, "an error of a formula", "correct it, or empty the cell")
         is_named = name in {SPLIT, meaning.label, meaning.group}
         if not is_named and words and all(text.lower() in PARTS for text in words):
@@ -88,15 +99,130 @@ def check_cells(table: RawTable, meaning: Meaning, problems: Problems) -> None:
             problems.add(Problem(f"a column '{name}' of the words train and test", remedy, table.path))
 
 
-def check_patients(cells: Cells, problems: Problems) -> None:
+def check_patients(cells: Column, problems: Problems) -> None:
     """Add rows without a patient to problems."""
-    lacks = np.array([is_missing(text, True) for text in cells.texts], dtype=bool)
-    cells.tell(problems, lacks, "no patient", "fill it in, or remove the line")
+    cells.tell(problems, cells.missing, "no patient", "fill it in, or remove the line")
 
 
 def has_split(table: RawTable) -> bool:
     """Return whether a table has a column that splits rows into training and test."""
-    return SPLIT in table.header and any(cell.lower() in PARTS for cell in table.texts[SPLIT])
+    return SPLIT in table.header and any(text.lower() in PARTS for text in table.columns[SPLIT].different)
+
+
+def check_forms(
+    tables: Sequence[RawTable], names: Iterable[str], meaning: Meaning, problems: Problems
+) -> set[str]:
+    """Return the columns that are neither numbers nor categories, and add them to `problems`.
+
+    They have no value in a table, words in some tables only, or a known form.
+    """
+    rejected = set()
+    for name in names:
+        columns = [table.columns[name] for table in tables if name in table.header and len(table)]
+        some_words = any(cells.is_words for cells in columns)
+        filled: list[tuple[Column, bool]] = []
+        for cells in columns:
+            if cells.missing.all() if some_words else cells.is_empty:
+                cells.tell(problems, np.ones(len(cells), dtype=bool), *EMPTY)
+                rejected.add(name)
+            else:
+                filled.append((cells, cells.is_words or cells.is_empty))
+        with problems.caught():
+            remedy = (
+                f"write numbers, in one unit, in all files; or leave the column out by "
+                f"{as_option('ignore', [name])}; {LISTED_IN}"
+            )
+            check_kinds(filled, remedy)
+        if _differ(filled) or _tell_forms(filled, problems):
+            rejected.add(name)
+    return rejected
+
+
+def _differ(columns: Sequence[tuple[Column, bool]]) -> bool:
+    return len({words for _, words in columns}) > 1
+
+
+def check_kinds(columns: Sequence[tuple[Column, bool]], remedy: str) -> None:
+    """Raise a `ConfigError` if a column holds words in some tables only, as the second of each pair says."""
+    if not _differ(columns):
+        return
+    numbers, words = (
+        sorted({cells.path.stem for cells, are_text in columns if are_text is kind}) for kind in (False, True)
+    )
+    forms = {form.what for cells, are_text in columns if are_text and (form := cells.form)}
+    name, kind = columns[0][0].name, ", ".join(sorted(forms)) or "a unit"
+    what = f"column '{name}' holds numbers in {_listed(numbers)}, but text in {_listed(words)} ({kind}?)"
+    raise ConfigError(what, thing="column", value=name, remedy=remedy)
+
+
+def _tell_forms(columns: Sequence[tuple[Column, bool]], problems: Problems) -> bool:
+    """Add the cells of a known form to problems; return whether there are any."""
+    any_form = False
+    for cells, words in columns:
+        form = cells.form if words else DATES if _are_digit_dates(cells) else None
+        if form is not None:
+            cells.tell(problems, form.matches(cells), form.what, form.remedy)
+            any_form = True
+    return any_form
+
+
+def _are_digit_dates(cells: Column) -> bool:
+    filled = [text for text in cells.different if not is_missing(text)]
+    return len(filled) > 5 and all(DIGITS.fullmatch(text) for text in filled)
+
+
+def identifiers(tables: Sequence[RawTable], names: Iterable[str]) -> list[str]:
+    """Return the columns of whole numbers that seem to tell patients or rows apart.
+
+    In all tables, they count up or, if they are long or the column's name says so, are all different.
+    """
+    return [
+        name
+        for name in names
+        if tables and all(name in table.header and _tell_apart(table.columns[name]) for table in tables)
+    ]
+
+
+def _tell_apart(cells: Column) -> bool:
+    texts = cells.different
+    if len(cells) < ENOUGH or not all(text.isascii() and text.isdecimal() for text in texts):
+        return False
+    long = len(texts[0]) >= LONG and len({*map(len, texts)}) == 1
+    different = len(texts) == len(cells)
+    return bool((np.diff(cells.numbers) > 0).all()) or (
+        different and (long or bool(IDENTIFIER.search(cells.name)))
+    )
+
+
+def several_rows(columns: Iterable[Column], groups: Column | None = None) -> list[str]:
+    """Return a sentence on columns that tell patients of whom some have several rows.
+
+    With `groups`, each row's group by the option, some have several groups.
+    """
+    patients = dict.fromkeys(
+        cells.name
+        for cells in columns
+        if PATIENT.search(cells.name)
+        and 1 < len(cells.words) < np.count_nonzero(~cells.missing)
+        and (groups is None or _are_divided(cells, groups))
+    )
+    if not patients:
+        return []
+    return [
+        f"columns that seem to name patients, of whom some have several samples: {', '.join(patients)}; keep "
+        f"a patient's samples together by {as_option('group', [*patients][:1])}"
+    ]
+
+
+def _are_divided(patients: Column, groups: Column) -> bool:
+    """Return whether groups are parts of patients."""
+    number = len(groups.different)
+    return len(patients.different) < number == len({*zip(patients.texts, groups.texts, strict=True)})
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - LISTED
+    return f"{', '.join(names[:LISTED])}{f' and {more} more' if more > 0 else ''}"
 
 
 def categorical_columns(
@@ -110,18 +236,13 @@ def categorical_columns(
     """
     categories = dict(meaning.categories)
     for name in features if meaning.categorical else ():
-        cells = [table.texts[name] for table in tables if name in table.header]
-        if (
-            name in categories
-            or name == meaning.text
-            or not any(are_words(each, meaning.decimal_comma) for each in cells)
-        ):
+        columns = [table.columns[name] for table in tables if name in table.header]
+        if name in categories or name == meaning.text or not any(each.is_words for each in columns):
             continue
-        words = {text for each in cells for text in each}
-        categories[name] = tuple(sorted(text for text in words if not is_missing(text, True)))
+        categories[name] = tuple(sorted({word for each in columns for word in each.words}))
         number = len(categories[name])
         with problems.caught():
-            check_words(table.column(name) for table in tables if name in table.header)
+            check_words(columns)
         fault = ""
         if np.isfinite(to_numbers(categories[name], meaning.decimal_comma)).any():
             fault = "holds words and numbers: are they categories?"
@@ -148,11 +269,10 @@ def check_points(
     These are of columns with decimal commas; `clean` judges each table alone.
     """
     for name in names if meaning.decimal_comma else ():
-        columns = [table.column(name) for table in tables if name in table.header]
-        thousands = [cells for cells in columns if grouped(cells.texts)]
-        if not grouped(text for cells in columns for text in cells.texts):
-            for cells in thousands:
-                cells.tell(problems, np.array(["." in text for text in cells.texts]), MARKS, WITH_COMMA)
+        columns = [table.columns[name] for table in tables if name in table.header]
+        if not grouped(text for cells in columns for text in cells.different):
+            for cells in (each for each in columns if each.is_grouped):
+                cells.tell(problems, cells.where(lambda text: "." in text), MARKS, WITH_COMMA)
 
 
 def clean(
@@ -165,7 +285,7 @@ def clean(
     """Return a table's features, and add the problems of its cells to `problems`."""
     columns = {}
     for name in features:
-        cells = table.column(name)
+        cells = table.columns[name]
         if name == meaning.text:
             columns[name] = _texts(cells, problems)
         elif name in categories:
@@ -175,40 +295,38 @@ def clean(
     return columns
 
 
-def _texts(cells: Cells, problems: Problems) -> Array:
-    texts = np.array(["" if is_missing(text, True) else text for text in cells.texts], dtype=object)
-    cells.tell(problems, texts == "", *NO_TEXT)
-    return texts
+def _texts(cells: Column, problems: Problems) -> Array:
+    cells.tell(problems, cells.missing, *NO_TEXT)
+    return cells.of_cells((text if text in cells.words else "" for text in cells.different), object)
 
 
-def _words(cells: Cells, known: Collection[str], meaning: Meaning, problems: Problems) -> Array:
-    meant = {text: text if text in known else whole(text) for text in set(cells.texts)}
-    meant = {
-        text: "" if word not in known and is_missing(word, True) else word for text, word in meant.items()
-    }
-    words = np.array([meant[text] for text in cells.texts], dtype=object)
+def _words(cells: Column, known: Collection[str], meaning: Meaning, problems: Problems) -> Array:
+    meant = [text if text in known else whole(text) for text in cells.different]
+    meant = ["" if word not in known and is_missing(word, True) else word for word in meant]
+    words = cells.of_cells(meant, object)
     if not meaning.missing:
         cells.tell(problems, words == "", *NO_VALUE)
-    strange = [word for word in set(meant.values()) if word and word not in known]
+    strange = cells.of_cells(word and word not in known for word in meant)
     fix = "list all of them in the option 'categories', or leave the column out by ignore=COLUMN"
-    cells.tell(problems, np.isin(words, strange), UNKNOWN, fix)
+    cells.tell(problems, strange, UNKNOWN, fix)
     return words
 
 
-def _numbers(cells: Cells, meaning: Meaning, problems: Problems) -> Array:
-    numbers = to_numbers(cells.texts, meaning.decimal_comma)
-    wrong = np.isinf(numbers)
-    marked = wrong & with_marks(cells.texts)
-    cells.tell(problems, marked, MARKS, WITH_COMMA if meaning.decimal_comma else WITH_POINT)
-    if not meaning.decimal_comma:
-        cells.tell(problems, with_thousands(cells.texts), *OF_THOUSANDS)
-    words = not meaning.categorical and are_words(cells.texts, meaning.decimal_comma)
-    cells.tell(problems, wrong & ~marked, *(A_WORD if words else NO_NUMBER))
+def _numbers(cells: Column, meaning: Meaning, problems: Problems) -> Array:
+    cells.tell(problems, cells.marked, MARKS, WITH_COMMA if cells.comma else WITH_POINT)
+    if not cells.comma:
+        cells.tell(problems, cells.with_thousands, *OF_THOUSANDS)
+    words = not meaning.categorical and cells.is_words
+    cells.tell(problems, np.isinf(cells.numbers) & ~cells.marked, *(A_WORD if words else NO_NUMBER))
     if not meaning.missing:
-        cells.tell(problems, np.isnan(numbers), *NO_VALUE)
-    return numbers
+        cells.tell(problems, np.isnan(cells.numbers), *NO_VALUE)
+    return cells.numbers
 
 
+EMPTY = (
+    "no value in the whole column",
+    "fill it in, or leave the column out at all sites by --dataset-option ignore=COLUMN",
+)
 NO_VALUE = (
     "no value",
     "fill it in, or remove the line, or the column at all sites, or fill in the mean by --dataset-option "

@@ -1,7 +1,7 @@
 """Files of tables: found in a folder, and read into cells of text."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
@@ -10,13 +10,12 @@ from unicodedata import normalize
 import numpy as np
 
 from fda_flower.datasets.folders import PARTS, unusable, visible
-from fda_flower.datasets.numbers import Array, is_missing
+from fda_flower.datasets.numbers import Array
 from fda_flower.datasets.problems import Problem, Problems
-from fda_flower.datasets.units import in_two_spellings
 from fda_flower.errors import ConfigError
-from fda_flower.names.registry import alike
 from fda_flower.names.words import counted
 from fda_flower.own_data import csv_rows, excel_rows
+from fda_flower.own_data.column import Column
 
 EXCEL = ".xlsx"
 FIRST = (".csv", ".tsv", EXCEL)
@@ -26,62 +25,35 @@ SUFFIXES = (*FIRST, ".txt")
 FileState = tuple[str, int, int]
 
 
-@dataclass(frozen=True)
-class Cells:
-    """The cells of a column as stripped text, with the file's line of each."""
-
-    texts: list[str]
-    column: str
-    path: Path
-    lines: Array
-
-    def tell(self, problems: Problems, wrong: Array, what: str, remedy: str) -> None:
-        """Add cells to problems where the mask `wrong` is true."""
-        if count := int(np.count_nonzero(wrong)):
-            first = int(self.lines[np.argmax(wrong)])
-            problems.add(Problem(what, remedy, self.path, first, self.column, count))
-
-
-def check_words(columns: Iterable[Cells], patients: bool = False) -> None:
-    """Raise a `ConfigError` if words of a column, in one or several tables, look alike; it names no word.
-
-    Names of `patients` may not be one number in two ways, either, such as 7, 07 and 7.0.
-    """
-    cells = list(columns)
-    words = {text for each in cells for text in each.texts if not is_missing(text, True)}
-    for group in in_two_spellings(words) if patients else alike(words):
-        places = []
-        for word in group:
-            each = next(each for each in cells if word in each.texts)
-            places.append(f"line {each.lines[each.texts.index(word)]} of '{each.path}'")
-        of = "case, spacing, marks or zeros" if patients else "case, spacing or marks"
-        what = f"column '{cells[0].column}' holds words that differ only in {of}, in "
-        remedy = "write them in one way"
-        raise ConfigError(what + " and ".join(places), thing="column", value=cells[0].column, remedy=remedy)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RawTable:
-    """A table of cells as stripped text, with the file's line of each row."""
+    """A table's columns by name, in the order of its `header`, with the file's line of each row."""
 
     path: Path
     header: list[str]
-    texts: Mapping[str, list[str]]
+    columns: Mapping[str, Column]
     lines: Array
 
     def __len__(self) -> int:
         return len(self.lines)
 
-    def column(self, name: str) -> Cells:
-        """Return the cells of a column."""
-        return Cells(self.texts[name], name, self.path, self.lines)
+    @property
+    def texts(self) -> dict[str, Sequence[str]]:
+        """The cells of each column."""
+        return {name: column.texts for name, column in self.columns.items()}
 
     @property
     def filled(self) -> "RawTable":
         """The table without the rows whose cells are all empty."""
         full = [any(row) for row in zip(*self.texts.values(), strict=True)]
-        texts = {name: list(compress(cells, full)) for name, cells in self.texts.items()}
-        return self if all(full) else replace(self, texts=texts, lines=self.lines[full])
+        if all(full):
+            return self
+        lines = self.lines[full]
+        columns = {
+            name: replace(column, texts=list(compress(column.texts, full)), lines=lines)
+            for name, column in self.columns.items()
+        }
+        return replace(self, columns=columns, lines=lines)
 
 
 def places(folder: Path) -> dict[str, Path]:
@@ -217,22 +189,21 @@ def _read(path: Path, encoding: str, decimal_comma: bool) -> tuple[RawTable, lis
     lines: list[int] = []
     wrong: list[Problem] = []
     widths: Counter[int] = Counter()
-    for line, cells in _without_blank_lines(rows, width):
-        if cells == header:
+    for line, row in _without_blank_lines(rows, width):
+        if row == header:
             wrong.append(Problem("its header again", "remove the line", path, line))
-        elif len(cells) == width:
-            flat += cells
+        elif len(row) == width:
+            flat += row
             lines.append(line)
         else:
-            wrong.append(
-                Problem(counted(len(cells), "column"), f"fix it, the header has {width}", path, line)
-            )
-            widths[len(cells)] += 1
+            wrong.append(Problem(counted(len(row), "column"), f"fix it, the header has {width}", path, line))
+            widths[len(row)] += 1
     _check_header(path, top, width, len(lines), widths)
-    columns = [(name, flat[at::width]) for at, name in enumerate(header)]
-    columns = [(name, cells) for name, cells in columns if name or any(cells)]
+    cells = [(name, flat[at::width]) for at, name in enumerate(header)]
+    cells = [(name, texts) for name, texts in cells if name or any(texts)]
     numbers = np.array(lines, dtype=np.int64)
-    return RawTable(path, [name for name, _ in columns], dict(columns), numbers), wrong
+    columns = {name: Column(name, texts, path, numbers, decimal_comma) for name, texts in cells}
+    return RawTable(path, [name for name, _ in cells], columns, numbers), wrong
 
 
 def _without_blank_lines(rows: Rows, width: int) -> Rows:

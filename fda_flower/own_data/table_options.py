@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.datasets.folders import found_names, is_here, read_domains
-from fda_flower.datasets.numbers import to_numbers
 from fda_flower.datasets.registry import Sources
 from fda_flower.errors import invalid
 from fda_flower.names.options import join_names, split_names
@@ -144,5 +143,5 @@ def scale_of(labels: Iterable[float]) -> dict[str, float]:
 def _labels_in(path: Path, column: str, comma: bool, state: FileState) -> list[float]:
     """Return a file's labels that are numbers; cached for the runs of a comparison."""
     table = read_table(path, state[0], comma, ahead=True)
-    numbers = to_numbers(table.texts.get(column, []), comma)
+    numbers = table.columns[column].numbers if column in table.columns else ()
     return [float(number) for number in numbers if math.isfinite(number)]

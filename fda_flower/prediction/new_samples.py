@@ -23,10 +23,11 @@ from fda_flower.datasets.splitting import numbered
 from fda_flower.datasets.units import Grouping, as_name
 from fda_flower.errors import ConfigError, as_cell, near
 from fda_flower.files import write_atomically, writing
+from fda_flower.own_data.column import check_words
 from fda_flower.own_data.image_folder import ImageFolder, left_out
 from fda_flower.own_data.labels import numbers_to_predict
 from fda_flower.own_data.table_columns import SPLIT, check_patients
-from fda_flower.own_data.table_files import RawTable, check_words, read_table
+from fda_flower.own_data.table_files import RawTable, read_table
 from fda_flower.own_data.table_options import read_names
 from fda_flower.prediction.columns import check_columns, columns_for, far_from_training
 from fda_flower.prediction.model import LoadedModel, probabilities
@@ -77,14 +78,14 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     x = preparation.apply(columns)
     if "line" in keep:
         raise ConfigError("the column line to keep is also a column of the predictions: rename it")
-    names = {"line": list(map(str, table.lines)), **{name: table.texts[name] for name in keep}}
+    names = {"line": list(map(str, table.lines)), **{name: [*table.columns[name].texts] for name in keep}}
     gaps = ", ".join(f"{name} {count}" for name, cells in columns.items() if (count := count_missing(cells)))
     filled = (f"missing values, filled in as in training: {gaps}",) if gaps else ()
     notes = (*filled, *far_from_training(x, preparation))
     if not labelled:
         return NewSamples(Samples(x, torch.full((len(x),), -1)), names, labelled, notes)
     patients, alone = _patients_in(table, str(options.get("group", "")))
-    samples = Samples(x, _labels_of(model, table, preparation, comma), groups=patients)
+    samples = Samples(x, _labels_of(model, table, preparation), groups=patients)
     return NewSamples(samples, names, labelled, (*notes, *alone))
 
 
@@ -130,7 +131,7 @@ def _patients_in(table: RawTable, group: str) -> tuple[torch.Tensor | None, list
     """Return the patient of each row, if known, and a sentence if the option's column is not there."""
     if group not in table.header:
         return None, [EACH_ALONE.format("rows")] if group else []
-    cells, problems = table.column(group), Problems()
+    cells, problems = table.columns[group], Problems()
     check_patients(cells, problems)
     problems.raise_first()
     check_words([cells], patients=True)
@@ -152,18 +153,16 @@ def _other_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
     return (SPLIT, *named, *read_names("ignore", str(options.get("ignore", ""))))
 
 
-def _labels_of(
-    model: LoadedModel, table: RawTable, preparation: TablePreparation, decimal_comma: bool
-) -> torch.Tensor:
-    labels = table.column(model.about.label)
+def _labels_of(model: LoadedModel, table: RawTable, preparation: TablePreparation) -> torch.Tensor:
+    labels = table.columns[model.about.label]
     if model.about.regression:
         problems = Problems()
-        numbers = numbers_to_predict(labels, decimal_comma, problems)
+        numbers = numbers_to_predict(labels, problems)
         problems.raise_first()
         return preparation.outputs(torch.from_numpy(numbers))
     known = model.classes_.astype(str).tolist()
     names = [text if text in known else text.removesuffix(".0") for text in labels.texts]
-    places = (f"'{table.path}', line {line}, column '{labels.column}'" for line in labels.lines)
+    places = (f"'{table.path}', line {line}, column '{labels.name}'" for line in labels.lines)
     return torch.tensor([_class(known, *pair) for pair in zip(places, names, strict=True)])
 
 

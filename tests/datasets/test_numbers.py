@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fda_flower.datasets.numbers import to_numbers, with_marks
+from fda_flower.datasets.numbers import to_numbers
 
 
 @pytest.mark.parametrize(
@@ -61,27 +61,3 @@ def test_points_are_thousands_marks_of_a_whole_column_or_refused(texts, numbers)
 
 def test_commas_have_no_meaning_without_the_option():
     assert np.isinf(to_numbers(["1,234", "1,5", "1,234.5", "1,234,567"])).all()
-
-
-@pytest.mark.parametrize(
-    ("text", "marked"),
-    [
-        ("1,5", True),
-        ("1.5", True),
-        (",5e3", True),
-        ("1.234,5", True),
-        ("1,234,567", True),
-        ("1\u202f234", True),
-        ("1'234", True),
-        ("1_000", True),
-        ("'40'", True),
-        ("'40.5", True),
-        ("'f'", False),
-        ("120_80", False),
-        ("12.05.2020", False),
-        ("1 mg", False),
-        ("", False),
-    ],
-)
-def test_numbers_with_other_marks_are_told_from_words(text, marked):
-    assert with_marks([text]).tolist() == [marked]

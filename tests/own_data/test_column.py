@@ -1,11 +1,14 @@
-"""Columns that are neither numbers nor categories: dates, units, numbers of patients, or empty ones."""
+"""What a column's cells are: numbers, words, dates, numbers with a unit, numbers of patients, or nothing."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from naming import names
 
 from fda_flower.errors import ConfigError
+from fda_flower.own_data.column import Column
 from fda_flower.own_data.table import OwnTables
-from fda_flower.own_data.table_forms import form_of
 
 DATE, PAIR, UNIT, CODE = "a date", "two numbers", "a number with a unit", "a word that tells rows apart"
 
@@ -16,6 +19,10 @@ def write(folder, **columns):
         rows = [f"{i % 7},{cell},{i % 2}" for i, cell in enumerate(cells)]
         (folder / f"{name}.csv").write_text("\n".join(["age,bp,label", *rows]) + "\n", encoding="utf-8")
     return folder
+
+
+def column(*texts):
+    return Column("bp", texts, Path("a.csv"), np.arange(len(texts)))
 
 
 def tables(folder, **options):
@@ -61,7 +68,7 @@ CODES = [f"P{i:04}" for i in range(40)]
     ],
 )
 def test_words_are_recognised_by_their_form(cells, form):
-    found = form_of(cells)
+    found = column(*cells).form
     assert (found and found.what) == form
 
 
@@ -154,3 +161,27 @@ def test_names_with_a_comma_stand_in_quotation_marks(tmp_path):
     listed = '"doctor, ward":"Roe, W0"|"Roe, W1"|"Roe, W2"'
     found = tables(tmp_path, categories=listed, classes='well,"ill, mild"', **given)["a"]
     assert (len(found.features), found.class_names) == (4, ("well", "ill, mild"))
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("1,5", True),
+        ("1.5", False),
+        (",5e3", True),
+        ("1.234,5", True),
+        ("1,234,567", True),
+        ("1\u202f234", True),
+        ("1'234", True),
+        ("1_000", True),
+        ("'40'", True),
+        ("'40.5", True),
+        ("'f'", False),
+        ("120_80", False),
+        ("12.05.2020", False),
+        ("1 mg", False),
+        ("", False),
+    ],
+)
+def test_numbers_with_other_marks_are_told_from_words(text, marked):
+    assert column(text, "?", "5", text).marked.tolist() == [marked, False, False, marked]
