@@ -19,7 +19,7 @@ from fda_flower.models.devices import DEVICES
 from fda_flower.names.options import split_options, twice
 from fda_flower.reporting.trackers import TRACKERS
 from fda_flower.runs.methods import method_names
-from fda_flower.runs.settings import AUTO, SETTINGS, Setting, as_flower
+from fda_flower.runs.settings import AUTO, SETTINGS, Setting, as_flower, as_stored
 
 Complete = Callable[[str], list[str]]
 
@@ -151,7 +151,7 @@ def options_given() -> set[str]:
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the settings in a run's ``config.json``; raise a `ConfigError` if it holds none."""
     remedy = "give the config.json of a run's folder"
-    settings: dict[str, Any] = read_json(path, remedy, settings=dict)["settings"]
+    settings = as_stored(read_json(path, remedy, settings=dict)["settings"])
     if others := settings.keys() - set(ALL):
         message = f"'{path}' has the unknown setting '{min(others)}'{near(min(others), ALL)}"
         raise ConfigError(message, thing=str(path), remedy=remedy)

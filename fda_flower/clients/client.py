@@ -263,21 +263,16 @@ class DomainClient(NumPyFace):
     ) -> EvaluateReply:
         """Evaluate a predictor on the test set and on the validation samples, if any.
 
-        Metrics of the latter begin with ``validation-``; if ``validation`` is ``only``, there are no others.
-        A `calibration` adds the figures of sets.
+        Metrics of the latter begin with ``validation-``. A `calibration` adds the figures of sets.
         """
-        held_out, only = self.domain.validation, config.get(protocol.VALIDATION) == "only"
         before = self.layers() if config.get(protocol.ADABN) else None
-        if only:
-            reply = EvaluateReply(0 if held_out is None else len(held_out))
-        else:
-            outputs = predictor.outputs(passes or self.passes(config))
-            metrics = self.figures(outputs, self.domain.test) | self._units_of(outputs)
-            if calibration is not None:
-                metrics |= self._figures_of_sets(calibration, outputs)
-            reply = EvaluateReply(len(outputs), metrics, self._details(outputs, config))
-            self.announce(predictor, config, calibration)
-        if held_out is not None:
+        outputs = predictor.outputs(passes or self.passes(config))
+        metrics = self.figures(outputs, self.domain.test) | self._units_of(outputs)
+        if calibration is not None:
+            metrics |= self._figures_of_sets(calibration, outputs)
+        reply = EvaluateReply(len(outputs), metrics, self._details(outputs, config))
+        self.announce(predictor, config, calibration)
+        if (held_out := self.domain.validation) is not None:
             outputs = predictor.outputs(self.passes(config, samples=held_out))
             reply = reply.judged_by(self.figures(outputs, held_out))
         if before is not None:

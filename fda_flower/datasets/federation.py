@@ -175,7 +175,7 @@ def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator, classes: Se
         own = _generator(spec, "source-samples", domain.name)
         labelled, _ = _dealt(domain.train, "source-samples", spec.source_samples, own)
         domain = replace(domain, train=labelled)
-    if spec.held_out is not None and is_source == (spec.select_by == "sources"):
+    if spec.held_out is not None and not is_source:
         seed = derive_seed(spec.seed, "validation", domain.name)
         train, held = hold_out(domain.train, spec.held_out, seed, f"domain '{domain.name}'", classes)
         domain = replace(domain, train=train, validation=held)

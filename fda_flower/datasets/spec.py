@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fda_flower.datasets.amounts import Amount, read_amount
 from fda_flower.datasets.folders import options_in, read_domains
@@ -50,9 +50,7 @@ class DataSpec:
     only_sources : tuple of str, optional
         The sources that take part. Default: all.
     validation : str, optional
-        The samples held out from training: a share, or ``fold:I/K``. Default: none.
-    select_by : {"target", "sources"}
-        The role whose labelled samples are held out.
+        The target's labelled samples held out from training: a share, or ``fold:I/K``. Default: none.
     seed : int
         Determines which client gets which samples.
     data_dir : str, optional
@@ -81,7 +79,6 @@ class DataSpec:
     test_samples: Amount | None = None
     only_sources: tuple[str, ...] | None = None
     validation: str | None = None
-    select_by: Literal["target", "sources"] = "target"
     site: str | None = None
     patients: str = ""
 

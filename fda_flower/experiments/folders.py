@@ -17,7 +17,7 @@ from fda_flower.reporting.results import RecordedRun
 from fda_flower.reporting.summary import SUMMARY
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import find_method, method_names
-from fda_flower.runs.settings import AUTO, SETTINGS, command_options
+from fda_flower.runs.settings import AUTO, SETTINGS, as_stored, command_options
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
 RUNS = "runs"
@@ -155,7 +155,7 @@ def _commands(folder: Path, config: RunConfig | None) -> Iterator[str]:
 def config_of(settings: Mapping[str, Any]) -> RunConfig | None:
     """Return the configuration of settings; None if they are of another version or project."""
     try:
-        return RunConfig(**settings)
+        return RunConfig(**as_stored(settings))
     except (FdaError, TypeError, ValueError, KeyError):
         return None
 

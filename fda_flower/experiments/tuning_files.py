@@ -23,7 +23,7 @@ from fda_flower.runs.config import RunConfig
 BEST = "best.json"
 
 
-NO_SELECTION = {"validation": None, "select_by": "target", "patience": None}
+NO_SELECTION = {"validation": None, "patience": None}
 """The selection settings in `BEST`, whose run trains on all labels."""
 
 

@@ -233,11 +233,10 @@ def _check_it_works(strategy: DomainAdaptationStrategy) -> None:
     if (every := strategy.evaluate_every) > 1:
         why = "but Flower's older server does not say which rounds are the last"
         raise invalid("evaluate_every", every, remedy, why)
-    if strategy.selection.by != "target" or strategy.selection.patience is not None:
+    if strategy.patience is not None:
         raise ConfigError(
-            "Flower's older server evaluates only on the target, and runs all rounds: leave out "
-            "select_by='sources' and patience, or use the Message API",
-            thing="select_by",
+            "Flower's older server runs all rounds: leave out patience, or use the Message API",
+            thing="patience",
         )
 
 

@@ -43,7 +43,7 @@ from fda_flower.names.options import (
 )
 from fda_flower.names.registry import known_name
 from fda_flower.runs.methods import METHODS, Method, find_method, method_names, of_every_site
-from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings, as_flower
+from fda_flower.runs.settings import AUTO, GONE, OPTION_FIELDS, SETTINGS, RunSettings, as_flower
 from fda_flower.site.config import PrivacySettings, SiteConfig
 from fda_flower.strategies.settings import StrategySettings
 
@@ -327,8 +327,7 @@ class RunConfig(RunSettings):
         if not method.centralised and self.min_sources > len(self.data.source_names):
             remedy = f"give {len(self.data.source_names)} at most, the number of sources"
             raise invalid("min-sources", self.min_sources, remedy)
-        folds = 0 if self.held_out is None else self.held_out.folds
-        check_selection(what, strategy, self.validation, folds, self.select_by, self.patience)
+        check_selection(what, strategy, self.validation, self.patience)
         if (samples := most(self.data.target_samples)) is not None:
             self.check_samples("target", "the target", samples)
         if (samples := most(self.source_samples)) is not None:
@@ -480,7 +479,7 @@ class RunConfig(RunSettings):
         for name in AMOUNTS:
             values[name] = most(values[name]) or values[name]
         values["source_mean"] = self.source_mean or self.entry.strategy_class.source_mean
-        found = {each.name: values[each.name] for each in SETTINGS if each.defines_run}
+        found = {each.name: values[each.name] for each in SETTINGS if each.defines_run} | GONE
         if self.privacy.chooses_noise:
             found |= {name: values[name] for name in ("max_epsilon", "rounds")}
         return found | ({} if self.validation is None else {"metric": self.headline})

@@ -89,6 +89,21 @@ def settings_of(cls: type[Any]) -> tuple[Setting, ...]:
     return tuple(replace(f.metadata["setting"], name=f.name, hint=hints[f.name]) for f in fields(cls))
 
 
+GONE = {"select_by": "target"}
+"""Settings of earlier versions, with the value that a run still has; its fingerprint keeps them."""
+
+
+def as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in a file without those in `GONE`.
+
+    Examples
+    --------
+    >>> as_stored({"rounds": 3, "select_by": "target"})
+    {'rounds': 3}
+    """
+    return {name: value for name, value in settings.items() if (name, value) not in GONE.items()}
+
+
 def as_flower(value: Any) -> Any:
     """Return a setting's value for Flower's configuration: text, a number or a truth value."""
     if value is None:
@@ -266,11 +281,8 @@ class RunSettings:
     precision: str = _steps("float32", "bf16: train in bfloat16; models are stored and evaluated in float32.")
     validation: str | float | None = _selection(
         DataSpec.validation,
-        "Labels held out for choosing: a share such as 0.2, or cv:5 for cross-validation.",
+        "The target's labels held out for choosing: a share such as 0.2, or cv:5 for cross-validation.",
         shown="none",
-    )
-    select_by: str = _selection(
-        StrategySettings.select_by, "Whose labels are held out: target, or sources (a share of each)."
     )
     patience: int | None = _selection(
         StrategySettings.patience,

@@ -286,9 +286,7 @@ def _evaluate_silently(
 
     A failure, which may depend on data, has the answer of a success, since the role query tells the size.
     """
-    config = protocol.settings_in(message.content, protocol.CONFIG)
-    of = protocol.VALIDATION_EXAMPLES if config.get(protocol.VALIDATION) == "only" else protocol.TEST
-    size = _sizes(message, context, call_next).get(of, 0)
+    size = _sizes(message, context, call_next).get(protocol.TEST, 0)
     try:
         content = _ask(site, message, context, call_next).content
         uncovered = protect_evaluation(content, site.settings)

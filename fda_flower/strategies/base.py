@@ -89,7 +89,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         self.mean_of_sources = read_source_mean(self.source_mean)
         check_source_mean(self, self.source_mean, self.warmup_rounds)
         self.model_average = ModelAverage(self.average)
-        self.selection = Selection(self.select_by, self.patience, self.metric, self.validation or {})
+        self.selection = Selection(self.patience, self.metric, self.validation or {})
         self.progress = Progress(self.output, self.max_held_rounds, self.on_round)
         self.history = self.progress.history
         self.roster = Roster(self.target, self.query_timeout, self.has_target)
@@ -327,7 +327,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)
         if round.target is None or request is None:
             return []
-        return round.messages({round.target: request, **self.selection.requests(round)})
+        return round.messages({round.target: request})
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the metrics of the model on the target's test set, and record them."""

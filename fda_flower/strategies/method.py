@@ -244,7 +244,7 @@ class MethodHooks(ABC):
         messages = {each.message_type() for each in self.asked_questions if role in each.roles}
         if role in self.trained_plainly or (role == "source" and self.warmup_rounds):
             messages.add(protocol.TRAIN)
-        if (role == "target" and self.has_target) or (role == "source" and self.selection.by == "sources"):
+        if role == "target" and self.has_target:
             messages.add(protocol.EVALUATE)
         return frozenset(messages)
 

@@ -1,29 +1,25 @@
-"""Selection of a round by validation labels, at the target or at the sources."""
+"""Selection of a round by the target's validation labels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from logging import INFO, WARNING
-from statistics import mean  # exact, so that it never overflows
+from logging import INFO
 from typing import Any
 
 from flwr.common import log
 
-from fda_flower.errors import ConfigError, check_choice, invalid
+from fda_flower.errors import check_choice, invalid
 from fda_flower.metrics import METRICS
 from fda_flower.records.record import Record, choose, chosen_round, has_stopped
-from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
-from fda_flower.wire.protocol import VALIDATION, EvaluateRequest
+from fda_flower.wire.protocol import VALIDATION
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Selection of a round by a validation metric, with early stopping.
+    """Selection of a round by a validation metric of the target, with early stopping.
 
     Attributes
     ----------
-    by : {"target", "sources"}
-        Whose labels are held out for validation.
     patience : int, optional
         Rounds without improvement after which the run stops. Default: never.
     metric : str, optional
@@ -32,7 +28,6 @@ class Selection:
         Figures known in advance, by round, as from cross-validation.
     """
 
-    by: str
     patience: int | None
     metric: str | None
     known: Mapping[int, float]
@@ -41,40 +36,23 @@ class Selection:
         if self.metric is not None:
             check_choice("metric", self.metric, METRICS)
 
-    def requests(self, round: Round) -> dict[Node, EvaluateRequest]:
-        """Return the evaluate requests for sources, if they choose."""
-        if self.by != "sources" or round.warmup:
-            return {}
-        config = {**round.config, VALIDATION: "only"}
-        return {node: EvaluateRequest(round.arrays, config) for node in round.sources}
-
     def judge(self, round: Round, history: Sequence[Record]) -> None:
-        """Move a round's validation figures to their places in its record, and choose."""
-        record = round.record
-        judges = [node for node in round.nodes if node.is_target == (self.by == "target")]
-        figures = [round.held_out.pop(node, {}) for node in judges]
-        own = {node.domain: entry for node, entry in zip(judges, figures, strict=True) if not node.is_target}
+        """Move the target's validation figures of a round to their place in its record, and choose."""
+        target = round.target
+        figures = {} if target is None else round.held_out.pop(target, {})
         if round.warmup:
             return
-        name = self.metric or default_metric(figures)
-        values, by = [entry[name] for entry in figures if name in entry], self.by
+        name, by = self.metric or default_metric(figures), "target"
+        value = figures.get(name)
         if round.number in self.known:
-            values, by = [self.known[round.number]], "folds"
-        elif not values:
-            if self.patience is not None or by == "sources":
-                silent = (node.domain for node in judges if node in round.evaluations)
-                why = f"its metrics have no '{VALIDATION}-accuracy' or the like to choose a round"
-                round.warn(((domain, why) for domain in silent), "no validation by")
-            return
-        elif len(values) < len(figures):
-            missing = len(figures) - len(values)
-            log(WARNING, "Round %d: %d sources did not validate the model", round.number, missing)
-            return
-        higher, value = METRICS[name].higher_is_better, mean(values)
-        record |= choose(history, round.number, value, by=by, higher_is_better=higher)
-        for domain, entry in own.items():
-            if name in entry:
-                record["sources"].get(domain, {})[VALIDATION] = entry[name]
+            value, by = self.known[round.number], "folds"
+        if value is not None:
+            higher = METRICS[name].higher_is_better
+            round.record |= choose(history, round.number, value, by=by, higher_is_better=higher)
+        elif self.patience is not None and target in round.evaluations:
+            assert target is not None, "nobody else has evaluated"
+            why = f"its metrics have no '{VALIDATION}-accuracy' or the like to choose a round"
+            round.warn([(target.domain, why)], "no validation by")
 
     def may_stop(self, history: Sequence[Record]) -> bool:
         """Return whether the run ends after the next round unless that improves."""
@@ -89,41 +67,30 @@ class Selection:
         return True
 
 
-def default_metric(figures: Sequence[Mapping[str, float]]) -> str:
-    """Return the first metric of `METRICS` that anyone reports.
+def default_metric(figures: Mapping[str, float]) -> str:
+    """Return the first metric of `METRICS` among figures.
 
     Examples
     --------
-    >>> default_metric([{"loss": 0.7, "accuracy": 0.5}])
+    >>> default_metric({"loss": 0.7, "accuracy": 0.5})
     'accuracy'
     """
-    return next((name for name in METRICS if any(name in each for each in figures)), next(iter(METRICS)))
+    return next((name for name in METRICS if name in figures), next(iter(METRICS)))
 
 
-def check_selection(
-    what: str, strategy: Any, validation: str | float | None, folds: int, select_by: str, patience: int | None
-) -> None:
+def check_selection(what: str, strategy: Any, validation: str | float | None, patience: int | None) -> None:
     """Raise a `ConfigError` if a method does not support the run's selection settings.
 
-    `what` names the method in messages; `strategy` may be a centralised reference. `folds` is 0 for a share.
+    `what` names the method in messages; `strategy` may be a centralised reference.
     """
     if validation is None:
-        given = {"patience": patience, "select-by": None if select_by == "target" else select_by}
-        for name, value in given.items():
-            if value is not None:
-                remedy = "add validation, such as validation=0.2"
-                raise invalid(name, value, remedy, "but no labels are held out to choose by")
+        if patience is not None:
+            remedy = "add validation, such as validation=0.2"
+            raise invalid("patience", patience, remedy, "but no labels are held out to choose by")
         return
     if (every := strategy.evaluate_every) > 1:
         why = f"but validation is {validation}, which judges each round"
         raise invalid("evaluate-every", every, "leave one of them out", why)
-    if select_by == "sources" and folds:
-        why = "but with select-by=sources it is a share of each source's samples"
-        raise invalid("validation", validation, "give one, such as 0.2", why)
-    if select_by == "sources" and strategy.evaluates_own:
-        why = f"but {what} has no model that the sources could evaluate as the target does"
-        remedy = "leave it out, so that labels of the target choose"
-        raise ConfigError(f"select-by is sources, {why}", thing="select-by", value=select_by, remedy=remedy)
     if getattr(strategy, "chooses_itself", False):  # a reference only
         remedy = "leave it out, and give the method option validation_share"
         why = f"but {what} chooses its model itself, by samples of the sources"

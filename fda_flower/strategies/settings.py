@@ -24,8 +24,8 @@ class StrategySettings(WithOptions):
     source_mean : str
         Replacement for the plain mean of the sources: ``"median"`` or ``"trimmed:SHARE"``, by coordinate and
         unweighted (`aggregation.Median`, `aggregation.TrimmedMean`). Default: ``"mean"``.
-    select_by, metric, patience
-        How validation samples choose a round and end the run; see `Selection`.
+    metric, patience
+        How validation samples of the target choose a round and end the run; see `Selection`.
     min_sources : int
         With fewer usable replies of sources the round is held: the model is unchanged.
     max_update_norm : float, optional
@@ -39,7 +39,6 @@ class StrategySettings(WithOptions):
     average: str | None = None
     buffers: Buffers = "mean"
     source_mean: str = "mean"
-    select_by: Literal["target", "sources"] = "target"
     metric: str | None = None
     patience: Count | None = None
     min_sources: Count = 1

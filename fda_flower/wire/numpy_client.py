@@ -22,7 +22,6 @@ from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.older import NumPyClient
 from fda_flower.wire.protocol import (
     SETTINGS,
-    VALIDATION,
     EvaluateReply,
     EvaluateRequest,
     TrainReply,
@@ -90,7 +89,7 @@ class NumPyFace(NumPyClient):
     def evaluate(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
         """Return loss, number of examples and ``accuracy`` of the server's model on the domain's test set.
 
-        The loss is that of the validation samples if these alone are asked for, and NaN if none is.
+        The loss is NaN if the reply has none.
         """
         question, settings = in_settings(config)
         check_settings(settings, SETTINGS)
@@ -98,7 +97,7 @@ class NumPyFace(NumPyClient):
         reply = self.evaluate_reply(EvaluateRequest(arrays, settings, question=question))
         numbers, records = in_metrics(reply.answer)
         others = {name: value for name, value in reply.metrics.items() if name != "loss"}
-        loss = reply.metrics.get("loss", reply.metrics.get(f"{VALIDATION}-loss", math.nan))
+        loss = reply.metrics.get("loss", math.nan)
         metrics = {**others, **numbers, **pack({**reply.records, **records})}
         return float(str(loss)), reply.examples, metrics
 

@@ -57,8 +57,7 @@ EPOCHS = "epochs"
 """Settings of a train message."""
 
 VALIDATION = "validation"
-"""Prefix of metrics on the validation samples, and the setting of an evaluate message that, with the value
-``only``, asks a source for these alone."""
+"""Prefix of metrics on the validation samples."""
 
 Size = Annotated[int, Bounds("from 1 to 2^24", lambda number: 1 <= number <= 1 << 24)]
 
@@ -75,7 +74,6 @@ SETTINGS: Mapping[str, Any] = {
     GRADIENTS: Literal["sketch"],
     SKETCH_SIZE: Size,
     SKETCH_SEED: Natural,
-    VALIDATION: Literal["only"],
     **dict.fromkeys((OUTCOMES, CONFUSION, ADABN, BESIDE), bool),
 }
 """The types of the settings in a message that this package's clients know."""

@@ -38,7 +38,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.metrics import metric_names
 from fda_flower.wire.asked.personal import Blend, FineTune, Guide, Personalise, TrainToMix
 from fda_flower.wire.asked.personal_layers import KeepPart
-from fda_flower.wire.protocol import EvaluateReply, split_held_out
+from fda_flower.wire.protocol import split_held_out
 
 KINDS = {
     name: kind
@@ -361,19 +361,6 @@ def test_the_samples_held_out_are_evaluated_as_the_test_set_is(kind):
     own, held_out = split_held_out(evaluated(judging(kind)).metrics)
     assert own == evaluated(judging(kind, validation=None)).metrics
     assert held_out == evaluated(judging(kind, points(10, 2), None)).metrics
-
-
-def test_a_source_may_be_asked_for_the_samples_held_out_alone():
-    reply = evaluated(judging(), validation="only")
-    own, held_out = split_held_out(reply.metrics)
-    assert not own
-    assert held_out.keys() == set(metric_names(regression=False))
-    assert reply.examples == 10
-    assert evaluated(judging(validation=None), validation="only") == EvaluateReply(0)
-    loss, *others = judging().evaluate(judging().get_parameters({}), {"validation": "only"})
-    assert (loss, others) == (held_out["loss"], [10, reply.metrics])
-    loss, *others = judging(validation=None).evaluate(judging().get_parameters({}), {"validation": "only"})
-    assert (np.isnan(loss), others) == (True, [0, {}])
 
 
 def test_a_mixture_is_trained_once_for_both(monkeypatch):

@@ -71,7 +71,7 @@ def test_each_source_draws_its_own_samples_by_the_seed(monkeypatch):
     assert not same(first["a"].train, other["a"].train)
 
 
-@pytest.mark.parametrize("settings", [{}, {"validation": "20%", "select_by": "sources"}, {"target": "all"}])
+@pytest.mark.parametrize("settings", [{}, {"validation": "20%"}, {"target": "all"}])
 def test_the_test_samples_are_the_same_whatever_else_is_cut(settings, monkeypatch):
     samples = Samples(torch.arange(40.0)[:, None], torch.arange(40) % 2)
     twins = dict.fromkeys("abc", Split(samples, samples, 2))

@@ -159,17 +159,6 @@ def test_a_site_holds_out_the_same_labels_as_a_simulation():
     assert torch.equal(site.train.y, simulated.train.y)
 
 
-def test_sources_hold_out_a_share_each_where_they_choose():
-    domains = load_federation(DataSpec("digits", validation="0.2", select_by="sources")).domains
-    assert domains.pop("target").validation is None
-    for domain in domains.values():
-        assert domain.validation
-        held, kept = len(domain.validation), len(domain.train)
-        assert held / (held + kept) == pytest.approx(0.2, abs=0.01)
-    with pytest.raises(ConfigError, check=names("select-by", "nobody")):
-        DataSpec("digits", select_by="nobody")  # type: ignore[arg-type]
-
-
 @drawn(st.lists(st.integers(2, 12), min_size=1, max_size=6), st.data())
 def test_a_stratified_split_is_scikit_learns_with_ties_too(counts, data):
     labels = np.repeat(np.arange(len(counts)), counts)

@@ -33,7 +33,6 @@ def chosen(history):
     [
         {"validation": 0.2, "patience": 1, "rounds": 8},
         {"validation": "cv:2"},
-        {"validation": 0.2, "select_by": "sources"},
         {"validation": 0.2, "method": "ditto"},
         {"validation": 0.2, "method": "knn-per"},
         {"validation": 0.2, "method": "apfl"},
@@ -179,16 +178,6 @@ def test_cross_validation_stops_the_run_with_all_labels(method):
     stopped = run(**{**STOPS, "method": method, "validation": "cv:2", "rounds": 10})
     assert len(stopped.history) < 10
     assert {record["selected-by"] for record in stopped.history} == {"folds"}
-
-
-def test_the_mean_over_sources_chooses_where_they_hold_out_samples():
-    result = run(**SETTINGS, validation=0.2, select_by="sources")
-    for record in result.history:
-        by_source = [entry["validation"] for entry in record["sources"].values()]
-        assert len(by_source) == 2
-        assert record["validation"] == pytest.approx(np.mean(by_source))
-        assert record["selected-by"] == "sources"
-        assert record["target"]["examples"] == 60
 
 
 @pytest.mark.parametrize(

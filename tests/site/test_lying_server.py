@@ -73,7 +73,7 @@ OPTIONS: list[dict[str, Any]] = [
         {"class_weights": "balanced"},
     ),
     *({"target_samples": 5, "source_samples": 5}, {"seed": 7}, {"test_samples": 3}),
-    *({"validation": "0.2", "select_by": "sources"}, {"dp_clip": 1e9, "dp_noise": 0.01, "dp_report": "full"}),
+    *({"validation": "0.2"}, {"dp_clip": 1e9, "dp_noise": 0.01, "dp_report": "full"}),
     *({"method_options": {"secure": False}}, {"method_options": {"paths": "pooled"}}, {"train": "head"}),
 ]
 """Options of a run beside the honest ones; a method has those with which it can be configured."""

@@ -800,34 +800,33 @@ def test_a_metric_is_refused_and_the_training_loss_left_out_unless_the_site_allo
 # evaluations
 
 
-@pytest.mark.parametrize(("asked", "size"), [({}, 9), ({"validation": "only"}, 4)])
 @pytest.mark.parametrize("unit", [NOISY, PATIENTS], ids=["site", "patient"])
-def test_without_a_report_a_failed_evaluation_is_answered_like_another(unit, asked, size, in_a_run):
+def test_without_a_report_a_failed_evaluation_is_answered_like_another(unit, in_a_run):
     """Else each failure, which a server can bring about, tells something of the data for no ε."""
     mod = DifferentialPrivacy(lambda context: PrivateSite("a", PrivacySettings(**unit, dp_report="none")))
 
     def app(evaluation):
         def answer(message, context):
             if message.metadata.message_type == "query.role":
-                sizes = ConfigRecord({"test-examples": 9, "validation-examples": 4})
+                sizes = ConfigRecord({"test-examples": 9})
                 return Message(RecordDict({"info": sizes}), reply_to=message)
             return evaluation(message, context)
 
         return answer
 
     def success(message, context):
-        records = {"metrics": MetricRecord({"num-examples": size, "accuracy": 0.5})}
+        records = {"metrics": MetricRecord({"num-examples": 9, "accuracy": 0.5})}
         answer = {"answer": ConfigRecord({"alone": 3}), "answer/weights": ConfigRecord({"x": 0.5})}
         return Message(RecordDict({**records, **answer}), reply_to=message)
 
     apps = [success, failing_app(ValueError("row 7")), failing_app("no")]
     replies = [
-        mod(asking("evaluate", arrays=initial(), config=ConfigRecord(asked)), context(), app(each))
+        mod(asking("evaluate", arrays=initial(), config=ConfigRecord()), context(), app(each))
         for each in apps
     ]
     contents = [{name: dict(record) for name, record in reply.content.items()} for reply in replies]
     assert contents[0] == contents[1] == contents[2]
-    assert contents[0]["metrics"] == {"num-examples": size}
+    assert contents[0]["metrics"] == {"num-examples": 9}
 
 
 FIGURES = {"accuracy": 0.5, "loss": 1.0, "validation-auroc": 0.6, "test-units": 3, "test-effective": 2.5}

@@ -176,9 +176,7 @@ def test_the_documents_rule_for_fda_run_lets_all_of_it_pass(method, more, tmp_pa
         "test_samples": 40,
         "device": "cpu",
     }
-    config = RunConfig(
-        method=method, model="logistic", sources=1, rounds=1, validation="20%", select_by="target", **settings
-    )
+    config = RunConfig(method=method, model="logistic", sources=1, rounds=1, validation="20%", **settings)
     rule = {"allow-records": "arrays,metrics,info:4000"}
     target = {**rule, "allow-records": f"{rule['allow-records']},{more}", "state-dir": str(tmp_path)}
     nodes = [

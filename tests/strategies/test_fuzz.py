@@ -60,7 +60,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "source-only-median": ("source-only", {"source_mean": "median"}),
     "mixture-trimmed": ("mixture", {"source_mean": "trimmed:0.2", "every": 1}),
     "ditto-outcomes": ("ditto", {"outcomes": True, "max_update_norm": 100.0}),
-    "fedavg-average": ("fedavg", {"average": "ema:0.5", "select_by": "sources", "buffers": "target"}),
+    "fedavg-average": ("fedavg", {"average": "ema:0.5", "buffers": "target"}),
 }
 """The methods, and options with which they read replies in another way."""
 

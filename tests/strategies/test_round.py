@@ -222,12 +222,6 @@ def test_a_failure_is_logged_again_only_for_another_reason_also_of_an_evaluation
     assert [line.split(":")[0] for line in told] == ["Round 1", "Round 3", "Round 4"]
     assert all("no evaluation by t" in line for line in told)
     assert all("evaluation-failed" in record for record in strategy.history)
-    no_one = FedAvg(select_by="sources", validation={})
-    flower_log.clear()
-    no_one.start(HandMade([A, B, T], metrics=fails).grid(), initial(), 2)
-    told = [line for line in flower_log.messages if line.startswith("Round 1: no evaluation")]
-    assert len(told) == 1
-    assert "each of 3 nodes (t, a, b)" in told[0]
 
 
 @pytest.mark.parametrize(

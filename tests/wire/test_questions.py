@@ -284,7 +284,6 @@ def test_the_wire_reference_lists_all_questions():
         ("batch-updates", "all"),
         ("tune", False),
         ("outcomes", 1),
-        ("validation", "both"),
         ("server-round", -1),
     ],
 )
