@@ -1,7 +1,7 @@
 """The command `fda tune`: a search of settings, judged on labels held out from training."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 from fda_flower.cli.cells import end_with, read_seeds
 from fda_flower.cli.options import ConfigFile, options_given, with_settings
 from fda_flower.cli.output import out
-from fda_flower.cli.runs import Only, Resume
+from fda_flower.cli.runs import Resume
 from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.errors import RunError, invalid
 from fda_flower.names.words import counted
@@ -27,18 +27,9 @@ METHOD = "fedgp-auto"
 """Default method: it trains by steps, as Ridge does not, and is judged in each round, as Mixture is not."""
 
 
-@with_settings(
-    shown={
-        "validation": f"the experiment's, or {VALIDATION_SHARE}",
-        "method": f"the experiment's, or {METHOD}",
-    }
-)
+@with_settings(validation=VALIDATION_SHARE, method=METHOD)
 def tune(
     settings: dict[str, Any],
-    file: Annotated[
-        Path | None,
-        typer.Argument(help="An experiment, a TOML file: one search for each cell.", show_default="none"),
-    ] = None,
     search: Annotated[
         list[str],
         typer.Option(
@@ -54,7 +45,6 @@ def tune(
             help="Seeds of each trial: a number, or a list or range: 3, 4,7, 10-12.", show_default="--seed"
         ),
     ] = None,
-    only: Only = [],  # noqa: B006
     config: ConfigFile = None,
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("runs/tune"),
     resume: Resume = False,
@@ -63,6 +53,7 @@ def tune(
 
     Each trial trains with one choice of the settings and is judged on held-out labels.
     """
+    from fda_flower.experiments.definition import merged
     from fda_flower.experiments.spaces import read_spaces
 
     spaces = read_spaces(search)
@@ -73,59 +64,26 @@ def tune(
         why = "but --search gives its values"
         raise invalid(both[0], settings[both[0].replace("-", "_")], "leave one of them out", why)
     given = [settings.get("seed", RunConfig.seed)] if seeds is None else list(read_seeds(seeds))
-    cells = _cells(file, settings, only, output)
     logging.getLogger("flwr").setLevel(logging.WARNING)
     again = this_command("--resume", output=output)
     when_stopped(lambda: f"Stopped. {output} holds the finished trials. Continue with: {again}")
-    searches, failures = [], {}
-    for name, (make, folder) in cells.items():
-        try:
-            searches.append(_search(name, make, folder, spaces, trials=trials, seeds=given, resume=resume))
-        except RunError as error:
-            if file is None:
-                raise
-            failures[name] = str(error)
-    end_with(failures, {"searches": searches}, *(f"Written to {one['folder']}" for one in searches))
+
+    def make(seed: int, own: Mapping[str, Any]) -> RunConfig:
+        return RunConfig(**{**merged(settings, own), "seed": seed})
+
+    found = _search(make, output, spaces, trials=trials, seeds=given, resume=resume)
+    end_with({}, {"searches": [found]}, f"Written to {output}")
 
 
-def _cells(
-    file: Path | None, settings: Mapping[str, Any], only: Collection[str], output: Path
-) -> "dict[str, tuple[Make, Path]]":
-    """Return each search's maker of runs and folder, by the cell's name, which is empty without a file."""
-    from fda_flower.experiments import read_experiment
-    from fda_flower.experiments.definition import merged
-    from fda_flower.experiments.experiment import chosen_places
-    from fda_flower.reporting.results import file_name
-
-    if file is None:
-        if only:
-            raise invalid(
-                "only", ", ".join(only), "name its file, or leave it out", "but there is no experiment"
-            )
-        defaults = {"validation": VALIDATION_SHARE, "method": METHOD, **settings}
-        return {"": (lambda seed, own: RunConfig(**{**merged(defaults, own), "seed": seed}), output)}
-    experiment = read_experiment(file)
-    shared = {name: value for name, value in settings.items() if name != "seed"}
-    cells: dict[str, tuple[Make, Path]] = {}
-    for place in chosen_places(experiment, only):
-
-        def make(seed: int, own: Mapping[str, Any], place: Any = place) -> RunConfig:
-            usual = {"validation": experiment.settings(place, {}).get("validation", VALIDATION_SHARE)}
-            return experiment.config(place, seed, merged(usual | shared, own))
-
-        cells[", ".join(filter(None, place))] = make, output / file_name(place)
-    return cells
-
-
-def _search(name: str, make: "Make", folder: Path, spaces: "Spaces", **how: Any) -> dict[str, Any]:
-    """Search the settings of a cell; return the result."""
+def _search(make: "Make", folder: Path, spaces: "Spaces", **how: Any) -> dict[str, Any]:
+    """Search settings; return the result."""
     from fda_flower.experiments.spaces import settings_of_trial
     from fda_flower.experiments.tuning import tune as run_tuning
     from fda_flower.experiments.tuning_files import as_toml, write_tuning
     from fda_flower.metrics import METRICS
 
     with out.progress() as progress:
-        task = progress.add_task(name or "Trials", total=how["trials"], shown="")
+        task = progress.add_task("Trials", total=how["trials"], shown="")
 
         def on_trial(state: "Tuning") -> None:
             best = state.best
@@ -142,14 +100,14 @@ def _search(name: str, make: "Make", folder: Path, spaces: "Spaces", **how: Any)
         raise RunError(f"no trial of {len(tuning.trials)} is complete{why}: see '{folder / 'trials.md'}'")
     figure = METRICS[tuning.metric].show(best.figure)
     out.text(
-        f"{name or run.entry.title}: best of {counted(len(tuning.trials), 'trial')}: trial {best.number}, "
+        f"{run.entry.title}: best of {counted(len(tuning.trials), 'trial')}: trial {best.number}, "
         f"{METRICS[tuning.metric].title} {figure} on the held-out labels"
     )
     for doubt in tuning.doubts:
         out.warning(doubt)
     out.text(as_toml(tuning))
     return {
-        "cell": name,
+        "cell": "",
         "folder": folder,
         "files": files,
         "trials": len(tuning.trials),
