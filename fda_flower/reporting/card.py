@@ -23,7 +23,7 @@ from fda_flower.reporting.summary import (
     summarise,
 )
 from fda_flower.reporting.tables import Heading, Part, Table, escaped, markdown
-from fda_flower.reporting.words import judge
+from fda_flower.reporting.words import describe_theory, judge
 
 ROWS = ("table", "heart", "rbf")
 """Data sets of rows, where the shape of the samples is not known."""
@@ -209,7 +209,8 @@ def _results(run: RecordedRun, model: Model) -> list[Part]:
         f"**{metric.title} {metric.show(last5)}**{tests} {whose}{between}: the mean of the last rounds, of "
         f"one run and seed.{covers}"
     )
-    parts += map(escaped, [*model.conclusion, *judge(summarise(run.history, run.metric))])
+    summary = summarise(run.history, run.metric)
+    parts += map(escaped, [*model.conclusion, *judge(summary), *describe_theory(summary)])
     least = evaluation.get("baseline", {})
     values = [[METRICS[n].title, METRICS[n].show(value)] for n, value in evaluation["figures"].items()]
     header = ["figure, last round", "value"]

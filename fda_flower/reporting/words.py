@@ -145,7 +145,7 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     baseline = summary.get("baseline", {})
     floor = baseline.get(summary.get("metric"))
     samples, units = summary.get("test-samples", 0), summary.get(UNITS)
-    more = describe_sets(summary.get(SETS, {}), samples, units) + describe_theory(summary)
+    more = describe_sets(summary.get(SETS, {}), samples, units)
     if floor is None or summary["last5"] is None:
         return more
     metric = METRICS[summary["metric"]]

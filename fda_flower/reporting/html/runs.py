@@ -43,7 +43,7 @@ from fda_flower.reporting.summary import (
     summarise,
 )
 from fda_flower.reporting.tables import Part, Table, escaped
-from fda_flower.reporting.words import judge
+from fda_flower.reporting.words import describe_theory, judge
 
 BY_ROUND = "The target by round"
 NO_FIGURES = ("round", "bytes-received", "test-", "selected")
@@ -56,7 +56,8 @@ ROLES = ("target", "source", "")
 def run_page(run: RecordedRun, title: str, card: Sequence[Part] = (), conclusion: Sequence[str] = ()) -> Page:
     """Return the page of a run; `card` is its model card, `conclusion` what its method concludes."""
     history = run.history
-    judged = map(escaped, [*conclusion, *judge(summarise(history, run.metric))])
+    summary = summarise(history, run.metric)
+    judged = map(escaped, [*conclusion, *judge(summary), *describe_theory(summary)])
     sections = [
         Section("Results", [_headlines(run), *judged, *_figures(history, run.metric)]),
         Section("What the others bring to each site", _sites(history)),
