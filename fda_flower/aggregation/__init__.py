@@ -27,7 +27,6 @@ from fda_flower.aggregation.joint import joint_weights, matched_step
 from fda_flower.aggregation.kd3a import Votes, domain_weights, gate_of, smoothed_weights
 from fda_flower.aggregation.mixture import PRIOR, Mixture, fit_mixture, prior_outputs, stratified_folds
 from fda_flower.aggregation.personal import (
-    best_weight,
     blend,
     choose_weight,
     distance_weights,
@@ -99,7 +98,7 @@ __all__ = [
     "Calibration", "CentredSums", "ClassGaussians", "Columns", "CountSketch", "Encoding", "Estimates",
     "Evidence", "FedDA", "FedGP", "Geometry", "JointRule", "Kind", "KindsFit", "Layers", "Mean", "Median",
     "Mixture", "MovingAverage", "Paths", "PrivateSums", "RidgeFit", "SourceMean", "SourceWeights", "Sums",
-    "TailAverage", "TrimmedMean", "Update", "Votes", "best_weight", "beta_fedda", "beta_fedda_reference",
+    "TailAverage", "TrimmedMean", "Update", "Votes", "beta_fedda", "beta_fedda_reference",
     "beta_fedgp", "beta_fedgp_filter_aware", "beta_fedgp_reference", "blend", "by_kind",
     "change_of_patient", "check_deviation", "choose_share", "choose_weight", "class_priors",
     "columns_out_of_line", "combine", "distance_weights", "domain_weights", "estimate", "find_buffers",

@@ -12,7 +12,7 @@ Marfoq et al., "Personalized Federated Learning through Local Memorization", ICM
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,8 +151,6 @@ def personal_model(models: Sequence[Layers], weights: Vector) -> dict[str, NDArr
     return {name: total([model[name] for model in models], weights.tolist()) for name in models[0]}
 
 
-Mix = Literal["probabilities", "logits"]
-
 GRID = np.arange(101) / 100
 """Candidate values of ``λ``."""
 
@@ -178,15 +176,11 @@ def neighbour_probabilities(
     return np.asarray(np.divide(sums, totals, out=np.zeros_like(sums), where=totals > 0))
 
 
-def mixed_scores(
-    logits: NDArray[Any], neighbours: Vector, weight: float, mix: Mix = "probabilities"
-) -> Vector:
+def mixed_scores(logits: NDArray[Any], neighbours: Vector, weight: float) -> Vector:
     """Return the mixture of a model and its neighbours; its largest score is the predicted class.
 
     With ``λ`` the `weight`, ``p`` the neighbours and ``z`` the logits, both of shape ``(n, C)``, it is
-    ``log(λ p + (1 − λ) softmax(z))`` or, with `mix` ``"logits"``, ``λ p + (1 − λ) z``, as the authors' code
-    runs it: its ``λ`` depends on the scale of the logits. Where a row of ``p`` is zero, the model decides
-    alone.
+    ``log(λ p + (1 − λ) softmax(z))``. Where a row of ``p`` is zero, the model decides alone.
 
     Examples
     --------
@@ -195,8 +189,6 @@ def mixed_scores(
     array([[0.45, 0.55]])
     """
     weights = weight * (neighbours.sum(axis=1, keepdims=True) > 0)
-    if mix == "logits":
-        return np.asarray(weights * neighbours + (1 - weights) * np.asarray(logits, np.float64))
     mixed = weights * neighbours + (1 - weights) * np.exp(log_softmax(logits))
     return np.asarray(np.log(np.maximum(mixed, np.finfo(np.float64).tiny)))
 
@@ -205,17 +197,15 @@ def choose_weight(
     logits: NDArray[Any],
     neighbours: Vector,
     labels: NDArray[Any],
-    mix: Mix = "probabilities",
     groups: NDArray[Any] | None = None,
 ) -> float:
     """Return the ``λ`` of `GRID` with the highest accuracy; on a tie the likeliest, then the smallest.
 
     `logits` and `neighbours` are as in `mixed_scores`, for labelled samples, with neighbours among the
     samples of *other* units, of which `groups` has that of each sample, shape ``(n,)``; by default each is
-    its own. Accuracy and likelihood are means over units. With logits the likelihood uses the softmax of the
-    scores.
+    its own. Accuracy and likelihood are means over units.
     """
-    by_weight = [mixed_scores(logits, neighbours, weight, mix) for weight in GRID.tolist()]
+    by_weight = [mixed_scores(logits, neighbours, weight) for weight in GRID.tolist()]
     rows, units = np.arange(len(labels)), Units.of(len(labels), groups)
     ranks = [
         (
@@ -225,18 +215,6 @@ def choose_weight(
         for scores in by_weight
     ]
     return float(GRID[ranks.index(max(ranks))])
-
-
-def best_weight(
-    logits: NDArray[Any], neighbours: Vector, labels: NDArray[Any], mix: Mix = "probabilities"
-) -> tuple[float, float]:
-    """Return the smallest ``λ`` of `GRID` with the highest accuracy on these labels, and this accuracy.
-
-    On the labels of the test set this is an oracle, not a valid result.
-    """
-    by_weight = (mixed_scores(logits, neighbours, weight, mix) for weight in GRID.tolist())
-    right = [int((scores.argmax(axis=1) == labels).sum()) for scores in by_weight]
-    return float(GRID[int(np.argmax(right))]), max(right) / len(labels)
 
 
 Numbers = Sequence[float] | Vector

@@ -10,7 +10,6 @@ from torch.func import functional_call
 
 from fda_flower.aggregation import (
     Layers,
-    best_weight,
     blend,
     choose_weight,
     functional_distance,
@@ -277,18 +276,12 @@ def evaluate_neighbours(
     config, train = request.config, client.domain.train
     layers = client.single(client.received(request), config).layers
     outputs, keys = client.passes(config, "keys", train).outputs_and_features(layers)
-    labels, k, mix = train.y.cpu().numpy(), question.k, question.mix
-    predictor = Neighbours(layers, keys.cpu().double().numpy(), labels, k, question.scale, 0.0, mix)
+    labels, k = train.y.cpu().numpy(), question.k
+    predictor = Neighbours(layers, keys.cpu().double().numpy(), labels, k, question.scale, 0.0)
     weight = question.weight
     if weight is None:
         groups = groups_of(train)
         near = predictor.near(outputs.shape[1], groups=groups)
-        weight = choose_weight(outputs.cpu().numpy(), near, labels, mix, groups)
-    predictor, passes = replace(predictor, weight=float(weight)), client.passes(config)
-    reply, answer = client.score(predictor, config, passes), NeighboursUsed(weight=float(weight))
-    if question.oracle:
-        outputs, near = predictor.seen(passes)
-        test = client.domain.test.y.cpu().numpy()
-        best, accuracy = map(float, best_weight(outputs.cpu().numpy(), near, test, mix))
-        answer = replace(answer, oracle_weight=best, oracle_accuracy=accuracy)
-    return replace(reply, answer=answer)
+        weight = choose_weight(outputs.cpu().numpy(), near, labels, groups)
+    reply = client.score(replace(predictor, weight=float(weight)), config)
+    return replace(reply, answer=NeighboursUsed(weight=float(weight)))

@@ -6,7 +6,7 @@ The predictor that a client evaluates is the one that its model file holds.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -95,14 +95,9 @@ class _NeighboursModule(nn.Module):
         totals = sums.sum(dim=1, keepdim=True)
         near = torch.where(totals > 0, sums / totals.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
         weights = self.known.weight * (totals > 0)
-        if self.known.mix == "logits":
-            scores: Tensor = weights * near + (1 - weights) * logits
-            return scores
         mixed: Tensor = weights * near + (1 - weights) * logits.softmax(dim=1)
         return mixed.clamp_min(torch.finfo(torch.float64).tiny).log()
 
-
-Mix = Literal["probabilities", "logits"]
 
 Groups = Mapping[str, Layers]
 """Arrays by group: of a network, or other arrays of a predictor."""
@@ -272,6 +267,10 @@ class Mixed(Predictor):
         return cls(mixture, models, [prior[str(view)] for view in range(len(prior))])
 
 
+MIX = "probabilities"
+"""What `Neighbours` mixes, as its file says."""
+
+
 @dataclass(frozen=True)
 class Neighbours(Predictor):
     """A network, mixed with the labels of the nearest known samples (kNN-Per).
@@ -286,8 +285,6 @@ class Neighbours(Predictor):
         Number of neighbours, and the scale of the kernel.
     weight : float
         ``λ``; at 0 the network predicts alone.
-    mix : {"probabilities", "logits"}
-        The quantity that is mixed; see `fda_flower.aggregation.mixed_scores`.
     """
 
     layers: Layers
@@ -296,13 +293,12 @@ class Neighbours(Predictor):
     k: int
     scale: float
     weight: float
-    mix: Mix
     kind: ClassVar[str] = "neighbours"
 
     @property
     def parts(self) -> Parts:
         """The network, the known samples and the settings."""
-        settings = {"k": self.k, "scale": self.scale, "weight": self.weight, "mix": self.mix}
+        settings = {"k": self.k, "scale": self.scale, "weight": self.weight, "mix": MIX}
         known = {"keys": self.keys, "labels": self.labels}
         return Parts({"network": self.layers}, {"known": known}, settings)
 
@@ -312,7 +308,7 @@ class Neighbours(Predictor):
         if not self.weight:
             # Mixed float64 scores would have other bits.
             return outputs
-        mixed = mixed_scores(outputs.cpu().numpy(), near, self.weight, self.mix)
+        mixed = mixed_scores(outputs.cpu().numpy(), near, self.weight)
         return torch.from_numpy(mixed).to(widest_float(outputs.device)).to(outputs.device)
 
     def seen(self, passes: Passes) -> tuple[Tensor, NDArray[Any]]:
@@ -349,8 +345,10 @@ class Neighbours(Predictor):
     @classmethod
     def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Neighbours":
         """Return the predictor of a network and known samples."""
-        known = groups["known"]
-        return cls(groups["network"], known["keys"], known["labels"], **settings)
+        known, own = groups["known"], dict(settings)
+        if (mix := own.pop("mix")) != MIX:
+            raise ValueError(f"it mixes {mix}, which this version does not: take an earlier one")
+        return cls(groups["network"], known["keys"], known["labels"], **own)
 
 
 PREDICTORS: dict[str, type[Predictor]] = {kind.kind: kind for kind in (Single, Weighted, Mixed, Neighbours)}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -352,7 +352,7 @@ def _guidance(before: Layers, update: ClientUpdate) -> dict[str, NDArray[Any]]:
     }
 
 
-CROSS_VALIDATED = ("cv", "oracle-test")
+CROSS_VALIDATED = "cv"
 
 
 class KNNPer(FedAvg):
@@ -371,15 +371,9 @@ class KNNPer(FedAvg):
         ``λ``, a number in [0, 1]: 0 is FedAvg. With ``"cv"`` the target chooses it in each evaluation, from
         0, 0.01, ..., 1, by leave-one-out cross-validation on its training labels
         (`fda_flower.aggregation.choose_weight`). The choice is biased towards the model, which was trained on
-        these labels. With ``"oracle-test"`` the headline is as with ``"cv"``, and the record also has
-        ``accuracy-oracle-lambda``, the accuracy with the ``λ`` that is best on the test set
-        (``oracle-lambda``), as in published results. It is not a valid result, because it uses the test
-        labels.
+        these labels.
     scale : float
         Scale of the kernel, above 0.
-    mix : {"probabilities", "logits"}
-        Mix the neighbours' probabilities with the model's probabilities or, as in the authors' code, with its
-        logits.
     """
 
     questions = (EvaluateNeighbours,)
@@ -388,7 +382,7 @@ class KNNPer(FedAvg):
     k: Count = 10
     mixing: str | float = "cv"
     scale: Positive = 1.0
-    mix: Literal["probabilities", "logits"] = "probabilities"
+    mix: Literal["probabilities"] = field(default="probabilities", init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -402,7 +396,7 @@ class KNNPer(FedAvg):
             why = f"{who} has {samples} labelled samples, but kNN-Per looks at k = {self.k} of them"
             remedy = "give more samples, a smaller k (method option k), or another method"
             raise ConfigError(why, thing=who, value=samples, remedy=remedy)
-        if samples < 2 and self.mixing in CROSS_VALIDATED:
+        if samples < 2 and self.mixing == CROSS_VALIDATED:
             why = f"{who} has {samples} labelled sample, but cross-validation needs 2"
             remedy = "give more samples, a number in [0, 1] (method option mixing), or another method"
             raise ConfigError(why, thing=who, value=samples, remedy=remedy)
@@ -413,7 +407,7 @@ class KNNPer(FedAvg):
             labels = node.info.get("examples")
             if node.is_target and isinstance(labels, int):
                 self.check_samples(node.role, f"'{node.domain}'", labels, 1)
-            if node.is_target and node.info.get(GROUPS) == 1 and self.mixing in CROSS_VALIDATED:
+            if node.is_target and node.info.get(GROUPS) == 1 and self.mixing == CROSS_VALIDATED:
                 why = f"'{node.domain}' has labels of 1 patient, but cross-validation needs 2"
                 remedy = "give more patients, a number in [0, 1] (method option mixing), or another method"
                 raise ConfigError(why, thing="groups", value=1, remedy=remedy)
@@ -421,31 +415,24 @@ class KNNPer(FedAvg):
     def evaluate_request(self, round: Round) -> EvaluateRequest:
         """Request an evaluation of the mixture."""
         fixed = None if isinstance(self.mixing, str) else self.mixing
-        question = EvaluateNeighbours(
-            k=self.k, scale=self.scale, mix=self.mix, weight=fixed, oracle=self.mixing == "oracle-test"
-        )
+        question = EvaluateNeighbours(k=self.k, scale=self.scale, weight=fixed)
         return EvaluateRequest(round.arrays, round.config, question=question)
 
     def evaluation(self, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the mixture's metrics, and record them."""
         metrics = super().evaluation(replies)
-        if (answer := self.round.answer) is not None:
-            numbers = {
-                "lambda": answer.weight,
-                "accuracy-oracle-lambda": answer.oracle_accuracy,
-                "oracle-lambda": answer.oracle_weight,
-            }
-            self.round.record |= {name: value for name, value in numbers.items() if value is not None}
+        if (answer := self.round.answer) is not None and answer.weight is not None:
+            self.round.record["lambda"] = answer.weight
         return metrics
 
 
 def _read_mixing(given: str | float) -> str | float:
-    if isinstance(given, str) and given in CROSS_VALIDATED:
-        return given
+    if given == CROSS_VALIDATED:
+        return CROSS_VALIDATED
     try:
         number = float(as_written(given))
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number <= 1:
-        raise invalid("mixing", given, "give cv, a number in [0, 1], or oracle-test")
+        raise invalid("mixing", given, "give cv, or a number in [0, 1]")
     return number

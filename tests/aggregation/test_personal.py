@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fda_flower.aggregation import (
-    best_weight,
     blend,
     choose_weight,
     distance_weights,
@@ -186,34 +185,24 @@ def test_a_query_far_from_all_keys_is_left_to_the_model():
     np.testing.assert_array_equal(near, [[0.0, 0.0], [1.0, 0.0]])
     both = np.log([[0.3, 0.7], [0.3, 0.7]])
     np.testing.assert_allclose(np.exp(mixed_scores(both, near, 0.5)), [[0.3, 0.7], [0.65, 0.35]])
-    np.testing.assert_allclose(mixed_scores(both, near, 0.5, "logits")[0], both[0])
     assert mixed_scores(both, near, 1.0).argmax(axis=1).tolist() == [1, 0]
 
 
 def test_the_ends_of_lambda_are_the_model_and_the_neighbours():
     logits, near = np.array([[2.0, -1.0, 0.5]]), np.array([[0.0, 0.25, 0.75]])
     np.testing.assert_array_equal(mixed_scores(logits, near, 0.0), log_softmax(logits))
-    np.testing.assert_array_equal(mixed_scores(logits, near, 0.0, "logits"), logits)
     ends = mixed_scores(logits, near, 1.0)
     np.testing.assert_allclose(np.exp(ends), near, atol=1e-300)
     assert np.isfinite(ends).all()
-
-
-def test_with_logits_the_scale_of_the_logits_decides():
-    near = np.array([[1.0, 0.0]])
-    assert mixed_scores(np.array([[0.0, 0.5]]), near, 0.5, "logits").argmax() == 0
-    assert mixed_scores(np.array([[0.0, 5.0]]), near, 0.5, "logits").argmax() == 1
-    np.testing.assert_allclose(mixed_scores(np.array([[0.0, 5.0]]), near, 0.5, "logits"), [[0.5, 2.5]])
 
 
 RIGHT, WRONG = np.array([[0.9, 0.1], [0.1, 0.9]]), np.array([[0.1, 0.9], [0.9, 0.1]])
 Y = np.array([0, 1])
 
 
-@pytest.mark.parametrize("mix", ["probabilities", "logits"])
-def test_lambda_is_0_where_the_neighbours_only_harm_and_large_where_the_model_does(mix):
-    assert choose_weight(np.log(RIGHT), WRONG, Y, mix) == 0
-    assert choose_weight(np.log(WRONG), RIGHT, Y, mix) == 1
+def test_lambda_is_0_where_the_neighbours_only_harm_and_large_where_the_model_does():
+    assert choose_weight(np.log(RIGHT), WRONG, Y) == 0
+    assert choose_weight(np.log(WRONG), RIGHT, Y) == 1
 
 
 def test_of_several_lambdas_with_the_same_accuracy_the_likeliest_is_taken_then_the_smallest():
@@ -225,14 +214,6 @@ def test_of_several_lambdas_with_the_same_accuracy_the_likeliest_is_taken_then_t
     # p = λ of the one, 1 − λ of the other: the likelihood λ(1 − λ) is largest in the middle.
     model, near = np.array([[0.999999, 1e-6], [0.999999, 1e-6]]), np.array([[0.0, 1.0], [0.0, 1.0]])
     assert choose_weight(np.log(model), near, Y) == 0.5
-
-
-def test_the_oracle_is_the_best_accuracy_of_the_grid():
-    assert best_weight(np.log(RIGHT), RIGHT, Y) == (0.0, 1.0)
-    # The model is wrong of the second by 0.6 to 0.4; the neighbours turn it from λ = 1/6 on.
-    model, near = np.array([[0.9, 0.1], [0.6, 0.4]]), np.array([[0.5, 0.5], [0.0, 1.0]])
-    assert best_weight(np.log(model), near, Y) == (0.17, 1.0)
-    assert best_weight(np.log(WRONG), WRONG, Y) == (0.0, 0.0)
 
 
 # --- V-REx and GroupDRO ------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("ditto", {"average": "tail:2", "warmup_rounds": 1}),
     ("ditto", {"method_options": {"global_branch": "none"}}),
     ("apfl", {"method_options": {"mix": "parameters"}}),
-    ("knn-per", {"method_options": {"mixing": "oracle-test", "mix": "logits"}}),
+    ("knn-per", {"method_options": {"mixing": "cv", "k": 5}}),
     ("knn-per", {"method_options": {"mixing": 0}}),
     ("feddwa", {"method_options": {"evaluate": "trained"}}),
     ("mixture", {"method_options": {"members": "tuned,prior,head,blend", "views": "full"}}),

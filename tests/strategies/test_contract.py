@@ -331,10 +331,10 @@ AT_START: dict[str, Any] = {"estimate_at": "start", "sketch_size": 64}
             {"question": EvaluateMix(mix="parameters")},
         ),
         (
-            partial(KNNPer, k=7, mixing=0.5, scale=2, mix="logits"),
+            partial(KNNPer, k=7, mixing=0.5, scale=2),
             {},
             {},
-            {"question": EvaluateNeighbours(k=7, weight=0.5, scale=2.0, mix="logits")},
+            {"question": EvaluateNeighbours(k=7, weight=0.5, scale=2.0)},
         ),
         *(
             (kind, {"question": KeepPart(part=part)}, {}, {"question": EvaluateWithPart(part=part)})
@@ -455,7 +455,6 @@ def test_steps_and_losses_are_required_where_they_count(kind, metric):
         *((KNNPer, "mixing", value) for value in (1.5, -0.1, "nan", "test")),
         (KNNPer, "k", 0),
         (KNNPer, "scale", 0.0),
-        (KNNPer, "mix", "labels"),
         (FedRep, "head_epochs", 0),
         (FedRep, "body_epochs", -2),
         (FedRep, "final_head_epochs", -1),

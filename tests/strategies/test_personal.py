@@ -108,13 +108,10 @@ def mixed(answer=None, info=(), **options):
     return strategy.history[-1], federation
 
 
-def test_the_record_has_lambda_both_accuracies_and_the_oracle_beside_the_headline():
+def test_the_record_has_lambda_and_both_accuracies():
     record, _ = mixed()
     assert (record["accuracy"], record["accuracy-global"], record["lambda"]) == (0.75, 0.25, 0.25)
     assert record["metrics"] == {"f1": 0.5}
-    best = NeighboursUsed(weight=0.25, oracle_weight=0.4, oracle_accuracy=0.9)
-    record, _ = mixed(best, mixing="oracle-test")
-    assert (record["accuracy-oracle-lambda"], record["oracle-lambda"]) == (0.9, 0.4)
 
 
 def test_a_site_may_keep_lambda():

@@ -140,15 +140,13 @@ class NeighboursUsed(Answer):
     """
 
     weight: ShareFigure | None = None
-    oracle_weight: ShareFigure | None = None
-    oracle_accuracy: ShareFigure | None = None
 
 
 class EvaluateNeighbours(Question):
     """kNN-Per: evaluate the model received, mixed with the labels of the target's `k` nearest samples.
 
     `scale` is the kernel's. Without a `weight` (λ) the target chooses it by leave-one-out on its
-    training labels; an `oracle` also reports the best on the test set.
+    training labels.
     """
 
     action = "neighbours"
@@ -159,6 +157,4 @@ class EvaluateNeighbours(Question):
 
     k: Count
     scale: Positive
-    mix: Literal["probabilities", "logits"]
     weight: Share | None = None
-    oracle: bool = False
