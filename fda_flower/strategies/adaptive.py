@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from logging import WARNING
 from statistics import median, median_low
 from typing import Any, ClassVar, Literal
@@ -38,6 +38,7 @@ from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Nod
 from fda_flower.strategies.method import units_of
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate
 from fda_flower.wire import protocol
+from fda_flower.wire.asked.adaptive import WithBatchUpdates, WithGradients
 from fda_flower.wire.protocol import TrainRequest, to_record
 
 ROUNDS = 3
@@ -126,6 +127,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             remedy = "choose definition, or estimate_at=training"
             raise invalid("beta_formula", "reference-code", remedy, "which needs the steps of the training")
         self._evidence = protocol.GRADIENTS if self._at_start else protocol.BATCH_UPDATES
+        self._answer = WithGradients if self._at_start else WithBatchUpdates
         self._encoding = "sketch" if self._at_start else self.batch_update_encoding
         roles = {"source", "target"} if self._at_start else {"target"}
         stays = {"target"} if self.asks_again else set()
@@ -182,7 +184,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             remedy = f"{rule} needs the batch-size of every client: report it, or choose another magnitude"
             request = request.adding(requires={protocol.BATCH_SIZE: remedy})
         if self.asks_again:
-            request = request.adding(expects={protocol.ARRAYS: "model"})
+            request = replace(request, with_model=True)
         if not self._at_start and not (self.auto and node.is_target):
             return request
         encoding = self._encoding
@@ -192,8 +194,9 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         if encoding == "sketch":
             protocol.check_sketch(self.sketch_size, round.count_parameters())
             fields |= {protocol.SKETCH_SIZE: self.sketch_size, protocol.SKETCH_SEED: round.number}
+        request = request.adding(config=fields)
         stays = self.asks_again and node.is_target
-        return request.adding(config=fields, expects={} if stays else {self._evidence: "any"})
+        return request if stays else replace(request, plain_answer=self._answer)
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Weigh the sources, and apply the rule."""
@@ -266,10 +269,10 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             return read_gradients(_gradients(target), [*map(_gradients, sources.values())], sketch)
         if target.factor != 1:
             return "the target's update was clipped, its batch updates do not fit it"
-        if self._evidence in target.faults:
-            return target.faults[self._evidence]
+        if isinstance(target.answer, str):
+            return target.answer
         assert round.target is not None, "its update is here"
-        arrays, config = target.extra[self._evidence], round.requests[round.target].config
+        arrays, config = target.answer.batch_updates, round.requests[round.target].config
         length = sum(layer.size for layer in target.parameters.values())
         try:
             return BatchUpdates.from_arrays(arrays, config[self._evidence], target.steps, length, sketch)
@@ -299,7 +302,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             raise BadReplyError("no usable reply of the target")
         if target.factor != 1:
             return mean_update(round.model, [target], np.ones(1))
-        return target.extra[protocol.ARRAYS]
+        return target.model
 
 
 MOST_RATE, MOST_STEPS = 2, 10
@@ -332,14 +335,14 @@ def _above(most: float, numbers: Mapping[str, float]) -> dict[str, str]:
 
 def _gradients(update: ClientUpdate) -> Layers | str:
     """Return the gradients at the global model from a client's reply, or why they cannot be read."""
-    return update.faults.get(protocol.GRADIENTS) or update.extra[protocol.GRADIENTS]
+    return update.answer if isinstance(update.answer, str) else update.answer.gradients
 
 
 def shuffled(sources: Sources) -> Sources:
     """Return the sources in the order of their models' digests, which says nothing of their names (C.1)."""
 
     def digest(domain: str) -> str:
-        return checksum({}, sources[domain].extra[protocol.ARRAYS])
+        return checksum({}, sources[domain].model)
 
     return {domain: sources[domain] for domain in sorted(sources, key=digest)}
 
@@ -363,7 +366,7 @@ def forwarded(
         "buffers": list(buffers),
     }
     records: dict[str, ArrayRecord | ConfigRecord] = {
-        f"source.{i}": to_record(update.extra[protocol.ARRAYS]) for i, update in enumerate(updates)
+        f"source.{i}": to_record(update.model) for i, update in enumerate(updates)
     }
     return {protocol.AGGREGATE: ConfigRecord({**columns, "weighing": rule.to_text()}), **records}
 

@@ -116,24 +116,22 @@ class NoEvaluationError(BadReplyError):
 
 @dataclass(frozen=True)
 class ClientUpdate(Update):
-    """A client's update, with the further arrays that the strategy expects.
+    """A client's update, with the answer that the request asks for.
 
     Attributes
     ----------
-    extra : Mapping[str, Layers]
-        The expected records of arrays, by name.
-    faults : Mapping[str, str]
-        Why an optional record could not be read.
     factor : float
         Factor that scaled the update down to the norm limit; 1 within the limit.
-    answer : Answer or None
-        The answer to the request's question, of the question's class of answers.
+    answer : Answer, str or None
+        The answer, of the request's class of answers; of one that is not needed, perhaps the reason why it
+        cannot be used.
+    model : Layers
+        The reply's model itself; empty unless the request asks `with_model`.
     """
 
-    extra: Mapping[str, Layers] = field(default_factory=dict)
-    faults: Mapping[str, str] = field(default_factory=dict)
     factor: float = 1.0
     answer: Any = None
+    model: Layers = field(default_factory=dict)
 
 
 def read_update(
@@ -144,11 +142,13 @@ def read_update(
     buffers: Collection[str],
     max_norm: float | None = None,
     schedule: Any = None,
+    info: Mapping[str, Any] | None = None,
 ) -> tuple[ClientUpdate, Record]:
     """Return the update in a reply to a train message, and its entry in the round's record.
 
     The node received `request` and `model`; `buffers` names the model's buffers. An update longer than
-    `max_norm` is scaled down. `schedule` is the node's training schedule, if the server knows it.
+    `max_norm` is scaled down. `schedule` is the node's training schedule, if the server knows it. `info` is
+    the record of this name in the reply (`info_of`).
 
     Raises
     ------
@@ -159,7 +159,8 @@ def read_update(
         requested, since each would increase its weight.
     """
     content = content_of(reply)
-    role = protocol.settings_in(content, protocol.INFO).get("role", node.role)
+    info = info_of(reply) if info is None else info
+    role = info.get("role", node.role)
     if role != node.role:
         raise BadReplyError(f"it replied as {role!r}, but its role is '{node.role}'")
     after = read_arrays(content, protocol.ARRAYS)
@@ -182,8 +183,7 @@ def read_update(
         if not is_finite(layer):
             raise BadReplyError(f"array '{name}' is so far from the model's that the difference overflows")
     factor = 1.0 if max_norm is None or update.norm <= max_norm else max_norm / update.norm
-    _check_required(content, request, update)
-    extra, faults = _read_expected(content, request, model, update.parameters)
+    _check_required(content, info, request, update)
     answer = read_answer(content, request, model, update.parameters)
     entry: dict[str, Any] = {
         "domain": node.domain,
@@ -197,7 +197,10 @@ def read_update(
         entry["clipped"] = factor
         log(WARNING, "The update of %s is clipped to %.3g of its norm", node.domain, factor)
         update = update.scaled(factor)
-    return replace(update, extra=extra, faults=faults, factor=factor, answer=answer), entry
+    if request.with_model:
+        itself = read_arrays(content, protocol.ARRAYS)  # the arrays read before now hold the differences
+        update = replace(update, model={name: itself[name] for name in model})
+    return replace(update, factor=factor, answer=answer), entry
 
 
 def _train_loss(content: RecordDict, request: TrainRequest) -> float | None:
@@ -284,11 +287,16 @@ def content_of(reply: Message | None) -> RecordDict:
     return reply.content
 
 
-def read_arrays(content: RecordDict, key: str, remedy: str = "") -> dict[str, NDArray[Any]]:
+def info_of(reply: Message | None) -> Mapping[str, Any]:
+    """Return the record ``info`` of a reply; empty if there is none, or no reply."""
+    return {} if reply is None or reply.has_error() else protocol.settings_in(reply.content, protocol.INFO)
+
+
+def read_arrays(content: RecordDict, key: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of a record, deserialised for reading; never load pickled objects."""
     record = content.get(key)
     if not isinstance(record, ArrayRecord):
-        raise BadReplyError(f"it has no ArrayRecord '{key}'" + (f": {remedy}" if remedy else ""))
+        raise BadReplyError(f"it has no ArrayRecord '{key}'")
     arrays = {}
     for name, array in record.items():
         try:
@@ -387,56 +395,33 @@ def _check_schedule(schedule: Any, config: protocol.Config, examples: int, steps
         )
 
 
-def _read_expected(
-    content: RecordDict, request: TrainRequest, model: Layers, parameters: Layers
-) -> tuple[dict[str, Layers], dict[str, str]]:
-    extra, faults = dict[str, Layers](), dict[str, str]()
-    for name, like in request.expects.items():
-        try:
-            arrays = read_arrays(content, name, request.requires.get(name, ""))
-            if like != "any":
-                alike = like(model) if callable(like) else model if like == "model" else parameters
-                arrays = _like(alike, arrays, name)
-            extra[name] = arrays
-        except BadReplyError as error:
-            if name in request.requires:
-                raise
-            faults[name] = str(error)
-    return extra, faults
-
-
 def read_answer(
     content: RecordDict, request: EvaluateRequest, model: Layers, parameters: Layers
-) -> Answer | None:
-    """Return the answer to the request's question; raise a `BadReplyError` unless it is whole."""
-    if request.question is None:
+) -> Answer | str | None:
+    """Return the answer that a request asks for, or the reason why one that is not needed cannot be used.
+
+    Raises a `BadReplyError` if it is needed, and not whole.
+    """
+    if request.answer is None:
         return None
     try:
-        return request.question.answer.read(content).in_form(model, parameters)
+        return request.answer.read(content).in_form(model, parameters)
     except ConfigError as error:
-        raise BadReplyError(str(error)) from error
+        if request.answer.needed:
+            raise BadReplyError(str(error)) from error
+        return printable(str(error))
 
 
-def _like(like: Layers, arrays: Mapping[str, NDArray[Any]], key: str) -> dict[str, NDArray[Any]]:
-    for name, array in like.items():
-        other = arrays.get(name)
-        if other is None or (other.shape, other.dtype) != (array.shape, array.dtype):
-            raise BadReplyError(f"array '{name}' of its '{key}' is missing, or not like the model's")
-        if not is_finite(other):
-            raise BadReplyError(f"array '{name}' of its '{key}' holds NaN or infinity")
-    return {name: arrays[name] for name in like}
-
-
-def _check_required(content: RecordDict, request: TrainRequest, update: Update) -> None:
-    metrics, info = _metrics(content), protocol.settings_in(content, protocol.INFO)
+def _check_required(
+    content: RecordDict, info: Mapping[str, Any], request: TrainRequest, update: Update
+) -> None:
     positive = {
         protocol.NUM_STEPS: update.scale > 0,
         protocol.LEARNING_RATE: update.scale > 0,
         protocol.BATCH_SIZE: update.batch_size > 0,
     }
     for name, remedy in request.requires.items():
-        present = positive.get(name, name in {*metrics, *info})
-        if not present and name not in request.expects:
+        if not positive.get(name, name in _metrics(content) or name in info):
             raise BadReplyError(f"it has no '{name}': {remedy}")
 
 

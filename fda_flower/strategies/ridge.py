@@ -210,12 +210,12 @@ class Ridge(OnFeatures):
             question = self._solve(round, sources, scaled=bool(node.info.get(protocol.REGRESSION)))
         except ValueError as error:
             raise BadReplyError(str(error)) from error
-        request = TrainRequest(round.arrays, round.config, question=question)
-        target, _ = round.exchange({node: request.adding(expects={protocol.ARRAYS: "model"})})
+        request = TrainRequest(round.arrays, round.config, question=question, with_model=True)
+        target, _ = round.exchange({node: request})
         if target is None:
             raise BadReplyError("no usable reply of the target")
         self._note(round, question.paths, target.answer)
-        return Aggregated(with_head(round.model, *head_in(target.extra[protocol.ARRAYS])))
+        return Aggregated(with_head(round.model, *head_in(target.model)))
 
     def _named(self, round: Round) -> list[str]:
         """Return the sources whose own heads the target receives."""

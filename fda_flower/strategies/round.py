@@ -24,6 +24,7 @@ from fda_flower.strategies.replies import (
     ClientUpdate,
     NoEvaluationError,
     content_of,
+    info_of,
     left_out,
     read_answer,
     read_arrays,
@@ -40,11 +41,8 @@ MOST_UNCOVERED = 100
 """Entries of a reply that the record names as unprotected."""
 
 
-def record_privacy(record: Record, node: Node, reply: Message | None) -> None:
-    """Record the ``ε`` in a site's reply, whether or not the reply is usable; ignore impossible values."""
-    if reply is None or reply.has_error():
-        return
-    info = protocol.settings_in(reply.content, protocol.INFO)
+def record_privacy(record: Record, node: Node, info: Mapping[str, Any]) -> None:
+    """Record the ``ε`` that a site tells, whether or not its reply is usable; ignore impossible values."""
     epsilon, delta, uncovered = (
         info.get(key) for key in (protocol.EPSILON, protocol.DELTA, protocol.UNCOVERED)
     )
@@ -206,10 +204,10 @@ class Round:
         sources: dict[str, ClientUpdate] = {}
         dropped, without = list[tuple[str, str]](), list[tuple[str, str]]()
         for node, reply in match_replies(self.sent, replies):
-            record_privacy(self.record, node, reply)
+            record_privacy(self.record, node, info := info_of(reply))
             try:
                 with readable():
-                    update = self._read(node, reply)
+                    update = self._read(node, reply, info)
             except BadReplyError as error:
                 dropped.append((node.domain, str(error)))  # the error itself would keep the reply's arrays
                 self._sort(node, reply)
@@ -235,7 +233,7 @@ class Round:
         metrics, record = None, self.record
         failed, without = list[tuple[str, str]](), list[tuple[str, str]]()
         for node, reply in match_replies(self.sent, replies):
-            record_privacy(record, node, reply)
+            record_privacy(record, node, info_of(reply))
             try:
                 with readable():
                     if node.is_target:
@@ -374,7 +372,7 @@ class Round:
         parameters = {name: array for name, array in model.items() if name not in buffers}
         return read_answer(content_of(reply), request, model, parameters)
 
-    def _read(self, node: Node, reply: Message | None) -> ClientUpdate:
+    def _read(self, node: Node, reply: Message | None, info: Mapping[str, Any]) -> ClientUpdate:
         if reply is not None and reply.has_content():
             self.record["bytes-received"] += sum(map(count_bytes, _arrays_in(reply)))
             if self.keys.arrays != protocol.ARRAYS and self.keys.arrays in reply.content:
@@ -383,7 +381,7 @@ class Round:
         model = self.model if request.arrays is self.arrays else to_layers(request.arrays)
         buffers = self._buffers_of(self.model)
         schedule = self.schedules.get(node.role)
-        update, entry = read_update(reply, node, request, model, buffers, self.max_norm, schedule)
+        update, entry = read_update(reply, node, request, model, buffers, self.max_norm, schedule, info)
         if node.is_target:
             self.record["target"] = entry
         else:

@@ -4,7 +4,7 @@
 `fda_flower.wire.asked`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -126,7 +126,6 @@ BUDGET_CODE = 106
 """Error code of a site whose privacy budget is spent; Flower's own codes are below 100."""
 
 Config = Mapping[str, Any]
-Like = Literal["model", "parameters", "any"] | Callable[[Layers], Layers]
 Record = ArrayRecord | ConfigRecord
 
 
@@ -147,6 +146,11 @@ class EvaluateRequest:
     records: Mapping[str, Record] = field(default_factory=dict)
     question: Question | None = None
 
+    @property
+    def answer(self) -> type[Answer] | None:
+        """What the reply holds beyond a model and metrics."""
+        return None if self.question is None else self.question.answer
+
     def message_type(self, kind: str) -> str:
         """Return the type of the message, given the one of a message without a question."""
         return kind if self.question is None else self.question.message_type()
@@ -161,23 +165,27 @@ class EvaluateRequest:
 
 @dataclass(frozen=True)
 class TrainRequest(EvaluateRequest):
-    """A request to train, and the reply it expects.
-
-    The client receives `arrays`, `config` and `records`; the server reads the reply by the other attributes.
+    """A request to train, and how the server reads the reply.
 
     Attributes
     ----------
-    expects : Mapping[str, {"model", "parameters", "any"} or callable]
-        Records of arrays to read from the reply into ``update.extra``: each like the model in the request
-        (same names, shapes and types, all finite), like its parameters, like the result of a function of the
-        model, or of any kind.
+    plain_answer : type of Answer, optional
+        What the reply to a plain message holds beyond the model.
     requires : Mapping[str, str]
-        Names of records, metrics or entries of ``info`` without which the reply is dropped, each with the
-        remedy. `NUM_STEPS`, `LEARNING_RATE` and `BATCH_SIZE` must be above 0.
+        Names of metrics or entries of ``info`` without which the reply is dropped, each with the remedy.
+        `NUM_STEPS`, `LEARNING_RATE` and `BATCH_SIZE` must be above 0.
+    with_model : bool
+        Whether the update also has the reply's model itself, and not only its difference from the one sent.
     """
 
-    expects: Mapping[str, Like] = field(default_factory=dict)
+    plain_answer: type[Answer] | None = None
     requires: Mapping[str, str] = field(default_factory=dict)
+    with_model: bool = False
+
+    @property
+    def answer(self) -> type[Answer] | None:
+        """What the reply holds beyond a model and metrics."""
+        return self.plain_answer if self.question is None else self.question.answer
 
     def adding(self, **more: Mapping[str, Any]) -> "TrainRequest":
         """Return a copy of the request with entries added to its mappings."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fda_flower.aggregation import Layers, is_finite
 from fda_flower.errors import ConfigError, unknown
@@ -48,6 +48,13 @@ class Like:
         return model if self.form == "model" else parameters
 
 
+@dataclass(frozen=True)
+class InRecord:
+    """The name of a field's record in the reply to a plain message, in place of ``answer/FIELD``."""
+
+    name: str
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Fields:
@@ -55,8 +62,8 @@ class Fields:
 
     Its annotated attributes are the fields, keyword arguments of the class, which cannot change. A type is
     ``bool``, ``int``, ``float``, ``str``, a `Literal` of words, a tuple of one of these, `Layers`,
-    or a mapping of one of these from a domain or another name; ``Annotated`` adds `Bounds` to numbers and
-    `Like` to arrays. A field that may be None is absent if it is.
+    or a mapping of one of these from a domain or another name; ``Annotated`` adds `Bounds` to numbers, and
+    `Like` and `InRecord` to arrays. A field that may be None is absent if it is.
     """
 
     record_name: ClassVar[str]
@@ -71,43 +78,35 @@ class Fields:
         numbers: dict[str, Any] = {}
         others: dict[str, Sent] = {}
         for name, kind in _kinds(type(self)).items():
-            value, record = getattr(self, name), f"{self.record_name}/{name}"
+            value = getattr(self, name)
             if value is None:
                 continue
             if kind.shape == "number":
                 numbers |= {name: list(value) if isinstance(value, tuple) else value} if value != () else {}
             elif kind.shape == "numbers":
-                others[record] = filled(ConfigRecord(), value)
+                others[kind.record] = filled(ConfigRecord(), value)
             elif kind.shape == "layers":
-                others[record] = to_record(value)
+                others[kind.record] = to_record(value)
             else:
-                others |= {f"{record}/{key}": to_record(layers) for key, layers in value.items()}
+                others |= {f"{kind.record}/{key}": to_record(layers) for key, layers in value.items()}
         return {self.record_name: filled(ConfigRecord(), numbers), **others}
 
     @classmethod
     def read(cls, content: RecordDict) -> Self:
         """Return the fields in a message; raise a `ConfigError` that names the first one that is wrong."""
-        kinds, values = _kinds(cls), dict[str, Any]()
-        sent = {name: record for name, record in content.items() if name.partition("/")[0] == cls.record_name}
-        numbers: Any = sent.pop(cls.record_name, {})
-        for name, kind in kinds.items():
-            record = f"{cls.record_name}/{name}"
-            if kind.shape == "number":
-                found = numbers.get(name, [] if typing.get_origin(kind.hint) is tuple else None)
-            elif kind.shape == "layers-by-name":
-                prefix = f"{record}/"
-                found = {
-                    key.removeprefix(prefix): sent.pop(key) for key in list(sent) if key.startswith(prefix)
-                }
-            else:
-                found = sent.pop(record, None)
-            if found is not None:
-                values[name] = kind.read(f"{cls.record_name} {name}", found)
-            elif not kind.optional:
-                raise ConfigError(f"its {cls.record_name} has no '{name}'", thing=name)
-        for name in (*sent, *(name for name in numbers if kinds.get(name) is None)):
-            raise unknown(f"part of its {cls.record_name}", name.removeprefix(f"{cls.record_name}/"), kinds)
-        return cls(**values)
+        kinds, whole = _kinds(cls), cls.record_name
+        own = {kind.record for kind in kinds.values()}
+        sent: dict[str, Any] = {
+            name: record for name, record in content.items() if name in own or name.partition("/")[0] == whole
+        }
+        entries = sent.pop(whole, ConfigRecord())
+        if not isinstance(entries, ConfigRecord | MetricRecord):
+            raise ConfigError(f"its {whole} is no ConfigRecord", thing=whole)
+        numbers = dict(entries)
+        values = {name: kind.taken(name, numbers, sent) for name, kind in kinds.items()}
+        for name in (*sent, *numbers):
+            raise unknown(f"part of its {whole}", name.removeprefix(f"{whole}/"), kinds)
+        return cls(**{name: value for name, value in values.items() if value is not None})
 
     def in_form(self, model: Layers, parameters: Layers) -> Self:
         """Return a copy with all arrays in the order of their form, given the message's model.
@@ -116,23 +115,33 @@ class Fields:
         """
         changed: dict[str, Any] = {}
         for name, kind in _kinds(type(self)).items():
-            value, what = getattr(self, name), f"{self.record_name} {name}"
+            value = getattr(self, name)
             if kind.like is None or value is None:
                 continue
             like = kind.like.of(model, parameters)
             if kind.shape == "layers-by-name":
-                changed[name] = {key: _in_form(what, layers, like) for key, layers in value.items()}
+                changed[name] = {key: _in_form(kind.words, layers, like) for key, layers in value.items()}
             else:
-                changed[name] = _in_form(what, value, like)
+                changed[name] = _in_form(kind.words, value, like)
         return replace(self, **changed)
+
+
+SHAPES = {
+    "number": "an entry of the record",
+    "numbers": "a record of numbers",
+    "layers": "a record of arrays",
+    "layers-by-name": "a record of arrays for each name",
+}
+"""By shape of a field, how it travels."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """How a field travels: the shape of its value, the type of a number in it, its bounds and its form."""
+    """How a field travels: shape, type of a number in it, record, bounds, form, and what it releases."""
 
     shape: Literal["number", "numbers", "layers", "layers-by-name"]
     hint: Any
+    record: str
     optional: bool
     bounds: tuple[Bounds, ...] = ()
     like: Like | None = None
@@ -144,20 +153,48 @@ class _Kind:
         return self.optional or (self.shape == "number" and typing.get_origin(self.hint) is tuple)
 
     @classmethod
-    def of(cls, hint: Any) -> "_Kind":
+    def of(cls, hint: Any, record: str = "") -> "_Kind":
         optional = typing.get_origin(hint) in (types.UnionType, typing.Union)
         if optional:
             hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
-        release = _note(hint, Release)
+        release, in_record = _note(hint, Release), _note(hint, InRecord)
+        record = in_record.name if in_record else record
         bounds, like, hint = _parted(hint)
         if typing.get_origin(hint) is not Mapping:
-            return cls("number", hint, optional, bounds, release=release)
+            return cls("number", hint, record, optional, bounds, release=release)
         if hint == Layers:
-            return cls("layers", hint, optional, like=like, release=release)
+            return cls("layers", hint, record, optional, like=like, release=release)
         of_inner, like_inner, inner = _parted(typing.get_args(hint)[1])
         if inner == Layers:
-            return cls("layers-by-name", inner, optional, like=like_inner, release=release)
-        return cls("numbers", inner, optional, of_inner, release=release)
+            return cls("layers-by-name", inner, record, optional, like=like_inner, release=release)
+        return cls("numbers", inner, record, optional, of_inner, release=release)
+
+    @property
+    def words(self) -> str:
+        """The field in an error, such as ``answer share``."""
+        return self.record.replace("/", " ")
+
+    def taken(self, name: str, numbers: dict[str, Any], sent: dict[str, Any]) -> Any:
+        """Remove a field from a message's numbers or records, and return its value; None if it may lack.
+
+        Raises a `ConfigError` if it is missing, wrong, or in the place of a field of another shape.
+        """
+        if self.shape == "number":
+            value = numbers.pop(name, [] if typing.get_origin(self.hint) is tuple else None)
+        elif self.shape == "layers-by-name":
+            names = [key for key in sent if key.startswith(f"{self.record}/")]
+            value = {key.removeprefix(f"{self.record}/"): sent.pop(key) for key in names}
+        else:
+            value = sent.pop(self.record, None)
+        if name in numbers or self.record in sent:
+            raise ConfigError(f"its {self.words} is not {SHAPES[self.shape]}", thing=self.words)
+        if value is not None:
+            return self.read(self.words, value)
+        if self.optional:
+            return None
+        whole = self.record.rpartition("/")[0]
+        lacking = f"its {whole} has no '{name}'" if whole else f"it has no ArrayRecord '{self.record}'"
+        raise ConfigError(lacking, thing=name)
 
     def read(self, what: str, found: Any) -> Any:
         """Return the value of a field; raise a `ConfigError` on `what` if it is wrong."""
@@ -179,7 +216,8 @@ def _kinds(cls: type[Fields]) -> dict[str, _Kind]:
     """Return how the fields of a class travel, by name."""
     if cls not in _KINDS:
         hints = typing.get_type_hints(cls, include_extras=True)
-        _KINDS[cls] = {each.name: _Kind.of(hints[each.name]) for each in fields(cls)}
+        names = [each.name for each in fields(cls)]
+        _KINDS[cls] = {name: _Kind.of(hints[name], f"{cls.record_name}/{name}") for name in names}
     return _KINDS[cls]
 
 
@@ -259,13 +297,19 @@ def _in_form(what: str, layers: Layers, like: Layers) -> Layers:
 
 
 class Answer(Fields):
-    """The answer to a question, next to the reply's model, number of examples and metrics.
+    """What a reply holds next to its model, number of examples and metrics, most often to a question.
 
     The type of each field names its `Release`: ``Annotated[Share, Release.FIGURES]``. A site that holds a
     rule on what leaves refuses a field without one.
+
+    Attributes
+    ----------
+    needed : bool
+        Whether a reply without it is dropped; else the update has the reason in its place.
     """
 
     record_name = "answer"
+    needed: ClassVar[bool] = True
 
     @classmethod
     def releases(cls) -> dict[str, Release | None]:

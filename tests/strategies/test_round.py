@@ -71,16 +71,15 @@ def reply_with(reply, **asked):
     return strategy.history[0]
 
 
-@pytest.mark.parametrize("name", ["number", "entry", "batch-updates"])
+@pytest.mark.parametrize("name", ["number", "entry"])
 def test_a_reply_without_what_the_request_requires_is_dropped_with_the_remedy(name):
     def complete(model, message):
-        content = reply_of(model, role="target", domain="t", extra={"w": model["w"]}, number=1.0)
+        content = reply_of(model, role="target", domain="t", number=1.0)
         content["info"]["entry"] = "x"
         return content
 
-    asked = {"requires": {name: "buy one"}, "expects": {name: "model"} if name == "batch-updates" else {}}
-    assert reply_with(complete, **asked)["dropped"] == []
-    record = reply_with(T[2], **asked)
+    assert reply_with(complete, requires={name: "buy one"})["dropped"] == []
+    record = reply_with(T[2], requires={name: "buy one"})
     assert record["held"] == "no usable reply of the target"
     (dropped,) = record["dropped"]
     assert name in dropped["reason"]

@@ -19,7 +19,7 @@ from fda_flower.names.options import Count, Natural, NotNegative, Positive, Shar
 from fda_flower.wire import asked, questions
 from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.protocol import ARRAYS, CONFIG, Keys, TrainRequest, read_request, to_record
-from fda_flower.wire.questions import Answer, Like, Question
+from fda_flower.wire.questions import Answer, InRecord, Like, Question
 from fda_flower.wire.releases import Release
 
 MODEL = {"w": np.ones((2, 3), np.float32), "running_mean": np.zeros(3, np.float32)}
@@ -142,6 +142,54 @@ def test_arrays_that_are_not_finite_numbers_are_refused(array):
     content["answer/arrays"] = ArrayRecord({"w": array})
     with pytest.raises(ConfigError, check=names("answer arrays")):
         Told.read(content)
+
+
+ARRAYS_OF_ONE = to_record({"w": np.ones(2)})
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "record"),
+    [
+        ("arrays", "answer", ConfigRecord({"arrays": 3.0})),
+        ("sums", "answer", ConfigRecord({"sums": "none"})),
+        ("by_domain", "answer", ConfigRecord({"by_domain": 0.5})),
+        ("models", "answer", ConfigRecord({"models": 1})),
+        ("share", "answer/share", ARRAYS_OF_ONE),
+        ("text", "answer/text", ConfigRecord({"text": "a"})),
+        ("names", "answer/names", ConfigRecord({"names": ["a"]})),
+        ("models", "answer/models", ARRAYS_OF_ONE),
+        ("by_domain", "answer/by_domain/a", ConfigRecord({"a": 0.5})),
+        ("arrays", "answer/arrays/a", ARRAYS_OF_ONE),
+        ("by_domain", "answer/by_domain", ARRAYS_OF_ONE),
+        ("arrays", "answer/arrays", ConfigRecord({"w": [1.0]})),
+        ("answer", "answer", ARRAYS_OF_ONE),
+        ("answer", "answer", ArrayRecord()),
+    ],
+)
+def test_a_field_in_the_place_of_one_of_another_kind_is_named(field, name, record):
+    content = content_of()
+    if name == "answer" and field != "answer":
+        content["answer"].update(record)
+    else:
+        content[name] = record
+    with pytest.raises(ConfigError, match=field):
+        Told.read(content)
+
+
+class Plain(Answer):
+    """What the reply to a plain message holds, in a record of a name of its own."""
+
+    steps: Annotated[Layers, InRecord("batch-updates")] | None = None
+
+
+def test_an_answer_to_a_plain_message_is_in_the_record_that_its_field_names():
+    records = Plain(steps={"norms": np.ones(3)}).records()
+    assert set(records) == {"answer", "batch-updates"}
+    content = RecordDict({"batch-updates": records["batch-updates"], "arrays": to_record(MODEL)})
+    np.testing.assert_equal(Plain.read(content).steps, {"norms": np.ones(3)})
+    assert Plain.read(RecordDict({"arrays": to_record(MODEL)})) == Plain()
+    with pytest.raises(ConfigError, match="its batch-updates is no ArrayRecord"):
+        Plain.read(RecordDict({"batch-updates": ConfigRecord()}))
 
 
 @pytest.mark.parametrize(
