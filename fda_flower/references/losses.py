@@ -19,7 +19,7 @@ from fda_flower.records.record import (
     Record,
 )
 from fda_flower.strategies.averaging import ModelAverage
-from fda_flower.strategies.method import CommonOptions
+from fda_flower.strategies.options import CommonOptions
 
 Batch = tuple[Tensor, Tensor]
 """Samples and labels."""

@@ -303,7 +303,7 @@ class RunConfig(RunSettings):
             raise invalid("dp-unit", self.dp_unit, "choose --train head", why)
 
     def _check_method(self) -> None:
-        from fda_flower.strategies.method import COMMON
+        from fda_flower.strategies.options import COMMON
         from fda_flower.strategies.selection import check_selection
 
         method, what = self.entry, f"method '{self.method}'"

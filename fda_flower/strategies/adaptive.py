@@ -35,7 +35,7 @@ from fda_flower.files import checksum
 from fda_flower.names.options import Count, as_text, as_written
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
-from fda_flower.strategies.method import units_of
+from fda_flower.strategies.benefit import units_of
 from fda_flower.strategies.replies import BadReplyError, ClientUpdate
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.adaptive import WithBatchUpdates, WithGradients

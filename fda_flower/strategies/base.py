@@ -25,23 +25,11 @@ from fda_flower.records.progress import Progress
 from fda_flower.records.record import Record, chosen_round
 from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_source_mean, read_source_mean
 from fda_flower.strategies.flowers_options import FlowersOptions
-from fda_flower.strategies.method import (
-    Aggregated,
-    CommonOptions,
-    MethodHooks,
-    Sources,
-    check_aggregated,
-)
+from fda_flower.strategies.method import Aggregated, MethodHooks, Sources
+from fda_flower.strategies.models import check_aggregated, check_finite, check_initial
 from fda_flower.strategies.nodes import Node, Roster
-from fda_flower.strategies.replies import (
-    DETAILS,
-    BadReplyError,
-    ClientUpdate,
-    NotFiniteError,
-    check_finite,
-    check_initial,
-    read_sizes,
-)
+from fda_flower.strategies.options import CommonOptions
+from fda_flower.strategies.replies import DETAILS, BadReplyError, ClientUpdate, NotFiniteError, read_sizes
 from fda_flower.strategies.round import Round, Updates
 from fda_flower.strategies.selection import Selection
 from fda_flower.wire import protocol

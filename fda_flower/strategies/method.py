@@ -1,91 +1,29 @@
 """The hooks and options of a method. Only `aggregate` has no default."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from flwr.app import ArrayRecord
-from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.errors import RunError
-from fda_flower.names.options import AboveZero, Count, NotNegative, option_names
-from fda_flower.names.words import of_units
-from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import LAST, Record
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.replies import ClientUpdate
 from fda_flower.strategies.round import Round
 from fda_flower.strategies.selection import Selection
-from fda_flower.strategies.settings import Buffers, StrategySettings
+from fda_flower.strategies.settings import Buffers
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import GROUPS, LABELLED, EvaluateRequest, TrainRequest, to_layers, to_record
+from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
 from fda_flower.wire.questions import Question
 
 Noised = Literal["sums", "steps"] | None
 
 
-class CommonOptions(StrategySettings):
-    """Options of every strategy, with its settings. A subclass annotates the options of its method.
-
-    Parameters
-    ----------
-    target : str, optional
-        The target's domain. Default: the node whose role is ``"target"``.
-    wait_for : int, optional
-        Nodes to wait for before the first round. Default: the target and `min_sources`.
-    wait_seconds, query_timeout : float
-        How long to wait for them, and how long a node may take to report its role before it is asked later.
-    max_held_rounds : int
-        Consecutive held rounds after which the run ends with an error and a checkpoint.
-    buffer_names : Collection[str], optional
-        Names of the arrays that are not parameters; may be set later. Default: `aggregation.find_buffers`.
-    arrayrecord_key, configrecord_key : str
-        Names of the records with the model and the settings, as in Flower's ``FedAvg``.
-    output : RunFolder, optional
-        Folder for the rounds' records and a checkpoint, and to resume from.
-    outcomes : bool
-        Record which test samples the target classifies correctly.
-    on_round : callable, optional
-        Called with each round's record.
-    validation : Mapping[int, float], optional
-        Figures known in advance by which `Selection` chooses a round, by round.
-    """
-
-    target: str | None = None
-    wait_for: Count | None = None
-    wait_seconds: NotNegative = 60.0
-    query_timeout: AboveZero = 30.0
-    max_held_rounds: Count = 3
-    buffer_names: Collection[str] | None = None
-    arrayrecord_key: str = "arrays"
-    configrecord_key: str = "config"
-    output: RunFolder | None = None
-    outcomes: bool = False
-    on_round: Callable[[Record], None] | None = None
-    validation: Mapping[int, float] | None = None
-
-    def own_options(self) -> dict[str, Any]:
-        """Return the method's own options by name."""
-        names = (name for name in option_names(type(self)) if name not in COMMON)
-        return {name: getattr(self, name) for name in names}
-
-    def own_settings(self) -> Record:
-        """Return the method's own options as JSON, by their names in a run's configuration."""
-        return {
-            name.replace("_", "-"): list(value) if isinstance(value, tuple) else value
-            for name, value in self.own_options().items()
-        }
-
-
-COMMON = frozenset(option_names(CommonOptions))
-"""Names of the options of every strategy."""
-
-
 Sources = Mapping[str, ClientUpdate]
 """Updates of sources by domain, sorted by domain."""
+
 
 Epochs = dict[str, int]
 """Epochs by role."""
@@ -106,30 +44,6 @@ class Aggregated:
 
     model: Layers
     state: Mapping[str, Layers] = field(default_factory=dict)
-
-
-def check_aggregated(strategy: str, aggregated: object, model: Layers) -> None:
-    """Raise a `RunError` unless `aggregate` returned a model with the names, shapes and types of `model`."""
-    if not isinstance(aggregated, Aggregated):
-        raise _wrong(strategy, type(aggregated).__name__, "return Aggregated(model)")
-    for name, layers in {"model": aggregated.model, **aggregated.state}.items():
-        arrays = layers.values() if isinstance(layers, Mapping) else [None]
-        if not all(isinstance(array, np.ndarray) for array in arrays):
-            raise _wrong(strategy, f"a {name} that is no dictionary of NumPy arrays", "return arrays by name")
-    for name in sorted({*aggregated.model, *model}):
-        there, here = (_described(layers.get(name)) for layers in (aggregated.model, model))
-        if there != here:
-            what = f"array '{name}' as {there}, but it is {here} in the model"
-            raise _wrong(strategy, what, "keep the names, shapes and types of round.model")
-
-
-def _described(array: NDArray[Any] | None) -> str:
-    return "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
-
-
-def _wrong(strategy: str, value: str, remedy: str) -> RunError:
-    what = f"the aggregate of {strategy} returned {value}"
-    return RunError(what, thing="aggregate", value=value, remedy=remedy)
 
 
 class MethodHooks(ABC):
@@ -326,34 +240,3 @@ class MethodHooks(ABC):
         trainings = {role: rounds * (role in self.trains) for role in epochs}
         trainings["source"] += warmup
         return {role: trainings[role] * each for role, each in epochs.items()}
-
-
-HELD_OUT, TARGET_ALONE, UNITS = "held-out", "held-out-target", "units"
-"""Entries of a method's own part of the record: figures by held-out labels, and without the sources; the
-number of units, such as patients, of the labels, if some have several."""
-
-
-def benefit_of_sources(entry: Record, regression: bool) -> list[str]:
-    """Return a line on what the sources bring, by held-out labels; none if a figure is unknown.
-
-    Examples
-    --------
-    >>> benefit_of_sources({"held-out": 0.76, "held-out-target": 0.7}, regression=False)
-    ['The sources bring +6.0 points here, by held-out labels: 76.0 with them, 70.0 without']
-    >>> benefit_of_sources({"held-out": 0.8, "held-out-target": 0.8, "units": 6}, regression=False)
-    ['The sources bring +0.0 points here, by held-out labels of 6 patients: 80.0 with them, 80.0 without']
-    """
-    both, alone = (entry.get(name) for name in (HELD_OUT, TARGET_ALONE))
-    if both is None or alone is None:
-        return []
-    unit, digits, factor = ("", ".2f", 1) if regression else (" points", ".1f", 100)
-    gain = f"{'R² ' * regression}{factor * (both - alone):+z{digits}}{unit}"
-    figures = f"{factor * both:{digits}} with them, {factor * alone:{digits}} without"
-    of = of_units(0, entry.get(UNITS))
-    return [f"The sources bring {gain} here, by held-out labels{of}: {figures}"]
-
-
-def units_of(node: Node | None) -> dict[str, int]:
-    """Return the entry with the units, such as patients, of a node's labels; empty if each is of its own."""
-    labels, units = (None if node is None else node.info.get(key) for key in (LABELLED, GROUPS))
-    return {UNITS: units} if isinstance(units, int) and units != labels else {}

@@ -11,8 +11,9 @@ from fda_flower.errors import invalid
 from fda_flower.names.options import Natural, as_written
 from fda_flower.records.record import COSTS
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources
+from fda_flower.strategies.benefit import HELD_OUT, TARGET_ALONE, benefit_of_sources, units_of
 from fda_flower.strategies.fedavg import SourceOnly
-from fda_flower.strategies.method import HELD_OUT, TARGET_ALONE, Epochs, benefit_of_sources, units_of
+from fda_flower.strategies.method import Epochs
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
 from fda_flower.wire.asked.mixture import EvaluateMixture, MixtureReport

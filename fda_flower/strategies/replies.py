@@ -347,30 +347,6 @@ def _metrics(content: RecordDict) -> MetricRecord:
     return metrics if isinstance(metrics, MetricRecord) else MetricRecord()
 
 
-def check_initial(model: Layers) -> None:
-    """Raise a `ConfigError` if the initial model has an array that no client's reply could have."""
-    for name, array in model.items():
-        if array.dtype.kind not in "fiub":
-            fault, remedy = f"is of type {array.dtype}", "send it as floats, integers or truth values"
-        elif not is_finite(array):
-            fault = "holds NaN or infinity"
-            remedy = "send finite values; leave out a constant, such as a mask (persistent=False)"
-        else:
-            continue
-        what = f"array '{name}' of the initial model {fault}"
-        raise ConfigError(what, thing="initial_arrays", value=name, remedy=remedy)
-
-
-def check_finite(model: Layers) -> None:
-    """Raise a `NotFiniteError` if a new model is not finite."""
-    for name, array in model.items():
-        if not is_finite(array):
-            raise NotFiniteError(
-                f"array '{name}' of the new model would hold NaN or infinity: a client's update, steps "
-                "or learning rate are out of range; max_update_norm limits updates"
-            )
-
-
 def _reported_examples(node: Node) -> int:
     """Return the number of training samples that a node reported with its role."""
     numbers = [node.info.get(name) for name in (protocol.LABELLED, protocol.UNLABELLED)]

@@ -38,9 +38,9 @@ from fda_flower.metrics import METRICS, Metric
 from fda_flower.names.words import counted
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
+from fda_flower.strategies.benefit import UNITS, benefit_of_sources, units_of
 from fda_flower.strategies.columns import in_common_columns
 from fda_flower.strategies.features import OnFeatures
-from fda_flower.strategies.method import UNITS, benefit_of_sources, units_of
 from fda_flower.strategies.replies import BadReplyError, check_figures
 from fda_flower.strategies.secure_sums import SecureSum
 from fda_flower.wire import protocol

@@ -43,7 +43,7 @@ from fda_flower.strategies import (
     TargetOnly,
     VREx,
 )
-from fda_flower.strategies.method import COMMON as COMMON_OPTIONS
+from fda_flower.strategies.options import COMMON as COMMON_OPTIONS
 from fda_flower.wire import asked
 from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.asked.generalisation import MeasureLoss, Penalise

@@ -1,0 +1,60 @@
+"""Checks of a run's models: the initial one, and what a method returns."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fda_flower.aggregation import Layers, is_finite
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.strategies.method import Aggregated
+from fda_flower.strategies.replies import NotFiniteError
+
+
+def check_aggregated(strategy: str, aggregated: object, model: Layers) -> None:
+    """Raise a `RunError` unless `aggregate` returned a model with the names, shapes and types of `model`."""
+    if not isinstance(aggregated, Aggregated):
+        raise _wrong(strategy, type(aggregated).__name__, "return Aggregated(model)")
+    for name, layers in {"model": aggregated.model, **aggregated.state}.items():
+        arrays = layers.values() if isinstance(layers, Mapping) else [None]
+        if not all(isinstance(array, np.ndarray) for array in arrays):
+            raise _wrong(strategy, f"a {name} that is no dictionary of NumPy arrays", "return arrays by name")
+    for name in sorted({*aggregated.model, *model}):
+        there, here = (_described(layers.get(name)) for layers in (aggregated.model, model))
+        if there != here:
+            what = f"array '{name}' as {there}, but it is {here} in the model"
+            raise _wrong(strategy, what, "keep the names, shapes and types of round.model")
+
+
+def _described(array: NDArray[Any] | None) -> str:
+    return "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+
+
+def _wrong(strategy: str, value: str, remedy: str) -> RunError:
+    what = f"the aggregate of {strategy} returned {value}"
+    return RunError(what, thing="aggregate", value=value, remedy=remedy)
+
+
+def check_initial(model: Layers) -> None:
+    """Raise a `ConfigError` if the initial model has an array that no client's reply could have."""
+    for name, array in model.items():
+        if array.dtype.kind not in "fiub":
+            fault, remedy = f"is of type {array.dtype}", "send it as floats, integers or truth values"
+        elif not is_finite(array):
+            fault = "holds NaN or infinity"
+            remedy = "send finite values; leave out a constant, such as a mask (persistent=False)"
+        else:
+            continue
+        what = f"array '{name}' of the initial model {fault}"
+        raise ConfigError(what, thing="initial_arrays", value=name, remedy=remedy)
+
+
+def check_finite(model: Layers) -> None:
+    """Raise a `NotFiniteError` if a new model is not finite."""
+    for name, array in model.items():
+        if not is_finite(array):
+            raise NotFiniteError(
+                f"array '{name}' of the new model would hold NaN or infinity: a client's update, steps "
+                "or learning rate are out of range; max_update_norm limits updates"
+            )

@@ -1,0 +1,66 @@
+"""The options of every strategy."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from fda_flower.names.options import AboveZero, Count, NotNegative, option_names
+from fda_flower.records.folder import RunFolder
+from fda_flower.records.record import Record
+from fda_flower.strategies.settings import StrategySettings
+
+
+class CommonOptions(StrategySettings):
+    """Options of every strategy, with its settings. A subclass annotates the options of its method.
+
+    Parameters
+    ----------
+    target : str, optional
+        The target's domain. Default: the node whose role is ``"target"``.
+    wait_for : int, optional
+        Nodes to wait for before the first round. Default: the target and `min_sources`.
+    wait_seconds, query_timeout : float
+        How long to wait for them, and how long a node may take to report its role before it is asked later.
+    max_held_rounds : int
+        Consecutive held rounds after which the run ends with an error and a checkpoint.
+    buffer_names : Collection[str], optional
+        Names of the arrays that are not parameters; may be set later. Default: `aggregation.find_buffers`.
+    arrayrecord_key, configrecord_key : str
+        Names of the records with the model and the settings, as in Flower's ``FedAvg``.
+    output : RunFolder, optional
+        Folder for the rounds' records and a checkpoint, and to resume from.
+    outcomes : bool
+        Record which test samples the target classifies correctly.
+    on_round : callable, optional
+        Called with each round's record.
+    validation : Mapping[int, float], optional
+        Figures known in advance by which `Selection` chooses a round, by round.
+    """
+
+    target: str | None = None
+    wait_for: Count | None = None
+    wait_seconds: NotNegative = 60.0
+    query_timeout: AboveZero = 30.0
+    max_held_rounds: Count = 3
+    buffer_names: Collection[str] | None = None
+    arrayrecord_key: str = "arrays"
+    configrecord_key: str = "config"
+    output: RunFolder | None = None
+    outcomes: bool = False
+    on_round: Callable[[Record], None] | None = None
+    validation: Mapping[int, float] | None = None
+
+    def own_options(self) -> dict[str, Any]:
+        """Return the method's own options by name."""
+        names = (name for name in option_names(type(self)) if name not in COMMON)
+        return {name: getattr(self, name) for name in names}
+
+    def own_settings(self) -> Record:
+        """Return the method's own options as JSON, by their names in a run's configuration."""
+        return {
+            name.replace("_", "-"): list(value) if isinstance(value, tuple) else value
+            for name, value in self.own_options().items()
+        }
+
+
+COMMON = frozenset(option_names(CommonOptions))
+"""Names of the options of every strategy."""
