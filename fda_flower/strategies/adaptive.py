@@ -3,13 +3,11 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from logging import WARNING
 from statistics import median, median_low
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
-from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower import aggregation
@@ -45,8 +43,8 @@ ROUNDS = 3
 RATIO = 1 / 20
 
 
-def warn_if_stuck(records: Sequence[Mapping[str, Any]]) -> None:
-    """Warn in the first round that ends `ROUNDS` slow ones in a row.
+def is_stuck(records: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the last round is the first that ends `ROUNDS` slow ones in a row.
 
     FedGP's step is a mean of the target's update and its projections, and no projection is longer than the
     update. A round is slow if the norm of the target's update is below `RATIO` of the median of the sources'
@@ -54,13 +52,13 @@ def warn_if_stuck(records: Sequence[Mapping[str, Any]]) -> None:
     """
     slow = [_is_slow(record) for record in records]
     rows = [all(slow[end - ROUNDS : end]) for end in range(ROUNDS, len(slow) + 1)]
-    if rows and rows[-1] and not any(rows[:-1]):
-        log(
-            WARNING,
-            "The target's update is shorter than a twentieth of the sources' for %d rounds. FedGP's step is "
-            "never longer than the target's: warm-up rounds, more local epochs at the target, or FedDA",
-            ROUNDS,
-        )
+    return bool(rows) and rows[-1] and not any(rows[:-1])
+
+
+STUCK = (
+    f"the target's update is shorter than a twentieth of the sources' for {ROUNDS} rounds. FedGP's step is "
+    "never longer than the target's: warm-up rounds, more local epochs at the target, or FedDA"
+)
 
 
 def _is_slow(record: Mapping[str, Any]) -> bool:
@@ -110,6 +108,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
     estimate_at: Literal["training", "start"] = "training"
     aggregate_on: Literal["server", "target"] = "server"
 
+    falls_back = "β is fixed for"
     weighs_by: ClassVar[Literal["beta", "weight"]] = "beta"
     """The field of a source's record for β, or for its joint weight."""
 
@@ -209,41 +208,53 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         assert target is not None, "the base class holds the round without the target"
         evidence = self._read_evidence(target, sources, round) if self.auto else None
         result = self._rule(round.model, target, list(sources.values()), betas, evidence)
-        geometry, record = result.geometry, round.record
-        record["target"]["norm"] = float(np.sqrt(geometry.target_squared.sum()))
-        for i, domain in enumerate(sources):
-            entry = record["sources"][domain]
-            entry |= {
-                self.weighs_by: float(result.betas[i]),
-                "cosine": float(geometry.cosines[i]),
-                "kept": float((geometry.products[i] > 0).mean()),
-                "norm": float(np.sqrt(geometry.source_squared[i].sum())),
-            }
-            if self.auto:
-                _record_estimate(entry, result, i)
+        geometry = result.geometry
+        clients: dict[str, Record] = {
+            target.domain: {"norm": float(np.sqrt(geometry.target_squared.sum()))},
+            **{domain: self._entry(result, i) for i, domain in enumerate(sources)},
+        }
+        record: Record = {}
         if result.estimates is not None and not units_of(round.target):  # estimates count samples
-            self._record_theory(record, result, target, sources)
-        reasons = zip(sources, result.fallbacks, strict=True)
-        fixed = [(domain, reason) for domain, reason in reasons if self.auto and reason]
-        round.warn(fixed, {"beta": "β is fixed for", "weight": "the weight is fixed for"}[self.weighs_by])
-        return Aggregated(result.model)
+            record, worth = self._theory(result, target, sources)
+            clients = {domain: {**entry, **worth.get(domain, {})} for domain, entry in clients.items()}
+        return Aggregated(result.model, record=record, clients=clients)
 
-    def _record_theory(
-        self, record: Any, result: AdaptiveResult, target: ClientUpdate, sources: Sources
-    ) -> None:
-        """Record the Delta errors, and how many labels each source is worth."""
-        assert result.estimates is not None, "there is nothing to record without"
+    def _entry(self, result: AdaptiveResult, i: int) -> Record:
+        """Return the entries of a source's record."""
+        geometry = result.geometry
+        entry: Record = {
+            self.weighs_by: float(result.betas[i]),
+            "cosine": float(geometry.cosines[i]),
+            "kept": float((geometry.products[i] > 0).mean()),
+            "norm": float(np.sqrt(geometry.source_squared[i].sum())),
+        }
+        if self.auto:
+            entry["fallback"] = result.fallbacks[i]
+        if self.auto and result.estimates is not None:
+            e = result.estimates[i]
+            entry |= {"sigma2": e.sigma2, "d2": e.d2, "tau2-d2": e.tau2_d2, "delta": e.delta}
+        return entry
+
+    def _theory(
+        self, result: AdaptiveResult, target: ClientUpdate, sources: Sources
+    ) -> tuple[Record, dict[str, Record]]:
+        """Return the Delta errors, and how many labels each source is worth, as entries of the record."""
+        assert result.estimates is not None, "there is no theory without"
         own = type(self._rule.rule).__name__.lower()
         betas = {own: result.betas} if self.weighs_by == "beta" else {}
         alphas = source_weights([*sources.values()], self.source_weights)
         size = sum(layer.size for layer in target.parameters.values())
         errors = errors_of_round(result.estimates, alphas, betas, size)
+        record: Record = {}
         if errors:
             record["delta-errors"] = {**errors, "helps": errors[own] < errors["gradient"]}
         seen = target.examples * (passes(target) if target.batch_size and not self._at_start else 1)
-        for domain, estimates in zip(sources, result.estimates, strict=True):
-            if not np.isnan(estimates.d2):
-                record["sources"][domain]["labels-worth"] = labels_worth(estimates, seen)
+        worth: dict[str, Record] = {
+            domain: {"labels-worth": labels_worth(estimates, seen)}
+            for domain, estimates in zip(sources, result.estimates, strict=True)
+            if not np.isnan(estimates.d2)
+        }
+        return record, worth
 
     def _believable(self, round: Round, sources: Sources) -> Sources:
         """Return the sources without those whose steps or rate are out of line, which are dropped.
@@ -254,9 +265,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         if "source" in round.schedules or not (self.auto or self._rule.rule.needs_scale):
             return sources
         dropped = out_of_line(sources)
-        for domain in dropped:
-            del round.record["sources"][domain]
-        round.drop_all(dropped.items())
+        round.leave_out(dropped)
         rest = {domain: update for domain, update in sources.items() if domain not in dropped}
         if len(rest) < self.min_sources:
             raise BadReplyError(f"{len(rest)} usable replies of sources, at least {self.min_sources} needed")
@@ -371,13 +380,6 @@ def forwarded(
     return {protocol.AGGREGATE: ConfigRecord({**columns, "weighing": rule.to_text()}), **records}
 
 
-def _record_estimate(entry: Record, result: AdaptiveResult, i: int) -> None:
-    if result.estimates is not None:
-        e = result.estimates[i]
-        entry |= {"sigma2": e.sigma2, "d2": e.d2, "tau2-d2": e.tau2_d2, "delta": e.delta}
-    entry["fallback"] = result.fallbacks[i]
-
-
 def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:
     """Return β as plain numbers; raise a `ConfigError` unless all are in [0, 1]."""
     given = list(beta.values()) if isinstance(beta, Mapping) else np.atleast_1d(np.asarray(beta)).tolist()
@@ -490,9 +492,11 @@ class FedGP(AdaptiveStrategy):
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Weigh the sources, apply the rule, and warn once if projections cannot move the model."""
         aggregated = super().aggregate(round, target, sources)
-        if self.magnitude == "projection":
-            warn_if_stuck([*self.history, round.record])
-        return aggregated
+        if self.magnitude != "projection" or target is None:
+            return aggregated
+        clients = dict(aggregated.clients)
+        now = {"target": clients.pop(target.domain), "sources": clients}
+        return replace(aggregated, warnings=[STUCK] if is_stuck([*self.history, now]) else [])
 
 
 class FedDAJoint(AdaptiveStrategy):
@@ -514,6 +518,7 @@ class FedDAJoint(AdaptiveStrategy):
     """
 
     weighs_by = "weight"
+    falls_back = "the weight is fixed for"
     variants: ClassVar = {
         "reference-code": {"updates": "raw", "source_weights": "examples"},
         "paper": {"updates": "aligned", "source_weights": "uniform"},

@@ -34,6 +34,7 @@ from fda_flower.strategies.round import Round, Updates
 from fda_flower.strategies.selection import Selection
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, Keys, TrainRequest, to_layers, to_record
+from fda_flower.wire.questions import Answer
 
 # fmt: off
 __all__ = ["Aggregated", "BadReplyError", "ClientUpdate", "DomainAdaptationStrategy", "Node",
@@ -281,7 +282,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         record.update({"held": None, "target": None, "sources": {}, "dropped": []})
         record.update({"missing": self.roster.missing, "bytes-received": 0})
         updates = round.collect(replies)
-        self._record_answers(record, updates)
+        round.note(self._of_answers(round, updates), self.falls_back)
         try:
             new = self._new_model(round, updates)
         except BadReplyError as error:
@@ -329,6 +330,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         """Return the metrics of the model on the target's test set, and record them, in the last step."""
         round = self.round
         metrics = round.read_evaluation(replies) if self.evaluates_in(round.number) else None
+        if round.answer is not None:
+            round.record |= self.evaluated(round.answer)
         self.selection.judge(round, self.history)
         return metrics
 
@@ -421,13 +424,11 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         nodes = (node for node in round.nodes if self.asks(node, round))
         return {node: self.train_request(node, round) for node in nodes}
 
-    def _record_answers(self, record: Record, updates: Updates) -> None:
+    def _of_answers(self, round: Round, updates: Updates) -> dict[str, Record]:
+        """Return the entries of the clients' records for their answers, by domain."""
         target, sources = updates
-        replied = [(record["target"], target)]
-        replied += [(record["sources"][domain], update) for domain, update in sources.items()]
-        for entry, update in replied:
-            if update is not None and update.answer is not None:
-                entry |= self.answered(entry["domain"], update.answer)
+        answered = [each for each in (target, *sources.values()) if each and isinstance(each.answer, Answer)]
+        return {client.domain: self.answered(client.domain, client.answer) for client in answered}
 
     def _new_model(self, round: Round, updates: Updates) -> ArrayRecord:
         """Return the new model; drop a source that alone makes it non-finite."""
@@ -441,8 +442,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
                 raise
             left = min(steps, key=steps.__getitem__)
             new = self._commit(round, self._aggregate(round, (target, without[left])))
-            del round.record["sources"][left]
-            round.drop(left, BadReplyError(f"with it, {error}"))
+            round.leave_out({left: f"with it, {error}"})
             return new
 
     def _steps(
@@ -486,4 +486,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         if not round.warmup:
             self.model_average.add(aggregated.model)
         round.model = aggregated.model
+        round.record |= aggregated.record
+        round.note(aggregated.clients, self.falls_back)
+        for warning in aggregated.warnings:
+            log(WARNING, "Round %d: %s", round.number, warning)
         return to_record(aggregated.model)

@@ -96,7 +96,6 @@ class PFedFDA(OnFeatures):
     """
 
     questions = (MixGaussians, EvaluateGaussians)
-    evaluates_own = True
 
     folds: Folds = 2
     ridge: NotNegative = 1.0

@@ -102,7 +102,6 @@ class FedAvgFT(FedAvg):
     """
 
     questions = (FineTune, EvaluatePersonal)
-    evaluates_own = True
 
     weights: SourceWeights = "uniform"
     tune: Literal["all", "head"] = "all"

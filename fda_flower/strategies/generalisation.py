@@ -2,11 +2,9 @@
 
 from collections.abc import Collection
 from dataclasses import field, replace
-from logging import WARNING
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from flwr.common import log
 
 from fda_flower.aggregation import groupdro_weights, matched_step, mean_update, vrex_weights
 from fda_flower.aggregation.joint import inner_products_of
@@ -15,9 +13,11 @@ from fda_flower.names.options import Natural, NotNegative, Positive
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.fedavg import SourceOnly
+from fda_flower.strategies.method import entries
 from fda_flower.strategies.replies import ClientUpdate, NotFiniteError
-from fda_flower.wire.asked.generalisation import MeasureLoss, Penalise, Penalised
+from fda_flower.wire.asked.generalisation import LossMeasured, MeasureLoss, Penalise, Penalised
 from fda_flower.wire.protocol import NUM_STEPS, TRAIN_LOSS, TrainRequest
+from fda_flower.wire.questions import Question
 
 ANNEALING, DONE = "annealing", "steps"
 """Name of the strategy's state: the number of local steps done."""
@@ -57,16 +57,15 @@ class PenalisedSources(SourceOnly):
         return request.adding(requires={NUM_STEPS: remedy})
 
     def annealed(self, round: Round, model: Layers, sources: Collection[ClientUpdate]) -> Aggregated:
-        """Return a round's result, with its local steps counted; record λ."""
-        strength = round.record["lam"] = self.strength
+        """Return a round's result, with its local steps counted, and λ."""
+        strength, warnings = self.strength, list[str]()
         if strength < self.lam and round.number == self.num_rounds:
-            said = "In the whole run λ was %g, not %g: the sources have done fewer than %d local steps. "
+            few = f"the sources have done fewer than {self.anneal_steps} local steps"
             remedy = "Train longer, or lower anneal_steps"
-            log(WARNING, said + remedy, strength, self.lam, self.anneal_steps)
-        if self.anneal_steps == 0:
-            return Aggregated(model)
+            warnings = [f"in the whole run λ was {strength:g}, not {self.lam:g}: {few}. {remedy}"]
         done = self._steps_done() + float(np.mean([source.steps for source in sources]))
-        return Aggregated(model, {ANNEALING: {DONE: np.array(done)}})
+        state = {ANNEALING: {DONE: np.array(done)}} if self.anneal_steps else {}
+        return Aggregated(model, state, {"lam": strength}, warnings=warnings)
 
     def _steps_done(self) -> float:
         return float(self.state[ANNEALING][DONE].numpy()) if ANNEALING in self.state else 0.0
@@ -97,9 +96,9 @@ class IRM(PenalisedSources):
     source_weights: SourceWeights = "uniform"
 
     @property
-    def trained_plainly(self) -> frozenset[str]:
-        """The roles that get plain train messages: with λ = 0 those that train."""
-        return self.trains if self.lam == 0 else frozenset()
+    def asked_questions(self) -> tuple[type[Question], ...]:
+        """The questions with these options: with λ = 0 none."""
+        return self.questions if self.lam else ()
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Request the penalty, unless λ is 0."""
@@ -153,17 +152,17 @@ class VREx(PenalisedSources):
         """Request the loss at the global model."""
         return replace(super().train_request(node, round), question=MeasureLoss())
 
+    def answered(self, domain: str, answer: LossMeasured) -> Record:
+        """Record the source's loss at the global model."""
+        return {"loss-at-start": answer.loss_at_start}
+
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Add the weighted updates to the model."""
-        entries = [round.record["sources"][domain] for domain in sources]
-        losses = [update.answer.loss_at_start for update in sources.values()]
-        for entry, loss in zip(entries, losses, strict=True):
-            entry["loss-at-start"] = loss
-        weights = vrex_weights(losses, self.strength, self.clip)
-        for entry, weight in zip(entries, weights.tolist(), strict=True):
-            entry["weight"] = weight
         updates = list(sources.values())
-        return self.annealed(round, mean_update(round.model, updates, weights), updates)
+        losses = [update.answer.loss_at_start for update in updates]
+        weights = vrex_weights(losses, self.strength, self.clip)
+        annealed = self.annealed(round, mean_update(round.model, updates, weights), updates)
+        return replace(annealed, clients=entries("weight", updates, weights.tolist()))
 
 
 Q = "q"
@@ -205,15 +204,16 @@ class GroupDRO(SourceOnly):
         """Update ``q`` by the losses, and add the weighted updates to the model."""
         masses = {name: float(array.numpy()) for name, array in self.state.get(Q, {}).items()}
         before = [masses.get(domain, 1.0) for domain in sources]
-        updates, entries = list(sources.values()), [round.record["sources"][domain] for domain in sources]
+        updates = list(sources.values())
         step_size = self.step_size * float(np.mean([update.steps for update in updates]))
-        losses = [float(str(entry["train-loss"])) for entry in entries]
+        losses = [float(str(round.record["sources"][domain]["train-loss"])) for domain in sources]
         weights = groupdro_weights(before, losses, step_size)
-        for domain, entry, weight in zip(sources, entries, weights.tolist(), strict=True):
-            entry["weight"] = weight
-            masses[domain] = weight * sum(before)
+        masses |= {
+            domain: weight * sum(before) for domain, weight in zip(sources, weights.tolist(), strict=True)
+        }
         q = {domain: np.array(masses[domain]) for domain in sorted(masses)}
-        return Aggregated(mean_update(round.model, updates, weights), {Q: q})
+        model = mean_update(round.model, updates, weights)
+        return Aggregated(model, {Q: q}, clients=entries("weight", updates, weights.tolist()))
 
 
 class FedOMG(DomainAdaptationStrategy):
@@ -265,8 +265,4 @@ class FedOMG(DomainAdaptationStrategy):
         for name in updates[0].parameters:
             terms = zip((self.server_rate * coefficients).tolist(), updates, strict=True)
             new[name] = weighted_sum(round.model[name], [(c, u.parameters[name]) for c, u in terms])
-        entries: list[Any] = [] if target is None else [round.record["target"]]
-        entries += [round.record["sources"][domain] for domain in sources]
-        for entry, weight in zip(entries, weights.tolist(), strict=True):
-            entry["weight"] = weight
-        return Aggregated(new)
+        return Aggregated(new, clients=entries("weight", updates, weights.tolist()))

@@ -94,15 +94,20 @@ class KD3A(DomainAdaptationStrategy):
         answer: Distilled = target.answer
         if unknown := [name for name in answer.head if name not in round.model]:
             raise BadReplyError(f"the target says that '{unknown[0]}' is in its head, but the model has none")
-        weights, next_weights = self._weights(node.domain, round, answer, list(sources))
+        weights, next_weights = self._weights(node.domain, answer, list(sources))
         body = mean_update(round.model, [target, *sources.values()], np.array(list(weights.values())))
         own = mean_update(round.model, [target], alone)
         heads = {
             _key(domain): {name: model[name] for name in answer.head} for domain, model in models.items()
         }
+        clients = {domain: {"weight": weight} for domain, weight in weights.items()}
+        clients[node.domain] |= {"mask-share": answer.mask_share}
+        for domain, contribution in answer.contribution.items():
+            clients[domain] |= {"contribution": contribution}
         return Aggregated(
             {name: own[name] if name in answer.head else array for name, array in body.items()},
             {**heads, WEIGHTS: {domain: np.array(weight) for domain, weight in next_weights.items()}},
+            clients=clients,
         )
 
     def _question(self, models: Mapping[str, Layers], round: Round) -> Distil:
@@ -111,7 +116,7 @@ class KD3A(DomainAdaptationStrategy):
         return Distil(gate=gate, mixup=self.mixup, teacher_bn=self.teacher_bn, models=models)
 
     def _weights(
-        self, target: str, round: Round, answer: Distilled, domains: list[str]
+        self, target: str, answer: Distilled, domains: list[str]
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Return the weights of target and sources by domain, and the weights to keep."""
         if answer.contribution.keys() != set(domains):
@@ -121,11 +126,7 @@ class KD3A(DomainAdaptationStrategy):
         known = to_layers(self.state.get(WEIGHTS, ArrayRecord()))
         before = {domain: float(weight) for domain, weight in known.items()}
         now = dict(zip((target, *domains), new.tolist(), strict=True))
-        weights, next_weights = smoothed_weights(before, now, self.momentum)
-        round.record["target"] |= {"mask-share": answer.mask_share, "weight": weights[target]}
-        for domain, contribution in zip(domains, contributions, strict=True):
-            round.record["sources"][domain] |= {"contribution": contribution, "weight": weights[domain]}
-        return weights, next_weights
+        return smoothed_weights(before, now, self.momentum)
 
     def _sent(self, domain: str, round: Round) -> ArrayRecord:
         """Return the model that a source trains from: the common body with its own head, if it has one."""

@@ -1,7 +1,7 @@
 """The hooks and options of a method. Only `aggregate` has no default."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -40,10 +40,24 @@ class Aggregated:
     state : Mapping[str, Layers]
         Changed models of the method, by name. The next round, also of a resumed run, finds them in the
         strategy's `state`; `to_layers` converts one to arrays.
+    record : Record
+        Entries of the round's record.
+    clients : Mapping[str, Record]
+        Entries of the clients' records, by domain.
+    warnings : sequence of str
+        What the log says of the round.
     """
 
     model: Layers
     state: Mapping[str, Layers] = field(default_factory=dict)
+    record: Record = field(default_factory=dict)
+    clients: Mapping[str, Record] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+
+
+def entries(name: str, clients: Iterable[ClientUpdate], values: Iterable[float]) -> dict[str, Record]:
+    """Return an entry of each client's record, such as its ``weight``, for `Aggregated.clients`."""
+    return {client.domain: {name: value} for client, value in zip(clients, values, strict=True)}
 
 
 class MethodHooks(ABC):
@@ -80,8 +94,6 @@ class MethodHooks(ABC):
     """Whether one node is the target; otherwise all are sources, whatever role they report."""
     trains: frozenset[str] = frozenset({"source", "target"})
     """The roles that train."""
-    evaluates_own: bool = False
-    """Whether the target evaluates with a model, or part of one, that it keeps."""
     refused_buffers: ClassVar[Mapping[str, str]] = {}
     """Reasons to refuse values of `buffers`; ``"target"`` is always refused if the target does not train."""
     of_patients: ClassVar[Noised] = None
@@ -92,6 +104,8 @@ class MethodHooks(ABC):
     """Whether `aggregate` sends further requests within a round."""
     ends_with_an_evaluation: bool = False
     """Whether the target evaluates differently in the last round."""
+    falls_back: ClassVar[str] = "a new start of"
+    """Words of the log before the domains that have an entry ``fallback`` in a round's record."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
     """Options that select the authors' code or the paper's definition."""
 
@@ -124,7 +138,7 @@ class MethodHooks(ABC):
         Parameters
         ----------
         round : Round
-            The round, with the global model; add to its ``record``.
+            The round, with the global model.
         target : ClientUpdate or None
             The target's update; None if the target does not train.
         sources : Sources
@@ -142,13 +156,18 @@ class MethodHooks(ABC):
         return self.questions
 
     @property
+    def evaluates_own(self) -> bool:
+        """Whether the target evaluates with a model, or part of one, that it keeps: asked by a question."""
+        return any(each.kind == protocol.EVALUATE for each in self.asked_questions)
+
+    @property
     def trained_plainly(self) -> frozenset[str]:
         """The roles that get plain train messages after the warm-up.
 
         By default those that train, and that no question asks to train in another way.
         """
-        asked = {role for each in self.questions if each.kind == protocol.TRAIN for role in each.roles}
-        return frozenset(self.trains - asked)
+        trained = (each for each in self.asked_questions if each.kind == protocol.TRAIN)
+        return frozenset(self.trains - {role for each in trained for role in each.roles})
 
     def asked_of(self, role: str) -> frozenset[str]:
         """Return the types of all messages that a run with these options sends to the nodes of a role.
@@ -172,6 +191,10 @@ class MethodHooks(ABC):
 
     def answered(self, domain: str, answer: Any) -> Record:
         """Return the entries of a client's record for its answer to the question of a train message."""
+        return {}
+
+    def evaluated(self, answer: Any) -> Record:
+        """Return the entries of the round's record for the answer to the question of the headline."""
         return {}
 
     def evaluate_config(self, round: Round) -> protocol.Config:

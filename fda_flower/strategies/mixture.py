@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Literal
 
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord
 
 from fda_flower.aggregation.mixture import MixturePlan, is_member
 from fda_flower.errors import invalid
@@ -62,7 +62,6 @@ class Mixture(SourceOnly):
     """
 
     questions = (EvaluateMixture,)
-    evaluates_own = True
     ends_with_an_evaluation = True
 
     source_mean: str = "median"
@@ -140,14 +139,10 @@ class Mixture(SourceOnly):
         )
         return EvaluateRequest(round.arrays, config, question=question)
 
-    def evaluation(self, replies: Iterable[Message]) -> MetricRecord | None:
-        """Return the mixture's metrics, and record its numbers by member."""
-        metrics = super().evaluation(replies)
-        if isinstance(self.round.answer, MixtureReport):
-            cost = self._cost(self.round.arrays, self.round.number)
-            entries = _entries(self.round.answer) | units_of(self.round.target)
-            self.round.record["mixture"] = {**entries, "cost": cost}
-        return metrics
+    def evaluated(self, answer: MixtureReport) -> Record:
+        """Record the mixture's numbers by member."""
+        cost = self._cost(self.round.arrays, self.round.number)
+        return {"mixture": {**_entries(answer), **units_of(self.round.target), "cost": cost}}
 
     def conclusion(self, record: Record) -> list[str]:
         """Return lines on the sources' benefit, and with the accuracies of a student and its mixture."""

@@ -6,7 +6,7 @@ from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
@@ -24,7 +24,7 @@ from fda_flower.names.options import Bounds, Count, NotNegative, Positive, Share
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.fedavg import FedAvg
-from fda_flower.strategies.method import Epochs, Noised
+from fda_flower.strategies.method import Epochs, Noised, entries
 from fda_flower.strategies.replies import ClientUpdate
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.personal import (
@@ -35,6 +35,7 @@ from fda_flower.wire.asked.personal import (
     EvaluatePersonal,
     FineTune,
     Guide,
+    NeighboursUsed,
     Personalise,
     Personalised,
     TrainedToMix,
@@ -85,7 +86,6 @@ class Ditto(OwnModel, FedAvg):
     """
 
     questions = (FineTune, Personalise, EvaluatePersonal)
-    evaluates_own = True
 
     lam: NotNegative = 1.0
     global_branch: Literal["fedavg", "none"] = "fedavg"
@@ -143,7 +143,6 @@ class APFL(OwnModel, FedAvg):
     """
 
     questions = (TrainToMix, EvaluateMix)
-    evaluates_own = True
 
     mixing: Share = 0.5
     mix: Literal["outputs", "parameters"] = "outputs"
@@ -300,9 +299,9 @@ class FedDWA(DomainAdaptationStrategy):
     evaluate: Literal["aggregated", "trained"] = "aggregated"
 
     @property
-    def evaluates_own(self) -> bool:  # type: ignore[override]
-        """Whether the headline is ``w_T``."""
-        return self.evaluate == "trained"
+    def asked_questions(self) -> tuple[type[Question], ...]:
+        """The questions with these options: the target evaluates ``w_T`` if that is the headline."""
+        return self.questions if self.evaluate == "trained" else (Guide,)
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Send each node its own model, and request its guidance."""
@@ -330,11 +329,8 @@ class FedDWA(DomainAdaptationStrategy):
         guidances = [_guidance(b, u) for b, u in zip(before, updates, strict=True)]
         weights = distance_weights(*guidance_distances(guidances, local), self.top)
         personal = [{**own, **personal_model(local, p)} for own, p in zip(trained, weights, strict=True)]
-        record: Any = round.record
-        record["target"]["weight"] = float(weights[-1, -1])
-        for domain, weight in zip(sources, weights[-1].tolist(), strict=False):
-            record["sources"][domain]["weight"] = weight
-        return Aggregated(personal[-1], dict(zip(sources, personal, strict=False)))
+        weight = entries("weight", updates, weights[-1].tolist())
+        return Aggregated(personal[-1], dict(zip(sources, personal, strict=False)), clients=weight)
 
     def _sent(self, node: Node, round: Round) -> ArrayRecord:
         """Return the model that a node trains from: a source's own, or the global one for the target."""
@@ -377,7 +373,6 @@ class KNNPer(FedAvg):
     """
 
     questions = (EvaluateNeighbours,)
-    evaluates_own = True
 
     k: Count = 10
     mixing: str | float = "cv"
@@ -418,12 +413,9 @@ class KNNPer(FedAvg):
         question = EvaluateNeighbours(k=self.k, scale=self.scale, weight=fixed)
         return EvaluateRequest(round.arrays, round.config, question=question)
 
-    def evaluation(self, replies: Iterable[Message]) -> MetricRecord | None:
-        """Return the mixture's metrics, and record them."""
-        metrics = super().evaluation(replies)
-        if (answer := self.round.answer) is not None and answer.weight is not None:
-            self.round.record["lambda"] = answer.weight
-        return metrics
+    def evaluated(self, answer: NeighboursUsed) -> Record:
+        """Record the weight of the neighbours."""
+        return {} if answer.weight is None else {"lambda": answer.weight}
 
 
 def _read_mixing(given: str | float) -> str | float:

@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from logging import WARNING
 from typing import ClassVar
 
 from flwr.app import ArrayRecord
-from flwr.common import log
 
 from fda_flower.names.options import Count, Natural
 from fda_flower.records.record import Record
@@ -29,7 +27,6 @@ class LocalPart(FedAvg):
     """
 
     questions = (KeepPart, EvaluateWithPart)
-    evaluates_own = True
     of_patients = None
 
     part: ClassVar[str]
@@ -45,7 +42,6 @@ class LocalPart(FedAvg):
         if answer.began_in < self._last_round(domain):
             began = f"its part of round {answer.began_in}" if answer.began_in else "the server's part"
             entry["fallback"] = f"it lost its own part of the model, and started from {began}"
-            log(WARNING, "Round %d: %s: %s", self.round.number, domain, entry["fallback"])
         return entry
 
     def global_request(self, round: Round, arrays: ArrayRecord) -> EvaluateRequest:

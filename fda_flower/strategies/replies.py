@@ -120,6 +120,8 @@ class ClientUpdate(Update):
 
     Attributes
     ----------
+    domain : str
+        The client's domain.
     factor : float
         Factor that scaled the update down to the norm limit; 1 within the limit.
     answer : Answer, str or None
@@ -129,6 +131,7 @@ class ClientUpdate(Update):
         The reply's model itself; empty unless the request asks `with_model`.
     """
 
+    domain: str = ""
     factor: float = 1.0
     answer: Any = None
     model: Layers = field(default_factory=dict)
@@ -200,7 +203,7 @@ def read_update(
     if request.with_model:
         itself = read_arrays(content, protocol.ARRAYS)  # the arrays read before now hold the differences
         update = replace(update, model={name: itself[name] for name in model})
-    return replace(update, factor=factor, answer=answer), entry
+    return replace(update, domain=node.domain, factor=factor, answer=answer), entry
 
 
 def _train_loss(content: RecordDict, request: TrainRequest) -> float | None:

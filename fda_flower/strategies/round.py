@@ -12,7 +12,7 @@ from flwr.app.typing import MetricRecordValues
 from flwr.common import log
 
 from fda_flower.aggregation import Layers, find_buffers
-from fda_flower.errors import RunError, printable
+from fda_flower.errors import RunError, printable, unknown
 from fda_flower.metrics import EFFECTIVE, METRICS, SET_FIGURES, SETS, UNITS, of_mean
 from fda_flower.names.words import by_reason, listed
 from fda_flower.records.record import MEAN_OF_LABELS, TEST_EXAMPLES, Record
@@ -276,6 +276,25 @@ class Round:
         dropped = list(dropped)
         self.record["dropped"] += [{"domain": domain, "reason": reason} for domain, reason in dropped]
         self.warn(dropped, "dropped the reply of")
+
+    def leave_out(self, reasons: Mapping[str, str]) -> None:
+        """Drop sources whose replies are of no use after all, by domain with the reason."""
+        for domain in reasons:
+            del self.record["sources"][domain]
+        self.drop_all(reasons.items())
+
+    def note(self, entries: Mapping[str, Record], falls_back: str) -> None:
+        """Add entries to the clients' records, by domain, and log each ``fallback`` among them."""
+        clients = filter(None, [self.record["target"], *self.record["sources"].values()])
+        records = {client["domain"]: client for client in clients}
+        for domain, entry in entries.items():
+            if domain not in records:
+                raise unknown("domain of a client's record", domain, records)
+            records[domain] |= entry
+        fallbacks = (
+            (domain, entry["fallback"]) for domain, entry in entries.items() if entry.get("fallback")
+        )
+        self.warn(fallbacks, falls_back)
 
     def warn(self, failed: Iterable[tuple[str, str]], what: str) -> None:
         """Log each reason once for all domains that share it, unless they had the same one before.

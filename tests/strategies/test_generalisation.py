@@ -144,7 +144,7 @@ def test_lambda_is_at_most_1_until_the_sources_have_done_their_local_steps(kind,
 @pytest.mark.parametrize(("steps", "warns"), [(4, True), (3, True), (2, False), (0, False)])
 def test_an_annealing_that_has_not_ended_is_a_warning_at_the_end(steps, warns, flower_log):
     start(VREx(lam=10.0, anneal_steps=steps), rounds=2)
-    assert ("In the whole run λ was 1, not 10" in flower_log.text) is warns
+    assert ("in the whole run λ was 1, not 10" in flower_log.text) is warns
 
 
 def test_without_annealing_nobody_has_to_count_steps():

@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from handmade import A, B, HandMade, T, initial, moves, off_in, reply_of, weight
 from naming import names
 
 from fda_flower.engines import LocalGrid
-from fda_flower.errors import RunError
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies import FedAvg, FedAvgFT, SourceOnly, round
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy
 from fda_flower.strategies.replies import read_update
@@ -69,6 +70,28 @@ def reply_with(reply, **asked):
     strategy = Given(Aggregated(layers(1, 2)), asked=asked)
     strategy.start(HandMade([A, ("target", "t", reply)]).grid(), initial(), 1)
     return strategy.history[0]
+
+
+def test_what_a_method_says_of_a_round_is_logged_and_recorded_if_the_model_is_taken(flower_log):
+    said: dict[str, Any] = {
+        "record": {"lam": 1},
+        "clients": {"a": {"weight": 0.5, "fallback": "it lost its own"}},
+        "warnings": ["the steps are short"],
+    }
+    strategy = Given(Aggregated(layers(1, 2), **said), Aggregated(layers(np.inf, 2), **said))
+    strategy.start(HandMade([A, T]).grid(), initial(), 2)
+    taken, held = strategy.history
+    assert (taken["lam"], taken["sources"]["a"]["weight"]) == (1, 0.5)
+    assert ("lam" in held, "weight" in held["sources"]["a"]) == (False, False)
+    for line in ("Round 1: the steps are short", "Round 1: a new start of a: it lost its own"):
+        assert line in flower_log.text
+    assert "Round 2: the steps" not in flower_log.text
+
+
+def test_an_entry_for_a_domain_without_a_reply_is_refused():
+    strategy = Given(Aggregated(layers(1, 2), clients={"b": {"weight": 0.5}}))
+    with pytest.raises(ConfigError, match="domain of a client's record 'b'"):
+        strategy.start(HandMade([A, T]).grid(), initial(), 1)
 
 
 @pytest.mark.parametrize("name", ["number", "entry"])
