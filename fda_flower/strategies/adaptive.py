@@ -306,9 +306,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         request = self.train_request(node, round).adding(
             records=records, requires={protocol.AGGREGATED_ON: remedy}
         )
-        target, _ = round.exchange({node: request})
-        if target is None:
-            raise BadReplyError("no usable reply of the target")
+        target = round.ask_target(request)
         if target.factor != 1:
             return mean_update(round.model, [target], np.ones(1))
         return target.model

@@ -7,7 +7,6 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from logging import INFO, WARNING
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fda_flower.aggregation import Update, source_weights
+from fda_flower.aggregation import Layers, Update, source_weights
 from fda_flower.errors import ConfigError, RunError, invalid, unknown
 from fda_flower.files import json_safe
 from fda_flower.names.options import read_list
@@ -24,9 +23,9 @@ from fda_flower.records.folder import Checkpoint, RunFolder, check_same_model
 from fda_flower.records.progress import Progress
 from fda_flower.records.record import Record, chosen_round
 from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_source_mean, read_source_mean
+from fda_flower.strategies.checks import check_aggregated, check_finite, check_initial, check_start
 from fda_flower.strategies.flowers_options import FlowersOptions
 from fda_flower.strategies.method import Aggregated, MethodHooks, Sources
-from fda_flower.strategies.models import check_aggregated, check_finite, check_initial
 from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.options import CommonOptions
 from fda_flower.strategies.replies import DETAILS, BadReplyError, ClientUpdate, NotFiniteError, read_sizes
@@ -91,22 +90,35 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         self._has_moved = self._is_connected = self._has_begun = self._is_driven = False
         self._clock: list[float] = []
 
-    def settings(self) -> Record:
-        """Return the strategy's definition as JSON; a run resumes only with the same settings."""
-        settings: Record = {
-            "min-sources": self.min_sources,
-            "warmup-rounds": self.warmup_rounds,
-            "learning-rate-factor": self.learning_rate_factor,
-        }
-        if self.buffers != "mean":
-            settings["buffers"] = self.buffers
-        if self.source_mean != "mean":
-            settings["source-mean"] = self.source_mean
-        if self.max_update_norm is not None:
-            settings["max-update-norm"] = self.max_update_norm
-        if self.average is not None:
-            settings["average"] = self.average
-        return settings | self.own_settings()
+    def asked_of(self, role: str) -> frozenset[str]:
+        """Return the types of all messages that a run with these options sends to the nodes of a role.
+
+        A site answers no others, and refuses them before it reads data.
+        """
+        messages = {each.message_type() for each in self.asked_questions if role in each.roles}
+        if role in self.trained_plainly or (role == "source" and self.warmup_rounds):
+            messages.add(protocol.TRAIN)
+        if role == "target" and self.has_target:
+            messages.add(protocol.EVALUATE)
+        return frozenset(messages)
+
+    def state_dict(self) -> dict[str, Layers]:
+        """Return the method's further models, for the checkpoint."""
+        return {name: to_layers(record) for name, record in self.state.items()}
+
+    def load_state_dict(self, state: Mapping[str, Layers]) -> None:
+        """Restore the models of a checkpoint."""
+        self.state = {name: to_record(layers) for name, layers in state.items()}
+
+    @property
+    def record(self) -> Record:
+        """The record of the current round."""
+        return self.round.record
+
+    @property
+    def model(self) -> Layers:
+        """The global model."""
+        return self.round.model
 
     # The run
 
@@ -147,7 +159,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             returns another model; at once if all clients fail for the same reason before a first model.
         """
         self._renew()
-        num_rounds = self._check_start(num_rounds, should_stop)
+        num_rounds = check_start(self, num_rounds, should_stop)
         self.num_rounds, self._timeout = num_rounds, timeout
         with closing(self.progress):
             result = Result(arrays=initial_arrays)
@@ -198,21 +210,6 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             self.__post_init__()
             self.roster, self._is_connected, self.schedules = known
 
-    def _check_start(self, num_rounds: int, should_stop: object) -> int:
-        if isinstance(num_rounds, bool) or not isinstance(num_rounds, Integral):
-            raise invalid("num_rounds", num_rounds, "give a whole number")
-        num_rounds = int(num_rounds)
-        if num_rounds <= self.warmup_rounds:
-            remedy = f"it must be at least {self.warmup_rounds + 1}"
-            remedy += f" with {self.warmup_rounds} warm-up rounds" if self.warmup_rounds else ""
-            raise invalid("num_rounds", num_rounds, remedy)
-        if should_stop is not None and self.ends_with_an_evaluation:
-            why = f"should_stop is given, but {type(self).__name__} evaluates differently in the last round"
-            why += ", which must be known beforehand"
-            raise ConfigError(why, thing="should_stop", value=should_stop, remedy="leave it out")
-        self.model_average.check(num_rounds - self.warmup_rounds)
-        return num_rounds
-
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Write the run's configuration and first checkpoint, and log the participants."""
         for name in self.buffer_names or ():
@@ -245,7 +242,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             remedy = "set it before the first round, as in strategy.num_rounds = 30"
             raise ConfigError(why, thing="num_rounds", value=0, remedy=remedy)
         if self.num_rounds:
-            self._check_start(self.num_rounds, None)
+            check_start(self, self.num_rounds, None)
         if self.resume(Result(arrays=arrays)):
             path = self.output.path if self.output else None
             why = (
@@ -308,15 +305,24 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
                 remedy="a client's error is logged above; auto-weighting does not work within Flower's "
                 "wrappers for differential privacy",
             )
-        outcomes = {protocol.OUTCOMES: True} if self.outcomes else {}
-        settings = {**config, **outcomes, **self.evaluate_config(round)}
-        round.arrays, round.config, round.sent = arrays, {**settings, protocol.SERVER_ROUND: server_round}, {}
+        settings = {**config, **self._evaluate_config(round), protocol.SERVER_ROUND: server_round}
+        round.arrays, round.config, round.sent = arrays, settings, {}
         if not self.evaluates_in(server_round):
             return []
         request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)
         if round.target is None or request is None:
             return []
         return round.messages({round.target: request})
+
+    def _evaluate_config(self, round: Round) -> protocol.Config:
+        """Return the settings of every evaluate message; a round that may be the last has the confusion."""
+        may_be_last = self.num_rounds in (0, round.number) or self.selection.may_stop(self.history)
+        asked = {
+            protocol.OUTCOMES: self.outcomes,
+            protocol.ADABN: self.buffers == "adabn",
+            protocol.CONFUSION: may_be_last,
+        }
+        return {name: True for name, is_asked in asked.items() if is_asked}
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the metrics of the model on the target's test set, and record them."""

@@ -81,29 +81,27 @@ class KD3A(DomainAdaptationStrategy):
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Let the target distil the sources' models, and average the bodies."""
-        node, alone = round.target, np.ones(1)
-        if node is None:
-            raise BadReplyError("the target is not connected")
-        models: dict[str, Layers] = {}
-        for domain, update in sources.items():
-            models[domain] = mean_update(to_layers(self._sent(domain, round)), [update], alone)
+        alone = np.ones(1)
+        models: dict[str, Layers] = {
+            domain: mean_update(to_layers(self._sent(domain, round)), [update], alone)
+            for domain, update in sources.items()
+        }
         question = self._question(models, round)
-        target, _ = round.exchange({node: TrainRequest(round.arrays, round.config, question=question)})
-        if target is None:
-            raise BadReplyError("no usable reply of the target")
+        target = round.ask_target(TrainRequest(round.arrays, round.config, question=question))
         answer: Distilled = target.answer
         if unknown := [name for name in answer.head if name not in round.model]:
             raise BadReplyError(f"the target says that '{unknown[0]}' is in its head, but the model has none")
-        weights, next_weights = self._weights(node.domain, answer, list(sources))
+        weights, next_weights = self._weights(target.domain, answer, list(sources))
         body = mean_update(round.model, [target, *sources.values()], np.array(list(weights.values())))
         own = mean_update(round.model, [target], alone)
         heads = {
             _key(domain): {name: model[name] for name in answer.head} for domain, model in models.items()
         }
-        clients = {domain: {"weight": weight} for domain, weight in weights.items()}
-        clients[node.domain] |= {"mask-share": answer.mask_share}
-        for domain, contribution in answer.contribution.items():
-            clients[domain] |= {"contribution": contribution}
+        clients = {
+            domain: {"contribution": answer.contribution[domain], "weight": weights[domain]}
+            for domain in sources
+        }
+        clients[target.domain] = {"mask-share": answer.mask_share, "weight": weights[target.domain]}
         return Aggregated(
             {name: own[name] if name in answer.head else array for name, array in body.items()},
             {**heads, WEIGHTS: {domain: np.array(weight) for domain, weight in next_weights.items()}},

@@ -15,7 +15,7 @@ from fda_flower.strategies.round import Round
 from fda_flower.strategies.selection import Selection
 from fda_flower.strategies.settings import Buffers
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
+from fda_flower.wire.protocol import EvaluateRequest, TrainRequest
 from fda_flower.wire.questions import Question
 
 Noised = Literal["sums", "steps"] | None
@@ -119,16 +119,6 @@ class MethodHooks(ABC):
         """Why noise cannot protect patients with these options, although `of_patients` is set; or None."""
         return None
 
-    @property
-    def record(self) -> Record:
-        """The record of the current round."""
-        return self.round.record
-
-    @property
-    def model(self) -> Layers:
-        """The global model."""
-        return self.round.model
-
     @abstractmethod
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Return the new global model and the method's changed models.
@@ -169,18 +159,6 @@ class MethodHooks(ABC):
         trained = (each for each in self.asked_questions if each.kind == protocol.TRAIN)
         return frozenset(self.trains - {role for each in trained for role in each.roles})
 
-    def asked_of(self, role: str) -> frozenset[str]:
-        """Return the types of all messages that a run with these options sends to the nodes of a role.
-
-        A site answers no others, and refuses them before it reads data.
-        """
-        messages = {each.message_type() for each in self.asked_questions if role in each.roles}
-        if role in self.trained_plainly or (role == "source" and self.warmup_rounds):
-            messages.add(protocol.TRAIN)
-        if role == "target" and self.has_target:
-            messages.add(protocol.EVALUATE)
-        return frozenset(messages)
-
     def asks(self, node: Node, round: Round) -> bool:
         """Return whether a node trains after the warm-up; by default if its role does."""
         return node.role in self.trains
@@ -196,16 +174,6 @@ class MethodHooks(ABC):
     def evaluated(self, answer: Any) -> Record:
         """Return the entries of the round's record for the answer to the question of the headline."""
         return {}
-
-    def evaluate_config(self, round: Round) -> protocol.Config:
-        """Return the settings of every evaluate message.
-
-        A round that may be the last also requests the confusion matrix.
-        """
-        config = {protocol.ADABN: True} if self.buffers == "adabn" else {}
-        if self.num_rounds in (0, round.number) or self.selection.may_stop(self.history):
-            config[protocol.CONFUSION] = True
-        return config
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
         """Return the request for the headline, by default of the new global model; None for none."""
@@ -225,14 +193,6 @@ class MethodHooks(ABC):
     def evaluates_in(self, number: int) -> bool:
         """Return whether the target evaluates in a round: every `evaluate_every`, and in the last ones."""
         return number % self.evaluate_every == 0 or number > self.num_rounds - LAST
-
-    def state_dict(self) -> dict[str, Layers]:
-        """Return the method's further models, for the checkpoint."""
-        return {name: to_layers(record) for name, record in self.state.items()}
-
-    def load_state_dict(self, state: Mapping[str, Layers]) -> None:
-        """Restore the models of a checkpoint."""
-        self.state = {name: to_record(layers) for name, layers in state.items()}
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if the method cannot work with these nodes; runs before training."""

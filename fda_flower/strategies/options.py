@@ -49,6 +49,23 @@ class CommonOptions(StrategySettings):
     on_round: Callable[[Record], None] | None = None
     validation: Mapping[int, float] | None = None
 
+    def settings(self) -> Record:
+        """Return the strategy's definition as JSON; a run resumes only with the same settings."""
+        settings: Record = {
+            "min-sources": self.min_sources,
+            "warmup-rounds": self.warmup_rounds,
+            "learning-rate-factor": self.learning_rate_factor,
+        }
+        if self.buffers != "mean":
+            settings["buffers"] = self.buffers
+        if self.source_mean != "mean":
+            settings["source-mean"] = self.source_mean
+        if self.max_update_norm is not None:
+            settings["max-update-norm"] = self.max_update_norm
+        if self.average is not None:
+            settings["average"] = self.average
+        return settings | self.own_settings()
+
     def own_options(self) -> dict[str, Any]:
         """Return the method's own options by name."""
         names = (name for name in option_names(type(self)) if name not in COMMON)

@@ -20,7 +20,7 @@ from fda_flower.strategies.nodes import Node
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import to_read
 from fda_flower.wire.internals import NO_HEARTBEAT, WITHOUT_EVALUATION, filled, reason_of
-from fda_flower.wire.protocol import EvaluateRequest, TrainRequest
+from fda_flower.wire.protocol import TrainRequest
 from fda_flower.wire.questions import Answer
 
 MOST_CLASSES = 1000
@@ -187,7 +187,7 @@ def read_update(
             raise BadReplyError(f"array '{name}' is so far from the model's that the difference overflows")
     factor = 1.0 if max_norm is None or update.norm <= max_norm else max_norm / update.norm
     _check_required(content, info, request, update)
-    answer = read_answer(content, request, model, update.parameters)
+    answer = read_answer(content, request.answer, model, update.parameters)
     entry: dict[str, Any] = {
         "domain": node.domain,
         "examples": update.examples,
@@ -375,18 +375,19 @@ def _check_schedule(schedule: Any, config: protocol.Config, examples: int, steps
 
 
 def read_answer(
-    content: RecordDict, request: EvaluateRequest, model: Layers, parameters: Layers
+    content: RecordDict, kind: type[Answer] | None, model: Layers, parameters: Layers
 ) -> Answer | str | None:
-    """Return the answer that a request asks for, or the reason why one that is not needed cannot be used.
+    """Return the answer in a reply, or the reason why one that is not needed cannot be used.
 
-    Raises a `BadReplyError` if it is needed, and not whole.
+    `kind` is the class of answers; without one there is none. Raises a `BadReplyError` if it is needed, and
+    not whole.
     """
-    if request.answer is None:
+    if kind is None:
         return None
     try:
-        return request.answer.read(content).in_form(model, parameters)
+        return kind.read(content).in_form(model, parameters)
     except ConfigError as error:
-        if request.answer.needed:
+        if kind.needed:
             raise BadReplyError(str(error)) from error
         return printable(str(error))
 

@@ -197,6 +197,18 @@ class Round:
         """Send further requests within a round, and return the updates in the replies."""
         return self.collect(self.send(self.train_messages(requests)))
 
+    def ask_target(self, request: TrainRequest) -> ClientUpdate:
+        """Send the target a further request within a round, and return the update in its reply.
+
+        Raises a `BadReplyError` if it is not connected, or has no usable reply.
+        """
+        if self.target is None:
+            raise BadReplyError("the target is not connected")
+        update, _ = self.exchange({self.target: request})
+        if update is None:
+            raise BadReplyError("no usable reply of the target")
+        return update
+
     def collect(self, replies: Iterable[Message]) -> Updates:
         """Return the usable updates in the replies; log the others and record them as dropped."""
         self.model = self.model or to_layers(self.arrays)
@@ -389,7 +401,7 @@ class Round:
         model = to_layers(request.arrays)
         buffers = self._buffers_of(self.model)
         parameters = {name: array for name, array in model.items() if name not in buffers}
-        return read_answer(content_of(reply), request, model, parameters)
+        return read_answer(content_of(reply), request.question.answer, model, parameters)
 
     def _read(self, node: Node, reply: Message | None, info: Mapping[str, Any]) -> ClientUpdate:
         if reply is not None and reply.has_content():

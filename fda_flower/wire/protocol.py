@@ -146,11 +146,6 @@ class EvaluateRequest:
     records: Mapping[str, Record] = field(default_factory=dict)
     question: Question | None = None
 
-    @property
-    def answer(self) -> type[Answer] | None:
-        """What the reply holds beyond a model and metrics."""
-        return None if self.question is None else self.question.answer
-
     def message_type(self, kind: str) -> str:
         """Return the type of the message, given the one of a message without a question."""
         return kind if self.question is None else self.question.message_type()

@@ -1,13 +1,14 @@
-"""Checks of a run's models: the initial one, and what a method returns."""
+"""Checks of a run: its rounds and initial model before it starts, and what a method returns."""
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers, is_finite
-from fda_flower.errors import ConfigError, RunError
+from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.strategies.method import Aggregated
 from fda_flower.strategies.replies import NotFiniteError
 
@@ -58,3 +59,20 @@ def check_finite(model: Layers) -> None:
                 f"array '{name}' of the new model would hold NaN or infinity: a client's update, steps "
                 "or learning rate are out of range; max_update_norm limits updates"
             )
+
+
+def check_start(strategy: Any, num_rounds: int, should_stop: object) -> int:
+    """Return the number of rounds; raise a `ConfigError` if the strategy cannot run them."""
+    if isinstance(num_rounds, bool) or not isinstance(num_rounds, Integral):
+        raise invalid("num_rounds", num_rounds, "give a whole number")
+    num_rounds = int(num_rounds)
+    if num_rounds <= strategy.warmup_rounds:
+        remedy = f"it must be at least {strategy.warmup_rounds + 1}"
+        remedy += f" with {strategy.warmup_rounds} warm-up rounds" if strategy.warmup_rounds else ""
+        raise invalid("num_rounds", num_rounds, remedy)
+    if should_stop is not None and strategy.ends_with_an_evaluation:
+        why = f"should_stop is given, but {type(strategy).__name__} evaluates differently in the last round"
+        why += ", which must be known beforehand"
+        raise ConfigError(why, thing="should_stop", value=should_stop, remedy="leave it out")
+    strategy.model_average.check(num_rounds - strategy.warmup_rounds)
+    return num_rounds
