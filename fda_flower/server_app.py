@@ -154,7 +154,7 @@ def evaluation_interval(nodes: Iterable[Node], epochs: Mapping[str, int]) -> int
 
 def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
     """Load all data and the initial network on this machine; raise a `ConfigError` if they are unusable."""
-    if config.privacy.of_patients and config.entry.strategy_class.of_patients == "steps":
+    if config.privacy.of_patients and config.entry.noise == "steps":
         require("opacus")
     federation = load_federation(config.data)
     for name, domain in federation.domains.items():

@@ -97,7 +97,7 @@ def spent_budget(config: RunConfig, node: Mapping[str, Any]) -> float | None:
     site = PrivateSite.of(context, run=config.privacy)
     if site is None or not site.settings.private:
         return None
-    unit, by_steps = site.settings.dp_unit, config.entry.strategy_class.of_patients == "steps"
+    unit, by_steps = site.settings.dp_unit, config.entry.noise == "steps"
     # A step costs little, and how little follows from the data.
     releases = 0 if by_steps and unit != SITE and not site.settings.chooses_noise else 1
     try:

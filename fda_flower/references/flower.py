@@ -38,6 +38,7 @@ class FlowerFedAvg(DomainAdaptationStrategy):
     """
 
     rule: ClassVar[type[flower.FedAvg]] = flower.FedAvg
+    without_patients = "but Flower's own rules are not made for such noise"
 
     def __post_init__(self) -> None:
         super().__post_init__()

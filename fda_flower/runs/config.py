@@ -271,12 +271,13 @@ class RunConfig(RunSettings):
             raise invalid("validation", self.validation, "hold out a share, such as 0.2", why)
 
     def _check_patients(self) -> None:
-        has_noise = None if self.entry.centralised else self.entry.strategy_class.of_patients
-        if has_noise is None:
-            able = [name for name, each in METHODS.items() if each.strategy_class.of_patients]
-            why = f"but what '{self.method}' sends has no noise that protects a patient"
+        noise = None if self.entry.centralised else self.entry.noise
+        if noise is None:
+            able = [name for name, each in METHODS.items() if each.noise]
+            why = None if self.entry.centralised else self.entry.build().without_patients
+            why = why or f"but what '{self.method}' sends has no noise that protects a patient"
             raise invalid("dp-unit", self.dp_unit, f"choose one of {', '.join(able)}", why)
-        if has_noise == "steps":
+        if noise == "steps":
             self._check_steps()
             return
         if self.dp_clip is not None:

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.names.registry import Registry, resolve
@@ -75,6 +75,26 @@ class Method:
     def build(self, **options: Any) -> "DomainAdaptationStrategy":
         """Make the strategy; `options` win over those of the method."""
         return self.strategy_class(**{**self.options, **options})
+
+    @cached_property
+    def noise(self) -> Literal["sums", "steps"] | None:
+        """What of a source can have noise that protects each patient: its sums, or its training's steps.
+
+        None if the site does not know how much one patient changes each reply to a train message, or if
+        `MethodHooks.without_patients` has a reason.
+        """
+        from fda_flower.site.config import PATIENT
+        from fda_flower.site.sensitivities import RELEASES
+        from fda_flower.wire.asked.ridge import SumRows
+        from fda_flower.wire.protocol import TRAIN
+
+        strategy = self.build()
+        questions = [each for each in strategy.asked_questions if each.kind == TRAIN]
+        asked = {each.message_type() for each in questions} | {TRAIN for _ in strategy.trained_plainly}
+        of_sources = "source" in strategy.trained_plainly or any("source" in each.roles for each in questions)
+        if strategy.without_patients or not of_sources or not asked <= RELEASES[PATIENT].keys():
+            return None
+        return "sums" if SumRows.message_type() in asked else "steps"
 
     @property
     def variants(self) -> Mapping[str, Mapping[str, Any]]:

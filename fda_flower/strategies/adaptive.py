@@ -98,8 +98,6 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         `fda_flower.clients.aggregate_on_target`; `fda_flower.clients.serve` includes it.
     """
 
-    of_patients = "steps"
-
     beta: Beta = 0.5
     auto: bool = False
     batch_update_encoding: Encoding = "norms"
@@ -133,7 +131,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         self.roster.asks = dict.fromkeys(sorted(roles - stays), self._encoding) if self.auto else {}
 
     @property
-    def without_patients(self) -> str | None:
+    def without_patients(self) -> str | None:  # type: ignore[override]
         """Why noise cannot protect each patient: gradients at the start have none."""
         return (
             "but with estimate_at=start sites send gradients that have no noise" if self._at_start else None

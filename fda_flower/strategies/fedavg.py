@@ -1,14 +1,13 @@
 """FedAvg and simple variants: Source Only, Target Only, FedProx, FedAvg with fine-tuning."""
 
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from fda_flower.aggregation import SourceWeights, mean_update, source_weights
 from fda_flower.names.options import NotNegative
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
-from fda_flower.strategies.method import Noised
 from fda_flower.strategies.replies import ClientUpdate
 from fda_flower.wire.asked.personal import EvaluatePersonal, FineTune
 from fda_flower.wire.protocol import PROXIMAL, EvaluateRequest, TrainRequest
@@ -25,8 +24,6 @@ class FedAvg(DomainAdaptationStrategy):
     weights : {"examples", "uniform"}
         Weights of the mean. By examples, as in McMahan et al., a target with few labels hardly counts.
     """
-
-    of_patients: ClassVar[Noised] = "steps"
 
     weights: SourceWeights = "examples"
 
@@ -47,8 +44,6 @@ class SourceOnly(DomainAdaptationStrategy):
 
     trains = frozenset({"source"})
     averages_sources = True
-    of_patients: ClassVar[Noised] = "steps"
-
     source_weights: SourceWeights = "examples"
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:

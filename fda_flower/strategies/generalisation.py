@@ -38,8 +38,6 @@ class PenalisedSources(SourceOnly):
         uses 500. Each round starts with a new optimizer, also when λ rises.
     """
 
-    of_patients = None  # its losses have no noise
-
     lam: NotNegative = 1.0
     anneal_steps: Natural = 500
 
@@ -187,7 +185,7 @@ class GroupDRO(SourceOnly):
     """
 
     averages_sources = False
-    of_patients = None  # it takes the training losses
+    without_patients = "but it weighs sources by the losses of their training, which have no noise"
 
     step_size: NotNegative = 0.01
     source_weights: SourceWeights = field(default="uniform", init=False)
@@ -241,8 +239,6 @@ class FedOMG(DomainAdaptationStrategy):
     source_weights : {"uniform", "examples"}
         ``α``, the weights of the mean.
     """
-
-    of_patients = "steps"
 
     kappa: NotNegative = 0.5
     server_rate: Positive = 1.0

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord
 
@@ -17,9 +17,6 @@ from fda_flower.strategies.settings import Buffers
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest
 from fda_flower.wire.questions import Question
-
-Noised = Literal["sums", "steps"] | None
-
 
 Sources = Mapping[str, ClientUpdate]
 """Updates of sources by domain, sorted by domain."""
@@ -96,8 +93,8 @@ class MethodHooks(ABC):
     """The roles that train."""
     refused_buffers: ClassVar[Mapping[str, str]] = {}
     """Reasons to refuse values of `buffers`; ``"target"`` is always refused if the target does not train."""
-    of_patients: ClassVar[Noised] = None
-    """What of a source can have noise that protects each patient: its sums, or the steps of its training."""
+    without_patients: str | None = None
+    """Why noise cannot protect patients, although sites can add it to all replies; see `Method.noise`."""
     averages_sources: ClassVar[bool] = False
     """Whether `source_mean` also applies after the warm-up."""
     asks_again: bool = False
@@ -113,11 +110,6 @@ class MethodHooks(ABC):
     def needs_num_rounds(self) -> bool:
         """Whether a round depends on the number of rounds."""
         return self.ends_with_an_evaluation or self.evaluate_every > 1
-
-    @property
-    def without_patients(self) -> str | None:
-        """Why noise cannot protect patients with these options, although `of_patients` is set; or None."""
-        return None
 
     @abstractmethod
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:

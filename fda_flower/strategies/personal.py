@@ -24,7 +24,7 @@ from fda_flower.names.options import Bounds, Count, NotNegative, Positive, Share
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.fedavg import FedAvg
-from fda_flower.strategies.method import Epochs, Noised, entries
+from fda_flower.strategies.method import Epochs, entries
 from fda_flower.strategies.replies import ClientUpdate
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.personal import (
@@ -55,7 +55,6 @@ class OwnModel(DomainAdaptationStrategy):
     entry ``fallback`` in the round's record.
     """
 
-    of_patients: ClassVar[Noised] = None  # its metrics follow from the data
     starts_from: ClassVar[str] = "the global one"
     """The model from which a target without its own starts."""
 

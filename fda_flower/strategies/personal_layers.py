@@ -27,7 +27,6 @@ class LocalPart(FedAvg):
     """
 
     questions = (KeepPart, EvaluateWithPart)
-    of_patients = None
 
     part: ClassVar[str]
     """The part, by its name in `fda_flower.models.exchange.PARTS`, or a pattern."""

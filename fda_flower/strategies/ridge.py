@@ -114,7 +114,6 @@ class Ridge(OnFeatures):
     questions: ClassVar[tuple[type[Question], ...]] = (SumRows, MaskSums, FitHead)
     trains = frozenset({"source"})
     asks_again = True
-    of_patients = "sums"
     refused_buffers: ClassVar = {"target": "the model has no statistics"}
 
     paths: Paths = "both"
@@ -140,7 +139,7 @@ class Ridge(OnFeatures):
         return tuple(each for each in self.questions if each is not (SumRows if self.secure else MaskSums))
 
     @property
-    def without_patients(self) -> str | None:
+    def without_patients(self) -> str | None:  # type: ignore[override]
         """Why noise cannot protect each patient: masked sums get none, and *pooled* would ignore it."""
         if self.secure:
             return "but with secure sites mask their sums, to which no noise is added"
@@ -454,7 +453,7 @@ class RidgeEverySite(Ridge):
             raise invalid("per_source", True, "leave it out", why)
 
     @property
-    def without_patients(self) -> str | None:
+    def without_patients(self) -> str | None:  # type: ignore[override]
         """Why noise cannot protect each patient: a site would subtract its sums without the noise."""
         return "but if every site is a target, each would subtract open sums from noisy ones"
 
