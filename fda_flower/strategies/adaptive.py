@@ -3,11 +3,10 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from statistics import median, median_low
+from statistics import median
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord
 from numpy.typing import NDArray
 
 from fda_flower import aggregation
@@ -29,12 +28,12 @@ from fda_flower.aggregation.adaptive import FROM_STEPS
 from fda_flower.aggregation.rules import passes
 from fda_flower.aggregation.theory import errors_of_round, labels_worth
 from fda_flower.errors import ConfigError, invalid, unknown
-from fda_flower.files import checksum
 from fda_flower.names.options import Count, as_text, as_written
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
 from fda_flower.strategies.benefit import units_of
-from fda_flower.strategies.replies import BadReplyError, ClientUpdate
+from fda_flower.strategies.on_target import forwarded, shuffled
+from fda_flower.strategies.replies import BadReplyError, ClientUpdate, out_of_line
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.adaptive import WithBatchUpdates, WithGradients
 from fda_flower.wire.protocol import TrainRequest, to_record
@@ -310,70 +309,9 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         return target.model
 
 
-MOST_RATE, MOST_STEPS = 2, 10
-"""Multiples of the sources' lower median above which a claimed rate or number of steps is not believed. Sites
-may differ more in steps, by their batch sizes."""
-
-
-def out_of_line(sources: Sources) -> dict[str, str]:
-    """Return the sources that claim a far higher rate than most, or far more steps, with the reason.
-
-    Steps are compared as they are and by example: sites with more samples take more, and those with few take
-    more by example.
-    """
-    items = sources.items()
-    steps = _above(MOST_STEPS, {domain: update.steps for domain, update in items})
-    by_example = _above(MOST_STEPS, {domain: update.steps / update.examples for domain, update in items})
-    rates = _above(MOST_RATE, {domain: update.learning_rate for domain, update in items})
-    reasons = {domain: f"num-steps is {steps[domain]}" for domain in steps.keys() & by_example.keys()}
-    return reasons | {domain: f"learning-rate is {rates[domain]}" for domain in rates}
-
-
-def _above(most: float, numbers: Mapping[str, float]) -> dict[str, str]:
-    """Return the sources whose number is more than `most` times the lower median, with words on it."""
-    claimed = [number for number in numbers.values() if number > 0]
-    usual = median_low(claimed) if claimed else 0.0
-    words = "{:g}, more than {:g} times the sources' lower median of {:g}"
-    above = {domain: number for domain, number in numbers.items() if number > most * usual}
-    return {domain: words.format(number, most, usual) for domain, number in above.items()}
-
-
 def _gradients(update: ClientUpdate) -> Layers | str:
     """Return the gradients at the global model from a client's reply, or why they cannot be read."""
     return update.answer if isinstance(update.answer, str) else update.answer.gradients
-
-
-def shuffled(sources: Sources) -> Sources:
-    """Return the sources in the order of their models' digests, which says nothing of their names (C.1)."""
-
-    def digest(domain: str) -> str:
-        return checksum({}, sources[domain].model)
-
-    return {domain: sources[domain] for domain in sorted(sources, key=digest)}
-
-
-def forwarded(
-    rule: AdaptiveRule, buffers: Sequence[str], sources: Sources, betas: Sequence[float]
-) -> dict[str, ArrayRecord | ConfigRecord]:
-    """Return the records from which the target aggregates the sources' models in the server's place.
-
-    The `ArrayRecord` ``source.I`` is the model of the ``I``-th source. The `ConfigRecord` ``aggregate`` holds
-    the rule as text (``weighing``) and a list with the other values of each source, without their names.
-    """
-    updates = list(sources.values())
-    columns: dict[str, Any] = {
-        "betas": list(betas),
-        "examples": [update.examples for update in updates],
-        "steps": [update.steps for update in updates],
-        "learning-rates": [update.learning_rate for update in updates],
-        "batch-sizes": [update.batch_size for update in updates],
-        "factors": [update.factor for update in updates],
-        "buffers": list(buffers),
-    }
-    records: dict[str, ArrayRecord | ConfigRecord] = {
-        f"source.{i}": to_record(update.model) for i, update in enumerate(updates)
-    }
-    return {protocol.AGGREGATE: ConfigRecord({**columns, "weighing": rule.to_text()}), **records}
 
 
 def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:

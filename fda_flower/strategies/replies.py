@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from logging import WARNING
+from statistics import median_low
 from typing import Any
 
 import numpy as np
@@ -372,6 +373,34 @@ def _check_schedule(schedule: Any, config: protocol.Config, examples: int, steps
         raise BadReplyError(
             f"num-steps is {steps:g}, but for {examples} examples {most_steps:g} were requested"
         )
+
+
+MOST_RATE, MOST_STEPS = 2, 10
+"""Multiples of the sources' lower median above which a claimed rate or number of steps is not believed. Sites
+may differ more in steps, by their batch sizes."""
+
+
+def out_of_line(sources: Mapping[str, ClientUpdate]) -> dict[str, str]:
+    """Return the sources that claim a far higher rate than most, or far more steps, with the reason.
+
+    Steps are compared as they are and by example: sites with more samples take more, and those with few take
+    more by example.
+    """
+    items = sources.items()
+    steps = _above(MOST_STEPS, {domain: update.steps for domain, update in items})
+    by_example = _above(MOST_STEPS, {domain: update.steps / update.examples for domain, update in items})
+    rates = _above(MOST_RATE, {domain: update.learning_rate for domain, update in items})
+    reasons = {domain: f"num-steps is {steps[domain]}" for domain in steps.keys() & by_example.keys()}
+    return reasons | {domain: f"learning-rate is {rates[domain]}" for domain in rates}
+
+
+def _above(most: float, numbers: Mapping[str, float]) -> dict[str, str]:
+    """Return the sources whose number is more than `most` times the lower median, with words on it."""
+    claimed = [number for number in numbers.values() if number > 0]
+    usual = median_low(claimed) if claimed else 0.0
+    words = "{:g}, more than {:g} times the sources' lower median of {:g}"
+    above = {domain: number for domain, number in numbers.items() if number > most * usual}
+    return {domain: words.format(number, most, usual) for domain, number in above.items()}
 
 
 def read_answer(
