@@ -26,8 +26,7 @@ from fda_flower.files import as_file_name
 from fda_flower.names.words import counted
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS, method_names
-from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, SiteConfig, SiteGate
-from fda_flower.site.rules import rules_of
+from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, Site, SiteGate
 from fda_flower.site.words import told
 from fda_flower.supernode.resident import ResidentApp
 from fda_flower.wire.internals import is_simulated_by_flower, pull_sooner
@@ -74,15 +73,15 @@ def make_client_app(
 
     def is_simulated(context: Context) -> bool:
         # Depends on this process and the node's configuration only: the server cannot influence it.
-        return (simulated or is_simulated_by_flower()) and not SiteConfig.of(context).is_site
+        return (simulated or is_simulated_by_flower()) and not Site.of(context).is_site
 
     def run_of(context: Context) -> RunConfig:
         if config is not None:
             return config
-        return _run_of(json.dumps(dict(context.run_config)), json.dumps(dict(context.node_config)))
+        return _run_of(json.dumps(dict(context.run_config)), Site.of(context))
 
     def site_of(context: Context) -> PrivateSite | None:
-        run, site = run_of(context), SiteConfig.of(context)
+        run, site = run_of(context), Site.of(context)
         if not run.privacy.on and site.privacy is None:
             return None
         run, name = at_node(run, site)
@@ -97,7 +96,7 @@ def make_client_app(
         return replace(found, settings=settings, rounds=run.all_rounds)
 
     def client_fn(context: Context) -> NumPyClient:
-        site = SiteConfig.of(context)
+        site = Site.of(context)
         with told():
             run, name = at_node(run_of(context), site)
             private = site_of(context)  # raises an error if the settings cannot work
@@ -110,7 +109,7 @@ def make_client_app(
         model_folder = own if run.every_site else of_run or own
         shared = None if site.is_site else data
         client = make_client(run, name, context.state, own, model_folder, shared, site.state_dir)
-        client.hides = rules_of(context.node_config, method_names()).hides_heads
+        client.hides = site.rules.hides_heads
         if private is not None and private.settings.of_patients:
             client.domain.check_patients()
         if site.is_site:
@@ -118,7 +117,7 @@ def make_client_app(
         return client if changed is None else changed(client)
 
     def about(asked: Asked) -> Asked:
-        run, name = at_node(run_of(asked.context), SiteConfig.of(asked.context))
+        run, name = at_node(run_of(asked.context), asked.site)
         role = "target" if name == run.data.target_name else "source"
         secure = bool(dict(run.method_options).get("secure"))
         messages = () if run.entry.centralised else run.strategy.asked_of(role)
@@ -202,17 +201,17 @@ def import_added() -> None:
 
 
 @lru_cache(maxsize=2)
-def _run_of(settings: str, node: str) -> RunConfig:
-    """Parse the run from the JSON in Flower's run configuration, as the node of a configuration reads it."""
-    return RunConfig.from_flower(json.loads(settings), SiteConfig(json.loads(node), 0))
+def _run_of(settings: str, site: Site) -> RunConfig:
+    """Parse the run from the JSON in Flower's run configuration, as a node reads it."""
+    return RunConfig.from_flower(json.loads(settings), site)
 
 
 @lru_cache(maxsize=2)
-def _at_site(config: RunConfig, node: str) -> RunConfig:
-    return RunConfig.at_site(config.given, SiteConfig(json.loads(node), 0))
+def _at_site(config: RunConfig, site: Site) -> RunConfig:
+    return RunConfig.at_site(config.given, site)
 
 
-def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
+def at_node(config: RunConfig, site: Site) -> tuple[RunConfig, str]:
     """Return the run from a node's view, as `RunConfig.at_site` reads it, and the node's domain.
 
     Raises
@@ -221,7 +220,7 @@ def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
         If the node configuration is invalid or does not fit the run.
     """
     if site.is_site and config.site is None:
-        config = _at_site(config, json.dumps(dict(site.node)))
+        config = _at_site(config, site)
     data, name = config.data, site.domain
     names = data.domain_names
     if name is None:
@@ -262,7 +261,7 @@ def own_folder(config: RunConfig, name: str, context: Context, run: Path | None)
 
     At a site its name contains a digest of the run's settings; in a simulation it is in the run's folder.
     """
-    state = SiteConfig.of(context).state_dir
+    state = Site.of(context).state_dir
     if state is not None:
         settings = json.dumps(config.fingerprint(), sort_keys=True)
         return state / f"{as_file_name(name)}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"

@@ -14,7 +14,7 @@ from fda_flower import RunConfig, client_app
 from fda_flower.client_app import at_node, own_folder, simulation_folder
 from fda_flower.errors import ConfigError
 from fda_flower.names.options import join_options
-from fda_flower.site import SiteConfig
+from fda_flower.site import Site
 from fda_flower.site.words import KEPT
 from fda_flower.wire.internals import numbered
 
@@ -32,13 +32,13 @@ CONFIG = RunConfig(dataset="heart", model="logistic", target="va", data_dir="/of
     ],
 )
 def test_a_node_has_its_domain(node: dict[str, Any], domain: str) -> None:
-    found, name = at_node(CONFIG, SiteConfig(node, 7))
+    found, name = at_node(CONFIG, Site.read(node, 7))
     assert name == domain
     assert found == (replace(CONFIG, data_dir=None, site=domain) if "domain" in node else CONFIG)
 
 
 def test_a_site_reads_its_own_folder_of_data_or_none() -> None:
-    config, _ = at_node(CONFIG, SiteConfig({"domain": "va", "data-dir": "/of/the/site"}, 7))
+    config, _ = at_node(CONFIG, Site.read({"domain": "va", "data-dir": "/of/the/site"}, 7))
     assert config.data.data_dir == "/of/the/site"
     assert config.fingerprint() == CONFIG.fingerprint()
 
@@ -59,7 +59,7 @@ def test_a_configuration_that_does_not_fit_the_run_is_refused(
     node: dict[str, Any], thing: str, value: object, remedy: str
 ) -> None:
     with pytest.raises(ConfigError, check=names(thing, value, remedy)):
-        at_node(CONFIG, SiteConfig(node, 7))
+        at_node(CONFIG, Site.read(node, 7))
 
 
 SIMULATED: dict[str, Any] = {"partition-id": 3, "num-partitions": 4}

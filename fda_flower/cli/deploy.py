@@ -96,21 +96,19 @@ def check(
     from fda_flower.client_app import at_node, check_patients
     from fda_flower.deployment import ask_node, choices_at, read_node, spent_budget
     from fda_flower.own_data.check import CHECKS, find_dataset
-    from fda_flower.site import SiteConfig
     from fda_flower.site.secure_with import identity_of
 
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    configuration = read_node(node)
-    site = SiteConfig(configuration, 0)
+    site = read_node(node)
     if site.data_dir is not None:
         settings["data_dir"] = site.data_dir
         settings["dataset"] = settings.get("dataset") or find_dataset(Path(site.data_dir).expanduser())
     run, name = at_node(RunConfig(**settings), site)
     data = show_data(run.data, name) if run.dataset in CHECKS and run.data_dir is not None else {}
-    answer = dict(ask_node(run, configuration).info)
-    spent = spent_budget(run, configuration)
+    answer = dict(ask_node(run, site).info)
+    spent = spent_budget(run, site)
     choices = choices_at(site, run.dataset)
-    identity = identity_of(configuration)
+    identity = identity_of(site)
     signs = None if identity is None else f"{name}:{identity.fingerprint}"
     who = check_patients(run, name) if run.data.patients else None
     lines = [

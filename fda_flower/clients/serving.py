@@ -21,8 +21,8 @@ from fda_flower.aggregation import (
     read_gradients,
 )
 from fda_flower.errors import ConfigError
-from fda_flower.site.config import SiteConfig
-from fda_flower.site.gate import SiteGate, has_ungated_rules
+from fda_flower.site.gate import SiteGate
+from fda_flower.site.node import Site
 from fda_flower.site.words import told, words_of
 from fda_flower.wire import protocol
 from fda_flower.wire.asked import QUESTIONS
@@ -40,9 +40,6 @@ from fda_flower.wire.protocol import (
     to_record,
 )
 from fda_flower.wire.questions import Question
-
-MIN_PER_CLASS, MIN_SAMPLES = "min-per-class", "min-samples"
-"""The site's rules that need numbers of units: of each class, and of all."""
 
 
 def aggregate_on_target(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -213,22 +210,23 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
         except Exception as error:  # the server's operator reads the reason
             log(ERROR, "This node cannot take part", exc_info=error)
             info = _info(None, context)
-            info[protocol.PROBLEM] = words_of(error, context)
-        if has_ungated_rules(SiteConfig.of(context)):
+            info[protocol.PROBLEM] = words_of(error, Site.of(context))
+        if Site.of(context).has_ungated_rules:
             info[protocol.GATED] = False
         return Message(RecordDict({protocol.INFO: info}), reply_to=message)
 
 
 def _for_the_log(content: RecordDict, client: Any, context: Context) -> RecordDict:
     """Add what a site's own log says of a reply: the numbers of samples and units, such as patients."""
-    domain, site = getattr(client, "domain", None), SiteConfig.of(context)
-    if site.state_dir is None and {MIN_PER_CLASS, MIN_SAMPLES}.isdisjoint(site.node):
+    domain, site = getattr(client, "domain", None), Site.of(context)
+    rules = site.rules
+    if site.state_dir is None and not (rules.min_samples or rules.min_per_class):
         return content
     counts = dict[str, int]()
     for name, samples in (("", getattr(domain, "train", None)), ("test-", getattr(domain, "test", None))):
         if samples is not None and (units := getattr(samples, "units", None)) is not None:
             counts |= {f"{name}samples": len(samples), f"{name}units": int(units)}
-    if MIN_PER_CLASS in site.node and (fewest := _fewest(getattr(domain, "train", None))) is not None:
+    if rules.min_per_class and (fewest := _fewest(getattr(domain, "train", None))) is not None:
         counts[protocol.FEWEST] = fewest
     if counts:
         content[protocol.LOGGED] = ConfigRecord({**counts})
@@ -246,7 +244,7 @@ def _fewest(samples: Any) -> int | None:
 
 
 def _info(client: Any, context: Context) -> ConfigRecord:
-    info = SiteConfig.of(context).about()
+    info = Site.of(context).about()
     if (domain := getattr(client, "domain", None)) is not None:
         info["domain"] = str(getattr(domain, "name", domain))
     if (role := getattr(client, "role", None)) is not None:

@@ -14,7 +14,7 @@ from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import check_writable
 from fda_flower.runs.config import RunConfig
-from fda_flower.site import PrivateSite, SiteConfig
+from fda_flower.site import PrivateSite, Site
 from fda_flower.site.config import SITE
 from fda_flower.site.ledger import Entry, PrivacyError
 from fda_flower.strategies.nodes import Node
@@ -23,8 +23,8 @@ from fda_flower.supernode.node_text import read_node_config
 from fda_flower.wire.internals import task_identity
 
 
-def read_node(path: Path) -> dict[str, Any]:
-    """Return the node configuration in a file, as a SuperNode reads it.
+def read_node(path: Path) -> Site:
+    """Return the node that the configuration in a file describes, as a SuperNode reads it.
 
     Raises
     ------
@@ -34,9 +34,7 @@ def read_node(path: Path) -> dict[str, Any]:
     """
     if path.suffix != ".toml":
         raise invalid("node configuration", path, "call it NAME.toml", "which Flower takes for text")
-    node = read_node_config(str(path))
-    Gate(node)
-    return node
+    return Gate(read_node_config(str(path))).site
 
 
 NAMED, EVERY = "those of `fda list`", "all, since its samples are public"
@@ -51,7 +49,7 @@ class _OneNode(LocalGrid):
             context.node_config = dict(node)
 
 
-def ask_node(config: RunConfig, node: Mapping[str, Any]) -> Node:
+def ask_node(config: RunConfig, site: Site) -> Node:
     """Return a node as it would answer a run's role query, with its own data, rules and privacy.
 
     Nothing is sent, and nothing is left in its ``state-dir``.
@@ -65,9 +63,10 @@ def ask_node(config: RunConfig, node: Mapping[str, Any]) -> Node:
     """
     roster = config.strategy.roster
     with TemporaryDirectory() as folder, task_identity():
-        if "state-dir" in node:
-            _check_state_dir(node)
-            node = {**node, "state-dir": folder}
+        node = dict(site.node)
+        if site.state_dir is not None:
+            _check_state_dir(site.state_dir)
+            node |= {"state-dir": folder}
         roster.refresh(_OneNode(config, {**node, **Gate.marks, "checks-itself": True}))
     for each in roster.missing:
         domain, reason = each["domain"], each["reason"]
@@ -76,16 +75,16 @@ def ask_node(config: RunConfig, node: Mapping[str, Any]) -> Node:
     return one
 
 
-def choices_at(site: SiteConfig, dataset: str) -> dict[str, list[str]]:
+def choices_at(site: Site, dataset: str) -> dict[str, list[str]]:
     """Return, in words, what a run of a data set may still choose at a site; see `RunConfig.at_site`."""
     entry, models = DATASETS[dataset], [NAMED]
     options = [EVERY] if entry.public else choices_of(entry.loader, site.data_dir)
-    allowed = site.allow_models
+    allowed = site.rules.allow_models
     models += ["package.module:function"] if allowed is None else [*allowed]
     return {f"the options of data set '{dataset}'": options or ["none"], "the networks": models}
 
 
-def spent_budget(config: RunConfig, node: Mapping[str, Any]) -> float | None:
+def spent_budget(config: RunConfig, site: Site) -> float | None:
     """Return the ``ε`` that a node has spent in all runs so far; None if it adds no noise.
 
     Raises
@@ -93,25 +92,24 @@ def spent_budget(config: RunConfig, node: Mapping[str, Any]) -> float | None:
     RunError
         If its budget does not allow a further reply in the run, or its ledger is damaged.
     """
-    context = Context(run_id=0, node_id=0, node_config=dict(node), state=RecordDict(), run_config={})
-    site = PrivateSite.of(context, run=config.privacy)
-    if site is None or not site.settings.private:
+    context = Context(run_id=0, node_id=0, node_config=dict(site.node), state=RecordDict(), run_config={})
+    private = PrivateSite.of(context, run=config.privacy)
+    if private is None or not private.settings.private:
         return None
-    unit, by_steps = site.settings.dp_unit, config.entry.noise == "steps"
+    unit, by_steps = private.settings.dp_unit, config.entry.noise == "steps"
     # A step costs little, and how little follows from the data.
-    releases = 0 if by_steps and unit != SITE and not site.settings.chooses_noise else 1
+    releases = 0 if by_steps and unit != SITE and not private.settings.chooses_noise else 1
     try:
-        site.check_budget(Entry(0, "", site.noise, releases, unit))
-        return site.ledger.epsilon(site.settings.dp_delta, unit=unit)
+        private.check_budget(Entry(0, "", private.noise, releases, unit))
+        return private.ledger.epsilon(private.settings.dp_delta, unit=unit)
     except PrivacyError as error:
         raise RunError(
-            f"'{site.domain}' cannot take part: {error}", thing="domain", value=site.domain
+            f"'{private.domain}' cannot take part: {error}", thing="domain", value=private.domain
         ) from error
 
 
-def _check_state_dir(node: Mapping[str, Any]) -> None:
-    path = SiteConfig(node, 0).state_dir
+def _check_state_dir(path: Path) -> None:
     try:
-        check_writable(Path(str(path)))
+        check_writable(path)
     except ConfigError as error:
         raise invalid("state-dir", path, "give a folder that the node may write to") from error

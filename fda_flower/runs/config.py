@@ -44,10 +44,11 @@ from fda_flower.names.options import (
 from fda_flower.names.registry import known_name
 from fda_flower.runs.methods import METHODS, Method, find_method, method_names, of_every_site
 from fda_flower.runs.settings import AUTO, GONE, OPTION_FIELDS, SETTINGS, RunSettings, as_flower
-from fda_flower.site.config import PrivacySettings, SiteConfig
+from fda_flower.site.config import PrivacySettings
 from fda_flower.strategies.settings import StrategySettings
 
 if TYPE_CHECKING:
+    from fda_flower.site import Site
     from fda_flower.strategies import DomainAdaptationStrategy
 
 CODE = "reference-code"
@@ -499,7 +500,7 @@ class RunConfig(RunSettings):
         return cls(**settings)
 
     @classmethod
-    def from_flower(cls, config: Mapping[str, Any], site: SiteConfig | None = None) -> "RunConfig":
+    def from_flower(cls, config: Mapping[str, Any], site: "Site | None" = None) -> "RunConfig":
         """Read a Flower run configuration, with a `site` as `at_site` does; ignore unknown keys."""
         known = {key.replace("-", "_"): value for key, value in config.items()}
         given: dict[str, Any] = {
@@ -510,7 +511,7 @@ class RunConfig(RunSettings):
         return cls.at_site(given, site)
 
     @classmethod
-    def at_site(cls, settings: Mapping[str, Any], site: SiteConfig | None) -> "RunConfig":
+    def at_site(cls, settings: Mapping[str, Any], site: "Site | None") -> "RunConfig":
         """Return the run with settings by name as a site reads it.
 
         A site's data are in its own ``data-dir``, whatever the run says, and no more of a run's model is
@@ -520,7 +521,7 @@ class RunConfig(RunSettings):
             return cls(**settings)
         options = settings.get("model_options", ())
         options = split_options(options) if isinstance(options, str) else dict(options)
-        check_at_site(str(settings.get("model", AUTO)), options, site.allow_models)
+        check_at_site(str(settings.get("model", AUTO)), options, site.rules.allow_models)
         patients = None if site.privacy is None else site.privacy.dp_group
         own = {"data_dir": site.data_dir, "site": site.domain or "", "patients": patients}
         run = cls(**{**settings, **own})

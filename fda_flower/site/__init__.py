@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from fda_flower.names.packages import lazy_exports
-from fda_flower.site.config import PrivacySettings, SiteConfig
+from fda_flower.site.config import PrivacySettings
 
 if TYPE_CHECKING:
     from fda_flower.site.accountant import epsilon, epsilon_of_steps, noise_multiplier, noise_of_steps
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fda_flower.site.gate import SiteGate
     from fda_flower.site.ledger import Ledger, PrivacyError
     from fda_flower.site.log import SENT, SentLog, read_log, totals
+    from fda_flower.site.node import Site
     from fda_flower.site.noise import Mechanism
     from fda_flower.site.privacy import DifferentialPrivacy, PrivateSite
     from fda_flower.site.rules import Rules
@@ -20,7 +21,7 @@ else:
 # fmt: off
 __all__ = [
     "SENT", "Asked", "DifferentialPrivacy", "Ledger", "Mechanism", "PrivacyError", "PrivacySettings",
-    "PrivateSite", "Rules", "SentLog", "SiteConfig", "SiteGate", "epsilon", "epsilon_of_steps",
+    "PrivateSite", "Rules", "SentLog", "Site", "SiteGate", "epsilon", "epsilon_of_steps",
     "noise_multiplier", "noise_of_steps", "read_log", "totals",
 ]
 # fmt: on

@@ -1,19 +1,21 @@
 """A message as a site's rules see it: its types, settings and model, and what the run says of itself."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from numpy.typing import NDArray
 
 from fda_flower.names.options import EVERY_SITE, split_options
-from fda_flower.site.config import SiteConfig
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import num_bytes, to_read
 from fda_flower.wire.questions import Question
+
+if TYPE_CHECKING:
+    from fda_flower.site.node import Site
 
 HEADER = 256
 """Upper bound on the header of NumPy's file format for an array of numbers."""
@@ -21,13 +23,14 @@ HEADER = 256
 
 @dataclass(frozen=True)
 class Asked:
-    """A message with its context and, if known, the run's method and masked sums, and the node's role.
+    """A message with its context, the node, and, if known, the run's method and masked sums, and a role.
 
     `messages` are the types of the messages that the run's method sends to nodes of the role.
     """
 
     message: Message
     context: Context
+    site: "Site"
     method: str | None = None
     role: str | None = None
     secure: bool = False
@@ -96,8 +99,7 @@ def as_told(asked: Asked) -> Asked:
     """
     run = asked.context.run_config
     method, secure, every_site = _of_run(*(run.get(name) for name in ("method", "method-options", "target")))
-    role = None if every_site else SiteConfig.of(asked.context).role
-    return Asked(asked.message, asked.context, method, role, secure)
+    return replace(asked, method=method, role=None if every_site else asked.site.role, secure=secure)
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,6 @@ from flwr.common import log
 
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 from fda_flower.site.asked import Asked, announced, numbers_in, values_in
-from fda_flower.site.config import SiteConfig
 from fda_flower.wire import protocol
 
 LEVELS = ("none", "norms", "sketch", "full")
@@ -121,7 +120,7 @@ def wanted_level(asked: Asked) -> str:
 
 def refuses_sketch(asked: Asked) -> str | None:
     """Return why a site that allows sketches does not send the requested one; None if it does."""
-    folder = SiteConfig.of(asked.context).state_dir
+    folder = asked.site.state_dir
     if folder is None:
         return (
             "the site allows a sketch of each batch, but has no state-dir in which to remember those that "

@@ -1,4 +1,4 @@
-"""A node's configuration, including its privacy settings."""
+"""The names of a node configuration's entries, and the privacy settings among them."""
 
 import re
 from collections.abc import Mapping
@@ -7,16 +7,14 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fda_flower.errors import ConfigError, check_choice, invalid, near, own_files
-from fda_flower.files import as_file_name
-from fda_flower.names.options import Bounds, Positive, check_fields, read_options
+from fda_flower.errors import ConfigError, check_choice, invalid, near
+from fda_flower.names.options import Bounds, Positive, check_fields
 from fda_flower.names.words import ROW
 
 if TYPE_CHECKING:
-    from flwr.app import Context
+    pass
 
 RULES = (
     *("apps", "allow-methods", "allow-questions", "allow-batch-updates", "allow-records"),
@@ -53,12 +51,12 @@ def is_rule(name: str) -> bool:
     return name in RULES or name.startswith("dp-")
 
 
-def check_entries(node: Mapping[str, Any], words: frozenset[str]) -> None:
+def check_entries(node: Mapping[str, Any]) -> None:
     """Raise a `ConfigError` for an entry that is misspelt or an empty text.
 
-    `words` are the names of privacy settings. A Flower project may have entries of its own.
+    A Flower project may have entries of its own.
     """
-    known = _known(words)
+    known = _known()
     for name, value in node.items():
         if name not in (*known, *FLOWERS) and is_misspelt(name, known):
             meant = SHORT.get(_plain(name))
@@ -74,8 +72,8 @@ def check_entries(node: Mapping[str, Any], words: frozenset[str]) -> None:
 
 
 @cache
-def _known(words: frozenset[str]) -> tuple[str, ...]:
-    return (*RULES, *OWN, *sorted(words - {*RULES}))
+def _known() -> tuple[str, ...]:
+    return (*RULES, *OWN, *sorted(PrivacySettings.entries() - {*RULES}))
 
 
 @lru_cache(maxsize=256)
@@ -217,168 +215,8 @@ class PrivacySettings:
         patterns = (pattern.strip() for pattern in self.dp_allow.split(","))
         return any(fnmatchcase(metric, pattern) for pattern in patterns)
 
-
-@dataclass(frozen=True)
-class SiteConfig:
-    """A node as described by its configuration.
-
-    Attributes
-    ----------
-    node : Mapping
-        The node configuration; entries of other packages are ignored.
-    node_id : int
-        Flower's id of the node.
-
-    Examples
-    --------
-    >>> site = SiteConfig({"domain": "north", "state-dir": "/srv/state", "dp-clip": 1}, 7)
-    >>> site.label, site.role, site.privacy.dp_clip
-    ('north', None, 1.0)
-    """
-
-    node: Mapping[str, Any]
-    node_id: int
-
     @classmethod
-    def of(cls, context: "Context") -> "SiteConfig":
-        """Return the configuration of the node of a context."""
-        return cls(context.node_config, context.node_id)
-
-    @property
-    def domain(self) -> str | None:
-        """The node's ``domain``, if set."""
-        return self._text("domain")
-
-    @property
-    def number(self) -> int | None:
-        """The node's ``partition-id``: its number in a simulation, from 0."""
-        return None if self._text("partition-id") is None else int(self.node["partition-id"])
-
-    @property
-    def label(self) -> str:
-        """The node's label: its domain, else its number, else Flower's id."""
-        return self.own_name or str(self.node_id)
-
-    @property
-    def own_name(self) -> str | None:
-        """The label without Flower's id, which may change when the node restarts."""
-        return self.domain or self._text("partition-id")
-
-    @property
-    def role(self) -> str | None:
-        """The node's ``role``, if set."""
-        return self._text("role")
-
-    @property
-    def data_dir(self) -> str | None:
-        """The folder of the node's data, ``data-dir``."""
-        return self._text("data-dir")
-
-    @property
-    def state_dir(self) -> Path | None:
-        """The folder for the site's private files, ``state-dir``."""
-        folder = self._text("state-dir")
-        return None if folder is None else Path(folder).expanduser()
-
-    @property
-    def allow_models(self) -> tuple[str, ...] | None:
-        """Modules and files of weights that a run's model may name, ``allow-models``; None for no rule.
-
-        A site that approves apps by their digests has the rule, too, since a run's configuration is no part
-        of its app. Raises a `ConfigError` for an empty entry.
-        """
-        text = self._text("allow-models")
-        if text is None:
-            return () if "apps" in self.node else None
-        names = tuple(name.strip() for name in text.split(","))
-        if not all(names):
-            raise invalid("allow-models", text, "give modules and files of weights, separated by commas")
-        return names
-
-    @property
-    def is_site(self) -> bool:
-        """Whether the configuration belongs to a site rather than a simulated node."""
-        return not {"domain", "data-dir", "state-dir"}.isdisjoint(self.node)
-
-    @property
-    def resident(self) -> bool:
-        """Whether the node has a resident worker, ``resident``."""
-        return self.node.get("resident") is True
-
-    @property
-    def gated(self) -> bool:
-        """Whether the SuperNode itself holds the site's rules and logs what leaves."""
-        from fda_flower.wire.protocol import GATED
-
-        return self.node.get(GATED) is True
-
-    @property
-    def checks_itself(self) -> bool:
-        """Whether the node's own operator asks, before a run, and may read all words of its errors."""
-        return self.node.get("checks-itself") is True
-
-    @property
-    def privacy(self) -> PrivacySettings | None:
-        """The node's own settings; None if it has none. Setting any of them overrides all of the run's.
-
-        Raises a `ConfigError` for an unknown word or value, and for ``dp-open-target`` at a source.
-        """
-        words = _words()
-        check_entries(self.node, words)
-        given = {key: value for key, value in self.node.items() if key in words}
-        if not given:
-            return None
-        settings = PrivacySettings(**read_options("the node configuration", PrivacySettings, given, set()))
-        if settings.dp_open_target and self.role == "source":
-            why = "but the node's role is source"
-            raise invalid("dp-open-target", True, "leave it out: it is for the target", why)
-        return settings
-
-    def check(self) -> None:
-        """Raise a `ConfigError` if an entry is misspelt or invalid; the rules have `Rules.read`."""
-        _ = self.privacy, self.allow_models
-        if not isinstance(value := self.node.get("resident", False), bool):
-            raise invalid("the node configuration's resident", value, "choose true or false")
-
-    def check_ledger(self) -> None:
-        """Raise a `ConfigError` if the node could not keep what its own noise spends; see `ledger_path`."""
-        if (privacy := self.privacy) is not None and privacy.private:
-            self.ledger_path(self.label)
-
-    def ledger_path(self, label: str) -> Path:
-        """Return the file of what a node has spent, which errors call `label`.
-
-        Raises a `ConfigError` without a ``state-dir``, or if that has the ledger of another name: under a new
-        name the same data would have the whole budget again.
-        """
-        if self.state_dir is None:
-            raise ConfigError(
-                f"'{label}' adds noise, but has no state-dir in which to keep what it has spent: give the "
-                'node configuration state-dir="..."',
-                thing=label,
-            )
-        # The node's own name: a run may map a number to any domain, differently each time.
-        own = LEDGER if self.own_name is None else f"{as_file_name(self.own_name)}-{LEDGER}"
-        ledgers = (path.name for path in self.state_dir.glob(f"*{LEDGER}") if path.name[0] != ".")
-        for other in sorted({*ledgers} - {own}):
-            former = other.removesuffix(LEDGER).removesuffix("-") or "a node without a name"
-            with own_files():
-                raise invalid(
-                    "state-dir",
-                    str(self.state_dir),
-                    "give the node its former name if it has the same data, or else a state-dir of its own",
-                    f"which has the ledger of '{former}', not of '{label}'",
-                )
-        return self.state_dir / own
-
-    def about(self) -> dict[str, str]:
-        """Return the node's domain and, if set, its role."""
-        return {"domain": self.label} | ({} if self.role is None else {"role": self.role})
-
-    def _text(self, name: str) -> str | None:
-        return str(self.node[name]) if name in self.node else None
-
-
-@cache
-def _words() -> frozenset[str]:
-    return frozenset(each.name.replace("_", "-") for each in fields(PrivacySettings))
+    @cache
+    def entries(cls) -> frozenset[str]:
+        """Return the names of the settings in a node configuration."""
+        return frozenset(each.name.replace("_", "-") for each in fields(cls))

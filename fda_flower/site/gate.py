@@ -11,9 +11,9 @@ from flwr.common import log
 
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.site.asked import Asked, as_told
-from fda_flower.site.config import SiteConfig, is_rule
 from fda_flower.site.log import SENT, Facts, SentLog
-from fda_flower.site.rules import Rules, rules_of
+from fda_flower.site.node import Site
+from fda_flower.site.rules import Rules
 from fda_flower.site.secure_with import identity_of, sign_keys
 from fda_flower.site.words import (
     LONGEST,
@@ -28,11 +28,6 @@ from fda_flower.site.words import (
 )
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.secure_sums import MaskSums
-
-
-def has_ungated_rules(site: SiteConfig) -> bool:
-    """Return whether a node has rules or noise that only its app holds, since its SuperNode has no gate."""
-    return not site.gated and any(map(is_rule, site.node))
 
 
 @dataclass(frozen=True)
@@ -65,9 +60,10 @@ class SiteGate:
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer a message with the app below if the site's rules allow it."""
-        asked = Asked(message, context)
+        asked = Asked(message, context, Site.of(context))
         try:
-            rules = rules_of(context.node_config, self.methods)
+            rules = asked.site.rules
+            rules.check_methods(self.methods)
         except ConfigError as error:
             why = str(error)
             return _logged(asked, lambda: refusal(asked, why), app=self.app)
@@ -76,7 +72,7 @@ class SiteGate:
 
     def refuse(self, message: Message, context: Context, reason: str) -> Message:
         """Answer a message that the site refuses, whatever the app would answer."""
-        asked = Asked(message, context)
+        asked = Asked(message, context, Site.of(context))
         return _logged(asked, lambda: refusal(asked, reason, by_rule=True), app=self.app)
 
     def _answer(self, asked: Asked, rules: Rules, call_next: ClientAppCallable) -> Message:
@@ -87,7 +83,7 @@ class SiteGate:
             return unable(asked, error)
         if reason := rules.refuses_message(asked):
             return refusal(asked, reason, by_rule=True)
-        with kept(asked.context):
+        with kept(asked.site):
             reply = shortened(call_next(asked.message, asked.context), asked.message)
         if reply.has_error():
             return reply
@@ -102,19 +98,19 @@ class SiteGate:
             return refusal(asked, reason, by_rule=True)
         if facts is not None:
             reply.content[protocol.LOGGED] = facts
-        return _signed(asked, rules, reply)
+        return _signed(asked, reply)
 
 
-def _signed(asked: Asked, rules: Rules, reply: Message) -> Message:
+def _signed(asked: Asked, reply: Message) -> Message:
     """Return a reply whose keys of a masked sum, if it has any, this site has signed.
 
     Behind the gate of a SuperNode nothing is signed here: the gate does it.
     """
-    site = SiteConfig.of(asked.context)
+    site = asked.site
     if asked.message.metadata.message_type != MaskSums.message_type() or site.gated or site.domain is None:
         return reply
     try:
-        if (identity := identity_of(site.node, rules.secure_with)) is not None:
+        if (identity := identity_of(site)) is not None:
             sign_keys(asked.message, asked.context.run_id, site.domain, identity, reply.content)
     except ConfigError as error:
         return unable(asked, error, by_rule=True)
@@ -129,7 +125,7 @@ def _logged(
     Behind the gate of a SuperNode nothing is logged or withheld here: the gate does both, and also takes out
     what the client tells the log.
     """
-    site = SiteConfig.of(asked.context)
+    site = asked.site
     sent = None if site.gated or site.state_dir is None else SentLog(site.state_dir / SENT)
     withholds = withholds and not site.gated
     try:

@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 
 from fda_flower.errors import ConfigError
 from fda_flower.files import append_line, versions
-from fda_flower.site.config import SiteConfig, is_rule
+from fda_flower.site.node import Site
 from fda_flower.site.records import released_by
 from fda_flower.site.words import REFUSED_CODE, KeptError, WithheldError
 from fda_flower.wire import protocol
@@ -88,7 +88,7 @@ class SentLog:
         facts: Facts | None = None,
     ) -> None:
         """Append the line of a reply or an exception; raise an `OSError` unless it is written whole."""
-        site, kind = SiteConfig.of(context), message.metadata.message_type
+        site, kind = Site.of(context), message.metadata.message_type
         line: Line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "run": context.run_id,
@@ -152,9 +152,8 @@ def totals(lines: list[Line]) -> list[Line]:
     return list(found.values())
 
 
-def _circumstances(site: SiteConfig, context: Context, facts: Facts) -> Line:
+def _circumstances(site: Site, context: Context, facts: Facts) -> Line:
     """Return the parts of a line that do not depend on what left, without those that are unknown."""
-    rules = {name: _cut(value, NAME) for name, value in sorted(site.node.items()) if is_rule(name)}
     numbers = {name: value for name, value in facts.told.items() if isinstance(value, int | float)}
     epsilon: Line = {name: numbers[each] for name, each in EPSILONS.items() if each in numbers}
     if epsilon and (privacy := site.privacy) is not None:  # a configuration that is invalid is logged, too
@@ -164,7 +163,7 @@ def _circumstances(site: SiteConfig, context: Context, facts: Facts) -> Line:
         "role": site.role,
         "app": None if facts.app is None else f"sha256:{facts.app}",
         "versions": versions(),
-        "rules": rules,
+        "rules": {name: _cut(value, NAME) for name, value in site.in_force.items()},
         "counts": {name: numbers[name] for name in TOLD if name in numbers},
         "epsilon": epsilon,
     }

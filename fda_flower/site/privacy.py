@@ -14,8 +14,9 @@ from flwr.common import log
 
 from fda_flower.files import as_file_name, checksum, derive_seed
 from fda_flower.site.accountant import Steps, noise_of_steps
-from fda_flower.site.config import CLIP, LEDGER, NONE, PrivacySettings, SiteConfig
+from fda_flower.site.config import CLIP, LEDGER, NONE, PrivacySettings
 from fda_flower.site.ledger import BudgetError, Entry, Journal, Ledger, PrivacyError
+from fda_flower.site.node import Site
 from fda_flower.site.noise import STEPS, Mechanism, PatientPrivacy, Randomness, read_steps, remove_claims
 from fda_flower.site.sensitivities import (
     Exchange,
@@ -24,7 +25,7 @@ from fda_flower.site.sensitivities import (
     protect_evaluation,
     protect_training,
 )
-from fda_flower.site.words import KEPT, may_leave, speaks, told
+from fda_flower.site.words import KEPT, may_leave, told
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.ridge import SumRows
 from fda_flower.wire.internals import error_reply, of_type
@@ -126,7 +127,7 @@ class PrivateSite:
         ConfigError
             If a site that adds noise has no ``state-dir``, or one with another name's ledger.
         """
-        node = SiteConfig.of(context)
+        node = Site.of(context)
         decided = node.privacy
         settings = decided or run
         if settings is None or not settings.on:
@@ -183,7 +184,7 @@ class DifferentialPrivacy:
             return answer(site, message, context, call_next)
         except PrivacyError as error:
             log(WARNING, "'%s' sends nothing: %s", site.domain, error)
-            stays = error.may_leave is False and not speaks(context)
+            stays = error.may_leave is False and not Site.of(context).speaks
             reason = f"'{site.domain}' sends nothing: {KEPT if stays else error}"
             if isinstance(error, BudgetError):
                 return Message(Error(protocol.BUDGET_CODE, reason), reply_to=message)

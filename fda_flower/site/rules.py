@@ -3,18 +3,17 @@
 A reply is judged by its bytes and values, not by its own claims.
 """
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from fda_flower.errors import check_choice, invalid, unknown
+from fda_flower.errors import unknown
 from fda_flower.site.asked import Asked, announced, values_in
 from fda_flower.site.batches import LEVELS, SHARE, level_of, refuses_sketch, steps_of, wanted_level
-from fda_flower.site.config import SiteConfig
+from fda_flower.site.config import PrivacySettings
 from fda_flower.site.records import (
     ALLOW_RECORDS,
     Kind,
@@ -24,10 +23,9 @@ from fda_flower.site.records import (
     release_of,
     size_of,
 )
-from fda_flower.site.secure_with import Fingerprints, read_secure_with, refuses_keys, refuses_sum
+from fda_flower.site.secure_with import Fingerprints, refuses_keys, refuses_sum
 from fda_flower.site.words import WithheldError
 from fda_flower.wire import protocol
-from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.questions import Answer
 from fda_flower.wire.releases import OF_SUMS, Release
@@ -92,15 +90,11 @@ class Rules:
         ``fda-supernode`` can hold this rule: under another SuperNode the site refuses all messages.
     allow_records : RecordRule, optional
         ``allow-records``: the records that may leave. The reasons of errors then stay at the site.
-
-    Examples
-    --------
-    >>> Rules.read({"domain": "north", "min-samples": 100}).min_samples
-    100
-    >>> Rules.read({"allow-method": "fedavg"})  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    fda_flower.errors.ConfigError: unknown entry 'allow-method' ('fedavg') of the node configuration ...
+    allow_models : tuple of str, optional
+        ``allow-models``: the modules and files of weights that a run's model may name. A site that approves
+        apps by their digests has the rule, too, since a run's configuration is no part of its app.
+    privacy : PrivacySettings, optional
+        The site's own settings; setting any of them overrides all of the run's.
     """
 
     allow_methods: tuple[str, ...] = ("all",)
@@ -115,56 +109,29 @@ class Rules:
     counts_bytes: bool = False
     """Whether all other bytes of a reply are counted, too: if the site has set ``allow-batch-updates``."""
     secure_with: Fingerprints | None = None
-    has_noise: bool = False
-    """Whether what leaves has noise by the site's own settings; what has no known noise then stays."""
-    of_patients: bool = False
-    opens_target: bool = False
-    """Whether sums have noise for each patient by the site's own settings, not the run's."""
+    allow_models: tuple[str, ...] | None = None
+    privacy: PrivacySettings | None = None
 
-    @classmethod
-    def read(cls, node: Mapping[str, Any], methods: Collection[str] = ()) -> "Rules":
-        """Return the rules of a node configuration, which is checked whole.
+    @property
+    def has_noise(self) -> bool:
+        """Whether what leaves has noise by the site's own settings; what has no known noise then stays."""
+        return self.privacy is not None and self.privacy.private
 
-        Raises a `ConfigError` for an unknown value, including a method not in `methods` if given, for invalid
-        privacy settings, and for a name similar to a known entry's: a misspelt rule would allow everything.
-        """
-        site = SiteConfig(node, 0)
-        site.check()
-        questions = _names(node, "allow-questions") if "allow-questions" in node else None
-        for name in questions or ():
-            if name not in (*QUESTIONS, "all", "none"):
-                raise unknown("question", name, [*QUESTIONS, "all", "none"])
-        allowed = _names(node, "allow-methods")
-        for name in allowed:
-            if not name or (methods and name not in (*methods, "all")):
+    @property
+    def of_patients(self) -> bool:
+        """Whether sums have noise for each patient by the site's own settings, not the run's."""
+        return self.privacy is not None and self.privacy.of_patients
+
+    @property
+    def opens_target(self) -> bool:
+        """Whether a model that the target trains leaves without noise by the site's own settings."""
+        return self.privacy is not None and self.privacy.dp_open_target
+
+    def check_methods(self, methods: Collection[str]) -> None:
+        """Raise a `ConfigError` for a method in ``allow-methods`` that is not among the existing ones."""
+        for name in self.allow_methods if methods else ():
+            if name != "all" and name not in methods:
                 raise unknown("method", name, [*methods, "all"])
-        samples, per_class = (_count(node, rule) for rule in ("min-samples", "min-per-class"))
-        secure = node.get("require-secure", site.is_site)
-        if not isinstance(secure, bool):
-            raise invalid("require-secure", secure, "give true or false")
-        as_target = not secure or ("require-secure" not in node and site.role == "target")
-        privacy = site.privacy
-        has_noise = privacy is not None and privacy.private
-        is_open = as_target or has_noise
-        level = str(node.get("allow-batch-updates", LEVELS[-1] if is_open else "norms"))
-        check_choice("allow-batch-updates", level, LEVELS)
-        records = RecordRule.read(str(node[ALLOW_RECORDS])) if ALLOW_RECORDS in node else None
-        return cls(
-            allowed,
-            questions,
-            level,
-            secure,
-            as_target,
-            samples,
-            per_class,
-            _digests(node),
-            records,
-            secure_with=read_secure_with(node, secure),
-            counts_bytes="allow-batch-updates" in node and level != LEVELS[-1],
-            has_noise=has_noise,
-            of_patients=privacy is not None and privacy.of_patients,
-            opens_target=privacy is not None and privacy.dp_open_target,
-        )
 
     def refuses_app(self, digest: str) -> str | None:
         """Return why an app, by the SHA-256 of its bundle, may not start; None if it may."""
@@ -174,7 +141,7 @@ class Rules:
 
     def refuses_message(self, asked: Asked) -> str | None:
         """Return why the site refuses a message, before any data are read; None if it accepts."""
-        if self.apps and not SiteConfig.of(asked.context).gated:
+        if self.apps and not asked.site.gated:
             return "only fda-supernode can approve apps: start the node with it (the site's apps)"
         if reason := self._another_method(asked):
             return f"{reason} (the site's allow-methods)"
@@ -197,11 +164,10 @@ class Rules:
             return None
         if self.secure_with is None:
             return STRANGERS if self.require_secure else None
-        site = SiteConfig.of(asked.context)
-        reason = refuses_sum(site.node, self.secure_with)
+        reason = refuses_sum(asked.site, self.secure_with)
         if reason is not None or not masks:
             return reason
-        return refuses_keys(asked.message, asked.context.run_id, site.domain, self.secure_with)
+        return refuses_keys(asked.message, asked.context.run_id, asked.site.domain, self.secure_with)
 
     @property
     def hides_heads(self) -> bool:
@@ -440,41 +406,3 @@ def _answers_in(reply: RecordDict) -> list[tuple[str, str]]:
 
 def _field(record: str, entry: str) -> str:
     return (record.partition("/")[2] or entry).partition("/")[0]
-
-
-def _digests(node: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the SHA-256 digests in the rule ``apps``; none without the rule."""
-    digests = []
-    for text in str(node["apps"]).split(",") if "apps" in node else ():
-        kind, _, digest = text.strip().lower().partition(":")
-        if kind != "sha256" or not re.fullmatch("[0-9a-f]{64}", digest):
-            remedy = "give sha256: and 64 hexadecimal digits, as `fda deploy app-hash` prints them"
-            raise invalid("apps", text.strip(), remedy)
-        digests.append(digest)
-    return tuple(digests)
-
-
-def _count(node: Mapping[str, Any], rule: str) -> int:
-    samples = str(node.get(rule, 0)).strip()
-    if not (samples.isascii() and samples.isdecimal()):
-        raise invalid(rule, node[rule], "give a number of samples, 0 or more")
-    return int(samples)
-
-
-def _names(node: Mapping[str, Any], rule: str) -> tuple[str, ...]:
-    """Return the names in a rule; by default ``all``."""
-    names = tuple(name.strip() for name in str(node.get(rule, "all")).split(","))
-    if len(names) > 1 and not {"all", "none"}.isdisjoint(names):
-        raise invalid(rule, node[rule], "give all or none alone, or names")
-    return names
-
-
-def rules_of(node: Mapping[str, Any], methods: Collection[str] = ()) -> Rules:
-    """Return the rules of a node configuration, which is read when it is first seen; see `Rules.read`."""
-    # A type is part of the key: 1, 1.0 and True are equal, and not the same rule.
-    return _rules_of(tuple((name, type(value), value) for name, value in node.items()), tuple(methods))
-
-
-@lru_cache(maxsize=64)
-def _rules_of(node: tuple[tuple[str, type, Any], ...], methods: tuple[str, ...]) -> Rules:
-    return Rules.read({name: value for name, _, value in node}, methods)

@@ -6,19 +6,20 @@ answers only if every other source's are signed by the key that the site lists f
 """
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from fda_flower.errors import ConfigError, invalid, own_files
-from fda_flower.site.config import SiteConfig
 from fda_flower.wire import protocol
 from fda_flower.wire import secure_sums as wire
 from fda_flower.wire.asked.secure_sums import Masked, MaskSums
 from fda_flower.wire.identity import FINGERPRINT, Identity
 from fda_flower.wire.protocol import to_layers
+
+if TYPE_CHECKING:
+    from fda_flower.site.node import Site
 
 SECURE_WITH, SECURE_KEY = "secure-with", "secure-key"
 """Entries of the node configuration."""
@@ -33,14 +34,15 @@ ENTRIES = f"{Masked.record_name}/entries"
 """The record of an answer's arrays."""
 
 
-def read_secure_with(node: Mapping[str, Any], secure: bool) -> Fingerprints | None:
-    """Return the sources that a site lists, None without the rule; `secure` is its ``require-secure``.
+def read_secure_with(value: str | None, secure: bool, own: str | None) -> Fingerprints | None:
+    """Return the sources that a site lists, None without the rule.
+
+    `secure` is its ``require-secure``, `own` its domain.
 
     Raises a `ConfigError` if the list has another form, or a domain or key twice, or too few sources.
     """
-    if SECURE_WITH not in node:
+    if value is None:
         return None
-    value, own = str(node[SECURE_WITH]), SiteConfig(node, 0).domain
     if value.strip() == ANY:
         return {}
     if not secure:
@@ -64,25 +66,25 @@ def read_secure_with(node: Mapping[str, Any], secure: bool) -> Fingerprints | No
     return found
 
 
-def identity_of(node: Mapping[str, Any], listed: Fingerprints | None = None) -> Identity | None:
+def identity_of(site: "Site") -> Identity | None:
     """Return the key with which a node signs, if it has one.
 
     Raises a `ConfigError` if it cannot be read, or if the node's own domain is listed with another one.
     """
-    if SECURE_KEY not in node:
+    if site.secure_key is None:
         return None
     with own_files():
-        identity, own = Identity.read(Path(str(node[SECURE_KEY]))), SiteConfig(node, 0).domain
-    expected = (listed or {}).get(str(own), identity.fingerprint)
+        identity, own = Identity.read(site.secure_key), site.domain
+    expected = (site.rules.secure_with or {}).get(str(own), identity.fingerprint)
     if expected != identity.fingerprint:
         why = f"where '{own}' has another key than secure-key, {identity.fingerprint}"
         raise invalid(SECURE_WITH, f"{own}:{expected}", "correct one of the two", why)
     return identity
 
 
-def refuses_sum(node: Mapping[str, Any], listed: Fingerprints) -> str | None:
+def refuses_sum(site: "Site", listed: Fingerprints) -> str | None:
     """Return why a node that lists sources can take part in no masked sum; None if it can."""
-    if not listed or SiteConfig(node, 0).gated or SECURE_KEY in node:
+    if not listed or site.gated or site.secure_key is not None:
         return None
     return (
         'it has no key to sign with: give secure-key="...", or fda-supernode its --auth-supernode-private-key'

@@ -7,14 +7,18 @@ name in a column, a path. What a message or a configuration alone decides may be
 from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import ERROR, WARNING
+from typing import TYPE_CHECKING
 
-from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.common import log
 
 from fda_flower.errors import ConfigError, FdaError, RunError, printable
 from fda_flower.site.asked import Asked
-from fda_flower.site.config import RULES, SiteConfig
+from fda_flower.site.config import RULES
 from fda_flower.wire import protocol
+
+if TYPE_CHECKING:
+    from fda_flower.site.node import Site
 
 KEPT = "this site cannot answer, and why is in its own log"
 """All that leaves of a failure after data have been read."""
@@ -66,21 +70,15 @@ def may_leave(error: BaseException) -> bool:
     return error.thing in TOLD or error.thing.startswith("dp-")
 
 
-def words_of(error: Exception, context: Context) -> str:
+def words_of(error: Exception, site: "Site") -> str:
     """Return what a node says of an error: a site only what may leave."""
-    if speaks(context) or may_leave(error):
+    if site.speaks or may_leave(error):
         return str(error) if isinstance(error, FdaError) else repr(error)
     return KEPT
 
 
-def speaks(context: Context) -> bool:
-    """Return whether a node says all: a simulated one, and a site that checks itself."""
-    site = SiteConfig.of(context)
-    return not site.is_site or site.checks_itself
-
-
 @contextmanager
-def kept(context: Context) -> Iterator[None]:
+def kept(site: "Site") -> Iterator[None]:
     """Keep the words of errors in the block at a site, whose own log has them.
 
     Raises a `KeptError` in place of any other error there.
@@ -88,7 +86,7 @@ def kept(context: Context) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if speaks(context) or may_leave(error) or isinstance(error, KeptError):
+        if site.speaks or may_leave(error) or isinstance(error, KeptError):
             raise
         log(ERROR, "This site cannot answer", exc_info=error)
         raise KeptError from error
@@ -96,7 +94,7 @@ def kept(context: Context) -> Iterator[None]:
 
 def unable(asked: Asked, error: ConfigError, by_rule: bool = False) -> Message:
     """Return the refusal of a site that its own configuration stops; its log has what may not leave."""
-    words = words_of(error, asked.context)
+    words = words_of(error, asked.site)
     if words == KEPT:
         log(ERROR, "This site cannot answer: %s", error)
     return refusal(asked, words, by_rule)
@@ -127,7 +125,7 @@ def refusal(asked: Asked, reason: str, by_rule: bool = False) -> Message:
     log(WARNING, "This site refuses: %s", reason)
     if asked.message.metadata.message_type != protocol.ROLE_QUERY:
         return Message(RefusalError(reason), reply_to=asked.message)
-    info: dict[str, str | bool] = {**SiteConfig.of(asked.context).about(), protocol.PROBLEM: reason}
+    info: dict[str, str | bool] = {**asked.site.about(), protocol.PROBLEM: reason}
     if by_rule:
         info[protocol.REFUSED] = True
     return Message(RecordDict({protocol.INFO: ConfigRecord({**info})}), reply_to=asked.message)

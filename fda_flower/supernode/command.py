@@ -10,11 +10,11 @@ the node configuration that nobody reads, the command does not start.
 import os
 import sys
 from argparse import ArgumentParser
-from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
 from fda_flower.errors import FdaError, invalid
+from fda_flower.site.node import Site
 from fda_flower.site.secure_with import SECURE_KEY
 from fda_flower.supernode.gate import Gate
 from fda_flower.supernode.launcher import Stage, launching
@@ -40,11 +40,10 @@ def main() -> None:
     pull_sooner()
     try:
         private.check([private.GATE])
-        node = configured(sys.argv[1:])
-        gate = Gate(node)
+        gate = Gate(configured(sys.argv[1:]))
     except FdaError as error:
         sys.exit(f"fda-supernode: {error}")
-    with launching(*stages(node)):
+    with launching(*stages(gate.site)):
         run_supernode(LEAST, SHARE, gate)
 
 
@@ -54,25 +53,25 @@ def configured(arguments: list[str]) -> dict[str, Any]:
     Raises a `ConfigError` if a part is lost.
     """
     parser = ArgumentParser(add_help=False)
-    parser.add_argument(OPTION, action="append", default=[])
+    parser.add_argument(OPTION, dest="texts", action="append", default=[])
     parser.add_argument("--auth-supernode-private-key")
     found, _ = parser.parse_known_args(arguments)
-    if len(found.node_config) > 1:
-        raise invalid(OPTION, found.node_config[0], "give it once", "and Flower reads only the last one")
+    if len(found.texts) > 1:
+        raise invalid(OPTION, found.texts[0], "give it once", "and Flower reads only the last one")
     key = found.auth_supernode_private_key
-    node = read_node_config(found.node_config[0]) if found.node_config else {}
+    node = read_node_config(found.texts[0]) if found.texts else {}
     return node if key is None else {SECURE_KEY: key, **node}
 
 
-def stages(node: Mapping[str, Any]) -> list[Stage]:
-    """Return the launcher stages for a SuperNode with this node configuration.
+def stages(site: Site) -> list[Stage]:
+    """Return the launcher stages for the SuperNode of a site.
 
     For a node with a resident worker (`fda_flower.supernode.resident`) they include the worker's imports.
     """
     scripts = entry_points(group="console_scripts")
     flowers = {name: scripts[name].value for name in COMMANDS}
     stages = [Stage(flowers, "fda_flower.client_app:prepare")]
-    if node.get("resident") is True:
+    if site.resident:
         worker = {launched_worker(): "fda_flower.supernode.worker:launched"}
         stages.append(Stage(worker, "fda_flower.client_app:prepare_worker"))
     return stages

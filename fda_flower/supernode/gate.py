@@ -14,9 +14,8 @@ from flwr.common import log
 
 from fda_flower.errors import FdaError
 from fda_flower.site.asked import Asked
-from fda_flower.site.config import SiteConfig
 from fda_flower.site.gate import SiteGate
-from fda_flower.site.rules import Rules
+from fda_flower.site.node import Site
 from fda_flower.site.secure_with import identity_of
 from fda_flower.site.words import KEPT, refusal
 from fda_flower.wire.bundles import CONTENT, bundled, split
@@ -45,9 +44,9 @@ class Gate:
 
     def __init__(self, node: Mapping[str, Any]) -> None:
         self._node = {name: value for name, value in node.items() if name != "apps"}  # held before the start
-        self._rules = Rules.read(node)
-        SiteConfig(node, 0).check_ledger()
-        identity_of(node, self._rules.secure_with)
+        self.site = Site.read(node)
+        self.site.check_ledger()
+        identity_of(self.site)
         self._gate = SiteGate()
         self._asked: dict[str, tuple[Message, Context, str | None]] = {}
         self._digest: str | None = None
@@ -56,12 +55,12 @@ class Gate:
     def refuses_app(self, digest: str) -> str | None:
         """Return why an app, by the SHA-256 of its bundle, may not start; None if it may."""
         self._digest = digest
-        return self._rules.refuses_app(digest)
+        return self.site.rules.refuses_app(digest)
 
     def refuse(self, message: Message, context: Context, reason: str) -> Message:
         """Return the reply to a message whose app may not start; it is logged when it leaves."""
         self._note(message, context, reason)
-        return refusal(Asked(message, context), reason, by_rule=True)
+        return refusal(Asked(message, context, self.site), reason, by_rule=True)
 
     def take(self, message: Message, context: Context) -> None:
         """Note a message that has come."""

@@ -23,7 +23,7 @@ from flwr.common import log
 
 from fda_flower.errors import RunError
 from fda_flower.files import make_private, version
-from fda_flower.site.config import SiteConfig
+from fda_flower.site.node import Site
 from fda_flower.supernode.worker import PREFIX, Folder, Owner, receive, send
 from fda_flower.wire import internals
 
@@ -57,7 +57,7 @@ class ResidentApp(ClientApp):
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer a message; see `hand_over` for the errors."""
-        if not SiteConfig.of(context).resident:
+        if not Site.of(context).resident:
             return self._app(message, context)
         kind = message.metadata.message_type
         try:
@@ -81,7 +81,7 @@ def place(context: Context) -> Path:
     """
     if sys.platform != "linux":
         raise UnavailableError(f"it needs Linux, and this is {sys.platform}")
-    state = SiteConfig.of(context).state_dir
+    state = Site.of(context).state_dir
     if state is None:
         raise UnavailableError("the node configuration has no state-dir")
     state = state.absolute()

@@ -8,7 +8,7 @@ from naming import names
 from fda_flower import RunConfig
 from fda_flower.client_app import at_node
 from fda_flower.errors import ConfigError
-from fda_flower.site import PrivacySettings, SiteConfig
+from fda_flower.site import PrivacySettings, Site
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_what_cannot_work_or_has_no_effect_is_refused(given, thing, value):
 
 
 def said_by(node):
-    return SiteConfig(node, 7).privacy
+    return Site.read(node, 7).privacy
 
 
 def test_a_node_that_says_one_word_of_privacy_decides_all():
@@ -125,7 +125,7 @@ def test_the_site_says_who_is_a_patient_whatever_the_run_groups(group, of_run, o
     options = {"domains": "north,south", "classes": "0,1", **of_run}
     private: dict[str, Any] = {"dp_unit": "patient", "dp_group": "visit", "dp_noise": 2.0}
     plain, of_patients = (
-        at_node(RunConfig(**OWN, **more, method="fedavg", dataset_options=options), SiteConfig(node, 7))[0]
+        at_node(RunConfig(**OWN, **more, method="fedavg", dataset_options=options), Site.read(node, 7))[0]
         for more in ({}, private)
     )
     read = dict(plain.data.dataset_options)
@@ -139,7 +139,7 @@ def test_a_run_does_not_say_who_is_a_patient_of_a_site(tmp_path):
     private: dict[str, Any] = {"dp_unit": "patient", "dp_group": "visit", "dp_noise": 1.0}
     run = RunConfig(**OWN, **private, method="fedavg", dataset_options=options)
     with pytest.raises(ConfigError, check=names("dp-group", "visit")):
-        at_node(run, SiteConfig(node, 7))
+        at_node(run, Site.read(node, 7))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from fda_flower.datasets import Domain, Samples, load_domain
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError
 from fda_flower.runs.network import site_data
-from fda_flower.site import SiteConfig
+from fda_flower.site import Site
 
 PATIENTS, VIEWS = 12, 2
 CLASSES = ("ill", "well")
@@ -140,7 +140,7 @@ refused = names("dp-unit", "patient")
 def inputs(config, folder, group, features) -> Samples | None:
     """The samples that a site trains on, or their features; None if it refuses."""
     try:
-        run, name = at_node(config, SiteConfig(node_of(folder, group), 0))
+        run, name = at_node(config, Site.read(node_of(folder, group), 0))
         check_patients(run, name)
     except ConfigError as error:
         if error.thing in ("dp-unit", "option 'classes'"):  # a site needs classes for other reasons, too

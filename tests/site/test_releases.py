@@ -13,6 +13,7 @@ from fda_flower.client_app import make_client, make_client_app
 from fda_flower.errors import ConfigError
 from fda_flower.runs.methods import find_method, method_names
 from fda_flower.site.asked import Asked
+from fda_flower.site.node import Site
 from fda_flower.site.records import always_released, release_of, released_by, table
 from fda_flower.site.rules import Rules
 from fda_flower.site.words import KeptError
@@ -42,7 +43,8 @@ def send(app: Any, node: dict[str, Any], kind: str, **config: Any) -> Message:
 
 def asking(kind: str, node: Any = None) -> Asked:
     with task_identity():
-        return Asked(Message(RecordDict(), 2, kind), Context(1, 2, node or {}, RecordDict(), {}))
+        context = Context(1, 2, node or {}, RecordDict(), {})
+        return Asked(Message(RecordDict(), 2, kind), context, Site.of(context))
 
 
 @pytest.fixture
@@ -150,7 +152,7 @@ NOISE = {"dp-clip": 1.0, "dp-noise": 2.0}
 )
 def test_require_secure_holds_for_every_answer_that_follows_from_sums(kind, node, leaves):
     asked = asking(kind, node)
-    reason = Rules.read(node).refuses_message(asked)
+    reason = Site.read(node).rules.refuses_message(asked)
     assert (reason is None) == leaves, reason
     assert leaves or "(the site's require-secure)" in str(reason)
 
@@ -173,8 +175,8 @@ OTHERS = QUESTIONS.pop(_OfAnotherProject.message_type())
 def test_a_site_refuses_an_answer_whose_author_has_not_said_what_it_releases(monkeypatch):
     monkeypatch.setitem(QUESTIONS, OTHERS.message_type(), OTHERS)
     asked = asking("train.of_another_project", SECURE)
-    assert "nobody has declared" in str(Rules.read(SECURE).refuses_message(asked))
-    assert Rules.read({"partition-id": 1}).refuses_message(asked) is None
+    assert "nobody has declared" in str(Site.read(SECURE).rules.refuses_message(asked))
+    assert Site.read({"partition-id": 1}).rules.refuses_message(asked) is None
     assert always_released("train.of_another_project") == {None, Release.MODEL}
 
 
@@ -183,7 +185,7 @@ def test_a_site_that_requires_masks_keeps_the_figures_of_its_own_head():
     asked = asking("train.fit_site_head", SECURE)
     reply = RecordDict({"answer": ConfigRecord({"kept": True, "share": 0.25, "test_examples": 8})})
     reply["answer/test"] = ConfigRecord({"accuracy": 0.5})
-    rules = Rules.read(SECURE)
+    rules = Site.read(SECURE).rules
     assert "require-secure" in str(rules.refuses_reply(asked, reply))
     assert rules.withhold(asked, reply) == ["share", "test"]
     assert (set(reply), dict(reply["answer"])) == ({"answer"}, {"kept": True, "test_examples": 8})
@@ -193,10 +195,10 @@ def test_a_site_that_requires_masks_keeps_the_figures_of_its_own_head():
 @pytest.mark.parametrize(("role", "level"), [(None, "norms"), ("source", "norms"), ("target", "full")])
 def test_sketches_of_batches_are_sums_too(role, level):
     node = {"domain": "north", **({} if role is None else {"role": role})}
-    assert Rules.read(node).allow_batch_updates == level
-    assert Rules.read({**node, "require-secure": True}).allow_batch_updates == "norms"
-    assert Rules.read({**node, "allow-batch-updates": "sketch"}).allow_batch_updates == "sketch"
-    assert Rules.read({**node, **NOISE, "state-dir": "x"}).allow_batch_updates == "full"
+    assert Site.read(node).rules.allow_batch_updates == level
+    assert Site.read({**node, "require-secure": True}).rules.allow_batch_updates == "norms"
+    assert Site.read({**node, "allow-batch-updates": "sketch"}).rules.allow_batch_updates == "sketch"
+    assert Site.read({**node, **NOISE, "state-dir": "x"}).rules.allow_batch_updates == "full"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +217,7 @@ def test_sketches_of_batches_are_sums_too(role, level):
 def test_a_rare_class_is_in_nothing_that_follows_from_sums(kind, fewest, noise, leaves):
     """Neither in a model: with a tiny rate its update is a sum of gradients."""
     node = {"min-per-class": 5, "state-dir": "x", **noise}
-    reason = Rules.read(node).refuses_rare(asking(kind, node), fewest)
+    reason = Site.read(node).rules.refuses_rare(asking(kind, node), fewest)
     assert (reason is None) == leaves
 
 

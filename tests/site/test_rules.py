@@ -24,9 +24,8 @@ from fda_flower.aggregation import CountSketch, Sums, to_rows, to_targets
 from fda_flower.client_app import make_client_app
 from fda_flower.clients import serve
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.site import Asked, Rules, SiteGate, read_log
+from fda_flower.site import Asked, Rules, Site, SiteGate, read_log
 from fda_flower.site.batches import LEVELS
-from fda_flower.site.rules import rules_of
 from fda_flower.site.words import KeptError
 from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.protocol import to_record
@@ -50,13 +49,18 @@ RECORDS: dict[str, dict[str, Any]] = {
 }
 
 
+def asked_of(message, node, run=None, **known):
+    context = Context(1, 2, node, RecordDict(), run or {})
+    return Asked(message, context, Site.of(context), **known)
+
+
 def asked(kind="train", role="target", method="fedgp-auto", model=MODEL, folder=None, **records):
     content = RecordDict({name: ConfigRecord(record) for name, record in records.items()})
     if kind != "query.role":
         content["arrays"] = model
     message = Message(content, 2, kind)
     node: dict[str, Any] = {} if folder is None else {"state-dir": str(folder)}
-    return Asked(message, Context(1, 2, node, RecordDict(), {}), method, role)
+    return asked_of(message, node, method=method, role=role)
 
 
 def reply(batches=None, name="batch-updates", **metrics):
@@ -67,15 +71,21 @@ def reply(batches=None, name="batch-updates", **metrics):
     return content
 
 
+def rules_of(node, methods=METHODS):
+    rules = Site.read(node).rules
+    rules.check_methods(methods)
+    return rules
+
+
 def rule(name, value):
-    return Rules.read({name: value}, METHODS)
+    return rules_of({name: value})
 
 
 def test_a_node_without_rules_allows_all_but_open_sums():
-    rules = Rules.read({"domain": "north", "role": "source", "state-dir": "/s", "partition-id": 3}, METHODS)
+    rules = rules_of({"domain": "north", "role": "source", "state-dir": "/s", "partition-id": 3})
     assert rules == Rules(require_secure=True, as_target=False, allow_batch_updates="norms")
-    assert Rules.read({"partition-id": 3}, METHODS) == Rules()
-    target = Rules.read({"domain": "north", "role": "target"}, METHODS)
+    assert rules_of({"partition-id": 3}) == Rules()
+    target = rules_of({"domain": "north", "role": "target"})
     assert target == Rules(require_secure=True)
     for own, refuses in ((rules, True), (target, False)):
         assert (own.refuses_message(asked(config={"batch-updates": "full"})) is not None) == refuses
@@ -113,12 +123,12 @@ def test_a_node_without_rules_allows_all_but_open_sums():
 )
 def test_what_is_misspelt_or_invalid_is_an_error(node, thing, value):
     with pytest.raises(ConfigError, check=names(thing, value)):
-        Rules.read(node, METHODS)
+        rules_of(node)
 
 
 def test_another_projects_entries_are_none_of_ours():
     own = ("main", "hospital", "gpu", "data", "dataset-path", "model.layers", "label-noise", "samples", "id")
-    assert Rules.read(dict.fromkeys(own, 1), METHODS) == Rules()
+    assert rules_of(dict.fromkeys(own, 1)) == Rules()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +143,7 @@ def test_another_projects_entries_are_none_of_ours():
     ],
 )
 def test_methods_are_allowed_by_name(allowed, known, method, reason):
-    found = Rules.read({"allow-methods": allowed}, known).refuses_message(asked(method=method))
+    found = rules_of({"allow-methods": allowed}, known).refuses_message(asked(method=method))
     assert found is None if reason is None else reason in str(found)
 
 
@@ -189,7 +199,7 @@ def test_open_sums_stay_where_the_site_or_the_run_masks_them(required, secure):
 )
 def test_a_site_sends_open_sums_only_if_it_says_so(node, run, refused):
     message = asked(kind="train.sum_rows").message
-    reason = Rules.read(node).refuses_message(Asked(message, Context(1, 2, node, RecordDict(), run)))
+    reason = Site.read(node).rules.refuses_message(asked_of(message, node, run))
     assert (reason is not None) == refused
 
 
@@ -200,8 +210,8 @@ def test_a_site_sends_no_open_sums_of_a_rare_class(labels, refused):
     rows = to_rows(np.random.default_rng(0).normal(size=(len(labels), 3)))
     sums = Sums.of(rows, to_targets(np.array(labels), 3)).to_arrays()
     node: dict[str, Any] = {"min-per-class": 2}
-    of = Asked(asked(kind="train.sum_rows").message, Context(1, 2, node, RecordDict(), {}))
-    reason = Rules.read(node).refuses_reply(of, reply(sums, "answer/sums"))
+    of = asked_of(asked(kind="train.sum_rows").message, node)
+    reason = Site.read(node).rules.refuses_reply(of, reply(sums, "answer/sums"))
     assert (reason is not None) == refused
     assert reason is None or "min-per-class" in reason
 
@@ -443,7 +453,7 @@ def test_a_site_wants_samples_enough(kind, told, refused):
 @pytest.mark.parametrize(("role", "refused"), [("target", True), ("source", False)])
 def test_an_open_target_has_no_noise_that_hides_a_rare_class(role, refused):
     node = {"dp-unit": "patient", "dp-group": "row", "dp-noise": 1.0, "dp-open-target": True}
-    rules = Rules.read({**node, "min-per-class": 5})
+    rules = Site.read({**node, "min-per-class": 5}).rules
     assert (rules.refuses_rare(replace(asked("train"), role=role), 4) is not None) == refused
 
 
@@ -451,7 +461,7 @@ def test_an_open_target_has_no_noise_that_hides_a_rare_class(role, refused):
 def test_a_site_counts_patients_where_samples_are_of_one(least, refused, in_a_run):
     """Twenty samples of three patients; of each reply to a training the client says it to its own site."""
     told = RecordDict({"info": ConfigRecord({"domain": "a", "examples": 20, "groups": 3})})
-    reasons = [Rules.read({"min-samples": least}).refuses_reply(asked("query.role"), told)]
+    reasons = [Site.read({"min-samples": least}).rules.refuses_reply(asked("query.role"), told)]
     (message,) = numbered([Message(RecordDict({"arrays": MODEL}), 2, "train")])
     own = {"site-log": ConfigRecord({"samples": 20, "units": 3})}
     content = RecordDict({"arrays": MODEL, "metrics": MetricRecord({"num-examples": 20}), **own})
@@ -746,21 +756,6 @@ def test_a_run_whose_records_are_named_passes_whole(allowed, withheld, tmp_path)
     assert [record["held"] for record in history] == [None, None]
     lines = [line for node in nodes for line in read_log(tmp_path / node["domain"])]
     assert [line["message"] for line in lines if "refused" in line or "failed" in line] == withheld
-
-
-def test_a_nodes_rules_are_read_once_and_a_value_of_another_type_is_another_rule(monkeypatch):
-    read, found = Rules.read, list[Any]()
-
-    def counted(node, methods=()):
-        found.append(node)
-        return read(node, methods)
-
-    monkeypatch.setattr(Rules, "read", counted)
-    node = {"require-secure": True, "min-samples": 991}
-    assert rules_of(node) is rules_of({**node})
-    assert len(found) == 1
-    with pytest.raises(ConfigError, check=names("require-secure", 1)):
-        rules_of({**node, "require-secure": 1})
 
 
 @pytest.mark.parametrize("told", ["7 patients", "1" * 900, [100], float("nan")])

@@ -15,7 +15,7 @@ from fda_flower.client_app import make_client_app
 from fda_flower.deployment import make_key
 from fda_flower.errors import ConfigError
 from fda_flower.runs.network import make_model
-from fda_flower.site.rules import Rules
+from fda_flower.site.node import Site as Node
 from fda_flower.supernode.gate import Gate
 from fda_flower.wire import secure_sums as wire
 from fda_flower.wire.asked.secure_sums import MaskSums
@@ -200,7 +200,7 @@ TWO = f"west:{FINGERPRINT}, south:{FINGERPRINT[:-1]}b"
 )
 def test_a_list_of_another_form_is_refused(node, says):
     with pytest.raises(ConfigError, match=re.escape(says)):
-        Rules.read({"domain": "north", **node})
+        _ = Node.read({"domain": "north", **node}).rules
 
 
 def test_a_node_whose_key_cannot_be_read_or_is_another_than_listed_does_not_start(keys, known, tmp_path):

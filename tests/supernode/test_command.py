@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from flwr.supernode import start_client_internal
 
+from fda_flower.site import Site
 from fda_flower.supernode import command
 from fda_flower.supernode.resident import launched_worker
 
@@ -58,7 +59,7 @@ def test_the_launcher_has_what_flower_starts_and_one_for_a_resident_worker(
 ):
     monkeypatch.chdir(tmp_path)
     Path("node.toml").write_text('domain = "a"\nresident = true\n')
-    first, *others = command.stages(command.configured(arguments))
+    first, *others = command.stages(Site.read(command.configured(arguments)))
     assert set(first.commands) == {"flower-superexec", "flwr-clientapp"}
     assert [list(each.commands) for each in others] == [[launched_worker()]] * (number - 1)
     for stage in (first, *others):

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
@@ -11,7 +10,6 @@ from site_messages import REFERENCE, context, message, write_app
 from waiting import children_with, until
 
 from fda_flower.errors import RunError
-from fda_flower.site import SiteConfig
 from fda_flower.supernode import resident
 from fda_flower.supernode.launcher import Stage, launching
 from fda_flower.supernode.resident import WORKERS, ResidentApp, held, launched_worker
@@ -50,7 +48,8 @@ def asked(app, state_dir):
     """Ask the node to do something; the process that did it."""
 
     def ask(do="answer", run=1, kind="train", **node):
-        given = context(run, **{"resident": True, "state-dir": str(state_dir), **node})
+        given = context(run, **({"resident": True, "state-dir": str(state_dir)} | node))
+        given.node_config = {name: value for name, value in given.node_config.items() if value is not None}
         sent = message(do, kind)
         reply = app(sent, given)
         assert (dict(given.state["count"]), dict(given.state["old"])) == ({"calls": 1}, {"a": 1.5})
@@ -143,8 +142,8 @@ def test_a_message_that_comes_while_the_worker_is_busy_is_answered_as_without_on
             "it ended before it took the message: see what",
         ),
         (sys, "executable", "/nowhere/python", "[Errno 2] No such file or directory: '/nowhere/python'"),
-        (SiteConfig, "state_dir", Path(__file__), "[Errno 20] Not a directory"),
-        (SiteConfig, "state_dir", None, "the node configuration has no state-dir"),
+        (None, "state-dir", __file__, "[Errno 20] Not a directory"),
+        (None, "state-dir", None, "the node configuration has no state-dir"),
         (sys, "platform", "darwin", "it needs Linux, and this is darwin"),
     ],
     ids=lambda given: str(given)[:20],
@@ -152,9 +151,11 @@ def test_a_message_that_comes_while_the_worker_is_busy_is_answered_as_without_on
 def test_where_there_can_be_no_worker_this_process_answers_and_the_log_says_why_once_a_run(
     place, name, value, why, asked, flower_log, monkeypatch
 ):
-    monkeypatch.setattr(place, name, value)
+    node = {name: value} if place is None else {}
+    if place is not None:
+        monkeypatch.setattr(place, name, value)
     for kind in ("query.role", "train", "train"):
-        assert asked(kind=kind) == os.getpid()
+        assert asked(kind=kind, **node) == os.getpid()
     (said,) = flower_log.messages
     assert said.startswith(f"This node has no resident worker ({why}")
 
