@@ -1,4 +1,4 @@
-"""What leaves a site of single batches: levels, read off the arrays themselves, and a memory of sketches."""
+"""What leaves a site of single batches: levels, by the form of records, and a memory of sketches."""
 
 import json
 import math
@@ -11,6 +11,8 @@ from flwr.common import log
 
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 from fda_flower.site.asked import Asked, announced, numbers_in, values_in
+from fda_flower.site.records import is_in, release_of
+from fda_flower.site.words import LONGEST
 from fda_flower.wire import protocol
 
 LEVELS = ("none", "norms", "sketch", "full")
@@ -54,6 +56,29 @@ def level_of(record: object, numbers: int, steps: int) -> str:
         elif values.shape != forms.get(name):
             return "full"
     return level
+
+
+def level_in(asked: Asked, reply: RecordDict, name: str, is_strict: bool) -> str:
+    """Return the level of any record of a reply.
+
+    If the site `is_strict`, what nobody has declared counts as ``"full"``, and so do a long text and an array
+    of a trained model that the message's model lacks, by name and form.
+    """
+    record, kind = reply[name], asked.message.metadata.message_type
+    if name in (protocol.BATCH_UPDATES, protocol.GRADIENTS):
+        return level_of(record, asked.numbers, steps_of(reply))
+    if not is_strict:
+        return LEVELS[0]
+    is_known = all(release_of(kind, name, entry) is not None for entry in record)
+    if (kind, name) == (protocol.TRAIN, protocol.ARRAYS):
+        is_known = is_known and all(is_in(asked.model, *each) for each in record.items())
+    return LEVELS[0] if is_known and not any(map(_is_long, (name, *record.values()))) else LEVELS[-1]
+
+
+def _is_long(value: object) -> bool:
+    """Return whether a value has a text that is longer than a name or a reason."""
+    texts = value if isinstance(value, list) else [value]
+    return any(isinstance(text, str | bytes) and len(text) > LONGEST for text in texts)
 
 
 def _known(level: object) -> str:

@@ -231,7 +231,7 @@ def _read_rules(node: Mapping[str, Any]) -> Rules:
         per_class,
         _digests(node),
         RecordRule.read(str(node[ALLOW_RECORDS])) if ALLOW_RECORDS in node else None,
-        counts_bytes="allow-batch-updates" in node and level != LEVELS[-1],
+        is_strict="allow-batch-updates" in node and level != LEVELS[-1],
         secure_with=read_secure_with(_text(node, SECURE_WITH), secure, _text(node, "domain")),
         allow_models=models,
         privacy=privacy,

@@ -214,7 +214,7 @@ class RecordRule:
                 for each in self.allowed
                 if each.fits(name, record, entry)
             }
-            is_in_message = _is_in(message.get(name), entry, value)
+            is_in_message = is_in(message.get(name), entry, value)
             is_plain = is_in_message or isinstance(value, int | float)
             if is_plain and any(
                 p.size is None and (is_in_message or not told) for p, told in fitting.items()
@@ -238,7 +238,7 @@ def _entries(reply: RecordDict) -> Iterator[tuple[str, Any, str, Any]]:
         yield from ((name, record, *each) for each in record.items()) if record else [(name, record, "", 0)]
 
 
-def _is_in(record: object, entry: str, value: object) -> bool:
+def is_in(record: object, entry: str, value: object) -> bool:
     """Return whether a value is an array of the name, type, shape, format and length of one in a record."""
     other = record.get(entry) if isinstance(record, ArrayRecord) else None
     return isinstance(value, Array) and other is not None and _form(value) == _form(other)

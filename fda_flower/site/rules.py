@@ -1,18 +1,17 @@
 """The rules of a site: which runs it joins, and which replies may leave it.
 
-A reply is judged by its bytes and values, not by its own claims.
+A reply is judged by its forms and values, not by its own claims.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fda_flower.errors import unknown
 from fda_flower.site.asked import Asked, announced, values_in
-from fda_flower.site.batches import LEVELS, SHARE, level_of, refuses_sketch, steps_of, wanted_level
+from fda_flower.site.batches import LEVELS, level_in, refuses_sketch, wanted_level
 from fda_flower.site.config import PrivacySettings
 from fda_flower.site.records import (
     ALLOW_RECORDS,
@@ -21,7 +20,6 @@ from fda_flower.site.records import (
     always_released,
     question_of,
     release_of,
-    size_of,
 )
 from fda_flower.site.secure_with import Fingerprints, refuses_keys, refuses_sum
 from fda_flower.site.words import WithheldError
@@ -34,12 +32,6 @@ STRANGERS = (
     "the server names the sources whose masks hide a site's sums, and one that lies invents them: list the "
     "sources and their keys in the node configuration's secure-with, or trust the server by secure-with = any"
 )
-
-SMALL = 4096
-"""Bytes allowed for metrics, settings and other details of a reply, even with the smallest model."""
-
-NAMES = 1 << 17
-"""Bytes allowed for the names of classes and columns in the answer to the role query."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +51,7 @@ class Rules:
         ``allow-batch-updates``: the per-batch data that may leave the site, one of `LEVELS`. Default:
         ``full``, and with `require_secure`, but not `as_target`, ``norms``: the others are sums of gradients.
 
-        It covers the records ``batch-updates`` and ``gradients``. Below ``full``, all other bytes of a reply
-        are counted, whatever their form and name. They may add up to one model more than requested (some
-        methods send a second one), and an eighth of a model.
+        It covers the records ``batch-updates`` and ``gradients``, by their form.
 
         Several sketches of one vector with different maps together reveal the vector. Therefore a sketch
         leaves only with the round's number as seed, and of all rounds only as many as `may_leave` permits.
@@ -106,8 +96,8 @@ class Rules:
     min_per_class: int = 0
     apps: tuple[str, ...] = ()
     allow_records: RecordRule | None = None
-    counts_bytes: bool = False
-    """Whether all other bytes of a reply are counted, too: if the site has set ``allow-batch-updates``."""
+    is_strict: bool = False
+    """Whether what nobody has declared counts as ``full``: if the site itself has set the level."""
     secure_with: Fingerprints | None = None
     allow_models: tuple[str, ...] | None = None
     privacy: PrivacySettings | None = None
@@ -339,24 +329,11 @@ class Rules:
         level = self.allow_batch_updates
         if level == LEVELS[-1]:
             return None
-        counted: dict[str, Any] = dict(reply)
-        for name in {protocol.BATCH_UPDATES, protocol.GRADIENTS} & set(reply):
-            found = level_of(reply[name], asked.numbers, steps_of(reply))
+        for name in reply:
+            found = level_in(asked, reply, name, self.is_strict)
             if not self._allows(found):
                 return f"the site allows '{level}' of each batch, the record '{name}' has '{found}'"
-            counted[name] = {key: array for key, array in reply[name].items() if key != "sketch"}
-        if not self.counts_bytes:
-            return None
-        if asked.message.metadata.message_type == protocol.ROLE_QUERY:
-            counted |= _without_names(reply)
-        model, size = size_of(asked.model), size_of(counted)
-        most = model * (2 if asked.kind == "train" else 1) + max(SMALL, model // SHARE)
-        if size <= most:
-            return None
-        return (
-            f"the reply has more than the {most} bytes that it may have with a model of {model}: they leave "
-            "the site only with allow-batch-updates=full"
-        )
+        return None
 
     def _too_few_samples(self, asked: Asked, reply: RecordDict) -> str | None:
         if not self.min_samples:
@@ -380,17 +357,6 @@ class Rules:
 
     def _allows(self, level: str) -> bool:
         return LEVELS.index(level) <= LEVELS.index(self.allow_batch_updates)
-
-
-def _without_names(answer: RecordDict) -> dict[str, Any]:
-    """Return the ``info`` of a role answer without the names of classes and columns, if those are short."""
-    info = answer.get(protocol.INFO)
-    if not isinstance(info, ConfigRecord):
-        return {}
-    names = {key: info[key] for key in (protocol.CLASS_NAMES, protocol.FEATURES) if key in info}
-    if size_of(names) > NAMES:
-        return {}
-    return {protocol.INFO: {key: value for key, value in info.items() if key not in names}}
 
 
 def _answers_in(reply: RecordDict) -> list[tuple[str, str]]:

@@ -42,7 +42,12 @@ def test_a_supernode_and_an_app_read_a_configuration_once_whatever_they_hold(rea
     """Rules, noise, a log and a ledger, for messages of two rounds."""
     settings: dict[str, Any] = {"sources": 2, "target_samples": 16, "source_samples": 20, "test_samples": 20}
     app = make_client_app(RunConfig(method="fedavg", model="logistic", device="cpu", **settings))
-    entries = {"domain": "source-1", "state-dir": str(tmp_path), "min-samples": 5, "dp-clip": 1.0}
+    entries: dict[str, Any] = {
+        "domain": "source-1",
+        "state-dir": str(tmp_path),
+        "min-samples": 5,
+        "dp-clip": 1.0,
+    }
     entries |= {"dp-noise": 1.0, "allow-records": "arrays,metrics,info:4000"}
     gate, counts = Gate(entries), list[int]()
     for number in (1, 2):
@@ -71,7 +76,8 @@ def test_nobody_else_reads_a_configuration():
     root, readers = Path(fda_flower.__file__).parent, set()
     for path in root.rglob("*.py"):
         for each in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            is_read = isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)
-            if is_read and each.attr == "node_config":
+            if not isinstance(each, ast.Attribute) or each.attr != "node_config":
+                continue
+            if isinstance(each.ctx, ast.Load):
                 readers.add(path.relative_to(root).as_posix())
     assert readers == {"site/node.py", "engines/ray.py"}

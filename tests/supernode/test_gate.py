@@ -206,7 +206,7 @@ def test_bundles_are_judged_by_what_they_hold(folder, tmp_path):
     ("rules", "answer", "words"),
     [
         ({"min-samples": 100}, quickstart, "min-samples"),
-        ({"allow-batch-updates": "none"}, hostile("another record"), None),
+        ({"allow-batch-updates": "none"}, hostile("another record"), "allow-batch-updates"),
         ({"allow-methods": "fedavg"}, quickstart, "allow-methods"),
         ({}, quickstart, None),
         ({}, hostile("a text"), None),
