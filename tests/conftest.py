@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -16,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import flwr  # noqa: F401 - sets up its logger, which is then made quiet
 import hypothesis
 import pytest
+from installed import describe
 from matplotlib.figure import Figure
 from waiting import running_in, until
 
@@ -26,6 +28,13 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=No
 hypothesis.settings.load_profile("repeatable")
 
 TESTS = Path(__file__).resolve().parent
+# The plug-in of the experiments, as if it were installed, here and in the processes that tests start.
+BOARD = TESTS.parent / "experiments" / "tools" / "board"
+METADATA = tempfile.TemporaryDirectory()
+describe(Path(METADATA.name), "fda_board", (BOARD / "pyproject.toml").read_text(encoding="utf-8"))
+sys.path += (added := [METADATA.name, str(BOARD)])
+os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *added])
+
 SAVE = Figure.savefig
 # Half of a small run's time would go into its picture: a file is empty, unless a test asks for `pictures`.
 Figure.savefig = lambda figure, file, **how: None  # type: ignore[method-assign]

@@ -50,6 +50,12 @@ def install(folder, modules, entry_points, name="clinics"):
     (folder / name).mkdir(parents=True)
     for module, source in {"__init__": "", **modules}.items():
         (folder / name / f"{module}.py").write_text(source, encoding="utf-8")
+    describe(folder, name, entry_points)
+    return folder
+
+
+def describe(folder, name, entry_points):
+    """The metadata of an installed package, with the entry points of its pyproject.toml."""
     metadata = folder / f"{name}-0.1.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
@@ -60,4 +66,3 @@ def install(folder, modules, entry_points, name="clinics"):
         for line in [f"[{group}]", *(f"{key} = {value}" for key, value in points.items())]
     ]
     (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    return folder

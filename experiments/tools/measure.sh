@@ -3,6 +3,7 @@
 # (DIR is the folder of the data sets, with the board's sentences in DIR/sentences; days on 2 cores: 4 hours for
 # the board, at most an hour for most. Run it again to continue.)
 set -e
+pip install experiments/tools/board experiments/tools/cifar10_subset
 DIR=$1
 
 for name in board board_ridge board_ridge_kinds board_short fashion_mnist_noise fed_heart colored_mnist_small single_colored_mnist_small \
@@ -22,7 +23,6 @@ done
 fda experiment fashion_mnist_label --data-dir "$DIR" --seeds 1
 fda experiment source_labels --data-dir "$DIR" --seeds 1 --set source-samples=1000
 fda experiment target_samples_fashion_mnist --data-dir "$DIR" --seeds 1 --set source-samples=1000 --set warmup-rounds=12
-pip install experiments/tools/cifar10_subset
 fda experiment target_samples_cifar10 --data-dir "$DIR" --seeds 1 --set dataset=cifar-10-subset
 for name in beta_cifar10 ablation_cifar10; do
     fda experiment $name --data-dir "$DIR" --seeds 1 --set dataset=cifar-10-subset

@@ -26,10 +26,17 @@ from matplotlib.figure import Figure
 from PIL import Image
 from records import RECORDS, pack, read_results, records_of
 
+from fda_flower.datasets import DATASETS
 from fda_flower.experiments import read_experiment
 from fda_flower.reporting import FIGURES, REPORTS
 from fda_flower.reporting.reports import Report
 from fda_flower.reporting.tables import Heading, Markdown, Table, markdown
+
+sys.path.append(str(Path(__file__).parent / "board"))  # the plug-in need not be installed here
+from fda_board import RBF
+from fda_board.regret import REGRET, plot_regret
+
+DATASETS["rbf"], REPORTS["regret"], FIGURES["regret"] = RBF, REGRET, plot_regret
 
 TABLES, PAGES = (Path(__file__).parents[1] / name for name in ("tables", "results"))
 REFERENCES = ("Oracle",)

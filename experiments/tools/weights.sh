@@ -3,6 +3,7 @@
 # (DIR has Fashion-MNIST, Office-Caltech10 and PACS; seed 0; ten minutes on 2 cores). The accuracies are in
 # the runs' summary.json; the weights are printed: first, middle and last round, mean over the sources.
 set -e
+pip install experiments/tools/board
 data=$1
 
 cell() {  # a name, then the settings

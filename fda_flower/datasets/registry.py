@@ -183,13 +183,6 @@ DATASETS: Registry[Dataset] = Registry(
             complete="fda_flower.own_data.hugging_face:complete",
             model=network_for_inputs,
         ),
-        "rbf": _ours(
-            "a synthetic regression with a shift to choose",
-            "datasets.rbf:load",
-            *("source", "target"),
-            regression=True,
-            model="sigmoid",
-        ),
     },
 )
 """The data sets by name; another package adds its own with an entry point ``fda_flower.datasets``."""

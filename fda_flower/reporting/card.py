@@ -25,7 +25,7 @@ from fda_flower.reporting.summary import (
 from fda_flower.reporting.tables import Heading, Part, Table, escaped, markdown
 from fda_flower.reporting.words import describe_theory, judge
 
-ROWS = ("table", "heart", "rbf")
+ROWS = ("table", "heart")
 """Data sets of rows, where the shape of the samples is not known."""
 
 OF_THE_MACHINE = {"data_dir", "device", "threads"}

@@ -7,7 +7,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from fda_flower.errors import unknown
-from fda_flower.reporting import experiment_tables, plots, regret
+from fda_flower.names.registry import Registry
+from fda_flower.reporting import experiment_tables, plots
 from fda_flower.reporting.figures import FORMATS, save_figure
 from fda_flower.reporting.results import Results
 from fda_flower.reporting.tables import Heading, Part, Table, latex, markdown
@@ -33,23 +34,19 @@ class Report:
         return latex([Heading(results.title, 1), *self.parts(results)])
 
 
-SCORES = Report([experiment_tables.report], {"": experiment_tables.numbers})
-REGRET = Report(
-    [*SCORES.sections, regret.report],
-    {**SCORES.tables, "-regret": regret.by_cell},
-)
 COMPARISON = Report([experiment_tables.comparison], {"": experiment_tables.comparison_numbers})
 """The tables of a comparison, an experiment of one column."""
-REPORTS: dict[str, Report] = {"table": SCORES, "regret": REGRET}
-"""The reports of an experiment, by the name that its file gives."""
+REPORTS: Registry[Report] = Registry(
+    "reports", Report, {"table": Report([experiment_tables.report], {"": experiment_tables.numbers})}
+)
+"""The reports of an experiment, by the name that its file gives; a package may add its own."""
 
-FIGURES: dict[str, Callable[[Results], Figure]] = {
-    "columns": plots.plot_columns,
-    "rounds": plots.plot_rounds,
-    "betas": plots.plot_betas,
-    "regret": regret.plot_regret,
-}
-"""The figures of an experiment, by the name that its file gives."""
+FIGURES: Registry[Callable[[Results], Figure]] = Registry(
+    "figures",
+    Callable,  # type: ignore[arg-type]
+    {"columns": plots.plot_columns, "rounds": plots.plot_rounds, "betas": plots.plot_betas},
+)
+"""The figures of an experiment, by the name that its file gives; a package may add its own."""
 
 
 def check_figures(names: Iterable[str]) -> None:

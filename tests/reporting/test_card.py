@@ -59,7 +59,7 @@ def test_the_header_is_what_the_hub_reads():
     ("settings", "metric", "kind"),
     [
         ({"dataset": "heart"}, "accuracy", "tabular-classification"),
-        ({"dataset": "rbf"}, "r2", "tabular-regression"),
+        ({"dataset": "table"}, "r2", "tabular-regression"),
         ({"dataset": "table", "dataset_options": {"text": "note"}}, "accuracy", "text-classification"),
         ({"dataset": "pacs"}, "accuracy", "image-classification"),
         ({"dataset": "hf"}, "accuracy", "tabular-classification"),

@@ -264,7 +264,7 @@ def test_save_figures_writes_each_as_png(auto, tmp_path):
 
 def test_an_unknown_figure_is_named_and_none_is_written(auto, tmp_path):
     check_figures(FIGURES)
-    with pytest.raises(ConfigError, check=names("figure", "pie", remedy="regret")):
+    with pytest.raises(ConfigError, check=names("figure", "pie", remedy="rounds")):
         save_figures(auto(figures=("columns", "pie")), tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -16,7 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fda_flower.metrics import METRICS, Metric
+from fda_flower.reporting import REPORTS
 from fda_flower.reporting.figures import PAGE, PRINT, SIZE, add_about, add_legend, blank, wrapped
+from fda_flower.reporting.reports import Report
 from fda_flower.reporting.results import CENTRALISED, ENSEMBLE, Place, Results, paired_error
 from fda_flower.reporting.tables import Cell, Heading, Part, Table, escaped, marked, mean_and_std, top
 
@@ -217,6 +219,11 @@ def by_cell(results: Results) -> Table:
             own = [epochs.get(role, (None, None))[1] for role in ROLES]
             lines.append([cell[0], row.row, cell[1], task, *numbers, *own])
     return Table(CELLS, lines)
+
+
+SCORES = REPORTS["table"]
+REGRET = Report([*SCORES.sections, report], {**SCORES.tables, "-regret": by_cell})
+"""The usual tables, then those of regrets."""
 
 
 def cell_label(cell: BoardCell) -> str:

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
+from fda_board.rbf import INPUTS, WIDTH, _functions, _output, load
 from naming import names
 
-from fda_flower.datasets.rbf import INPUTS, WIDTH, _functions, _output, load
 from fda_flower.errors import ConfigError
 
 

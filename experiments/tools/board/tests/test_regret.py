@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from fda_flower.reporting import REPORTS, RecordedRun, Results, markdown
-from fda_flower.reporting.regret import (
+from fda_board.regret import (
+    REGRET,
     Board,
     CellRegret,
     RowRegret,
@@ -17,6 +16,8 @@ from fda_flower.reporting.regret import (
     report,
     standard_error,
 )
+
+from fda_flower.reporting import REPORTS, RecordedRun, Results, markdown
 from fda_flower.reporting.tables import Table
 
 EASY, HARD = ("", "easy"), ("", "hard")
@@ -217,7 +218,7 @@ def test_the_report_has_a_summary_and_the_regret_by_cell(board):
         "**FedGP**, mean regret +1.0",
     ):
         assert words in text
-    assert REPORTS["regret"].markdown(board()) == REPORTS["table"].markdown(board()) + "\n" + text
+    assert REGRET.markdown(board()) == REPORTS["table"].markdown(board()) + "\n" + text
 
 
 def test_accuracy_and_r2_have_tables_of_their_own(board):

@@ -5,8 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fda_flower.datasets.domains import Split
-from fda_flower.datasets.samples import Samples
+from fda_flower.datasets import Samples, Split
 from fda_flower.errors import invalid
 
 INPUTS, OUTPUTS, FUNCTIONS, GAUSSIANS = 50, 10, 100, 10
