@@ -22,6 +22,6 @@ def test_the_demo_ends_with_a_table_and_a_picture(fda, tmp_path, monkeypatch):
     assert code == 0, said
     methods = USUAL
     assert [method for method in methods if METHODS[method].label not in shown] == []
-    table = (tmp_path / "demo/table.md").read_text(encoding="utf-8")
+    table = (tmp_path / "demo/report.md").read_text(encoding="utf-8")
     assert table.count("\n|") == len(["rule", *methods, "most frequent class"])
-    assert (tmp_path / "demo/comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "demo/report/comparison-runs.png").read_bytes().startswith(b"\x89PNG")

@@ -38,7 +38,7 @@ def plot_best_rule(results: Results) -> Figure:
         "(c) Measured, β estimated": partial(find_best, results, auto),
     }
     height, about = max(1.4, 0.5 + 0.2 * len(results.groups)), results.about(spread=False)
-    figure, axes = panels([*maps], results.axis, results.group_axis, about=about, height=height)
+    figure, axes = panels([*maps], results.design.axis, results.design.group_axis, about=about, height=height)
     names = [*RULES]
     for axis, best in zip(axes, maps.values(), strict=True):
         table = np.full((len(results.groups), len(results.columns)), np.nan)

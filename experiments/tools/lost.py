@@ -40,7 +40,7 @@ def report(results: Results) -> list[Part]:
             [results.label(row), *(_text(results, (group, row, column)) for column in results.columns)]
             for row in results.rows
         ]
-        parts.append(Table([results.axis, *results.columns], rows))
+        parts.append(Table([results.design.axis, *results.columns], rows))
     return parts
 
 

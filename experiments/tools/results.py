@@ -57,13 +57,13 @@ FIGURES_HERE = {
 def experiment(name: str, entry: Mapping[str, str], pictures: bool) -> dict[Path, str]:
     """Return the texts of an experiment's page and tables, by file, and draw its pictures if asked to."""
     results = read_results(read_experiment(TABLES / f"{name}.toml"))
-    report = REPORTS_HERE.get(name, REPORTS[results.report])
-    figures = {**{figure: FIGURES[figure] for figure in results.figures}, **FIGURES_HERE.get(name, {})}
+    report = REPORTS_HERE.get(name, REPORTS[results.design.report])
+    figures = {**{figure: FIGURES[figure] for figure in results.design.figures}, **FIGURES_HERE.get(name, {})}
     for figure, plot in figures.items() if pictures else ():
         draw(plot(results), PAGES / f"{name}-{figure}.png")
-    shown = [f"![{results.title}]({name}-{figure}.png)" for figure in figures]
+    shown = [f"![{results.design.title}]({name}-{figure}.png)" for figure in figures]
     said = [entry["verdict"], *([entry["why"].strip()] if "why" in entry else [])]
-    parts = [Heading(results.title, 1), *said, *report.parts(results), *shown]
+    parts = [Heading(results.design.title, 1), *said, *report.parts(results), *shown]
     tables = {PAGES / f"{name}{ending}.csv": table(results).csv() for ending, table in report.tables.items()}
     return {PAGES / f"{name}.md": markdown(parts), **tables}
 

@@ -33,7 +33,7 @@ def report(
         list[Path], typer.Option(help="With --card: the state-dir of a site; the card sums up its log.")
     ] = [],  # noqa: B006
 ) -> None:
-    """Write the tables (Markdown, LaTeX, CSV) and pictures of experiments, and the pictures of runs.
+    """Write the tables (Markdown, LaTeX, CSV) and pictures of experiments and comparisons; draw runs.
 
     With --html: one page of runs, comparisons or experiments, with sortable tables and interactive charts.
     With --card: the model card of a run, for readers who did not train the model.
@@ -46,7 +46,7 @@ def report(
     from fda_flower.experiments.folders import kind_of
     from fda_flower.experiments.pages import draw, write_card, write_html
     from fda_flower.experiments.results import load_results
-    from fda_flower.reporting.experiment_tables import comparison_numbers, shares_of
+    from fda_flower.reporting.experiment_tables import numbers, shares_of
 
     written: list[list[str]] = []
     if card:
@@ -57,13 +57,13 @@ def report(
         written.append([str(page)])
     rows: list[dict[str, Any]] = []
     if not (card or html):
-        of_runs = [folder for folder in folders if kind_of(folder) != "experiment"]
+        of_runs = [folder for folder in folders if kind_of(folder) == "run"]
         if output is not None and of_runs:
             why = f"but the picture of '{of_runs[0]}' is written there"
             raise invalid("output", output, "leave it out, or add --html", why)
         written += [[str(draw(folder, figures=figures))] for folder in of_runs]
         for results in map(load_results, of_runs):
-            rows += shares_of(results, comparison_numbers(results))
+            rows += shares_of(results, numbers(results))
         if tables := [folder for folder in folders if folder not in of_runs]:
             files, of_tables = write_tables(tables, output or tables[0] / "report.md", figures)
             written, rows = [*written, files], [*rows, *of_tables]
@@ -88,4 +88,6 @@ def write_tables(
 
     results = [load_results(folder) for folder in folders]
     files = list(map(str, write_report(results, output, figures)))
-    return files, [{"experiment": one.name, **row} for one in results for row in shares_of(one, numbers(one))]
+    return files, [
+        {"experiment": one.design.name, **row} for one in results for row in shares_of(one, numbers(one))
+    ]

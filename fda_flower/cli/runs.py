@@ -218,17 +218,11 @@ def compare(
 ) -> None:
     """Run several methods with several seeds; write a table and a picture."""
     bar = CellBar()
-    table, again = output / "table.md", this_command("--resume", output=output)
-    when_stopped(lambda: f"Stopped with {bar.done}{bar.where(table)}. Continue with: {again}")
+    report, again = output / "report.md", this_command("--resume", output=output)
+    when_stopped(lambda: f"Stopped with {bar.done}{bar.where(report)}. Continue with: {again}")
     from fda_flower.experiments import compare as run_comparison
-    from fda_flower.experiments.pages import draw
     from fda_flower.names.packages import require
-    from fda_flower.reporting.experiment_tables import (
-        caption,
-        comparison_numbers,
-        comparison_table,
-        shares_of,
-    )
+    from fda_flower.reporting.experiment_tables import caption, numbers, shares_of, table_of_scores
 
     require("matplotlib")  # for the picture at the end
     with bar:
@@ -246,21 +240,16 @@ def compare(
         )
     results = comparison.results
     if results.runs:
-        draw(output, failed=comparison.failures)
         what = filter(None, (settings.get("dataset", RunConfig.dataset), settings.get("shift")))
         axis = results.value_label
         title = f"{', '.join(what)}: {axis[0].lower()}{axis[1:]}, mean (std) over seeds"
-        out.table(replace(comparison_table(results), title=title))
+        out.table(replace(table_of_scores(results), title=title))
         out.text(caption(results))
-    for reason in comparison.left_out.values():
+    for reason in (*comparison.left_out.values(), *results.refused.values()):
         out.text(f"Left out: {reason}")
-    written = [f"Written to {output}: table.md, table.tex, table.csv, comparison.png"]
-    result = {
-        "folder": output,
-        "rows": shares_of(results, comparison_numbers(results)),
-        "left-out": comparison.left_out,
-    }
-    end_with(comparison.failures, result, *(written if results.runs else ()))
+    rows = shares_of(results, numbers(results))
+    result = {"folder": output, "rows": rows, "left-out": comparison.left_out}
+    end_with(comparison.failures, result, f"Written to {output}: report.md, report, runs")
 
 
 def _parallel(engine: str, workers: int | None) -> int:
@@ -368,7 +357,7 @@ def experiment(
     """
     from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
 
-    bar, definition = CellBar(), read_experiment(file)
+    bar, definition = CellBar(), read_experiment(file, settings)
     chosen = None if seeds is None else read_seeds(seeds)
     folder = output or Path("runs") / definition.name
     written, again = folder / "report.md", this_command(output=output)

@@ -1,43 +1,30 @@
-"""Comparisons of methods."""
+"""Comparisons of methods: experiments with a row for each method, and one column without a name."""
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fda_flower.engines import ENGINES, Resources
+from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError, invalid, unknown
-from fda_flower.experiments.folders import _config, read_run, settings_of_comparison
-from fda_flower.experiments.results import compared
-from fda_flower.files import check_writable, only_writer, write_atomically
-from fda_flower.names.options import Count, read_list, read_value
+from fda_flower.experiments.definition import MACHINE, Experiment, experiment_of, read_definition
+from fda_flower.experiments.experiment import run_experiment
+from fda_flower.experiments.folders import COMPARISON, DEFINITION, MARK, RUNS
+from fda_flower.experiments.results import load_results, write_report
+from fda_flower.files import check_writable, only_writer
+from fda_flower.names.options import read_list, read_value, split_options
 from fda_flower.names.registry import known_name
 from fda_flower.records.folder import CONFIG
-from fda_flower.reporting.experiment_tables import comparison, comparison_numbers
-from fda_flower.reporting.results import RecordedRun, Results
-from fda_flower.reporting.tables import latex, markdown
-from fda_flower.reporting.trackers import check_trackers
+from fda_flower.reporting.results import Results, file_name
 from fda_flower.runs.config import RunConfig
-from fda_flower.runs.methods import OF_FLOWER, check_federated, method_names
-from fda_flower.runs.settings import SETTINGS, command_options
+from fda_flower.runs.methods import OF_FLOWER, check_federated, find_method, method_names
+from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, command_options
 
 if TYPE_CHECKING:
     from fda_flower.running.processes import Progress
-
-
-def comparison_of(config: RunConfig, others: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the methods and the options of a run's comparison with those `others` that fit its settings."""
-    settings, methods = settings_of_comparison([config]), list[str]()
-    if settings is None:
-        return methods, []
-    for method in dict.fromkeys([*others, config.method]):
-        with suppress(ConfigError):
-            _config(method, config.seed, [config.method, method], settings)
-            methods.append(method)
-    return methods, command_options([each for each in SETTINGS if each.name in settings], settings)
-
 
 USUAL = (
     *("source-only", "fedavg", "target-only", "fedda", "fedgp", "fedda-auto", "fedgp-auto", "fedda-joint"),
@@ -50,9 +37,8 @@ USUAL = (
 class Comparison:
     """The result of a comparison: its results, with a row for each method.
 
-    `failures` holds reasons by cell. The folder at `path` has a folder per cell, ``table.md``,
-    ``table.tex`` and ``table.csv``. Unless methods were named, `left_out` holds the methods that do
-    not fit the settings, with the reasons.
+    `failures` holds reasons by cell. The folder at `path` is an experiment's, with ``report.md``. Unless
+    methods were named, `left_out` holds the methods that do not fit the settings, with the reasons.
     """
 
     results: Results = field(repr=False)
@@ -76,7 +62,7 @@ def compare(
 ) -> Comparison:
     """Run each method with each seed, each cell in its own process.
 
-    A failed cell does not stop the others; the result holds the failures. Ctrl-C leaves a table of the
+    A failed cell does not stop the others; the result holds the failures. Ctrl-C leaves a report of the
     finished cells.
 
     Parameters
@@ -84,17 +70,13 @@ def compare(
     methods : sequence of str, "usual" or "all"
         The methods, or the ones of `USUAL` or of all that fit the settings.
     seeds : sequence of int
-        The seeds; each method with each seed is a task.
+        The seeds; each method with each seed is a cell.
     output : str or Path
         The output folder, also of trackers with local stores.
-    jobs : int
-        Cells to run at a time; take one with Ray, which uses the whole machine.
     resume : bool
-        Keep the finished cells and continue the others.
-    on_progress : callable, optional
-        Called a few times a second.
-    engine, workers, track
-        As in `fda_flower.run`, for each cell; the engine is not "deploy".
+        Keep the finished cells and continue the others; methods and seeds may be added.
+    engine, workers, jobs, track, on_progress
+        As in `fda_flower.experiments.run_experiment`.
     **settings
         Fields of `RunConfig` for all cells. ``beta`` and each of the ``method_options`` apply only to methods
         that have them.
@@ -104,20 +86,10 @@ def compare(
     ConfigError
         If a setting is invalid, or a method does not fit the data or the network; raised before training.
     """
-    from fda_flower.running.processes import Task, run_tasks  # loads PyTorch
-    from fda_flower.running.run import Execution
-    from fda_flower.server_app import check_data
-
     for name in ("method", "seed"):
         if name in settings:
             raise invalid(name, settings[name], f"give {name}s", "but a comparison has several")
-    chosen, named = _methods(methods), not isinstance(methods, str)
-    seeds = _each_once("seed", seeds)
-    if engine not in ENGINES:
-        raise unknown("engine", engine, ENGINES)
-    jobs = read_value("jobs", jobs, Count)
-    Resources(workers=workers)
-    check_trackers(track)
+    seeds = [read_value("seed", seed, int) for seed in _each_once("seed", seeds)]
     folder = Path(output).absolute()
     check_writable(folder)
     if not resume and folder.exists() and any(folder.iterdir()):
@@ -127,35 +99,111 @@ def compare(
             thing="output folder",
             value=folder,
         )
-    left_out = {}
+    fitting, left_out = _fitting(methods, seeds[0], engine, settings)
+    experiment = _experiment(folder, fitting, seeds, settings)
+    chosen = [find_method(method).title for method in fitting]
+    try:
+        failures = run_experiment(
+            experiment,
+            folder,
+            only=chosen if len(chosen) < len(experiment.rows) else (),
+            seeds=seeds,
+            machine={name: settings[name] for name in MACHINE if name in settings},
+            engine=engine,
+            workers=workers,
+            jobs=jobs,
+            track=track,
+            on_progress=on_progress,
+        )
+    except KeyboardInterrupt:
+        if (folder / MARK).exists():
+            _report(folder)
+        raise
+    return Comparison(_report(folder), failures, folder, left_out)
+
+
+def _report(folder: Path) -> Results:
+    """Write the report of a folder, and return its results."""
+    results = load_results(folder)
+    write_report([results], folder / "report.md")
+    return results
+
+
+def _fitting(
+    methods: Sequence[str] | str, seed: int, engine: str, settings: Mapping[str, Any]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the methods that fit the settings, and why others do not; raise for a method that is named."""
+    from fda_flower.server_app import check_data  # loads PyTorch
+
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    chosen, left_out = _methods(methods), {}
     for method in chosen:
         try:
             if ENGINES[engine].parallel:
                 check_federated(method)
-            check_data(_config(method, seeds[0], chosen, settings))
+            check_data(_config(method, seed, chosen, settings))
         except ConfigError as error:
-            if named:
+            if not isinstance(methods, str):
                 raise
             left_out[method] = str(error)
     if len(left_out) == len(chosen):
         message = f"no method can work with these settings: {next(iter(left_out.values()))}"
         raise ConfigError(message, thing="methods", value=methods)
-    how = Execution(engine=engine, workers=workers, resume=resume, track=track, track_in=folder)
-    tasks = [
-        Task(("", method, ""), _config(method, seed, chosen, settings), folder, how)
-        for seed in seeds
-        for method in chosen
-        if method not in left_out
-    ]
-    with only_writer(folder):
-        try:
-            failures = run_tasks(tasks, jobs, on_progress)
-        except KeyboardInterrupt:
-            begun = [read_run(task.run_folder) for task in tasks if (task.run_folder / CONFIG).exists()]
-            _write(folder, [run for run in begun if run.done])
-            raise
-        results = _write(folder, [read_run(task.run_folder) for task in tasks if task.name not in failures])
-    return Comparison(results, failures, folder, left_out)
+    return [method for method in chosen if method not in left_out], left_out
+
+
+def _experiment(
+    folder: Path, methods: Sequence[str], seeds: Sequence[int], settings: Mapping[str, Any]
+) -> Experiment:
+    """Return the experiment of methods with settings, with the rows and seeds that its folder already has."""
+    rows: dict[str, Mapping[str, Any]] = {}
+    if (folder / DEFINITION).exists():
+        earlier = read_definition(folder / DEFINITION)
+        rows = {row.label: _as_toml(row.settings) for row in earlier.rows}
+        seeds = sorted({*seeds, *earlier.seeds})
+    methods = [*methods, *(name for name in _adopted(folder) if name not in methods)]
+    rows |= {find_method(method).title: _row(method, methods, settings) for method in methods}
+    own = (*MACHINE, "beta", "method_options")
+    data = {
+        "title": folder.resolve().name,
+        "seeds": list(seeds),
+        "figures": ["runs"],
+        "run": _as_toml({name: value for name, value in settings.items() if name not in own}),
+        "rows": [{"label": label, **row} for label, row in rows.items()],
+    }
+    return experiment_of(COMPARISON, data)
+
+
+def _adopted(folder: Path) -> list[str]:
+    """Move the runs of an earlier version's comparison to an experiment's places; return their methods."""
+    adopted = []
+    for method in method_names():
+        for path in sorted(folder.glob(f"{file_name(('', method, ''))}-seed*/{CONFIG}")):
+            adopted.append(method)
+            with only_writer(folder):
+                (folder / RUNS).mkdir(exist_ok=True)
+                label, (*_, seed) = find_method(method).title, path.parent.name.rpartition("-seed")
+                path.parent.rename(folder / RUNS / f"{file_name(('', label, ''))}-seed{seed}")
+                for table in ("table.md", "table.tex", "table.csv", "comparison.png"):
+                    (folder / table).unlink(missing_ok=True)
+    return list(dict.fromkeys(adopted))
+
+
+def comparison_of(config: RunConfig, others: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the methods and the options of a run's comparison with those `others` that fit its settings.
+
+    A method's own number of rounds, and the network that fits, are not settings.
+    """
+    settings = config.given | ({} if config.entry.rounds is None else {"rounds": RunConfig.rounds})
+    settings |= {"model": AUTO} if config.model == config.fitting_model else {}
+    methods = []
+    for method in dict.fromkeys([*others, config.method]):
+        with suppress(ConfigError):
+            _config(method, config.seed, [config.method, method], settings)
+            methods.append(method)
+    shared = [each for each in SETTINGS if each.name not in ("method", "seed")]
+    return methods, command_options(shared, settings)
 
 
 def _methods(methods: Sequence[str] | str) -> list[str]:
@@ -180,11 +228,34 @@ def _each_once(name: str, values: Iterable[Any]) -> list[Any]:
     return entries
 
 
-def _write(folder: Path, runs: Sequence[RecordedRun]) -> Results:
-    """Write the table of the runs that are done, if there are any; return the results."""
-    results = compared(folder.name, runs)
-    if results.runs:
-        write_atomically(folder / "table.md", markdown(comparison(results)).encode())
-        write_atomically(folder / "table.tex", latex(comparison(results)).encode())
-        write_atomically(folder / "table.csv", comparison_numbers(results).csv().encode())
-    return results
+def _row(method: str, methods: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a method's own settings, as an experiment's file has them: without those of other methods."""
+
+    def applies(option: str) -> bool:
+        takers = [name for name in methods if find_method(name).takes(option)]
+        return method in takers or not takers
+
+    options = settings.get("method_options", ())
+    options = split_options(options) if isinstance(options, str) else dict(options)
+    own = {"method": method, "method_options": {name: v for name, v in options.items() if applies(name)}}
+    return _as_toml(own | ({"beta": settings["beta"]} if "beta" in settings and applies("beta") else {}))
+
+
+def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[str, Any]) -> RunConfig:
+    """Return one cell's configuration."""
+    shared = {name: value for name, value in settings.items() if name not in ("beta", "method_options")}
+    own = {name.replace("-", "_"): value for name, value in _row(method, methods, settings).items()}
+    return RunConfig.read({**shared, **own, "seed": seed})
+
+
+def _as_toml(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as an experiment's file has them: without the defaults, and None in words."""
+    defaults = {each.name: each.default for each in SETTINGS}
+    written = {}
+    for name, value in settings.items():
+        if name in OPTION_FIELDS:
+            value = split_options(value) if isinstance(value, str) else dict(value)
+        if value not in (defaults.get(name), {}):
+            value = "all" if value is None else json.loads(json.dumps(value, default=str))
+            written[name.replace("_", "-")] = value
+    return written

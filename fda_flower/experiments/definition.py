@@ -1,7 +1,7 @@
 """Files of experiments: the package's, by name, and others, by path."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -11,7 +11,7 @@ import tomli_w
 
 from fda_flower.errors import ConfigError, check_choice, invalid, near, unknown
 from fda_flower.files import read_toml
-from fda_flower.reporting.results import Place, file_name, slug
+from fda_flower.reporting.results import Design, Place, file_name, slug
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS
 
@@ -56,7 +56,7 @@ def packaged_experiments() -> dict[str, Path]:
 
 Settings = dict[str, Any]
 
-MACHINE = ("seed", "data_dir", "device", "threads")
+MACHINE = ("seed", "data_dir", "device")
 """Fields of a run that depend on the user or the machine, which experiments cannot set."""
 ATTACK_KEYS = ("attack", "attackers")
 """Keys in addition to a run's settings; see `fda_flower.running.attacks`."""
@@ -79,28 +79,18 @@ class Entry:
     headline: str = "model"
 
 
-NO_GROUP = Entry("", None, {}, {}, {})
+NO_NAME = Entry("", None, {}, {}, {})
+"""The only column or group where there are none."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
+class Experiment(Design):
     """A table of runs: every row with every column, in every group, with every seed.
 
-    `name` is the file's without its suffix, and `text` its text, merged with the file that it extends. All
-    cells share the settings in `run`; `fda_flower.reporting.Results` explains the other fields.
+    `text` is the file's text, merged with the file that it extends. All cells share the settings in `run`.
     """
 
-    name: str
     text: str
-    title: str
-    source: str = ""
-    note: str = ""
-    axis: str = ""
-    group_axis: str = ""
-    figures: tuple[str, ...] = ("columns", "rounds")
-    average: bool = False
-    report: str = "table"
-    rivals: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
     run: Settings
     rows: tuple[Entry, ...]
@@ -135,16 +125,34 @@ class Experiment:
         settings for one column or group override all of these, and `overrides` overrides everything. Cells
         that differ only in their attack share a configuration, which takes long to check.
         """
-        configs: dict[Place, RunConfig] = {}
         known: dict[str, RunConfig] = {}
-        for place in places:
-            settings = self.settings(place, overrides)
-            own = {key: value for key, value in settings.items() if key not in ATTACK_KEYS}
-            if repr(own) not in known:
-                with self._naming(place):
-                    known[repr(own)] = RunConfig.read({**own, "seed": seed})
-            configs[place] = known[repr(own)]
+        return {place: self._config(place, seed, overrides, known) for place in places}
+
+    def readable(
+        self, overrides: Mapping[str, Any], options: Mapping[Place, Mapping[str, Any]]
+    ) -> dict[Place, RunConfig]:
+        """Return the cells' configurations as far as they can be made here, by place.
+
+        `options` has options of the data set that a run has found in the folder of its data, by place.
+        """
+        known: dict[str, RunConfig] = {}
+        configs: dict[Place, RunConfig] = {}
+        for place in self.places:
+            for more in ({"dataset_options": options[place]}, {}) if options.get(place) else ({},):
+                with suppress(ConfigError):
+                    configs[place] = self._config(place, 0, merged(more, overrides), known)
+                    break
         return configs
+
+    def _config(
+        self, place: Place, seed: int, overrides: Mapping[str, Any], known: dict[str, RunConfig]
+    ) -> RunConfig:
+        settings = self.settings(place, overrides)
+        own = {key: value for key, value in settings.items() if key not in ATTACK_KEYS}
+        if repr(own) not in known:
+            with self._naming(place):
+                known[repr(own)] = RunConfig.read({**own, "seed": seed})
+        return known[repr(own)]
 
     def attack(
         self, place: Place, config: RunConfig, overrides: Mapping[str, Any] | None = None
@@ -189,8 +197,16 @@ def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
     return {**settings, **changes, **options}
 
 
-def read_experiment(file: str | Path) -> Experiment:
+def read_experiment(file: str | Path, machine: Mapping[str, Any] | None = None) -> Experiment:
     """Read and check an experiment's file, given as in `find_experiment`.
+
+    Parameters
+    ----------
+    file : str or Path
+        A path, or the name of one of the package's experiments.
+    machine : Mapping, optional
+        The settings of this machine with which it is checked, such as ``data_dir``, whose folder completes
+        the options of a data set.
 
     Raises
     ------
@@ -198,12 +214,27 @@ def read_experiment(file: str | Path) -> Experiment:
         If the file cannot be read or has an invalid key or value; the message names file, key and choices.
     """
     path = find_experiment(file)
+    experiment = read_definition(path)
+    with _naming_file(path):
+        _check_configs(experiment, machine or {})
+    return experiment
+
+
+def read_definition(path: Path) -> Experiment:
+    """Read an experiment's file, and check all but its runs' configurations, which may need its data."""
     text, data = read_toml("experiment", path)
-    try:
+    with _naming_file(path):
         if "extends" in data:
             data = _extended(path, data)
             text = tomli_w.dumps(data)
-        return _experiment(path.stem, text, data)
+        return experiment_of(path.stem, data, text)
+
+
+@contextmanager
+def _naming_file(path: Path) -> Iterator[None]:
+    """Name the file in the message of a `ConfigError`."""
+    try:
+        yield
     except ConfigError as error:
         raise ConfigError(f"'{path}': {error}", thing=str(path)) from error
 
@@ -236,11 +267,12 @@ TOP = {
 }
 
 
-def _experiment(name: str, text: str, data: Settings) -> Experiment:
+def experiment_of(name: str, data: Settings, text: str = "") -> Experiment:
+    """Return the experiment with a file's content; its text is by default made from it."""
     from fda_flower.reporting import REPORTS, check_figures
 
     _check_top(data)
-    for key in ("title", "rows", "columns"):
+    for key in ("title", "rows", *({"columns"} & data.keys())):
         if not data.get(key):
             raise ConfigError(f"'{key}' is missing", thing=str(key))
     given: dict[str, Any] = {key: data[key] for key in data if TOP[key] is bool}
@@ -250,14 +282,17 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
         given["seeds"] = tuple(data["seeds"])
     experiment = Experiment(
         name=name,
-        text=text,
+        text=text or tomli_w.dumps(data),
         **given,
         run=_settings("[run]", data.get("run", {})),
         rows=_entries("rows", data["rows"]),
-        columns=_entries("columns", data["columns"]),
-        groups=_entries("groups", data.get("groups", [])) or (NO_GROUP,),
+        columns=_entries("columns", data.get("columns", [])) or (NO_NAME,),
+        groups=_entries("groups", data.get("groups", [])) or (NO_NAME,),
     )
     check_figures(experiment.figures)
+    if "runs" in experiment.figures and any(column.label for column in experiment.columns):
+        why = "which draws one column without a name, but the columns have names"
+        raise invalid("figures", "runs", "choose columns or rounds", why)
     if experiment.report not in REPORTS:
         raise unknown("report", experiment.report, REPORTS)
     seeds = experiment.seeds
@@ -272,17 +307,22 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
     if "rivals" in data and len(set(experiment.rivals)) < 2:
         raise invalid("'rivals'", data["rivals"], "give the labels of two rows, or leave it out")
     _check_names(experiment)
-    configs = experiment.configs(experiment.places, 0, {})
+    for row in experiment.rows:
+        check_choice(f"'headline' of row '{row.label}'", row.headline, ("model", "average"))
+    return experiment
+
+
+def _check_configs(experiment: Experiment, machine: Mapping[str, Any]) -> None:
+    """Check the configurations of an experiment's runs, with the settings of this machine."""
+    configs = experiment.configs(experiment.places, 0, machine)
     for place, config in configs.items():
         experiment.attack(place, config)
     for row in experiment.rows:
-        headline = f"'headline' of row '{row.label}'"
-        check_choice(headline, row.headline, ("model", "average"))
         averages = {config.average for place, config in configs.items() if place[1] == row.label}
         if row.headline == "average" and None in averages:
             remedy = 'add average, such as average = "ema:0.9", or leave it out'
+            headline = f"'headline' of row '{row.label}'"
             raise invalid(headline, row.headline, remedy, "but its runs average no models")
-    return experiment
 
 
 _WORDS = {str: "text", list: "a list", bool: "true or false", dict: "a table"}

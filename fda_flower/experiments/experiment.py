@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fda_flower.engines import ENGINES, Resources
 from fda_flower.errors import ConfigError, invalid, unknown
 from fda_flower.experiments.definition import ATTACK_KEYS, Experiment
 from fda_flower.experiments.folders import DEFINITION, MARK, RUNS, read_mark, read_runs
@@ -61,6 +62,8 @@ def run_experiment(
     rounds: int | None = None,
     settings: Mapping[str, Any] | None = None,
     machine: Mapping[str, Any] | None = None,
+    engine: str = "local",
+    workers: int | None = None,
     jobs: int = 1,
     track: Sequence[str] = (),
     on_progress: "Callable[[Progress], None] | None" = None,
@@ -78,9 +81,13 @@ def run_experiment(
     seeds, rounds, settings : optional
         Replace the experiment's; the settings are fields of `RunConfig`, ``attack`` and ``attackers``.
     machine : Mapping, optional
-        ``data_dir``, ``device`` and ``threads``.
-    jobs, track, on_progress
-        As in `compare`.
+        ``data_dir`` and ``device``.
+    engine, workers, track
+        As in `fda_flower.run`, for each cell; the engine is not "deploy".
+    jobs : int
+        Cells to run at a time; take one with Ray, which uses the whole machine.
+    on_progress : callable, optional
+        Called a few times a second.
 
     Raises
     ------
@@ -93,18 +100,17 @@ def run_experiment(
     jobs = read_value("jobs", jobs, Count)
     given = None if seeds is None else read_list("seeds", seeds, "range(3)")
     check_trackers(track)
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    Resources(workers=workers)
     folder = Path(output).absolute()
     changed = dict(settings or {})
     if rounds is not None and "rounds" in changed:
         raise invalid("rounds", rounds, "leave one of them out", f"but the settings say {changed['rounds']}")
     overrides = {**changed, **(machine or {}), **({} if rounds is None else {"rounds": rounds})}
-    how = Execution(resume=True, track=track, track_in=folder)
+    how = Execution(engine=engine, workers=workers, resume=True, track=track, track_in=folder)
     tasks = [
-        Task(
-            *(place, config, folder / RUNS),
-            replace(how, attack=experiment.attack(place, config, changed)),
-            may_refuse=True,
-        )
+        Task(place, config, folder / RUNS, replace(how, attack=experiment.attack(place, config, changed)))
         for seed in (experiment.seeds if given is None else given)
         for place, config in experiment.configs(chosen_places(experiment, only), seed, overrides).items()
     ]

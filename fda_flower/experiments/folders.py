@@ -1,8 +1,7 @@
 """Folders of runs, comparisons and experiments: what they hold."""
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,15 @@ from fda_flower.records.record import has_ended
 from fda_flower.reporting.results import RecordedRun
 from fda_flower.reporting.summary import SUMMARY
 from fda_flower.runs.config import RunConfig
-from fda_flower.runs.methods import find_method, method_names
-from fda_flower.runs.settings import AUTO, SETTINGS, as_stored, command_options
+from fda_flower.runs.methods import method_names
+from fda_flower.runs.settings import SETTINGS, as_stored, command_options
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
+COMPARISON = "comparison"
+"""The name of each comparison, as an experiment."""
 RUNS = "runs"
 """The folder of the runs."""
 AGAIN = "delete it, and run again"
-NOT_SHARED = ("method", "method_options", "seed", "variant", "beta")
-"""Settings that the runs of a comparison need not share."""
 
 
 def read_mark(folder: Path) -> dict[str, Any]:
@@ -37,14 +36,14 @@ def read_mark(folder: Path) -> dict[str, Any]:
 def kind_of(folder: Path) -> str:
     """Return whether a folder holds a run, a comparison or an experiment; else raise a `ConfigError`.
 
-    Any folder of runs counts as a comparison.
+    A folder of runs alone, as earlier versions left it, counts as a comparison.
     """
     if (folder / MARK).exists():
         return "experiment"
     if (folder / CONFIG).exists():
         return "run"
     if any(folder.glob(f"*/{CONFIG}")):
-        return "comparison"
+        return COMPARISON
     raise ConfigError(
         f"'{folder}' holds no run, comparison or experiment: give the --output of `fda run`, `fda compare` "
         "or `fda experiment`",
@@ -52,66 +51,24 @@ def kind_of(folder: Path) -> str:
     )
 
 
-def read_runs(folder: Path, failed: Collection[str] = ()) -> dict[str, RecordedRun]:
+def read_runs(folder: Path) -> dict[str, RecordedRun]:
     """Return the runs in a folder by name.
 
-    Runs outside an experiment are in the usual order of methods, and labelled by their names if federations
-    differ, or a method and seed occur twice. Runs in `failed` are not read.
+    Runs outside an experiment are in the usual order of methods. They are labelled by their methods if they
+    are on the same data, and the runs of a method differ in the seed alone, else by their names.
     """
     if (folder / MARK).exists():
         paths = sorted(path.parent for path in (folder / RUNS).glob(f"*/{CONFIG}"))
         return {path.name: read_run(path) for path in paths}
     several = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
-    paths = [folder] if (folder / CONFIG).exists() else several
-    runs = {path.name: read_run(path) for path in paths if path.name not in failed}
-    if not _is_comparison(runs.values()):
+    runs = {path.name: read_run(path) for path in ([folder] if (folder / CONFIG).exists() else several)}
+    seeds = {(run.label, run.seed) for run in runs.values()}
+    kinds = {(run.label, run.data, repr({**run.fingerprint, "seed": 0})) for run in runs.values()}
+    labels, data = {label for label, *_ in kinds}, {each for _, each, _ in kinds}
+    if len(seeds) < len(runs) or len(labels) < len(kinds) or len(data) > 1:
         runs = {name: replace(run, label=name) for name, run in runs.items()}
     order = {name: number for number, name in enumerate(method_names())}
     return dict(sorted(runs.items(), key=lambda v: order.get(str(v[1].settings.get("method")), len(order))))
-
-
-def _is_comparison(runs: Collection[RecordedRun]) -> bool:
-    """Return whether runs differ only in method and seed, and in what follows from the method."""
-    if len({(run.label, run.seed) for run in runs}) < len(runs):
-        return False
-    shared = [{k: v for k, v in run.settings.items() if k not in NOT_SHARED} for run in runs]
-    return all(each == shared[0] for each in shared) or shared_settings(runs) is not None
-
-
-def shared_settings(runs: Collection[RecordedRun]) -> dict[str, Any] | None:
-    """Return the settings with which a comparison of the runs' methods repeats them, if there are any."""
-    configs = [config for run in runs if (config := config_of(run.settings)) is not None]
-    return settings_of_comparison(configs) if 0 < len(configs) == len(runs) else None
-
-
-def settings_of_comparison(configs: Sequence[RunConfig]) -> dict[str, Any] | None:
-    """Return the settings of the comparison whose cells are these runs; None if there is none.
-
-    A method's own number of rounds, and the network that fits, are not settings. Runs of fewer rounds than
-    others are to be continued.
-    """
-    of_rounds = [config for config in configs if config.entry.rounds is None]
-    usual = max(of_rounds, key=lambda config: config.rounds, default=None)
-    shared: dict[str, Any] = {
-        each.name: getattr(usual or configs[0], each.name)
-        for each in SETTINGS
-        if each.name not in ("method", "seed")
-    }
-    shared |= {} if usual else {"rounds": RunConfig.rounds}
-    shared |= {"model": AUTO} if all(config.model == config.fitting_model for config in configs) else {}
-    shared["beta"] = next((config.beta for config in configs if config.beta is not None), None)
-    options: dict[str, Any] = {}
-    for config in configs:
-        options |= dict(config.method_options)
-    shared["method_options"] = tuple(options.items())
-    methods = [config.method for config in configs]
-    for config in configs:
-        with suppress(ConfigError):
-            made = _config(config.method, config.seed, methods, shared)
-            if made.fingerprint() == config.fingerprint():
-                continue
-        return None
-    return shared
 
 
 def read_run(folder: Path) -> RecordedRun:
@@ -158,16 +115,3 @@ def config_of(settings: Mapping[str, Any]) -> RunConfig | None:
         return RunConfig(**as_stored(settings))
     except (FdaError, TypeError, ValueError, KeyError):
         return None
-
-
-def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[str, Any]) -> RunConfig:
-    """Return one cell's configuration: the shared settings without those of other methods."""
-
-    def applies(option: str) -> bool:
-        takers = [name for name in methods if find_method(name).takes(option)]
-        return method in takers or not takers
-
-    options = dict(settings.get("method_options", ()))
-    own = {name: value for name, value in options.items() if applies(name)}
-    shared = {name: value for name, value in settings.items() if name != "beta" or applies("beta")}
-    return RunConfig.read({**shared, "method": method, "seed": seed, "method_options": own})

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -16,19 +16,17 @@ from fda_flower.experiments.folders import (
     read_mark,
     read_run,
     read_runs,
-    shared_settings,
 )
 from fda_flower.experiments.results import load_results
 from fda_flower.files import DESCRIPTION, versions, write_atomically, writing
 from fda_flower.records.folder import CONFIG
-from fda_flower.records.record import Record
 from fda_flower.records.verification import verify
-from fda_flower.reporting import COMPARISON, REPORTS, about, markdown
+from fda_flower.reporting import REPORTS, markdown
 from fda_flower.reporting.card import Model, card, card_parts
 from fda_flower.reporting.html import Page, render, results_page, run_page
 from fda_flower.reporting.results import RecordedRun, file_name
 from fda_flower.reporting.tables import escaped
-from fda_flower.runs.settings import SETTINGS, as_flower, command_options
+from fda_flower.runs.settings import as_flower
 from fda_flower.site.log import read_log
 
 
@@ -72,13 +70,15 @@ def write_card(folder: str | Path, output: str | Path | None = None, states: Seq
 def table_page(folder: Path) -> Page:
     """Return the page of an experiment, a comparison or any folder of runs, with the runs so far."""
     results, runs = load_results(folder), read_runs(folder)
+    report, commands = REPORTS[results.design.report], list[str]()
     if kind_of(folder) == "experiment":
-        report, commands = REPORTS[results.report], _experiment_commands(folder)
+        commands += _experiment_commands(folder, runs.values())
         labels = {file_name(place): place[1] for place in results.places}
         for name, run in runs.items():
             runs[name] = replace(run, label=labels.get(name.rpartition("-seed")[0], run.label))
     else:
-        report, commands = COMPARISON, _compare_commands(folder, runs)
+        again = {name: run.commands[0] for name, run in runs.items() if run.commands}
+        commands += [_into(command, _again(folder) / name) for name, command in again.items()]
     numbers = {
         f"All numbers{ending}": table(results) for ending, table in report.tables.items() if results.rows
     }
@@ -88,12 +88,12 @@ def table_page(folder: Path) -> Page:
     return results_page(results, report.parts(results), numbers, runs, commands, state)
 
 
-def draw(folder: Path, failed: Collection[str] = (), figures: str = "png") -> Path:
-    """Draw a run so far, or the finished runs of a folder; return the picture's file.
+def draw(folder: Path, figures: str = "png") -> Path:
+    """Draw a run so far; return the picture's file.
 
-    For a run in which every site is a target, also write the table in Markdown. The folders in `failed` are
-    not read. `figures` is a format of `fda_flower.reporting.figures.FORMATS`. Raise a `ConfigError` if there
-    is nothing to draw, or the picture cannot be written.
+    For a run in which every site is a target, also write the table in Markdown. `figures` is a format of
+    `fda_flower.reporting.figures.FORMATS`. Raise a `ConfigError` if there is nothing to draw, or the picture
+    cannot be written.
     """
     from fda_flower.reporting import (
         check_format,
@@ -106,31 +106,27 @@ def draw(folder: Path, failed: Collection[str] = (), figures: str = "png") -> Pa
     )
 
     check_format(figures)
-    single = (folder / CONFIG).exists()
-    runs = read_runs(folder, failed).values()
-    ended = [run for run in runs if run.history and (single or run.done)]
-    if not ended:
+    results = load_results(folder)
+    if not results.runs:
         raise ConfigError(f"'{folder}' has no run to draw yet: go on with it by --resume", thing=str(folder))
-    histories: dict[str, list[Sequence[Record]]] = {}
-    for run in ended:
-        histories.setdefault(run.label, []).append(run.history)
-    what = about(list(dict.fromkeys(run.data for run in ended)), sorted({run.seed for run in ended}))
-    sites = single and bool(sites_in(ended[0].history))
-    path = folder / f"{'sites' if sites else 'accuracy' if single else 'comparison'}.{figures}"
+    (run,) = results.all_runs
+    sites = bool(sites_in(run.history))
+    path = folder / f"{'sites' if sites else 'accuracy'}.{figures}"
     with writing("picture", path):
         if sites:
-            history = ended[0].history
-            save_figure(path, plot_sites(history, what))
-            text = markdown([sites_table(history), escaped(sites_note(history))])
+            save_figure(path, plot_sites(run.history, results.about()))
+            text = markdown([sites_table(run.history), escaped(sites_note(run.history))])
             write_atomically(path.with_suffix(".md"), text.encode())
         else:
-            save_figure(path, plot_runs(histories, ended[0].metric, what))
+            save_figure(path, plot_runs(results))
     return path
 
 
-def _experiment_commands(folder: Path) -> list[str]:
-    """Return a command for each recorded call of the experiment."""
+def _experiment_commands(folder: Path, runs: Iterable[RecordedRun]) -> list[str]:
+    """Return a command for each recorded call of the experiment, with the folder of its runs' data."""
     mark = read_mark(folder)
+    data = dict.fromkeys(str(each) for run in runs if (each := run.settings.get("data_dir")))
+    where = ["--data-dir", next(iter(data))] if data else []
     values = {key.replace("_", "-"): _text(value) for key, value in mark["settings"].items()}
     changes = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
     commands = []
@@ -140,7 +136,7 @@ def _experiment_commands(folder: Path) -> list[str]:
             parts += ["--seeds", _seeds(call["seeds"])]
         if call.get("rounds") is not None:
             parts += ["--rounds", str(call["rounds"])]
-        experiment = ["fda", "experiment", str(folder / DEFINITION), *parts, *changes]
+        experiment = ["fda", "experiment", str(folder / DEFINITION), *parts, *changes, *where]
         commands.append(shlex.join([*experiment, "--output", str(folder)]))
     return [*commands, shlex.join(["fda", "report", str(folder)])]
 
@@ -157,20 +153,6 @@ def _text(value: Any) -> str:
         case list():
             return str(as_flower(tuple(map(_text, value))))
     return str(value)
-
-
-def _compare_commands(folder: Path, runs: Mapping[str, RecordedRun]) -> list[str]:
-    """Return the command that repeats a comparison, else the commands of its runs."""
-    shared = shared_settings(runs.values())
-    if shared is None or any(run.label == name for name, run in runs.items()):
-        repeated = {name: run.commands[0] for name, run in runs.items() if run.commands}
-        return [_into(command, _again(folder) / name) for name, command in repeated.items()]
-    methods = list(dict.fromkeys(str(run.settings["method"]) for run in runs.values()))
-    seeds = sorted({run.seed for run in runs.values()})
-    chosen = ["--methods", ",".join(methods), "--seeds", _seeds(seeds)]
-    options = command_options([each for each in SETTINGS if each.name in shared], shared)
-    compare = ["fda", "compare", *chosen, *options, "--output"]
-    return [shlex.join([*compare, str(_again(folder))]), shlex.join([*compare, str(folder), "--resume"])]
 
 
 def _again(folder: Path) -> Path:

@@ -1,44 +1,22 @@
 """The results in a folder, and the report of results."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fda_flower.errors import ConfigError
-from fda_flower.experiments.definition import Experiment, read_experiment
+from fda_flower.experiments.definition import NO_NAME, Experiment, read_definition
 from fda_flower.experiments.experiment import chosen_places
-from fda_flower.experiments.folders import DEFINITION, kind_of, read_mark, read_runs
+from fda_flower.experiments.folders import COMPARISON, DEFINITION, kind_of, read_mark, read_runs
 from fda_flower.files import write_atomically, writing
 from fda_flower.models.own import only_read
 from fda_flower.records.record import has_stopped
-from fda_flower.reporting.results import Place, RecordedRun, Results, file_name
+from fda_flower.reporting.results import Design, Place, RecordedRun, Results, file_name
 from fda_flower.reporting.summary import AVERAGE, REFUSED
 from fda_flower.reporting.tables import escaped
 from fda_flower.runs.config import RunConfig
-
-
-def compared(title: str, runs: Sequence[RecordedRun]) -> Results:
-    """Return the results of runs as an experiment of one column, with a row for each label."""
-    by_place: dict[Place, list[RecordedRun]] = {}
-    for run in runs:
-        by_place.setdefault(("", run.label, ""), []).append(run)
-    return Results(
-        name=title,
-        title=title,
-        source="",
-        note="",
-        axis="",
-        rows=[label for _, label, _ in by_place],
-        columns=[""],
-        runs=by_place,
-        rounds=max((len(run.history) for run in runs), default=0),
-        metrics={("", ""): runs[0].metric} if runs else {},
-        data=list(dict.fromkeys(run.data for run in runs if run.data)),
-    )
 
 
 @only_read()
@@ -52,10 +30,28 @@ def load_results(folder: str | Path) -> Results:
     """
     folder = Path(folder)
     if kind_of(folder) != "experiment":
-        return compared(folder.resolve().name, [run for run in read_runs(folder).values() if run.history])
+        return _of_runs(folder)
     mark = read_mark(folder)
-    experiment = replace(read_experiment(folder / DEFINITION), name=mark["experiment"])
+    experiment = replace(read_definition(folder / DEFINITION), name=mark["experiment"])
     return _of_calls(results_of(experiment, mark["settings"], read_runs(folder)), experiment, mark["calls"])
+
+
+def _of_runs(folder: Path) -> Results:
+    """Return the results of a run, or of a folder of runs without a definition, with a row for each label."""
+    runs: dict[Place, list[RecordedRun]] = {}
+    for run in read_runs(folder).values():
+        if run.history:
+            runs.setdefault(("", run.label, ""), []).append(run)
+    every = [run for each in runs.values() for run in each]
+    return Results(
+        Design(name=COMPARISON, title=folder.resolve().name, figures=("runs",)),
+        rows=[label for _, label, _ in runs],
+        columns=[""],
+        runs=runs,
+        rounds=max((len(run.history) for run in every), default=0),
+        metrics={("", ""): every[0].metric} if every else {},
+        data=list(dict.fromkeys(run.data for run in every if run.data)),
+    )
 
 
 def _of_calls(results: Results, experiment: Experiment, calls: Sequence[Mapping[str, Any]]) -> Results:
@@ -66,25 +62,28 @@ def _of_calls(results: Results, experiment: Experiment, calls: Sequence[Mapping[
         [label for label in labels if any(place[i] == label for place in places)]
         for i, labels in enumerate((results.groups, results.rows, results.columns))
     )
-    average = results.average and len(columns) == len(results.columns)  # the paper's is over all columns
-    return replace(results, groups=groups, rows=rows, columns=columns, average=average)
+    average = experiment.average and len(columns) == len(results.columns)  # the paper's is over all columns
+    design = replace(experiment, average=average)
+    return replace(results, design=design, groups=groups, rows=rows, columns=columns)
 
 
 def results_of(
     experiment: Experiment, settings: Mapping[str, Any], runs: Mapping[str, RecordedRun]
 ) -> Results:
     """Return the results of an experiment with changed `settings`, from its runs by name."""
-    plain = experiment.configs(experiment.places, 0, {})
+    own = {file_name(place): place for place in experiment.places}
+    places = {name: own.get(name.rpartition("-seed")[0]) for name in runs}
+    options = {p: runs[n].settings.get("dataset_options", {}) for n, p in places.items() if p is not None}
+    plain = experiment.readable({}, options)
     requested = {place: config.rounds for place, config in plain.items()}
-    configs = plain | _changed(experiment, settings)
+    configs = plain | (experiment.readable(settings, options) if settings else {})
     endings = {row.label: {"model": "", "average": AVERAGE}[row.headline] for row in experiment.rows}
-    names = {file_name(place): place for place in configs}
     rounds, short, stopped = [], [], []
     by_place: dict[Place, list[RecordedRun]] = {}
     refused: dict[Place, str] = {}
     for name, run in runs.items():
-        place = names.get(name.rpartition("-seed")[0])
-        if place is None or not run.whole:
+        place = places[name]
+        if place is None or place not in configs or not run.whole:
             continue
         if REFUSED in run.summary:
             refused[place] = run.summary[REFUSED]
@@ -95,21 +94,20 @@ def results_of(
         ran = sum(not record.get("warmup") for record in run.history)
         ended = has_stopped(run.history, config.patience)
         rounds.append(max(ran, run.notes.get("rounds", 0)) if ended else ran)
-        if rounds[-1] < requested[place]:
+        if rounds[-1] < requested.get(place, 0):
             short.append((rounds[-1], requested[place]))
         if len(run.history) < rounds[-1]:
             stopped.append(len(run.history))
     labels = [group.label for group in experiment.groups]
     begun = {place[0] for place in (*by_place, *refused)}
     groups = [label for label in labels if label in begun] or labels
-    same = ("name", "title", "source", "note", "axis", "group_axis", "figures", "average", "report", "rivals")
     cuts = _cuts(experiment, by_place, short, len(refused))
     cuts += [f"no runs of '{label}'" for label in labels if label not in groups]
     if stopped:
         cuts.append(f"ended by their patience: runs {len(stopped)}, rounds {min(stopped)} to {max(stopped)}")
     cuts += [f"{key.replace('_', '-')} is {value}" for key, value in settings.items()]
     return Results(
-        **{name: getattr(experiment, name) for name in same},
+        experiment,
         paper=experiment.paper,
         rows=[row.label for row in experiment.rows],
         columns=[column.label for column in experiment.columns],
@@ -120,19 +118,18 @@ def results_of(
         cuts=cuts,
         ensembles={place[1] for place, c in configs.items() if c.entry.is_ensemble(dict(c.method_options))},
         centralised={place[1] for place, config in configs.items() if config.entry.centralised},
-        data=list(dict.fromkeys(config.dataset for config in configs.values())),
+        data=_data(experiment, configs.values()),
         refused=refused,
         metrics={(group, column): config.headline for (group, _, column), config in configs.items()},
     )
 
 
-def _changed(experiment: Experiment, settings: Mapping[str, Any]) -> dict[Place, RunConfig]:
-    """Return the cells' configurations with changed settings; a cell that refuses them has had no run."""
-    configs = {}
-    for place in experiment.places if settings else ():
-        with suppress(ConfigError):
-            configs[place] = experiment.config(place, 0, settings)
-    return configs
+def _data(experiment: Experiment, configs: Iterable[RunConfig]) -> list[str]:
+    """Return the names of the data sets, and the shift of a table with one column."""
+    names = [config.dataset for config in configs]
+    if experiment.columns == (NO_NAME,):
+        names += [config.shift for config in configs if config.shift]
+    return list(dict.fromkeys(names))
 
 
 def _cuts(
@@ -182,17 +179,21 @@ def write_report(results: Sequence[Results], output: str | Path, figures: str = 
     with writing("report", output):
         folder.mkdir(parents=True, exist_ok=True)
         for one in results:
-            seen[one.name] += 1
-            if seen[one.name] > 1:  # files of its own
-                one = replace(one, name=f"{one.name}-{seen[one.name]}")
-            report = REPORTS[one.report]
+            name = one.design.name
+            seen[name] += 1
+            if seen[name] > 1:  # files of its own
+                name = f"{name}-{seen[name]}"
+                one = replace(one, design=replace(one.design, name=name))
+            report = REPORTS[one.design.report]
             for ending, table in report.tables.items():
-                paths.append(folder / f"{one.name}{ending}.csv")
+                paths.append(folder / f"{name}{ending}.csv")
                 write_atomically(paths[-1], table(one).csv().encode())
-            paths.append(folder / f"{one.name}.tex")
+            paths.append(folder / f"{name}.tex")
             write_atomically(paths[-1], report.latex(one).encode())
             drawn = save_figures(one, folder, figures) if one.runs else []
-            pictures = [f"![{escaped(one.title)}]({quote(f'{folder.name}/{path.name}')})" for path in drawn]
+            pictures = [
+                f"![{escaped(one.design.title)}]({quote(f'{folder.name}/{path.name}')})" for path in drawn
+            ]
             sections.append("\n\n".join([report.markdown(one).strip(), *pictures]))
             paths += drawn
         write_atomically(output, ("\n\n".join(sections) + "\n").encode())

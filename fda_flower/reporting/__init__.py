@@ -8,14 +8,13 @@ if TYPE_CHECKING:
     from fda_flower.reporting.figures import save_figure
     from fda_flower.reporting.plots import plot_runs, plot_sites
     from fda_flower.reporting.reports import (
-        COMPARISON,
         FIGURES,
         REPORTS,
         check_figures,
         check_format,
         save_figures,
     )
-    from fda_flower.reporting.results import RecordedRun, Results, about
+    from fda_flower.reporting.results import Design, RecordedRun, Results
     from fda_flower.reporting.sites import sites_in, sites_note, sites_table
     from fda_flower.reporting.summary import summarise, summarise_run, write_summary
     from fda_flower.reporting.tables import Table, latex, markdown, mean_std
@@ -23,13 +22,12 @@ else:
     __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
-    "COMPARISON",
     "FIGURES",
     "REPORTS",
+    "Design",
     "RecordedRun",
     "Results",
     "Table",
-    "about",
     "check_figures",
     "check_format",
     "latex",

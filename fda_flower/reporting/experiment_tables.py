@@ -1,22 +1,21 @@
-"""The tables of experiments, with measured and published values, and of comparisons, with one column."""
+"""The tables of experiments, with measured and published values, and of comparisons, with their scores."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 import numpy as np
 
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.names.words import counted
-from fda_flower.reporting.results import Place, RecordedRun, Results
+from fda_flower.reporting.results import RecordedRun, Results
 from fda_flower.reporting.summary import (
     ACCURACY,
     BALANCED,
     FAIR,
     REFUSED,
     Sampling,
-    baseline_in,
     baseline_of,
     describe_interval,
     is_uneven,
@@ -50,92 +49,155 @@ HEADER = (
 )
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column: its name and figure, each row's scores by seed, the baseline's, and the paper's values."""
+
+    name: str
+    metric: Metric
+    scores: Mapping[str, Sequence[float]]
+    baseline: Sequence[float] = ()
+    paper: Mapping[str, float] = field(default_factory=dict)
+    refused: Collection[str] = ()
+
+    @property
+    def best(self) -> float:
+        """The best mean."""
+        return top(self.scores.values(), self.metric)
+
+    def cell(self, row: str, usual: int | None) -> Cell | str:
+        """Return ``71.0 (0.4, 3 seeds)`` and below it ``paper 71.1, -0.1, inside``; seeds only if unusual."""
+        if row in self.refused:
+            return REFUSED
+        values, decimals, paper = self.scores[row], self.metric.decimals, self.paper.get(row)
+        text = mean_std(values, decimals)
+        if values and len(values) != (usual or len(values)):
+            seeds = counted(len(values), "seed")
+            text = f"{text} ({seeds})" if len(values) == 1 else f"{text[:-1]}, {seeds})"
+        if paper is None:
+            return marked(text, values, self.best)
+        if not values:
+            return Cell(text, below=f"paper {paper:.{decimals}f}")
+        difference, interval = np.mean(values) - paper, half_width(values)
+        verdict = "" if interval is None else ", inside" if abs(difference) <= interval else ", outside"
+        return marked(
+            text, values, self.best, f"paper {paper:.{decimals}f}, {difference:+z.{decimals}f}{verdict}"
+        )
+
+
 def report(results: Results) -> list[Part]:
     """Return, for each group, a table of ``last5`` with the paper's values, and one of ``best``.
 
-    The best mean of each column is marked; the text lists what a cut-down run left out.
+    The best mean of each column is marked; the text lists what a cut-down run left out. A comparison has one
+    table with a column for each score.
     """
+    design = results.design
     counts = sorted({len(results.scores(place, "last5")) for place in results.places} - {0})
-    usual = max(counts, default=0)
     measured = f"{_describe(counts)}, {counted(results.rounds, 'round')}."
     parts: list[Part] = [
-        f"{results.source}. {measured}" if results.source else measured,
-        results.note.strip(),
-        results.marks,
+        f"{design.source}. {measured}" if design.source else measured,
+        design.note.strip(),
+        "" if results.is_comparison else results.marks,
         *(f"**Cut down:** {escaped(cut)}" for cut in results.cuts),
         *(f"**Refused:** {escaped(reason)}." for reason in dict.fromkeys(results.refused.values())),
-        _legend(results, counts if results.paper else ()),
     ]
+    if results.is_comparison:
+        parts += [table_of_scores(results), caption(results)] if results.runs else []
+        return [part for part in parts if part]
+    parts.append(_legend(results, counts if results.paper else ()))
     for group in results.groups:
         if group:
-            parts.append(Heading(f"{results.group_axis}: {group}" if results.group_axis else group))
-        parts.append(_table(results, group, "last5", usual, _paper(results, group)))
-        if any(np.isfinite(run.curve).sum() > 1 for run in results.all_runs):
-            parts += [
-                "The same for the best round on the test set, which is **optimistic**: the test labels chose "
-                "it.",
-                _table(results, group, "best", usual),
-            ]
-        if (balanced := _balanced(results, group)).columns:
-            parts += [
-                "Where one class has most of the test samples, the balanced accuracy (%) over the last 5 "
-                "rounds: the mean recall of the classes.",
-                _table(balanced, group, "last5", usual),
-            ]
-        if any(_scores(results, group, "selected").values()):
-            parts += [
-                "The same for the round that held-out labels chose, without any test label.",
-                _table(results, group, "selected", usual),
-            ]
+            parts.append(Heading(f"{design.group_axis}: {group}" if design.group_axis else group))
+        parts += _tables(results, group, max(counts, default=0))
     return [part for part in parts if part]
+
+
+def _tables(results: Results, group: str, usual: int) -> list[Part]:
+    """Return a group's tables, one for each score, with its columns."""
+
+    def table(key: str, of: Results = results) -> Table:
+        return _table(of, group, _columns(of, group, key), usual)
+
+    parts: list[Part] = [table("last5")]
+    if any(np.isfinite(run.curve).sum() > 1 for run in results.all_runs):
+        parts += [
+            "The same for the best round on the test set, which is **optimistic**: the test labels chose it.",
+            table("best"),
+        ]
+    if (balanced := _balanced(results, group)).columns:
+        parts += [
+            "Where one class has most of the test samples, the balanced accuracy (%) over the last 5 rounds: "
+            "the mean recall of the classes.",
+            table("last5", balanced),
+        ]
+    if any(any(column.scores.values()) for column in _columns(results, group, "selected")):
+        parts += [
+            "The same for the round that held-out labels chose, without any test label.",
+            table("selected"),
+        ]
+    return parts
+
+
+def _table(results: Results, group: str, columns: Sequence[Column], usual: int | None = None) -> Table:
+    """Return a table of scores, with a last row of the baseline if any column has one."""
+    named = str if results.is_comparison else results.label
+    rows: list[list[str | Cell]] = [
+        [named(row), *(column.cell(row, usual) for column in columns)] for row in results.rows
+    ]
+    if any(column.baseline for column in columns):
+        name = name_of_baseline(results.metrics.get((group, results.columns[0]), ACCURACY))
+        rows.append([name, *(Cell(mean_std(c.baseline, c.metric.decimals)) for c in columns)])
+    return Table([results.design.axis, *(column.name for column in columns)], rows)
 
 
 def numbers(results: Results) -> Table:
     """Return one line for each place, with unrounded numbers; unknown ones are empty.
 
     Columns of the averaged model and of the chosen round exist if any run has them, and the column
-    ``centralised`` if any row is a centralised reference.
+    ``centralised`` if any row is a centralised reference. The place in a comparison is the ``method``.
     """
     by_key = _by_key(results)
-    more = [key for key in ("last5 average", "selected") if key in by_key]
+    more = [key for key in by_key if key not in ("last5", "best")]
     lines = []
     for i, place in enumerate(results.places):
         last5, best = by_key["last5"][i], by_key["best"][i]
         rounds = max((len(run.history) for run in results.at(place)), default=None)
+        others = [number for key in more for number in mean_and_std(by_key[key][i])]
+        scores = [*mean_and_std(last5), *mean_and_std(best)]
+        if results.is_comparison:
+            lines.append([place[1], *scores, *others, len(last5), rounds])
+            continue
         paper = results.paper.get(place)
         difference = np.mean(last5) - paper if last5 and paper is not None else None
         interval = half_width(last5)
         inside = None if interval is None or difference is None else bool(abs(difference) <= interval)
-        known = [*mean_and_std(last5), *mean_and_std(best), paper, difference, interval, inside]
-        known += [number for key in more for number in mean_and_std(by_key[key][i])]
-        known += [place[1] in results.centralised] if results.centralised else []
-        lines.append([*place, len(last5), rounds, *known])
+        known = [len(last5), rounds, *scores, paper, difference, interval, inside, *others]
+        lines.append([*place, *known, *([place[1] in results.centralised] if results.centralised else [])])
+    if results.is_comparison:
+        return Table(["method", *_named(by_key), "seeds", "rounds"], lines)
     return Table([*HEADER, *_named(more), *(["centralised"] if results.centralised else [])], lines)
 
 
-def comparison_table(results: Results) -> Table:
-    """Return the table of a comparison; the best mean of each column is marked.
+def table_of_scores(results: Results) -> Table:
+    """Return the table of a comparison, with a column for each score.
 
     With uneven classes it has the means of further figures over the last 5 rounds; with a row of Target Only,
     each method's lead over it by seed, on labels held out if all runs have some.
     """
-    headline = results.all_runs[0].metric
-    metric, constant = METRICS[headline], results.baseline("", "")
-    columns = [(name, metric, values, constant) for name, values in _by_key(results).items()]
-    columns += _fair(results)
-    unit = {m: " (%)" if m.percent else "" for _, m, *_ in columns}
-    lines = [
-        [
-            place[1],
-            *(marked(mean_std(v[i], m.decimals), v[i], top(v, m)) for _, m, v, _ in columns),
-            *(str(len(columns[0][2][i])), "-".join(map(str, sorted({least, most})))),
-        ]
-        for i, (place, (least, most)) in enumerate(_rounds(results).items())
+    metric, places = results.metric("", ""), results.places
+    columns = [
+        replace(column, name=f"{name}{' (%)' * column.metric.percent}")
+        for name, judged, key, ending in _scores_of(results)
+        for column in _columns(judged, "", key, ending)
     ]
-    if constant:
-        of_constant = [mean_std(values, m.decimals) for _, m, _, values in columns]
-        lines.append([name_of_baseline(headline), *of_constant, str(len(constant)), "-"])
-    header = ["Method", *(f"{name}{unit[m]}" for name, m, *_ in columns), "seeds", "rounds"]
+    table = _table(results, "", columns)
+    header, lines = ["Method", *table.header[1:], "seeds", "rounds"], [[*row] for row in table.rows]
+    for line, place in zip(lines, places, strict=False):
+        rounds = [len(run.history) for run in results.at(place)]
+        ends = sorted({min(rounds), max(rounds)}) if rounds else ["-"]
+        line += [str(len(results.scores(place, "last5"))), "-".join(map(str, ends))]
+    for line in lines[len(places) :]:
+        line += [str(len(columns[0].baseline)), "-"]
     what, gains = _gains(results)
     if gains:
         header.append(f"{'points ' if metric.percent else ''}{what}")
@@ -144,25 +206,15 @@ def comparison_table(results: Results) -> Table:
     return Table(header, lines)
 
 
-def _fair(results: Results) -> list[tuple[str, Metric, list[tuple[float, ...]], tuple[float, ...]]]:
-    """Return the figures that are fair to rare classes: name, metric, values by place, the baseline's."""
-    histories = {place: [run.history for run in results.at(place)] for place in results.places}
-    known = [each for runs in histories.values() for each in runs if baseline_of(each)]
-    if results.all_runs[0].metric != ACCURACY or not any(map(is_uneven, map(baseline_of, known))):
-        return []
-    return [
-        (
-            METRICS[name].title,
-            METRICS[name],
-            [_known(scores(each, name)["last5"] for each in runs) for runs in histories.values()],
-            _known(baseline_in(each, name) for each in known[:1]),
-        )
-        for name in FAIR
-    ]
+def _scores_of(results: Results) -> list[tuple[str, Results, str, str | None]]:
+    """Return the scores of a comparison: their names, and by what they are judged.
 
-
-def _known(values: Iterable[float | None]) -> tuple[float, ...]:
-    return tuple(value for value in values if value is not None)
+    With uneven classes they include figures that are fair to rare ones.
+    """
+    own = [(name, results, name.split()[0], AVERAGED if " " in name else None) for name in _by_key(results)]
+    uneven = any(is_uneven(baseline_of(run.history)) for run in results.all_runs)
+    fair = FAIR if uneven and results.metric("", "") == METRICS[ACCURACY] else ()
+    return [*own, *((METRICS[name].title, results.judged_by(name), "last5", None) for name in fair)]
 
 
 def _gains(results: Results) -> tuple[str, dict[str, list[float]]]:
@@ -183,31 +235,16 @@ def _gains(results: Results) -> tuple[str, dict[str, list[float]]]:
 
 
 def caption(results: Results) -> str:
-    """Return the caption of a comparison: its contents, and the sampling error of its best figure."""
-    name = results.all_runs[0].metric
-    text = f"{METRICS[name].axis}: mean (std) over seeds."
+    """Return the caption of a comparison's table: its contents, and the sampling error of its best figure."""
+    name = results.metrics.get(("", ""), ACCURACY)
+    text = f"{results.value_label}: mean (std) over seeds."
     tests = max((Sampling.of(run.history) for run in results.all_runs), key=attrgetter("samples"))
     size = describe_interval(top(_by_key(results)["last5"], METRICS[name]), tests, name)
     return " ".join(filter(None, (text, size and f"{'The best last5: ' if '±' in size else ''}{size}.")))
 
 
-def comparison(results: Results) -> list[Part]:
-    """Return the table of a comparison, and its caption."""
-    return [comparison_table(results), caption(results)] if results.runs else ["No round is done yet."]
-
-
-def comparison_numbers(results: Results) -> Table:
-    """Return the table of a comparison with unrounded numbers, each in its own column."""
-    by_key = _by_key(results)
-    lines = [
-        [place[1], *(number for v in values for number in mean_and_std(v)), len(values[0]), most]
-        for (place, (_, most)), *values in zip(_rounds(results).items(), *by_key.values(), strict=True)
-    ]
-    return Table(["method", *_named(by_key), "seeds", "rounds"], lines)
-
-
 def shares_of(results: Results, table: Table) -> list[dict[str, object]]:
-    """Return each row of `numbers` or `comparison_numbers` by column, with shares in place of percent."""
+    """Return each row of `numbers` by column, with shares in place of percent."""
     rows = table.records()
     units = [results.metric(str(row.get("group", "")), str(row.get("column", ""))).scaled(1) for row in rows]
     return [
@@ -225,12 +262,6 @@ def _by_key(results: Results) -> dict[str, list[tuple[float, ...]]]:
 
 def _named(keys: Iterable[str]) -> list[str]:
     return [name.replace(" ", "_") for key in keys for name in (key, f"{key}_std")]
-
-
-def _rounds(results: Results) -> dict[Place, tuple[int, int]]:
-    """Return the fewest and the most rounds of each row's runs."""
-    counts = {place: [len(run.history) for run in results.at(place)] for place in results.places}
-    return {place: (min(each), max(each)) for place, each in counts.items()}
 
 
 def half_width(values: Sequence[float]) -> float | None:
@@ -251,20 +282,36 @@ def half_width(values: Sequence[float]) -> float | None:
     return float(stdtrit(n - 1, 0.975) * np.std(values, ddof=1) * math.sqrt(1 + 1 / n))
 
 
-def _scores(results: Results, group: str, key: str) -> Mapping[tuple[str, str], Sequence[float]]:
-    """Return the scores of each row and column, and of the average, over seeds that have all columns."""
-    scores: dict[tuple[str, str], Sequence[float]] = {
-        place[1:]: results.scores(place, key) for place in results.places if place[0] == group
-    }
-    for row in results.rows if results.average else ():
+def _columns(results: Results, group: str, key: str, ending: str | None = None) -> list[Column]:
+    """Return a score's columns in a group; their average is over the seeds that have all columns.
+
+    The paper's values belong to ``last5``, of the figure that it prints.
+    """
+    paper = _paper(results, group) if key == "last5" else {}
+    columns = [
+        Column(
+            column,
+            results.metric(group, column),
+            {row: results.scores((group, row, column), key, ending) for row in results.rows},
+            results.baseline(group, column),
+            {row: paper[row, column] for row in results.rows if (row, column) in paper},
+            [row for row in results.rows if (group, row, column) in results.refused],
+        )
+        for column in results.columns
+    ]
+    if not results.design.average:
+        return columns
+    means: dict[str, Sequence[float]] = {}
+    for row in results.rows:
         by_column = [
             {run.seed: run.score(key) for run in results.at((group, row, column))}
             for column in results.columns
         ]
         seeds = sorted(set.intersection(*map(set, by_column)))
-        means = [float(np.mean([column[seed] for column in by_column])) for seed in seeds]
-        scores[row, AVERAGE] = [mean for mean in means if not np.isnan(mean)]
-    return scores
+        each = [float(np.mean([column[seed] for column in by_column])) for seed in seeds]
+        means[row] = [mean for mean in each if not np.isnan(mean)]
+    printed = {row: paper[row, AVERAGE] for row in results.rows if (row, AVERAGE) in paper}
+    return [*columns, Column(AVERAGE, columns[0].metric, means, (), printed)]
 
 
 def _paper(results: Results, group: str) -> Mapping[tuple[str, str], float]:
@@ -277,76 +324,24 @@ def _paper(results: Results, group: str) -> Mapping[tuple[str, str], float]:
     return values
 
 
-def _table(
-    results: Results, group: str, key: str, usual: int, paper: Mapping[tuple[str, str], float] | None = None
-) -> Table:
-    scores, printed = _scores(results, group, key), paper or {}
-    columns = [*results.columns, *([AVERAGE] if results.average else [])]
-    metrics = {column: results.metric(group, column) for column in results.columns}
-    metrics[AVERAGE] = metrics[results.columns[0]]
-    tops = {column: top([scores[row, column] for row in results.rows], metrics[column]) for column in columns}
-    rows = [
-        [
-            results.label(row),
-            *(
-                REFUSED
-                if (group, row, c) in results.refused
-                else _cell(scores[row, c], tops[c], printed.get((row, c)), usual, metrics[c].decimals)
-                for c in columns
-            ),
-        ]
-        for row in results.rows
-    ]
-    return Table([results.axis, *columns], rows + _baseline(results, group, columns))
-
-
 def _balanced(results: Results, group: str) -> Results:
     """Return a group's columns in which one class has most of the test samples, by balanced accuracy.
 
     A column is left out if a run in it has no balanced accuracy.
     """
-    runs = {
-        place: [replace(run, metric=BALANCED) for run in runs]
-        for place, runs in results.runs.items()
-        if place[0] == group
-    }
-    fair = replace(results, runs=runs, average=False)
+    fair = replace(results.judged_by(BALANCED), design=replace(results.design, average=False), paper={})
     columns = [
         c
         for c in results.columns
         if any(map(_of_one_class, results.column(group, c)))
         and not any(np.isnan(run.score("last5")) for run in fair.column(group, c))
     ]
-    return replace(fair, columns=columns, metrics={(group, c): BALANCED for c in columns})
+    return replace(fair, columns=columns)
 
 
 def _of_one_class(run: RecordedRun) -> bool:
     constant = baseline_of(run.history)
     return run.metric == ACCURACY and is_uneven(constant) and constant["accuracy"] > 0.5
-
-
-def _baseline(results: Results, group: str, columns: Sequence[str]) -> list[list[str | Cell]]:
-    """Return a row of the baseline, if any column has one."""
-    by_column = {c: results.baseline(group, c) for c in columns}
-    if not any(by_column.values()):
-        return []
-    name = name_of_baseline(results.metrics.get((group, results.columns[0]), ACCURACY))
-    return [[name, *(Cell(mean_std(v, results.metric(group, c).decimals)) for c, v in by_column.items())]]
-
-
-def _cell(values: Sequence[float], best: float, paper: float | None, usual: int, decimals: int) -> Cell:
-    """Return ``71.0 (0.4, 3 seeds)`` and below it ``paper 71.1, -0.1, inside``; seeds only if unusual."""
-    text = mean_std(values, decimals)
-    if values and len(values) != usual:
-        seeds = counted(len(values), "seed")
-        text = f"{text} ({seeds})" if len(values) == 1 else f"{text[:-1]}, {seeds})"
-    if paper is None:
-        return marked(text, values, best)
-    if not values:
-        return Cell(text, below=f"paper {paper:.{decimals}f}")
-    difference, interval = np.mean(values) - paper, half_width(values)
-    verdict = "" if interval is None else ", inside" if abs(difference) <= interval else ", outside"
-    return marked(text, values, best, f"paper {paper:.{decimals}f}, {difference:+z.{decimals}f}{verdict}")
 
 
 def _legend(results: Results, counts: Sequence[int]) -> str:

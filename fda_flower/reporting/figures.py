@@ -14,7 +14,7 @@ import matplotlib
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -86,12 +86,27 @@ def panels(
     `height` is a panel's, in inches. A single panel is as narrow as a column and higher, unless it is
     `wide`. `share_y` is ``"row"`` where only the panels of a line have the same y axis.
     """
-    lines = math.ceil(len(titles) / per_line)
-    per_line = math.ceil(len(titles) / lines)
+    lines, per_line = _lines(titles, per_line)
     narrow = per_line == 1 and not wide
     width, tall = (COLUMN, 1.4 * height) if narrow else (PAGE, height)
     figure = Figure(figsize=(width, tall * lines + 0.4), layout="constrained")
-    every = list(figure.subplots(lines, per_line, sharex=True, sharey=share_y, squeeze=False).flat)  # type: ignore[arg-type]
+    axes = panels_of(figure, titles, xlabel, ylabel, per_line, (width, tall), share_y)
+    add_about(figure, about)
+    return figure, axes
+
+
+def panels_of(
+    part: Figure | SubFigure,
+    titles: Sequence[str],
+    xlabel: str,
+    ylabel: str,
+    per_line: int,
+    size: tuple[float, float],
+    share_y: bool | str = False,
+) -> list[Axes]:
+    """Add panels to a figure or a part of one; `size` is the width of a line and the height of a panel."""
+    (width, tall), (lines, per_line) = size, _lines(titles, per_line)
+    every = list(part.subplots(lines, per_line, sharex=True, sharey=share_y, squeeze=False).flat)  # type: ignore[arg-type]
     axes = every[: len(titles)]
     for spare in every[len(titles) :]:
         spare.remove()
@@ -103,8 +118,13 @@ def panels(
             axis.set_xlabel(wrapped(xlabel, 0.8 * width / per_line))
         if i % per_line == 0:
             axis.set_ylabel(wrapped(ylabel, tall - 0.2))
-    add_about(figure, about)
-    return figure, axes
+    return axes
+
+
+def _lines(titles: Sequence[str], per_line: int) -> tuple[int, int]:
+    """Return the number of lines of panels, and of panels in a line."""
+    lines = math.ceil(len(titles) / per_line)
+    return lines, math.ceil(len(titles) / lines)
 
 
 def add_about(figure: Figure, about: str) -> None:
@@ -129,9 +149,12 @@ def named(label: str) -> str:
 
 
 def add_legend(
-    figure: Figure, axes: Sequence[Axes], order: Sequence[str] = (), more: Sequence[Artist] = ()
+    figure: Figure | SubFigure, axes: Sequence[Axes], order: Sequence[str] = (), more: Sequence[Artist] = ()
 ) -> None:
-    """Add one legend below all panels, in columns: each label once, the ones in `order` first."""
+    """Add one legend below all panels, in columns: each label once, the ones in `order` first.
+
+    A figure grows by it; a part of one has kept its room.
+    """
     keys = [axis.get_legend_handles_labels() for axis in axes]
     entries: dict[str, Artist] = {label: handle for pair in keys for handle, label in zip(*pair, strict=True)}
     entries |= {str(handle.get_label()): handle for handle in more}
@@ -139,9 +162,10 @@ def add_legend(
         return
     first = [label for label in map(named, order) if label in entries]
     labels = [*first, *(label for label in entries if label not in first)]
-    room = (figure.get_figwidth() + 0.2) / (0.53 + LETTER * max(map(len, labels)))
+    room = (figure.bbox.width / figure.dpi + 0.2) / (0.53 + LETTER * max(map(len, labels)))
     columns = min(len(labels), max(1, int(room)))
-    figure.set_figheight(figure.get_figheight() + TEXT_LINE * math.ceil(len(labels) / columns))
+    if isinstance(figure, Figure):
+        figure.set_figheight(figure.get_figheight() + TEXT_LINE * math.ceil(len(labels) / columns))
     handles = [entries[label] for label in labels]
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=SIZE)
 

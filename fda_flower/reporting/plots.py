@@ -12,8 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
-from fda_flower.metrics import METRICS, Metric
-from fda_flower.records.record import Record, curve, source_weight
+from fda_flower.records.record import Record, source_weight
 from fda_flower.reporting.figures import (
     BASELINE,
     FEW,
@@ -36,17 +35,15 @@ from fda_flower.reporting.figures import (
     draw_sources,
     named,
     panels,
+    panels_of,
     style,
     styles_of,
     with_one_label,
 )
 from fda_flower.reporting.results import Results, named_baseline
 from fda_flower.reporting.sites import metric_of, sites_in
-from fda_flower.reporting.summary import ACCURACY, LAST, baseline_in, name_of_baseline, scores
+from fda_flower.reporting.summary import LAST, baseline_in, name_of_baseline
 from fda_flower.reporting.tables import mean_std
-
-Runs = Mapping[str, Sequence[Sequence[Record]]]
-"""By method: a history for each seed."""
 
 WEIGHT = "Weight (β) of the source"
 MEMBER = "Weight of the member in the mixture"
@@ -55,67 +52,54 @@ PER_LINE, HEIGHT, ROW = 3, 1.9, 0.16
 
 
 @matplotlib.rc_context(PRINT)
-def plot_runs(runs: Runs, metric: str = ACCURACY, about: str = "") -> Figure:
-    """Plot a figure by round for each method, and β by round for each method that estimates it.
+def plot_runs(results: Results) -> Figure:
+    """Plot the figure of a comparison's rows by round, and below it β for each row that estimates it.
 
-    Lines are means over seeds, bands one standard deviation. With several methods a second panel names them,
-    the best mean of the last 5 rounds first; methods that are evaluated once have only that panel. A single
-    method that is evaluated once is a bar, or one bar for each member of its mixture. `metric` is a name of
-    `fda_flower.metrics.METRICS`; the sub-title `about` names data and seeds.
+    Lines are means over seeds, bands one standard deviation. With several rows a second panel names them,
+    the best mean of the last 5 rounds first; rows that are evaluated once have only that panel. A single
+    row that is evaluated once is a bar, or one bar for each member of its mixture.
     """
-    estimated = {label: known for label, histories in runs.items() if (known := betas(histories))}
-    tall = max(2.6, 0.7 + ROW * len(runs))
-    below = HEIGHT * math.ceil(len(estimated) / PER_LINE) + TEXT_LINE
-    ratios = [tall, below] if estimated else [tall]
+    by_row = {row: runs for row in results.rows if (runs := results.at(("", row, "")))}
+    if not by_row:
+        return blank("Nothing measured yet.")
+    estimated = {row: b for row, runs in by_row.items() if (b := betas([run.history for run in runs]))}
+    tall, lines = max(2.6, 0.7 + ROW * len(by_row)), math.ceil(len(estimated) / PER_LINE)
+    ratios = [tall, HEIGHT * lines + TEXT_LINE] if estimated else [tall]
     figure = Figure(figsize=(PAGE, sum(ratios)), layout="constrained")
-    parts = figure.subfigures(len(ratios), 1, height_ratios=ratios, squeeze=False)[:, 0]
-    _plot_figures(parts[0], runs, metric)
-    if estimated:
-        _plot_betas(parts[1], estimated)
-    add_about(figure, about)
+    above, *below = figure.subfigures(len(ratios), 1, height_ratios=ratios, squeeze=False)[:, 0]
+    _draw_scores(above, results, [*by_row])
+    for part in below:
+        axes = panels_of(part, [*estimated], "Round", WEIGHT, PER_LINE, (PAGE, HEIGHT))
+        add_legend(part, axes, _draw_betas(axes, [*estimated.values()]))
+    add_about(figure, results.about())
     return figure
 
 
-def _plot_figures(part: SubFigure, runs: Runs, metric: str) -> None:
-    styles, unit = styles_of([*runs]), METRICS[metric]
-    line = baseline_line([each for histories in runs.values() for each in histories], metric)
-    xlabel = f"Mean ± std of the last {LAST} rounds"
-    values = {label: [curve(history, metric) for history in histories] for label, histories in runs.items()}
-    last = {
-        label: [score for each in histories if (score := scores(each, metric)["last5"]) is not None]
-        for label, histories in runs.items()
-    }
-    sign = -1 if unit.higher_is_better else 1
-    best = sorted(last, key=lambda label: sign * float(np.mean(last[label])) if last[label] else math.inf)
-    dots, once = {label: last[label] for label in best}, are_single(values)
-    if len(runs) == 1 and once:
-        _plot_one(part, runs, dots, unit, line)
-        return
-    if once:
+def _draw_scores(part: SubFigure, results: Results, rows: Sequence[str]) -> None:
+    """Draw a comparison's rows by round, and their last rounds beside it."""
+    metric, line, styles = results.metric("", ""), results.line("", ""), styles_of(results.rows)
+    last = {row: results.scores(("", row, ""), "last5") for row in rows}
+    sign = -1 if metric.higher_is_better else 1
+    best = sorted(last, key=lambda row: sign * float(np.mean(last[row])) if last[row] else math.inf)
+    dots = {row: last[row] for row in best}
+    once = are_single({row: [run.curve for run in results.at(("", row, ""))] for row in rows})
+    if once and len(rows) == 1:
+        _draw_one(part, results, *rows)
+    elif once:
         axis = part.subplots()
         draw_dots(axis, dots, styles)
-        axis.set_xlabel(f"{unit.axis}, mean ± std")
-    elif len(runs) == 1:
-        axis = part.subplots()
-        axis.set_title(next(iter(runs)))
+        axis.set_xlabel(f"{metric.axis}, mean ± std")
+        add_legend(part, [], more=draw_baseline(axis, line, upright=True))
     else:
-        axis, dots_axis = part.subplots(1, 2, width_ratios=[2, 1])
-        draw_dots(dots_axis, dots, styles)
-        draw_baseline(dots_axis, line, upright=True)
-        dots_axis.yaxis.tick_right()
-        dots_axis.set_xlabel(xlabel)
-    if not once:
-        draw_curves(axis, values, styles)
-        axis.set(xlabel="Round", ylabel=unit.axis)
-    _add_key(part, draw_baseline(axis, line, upright=once))
-
-
-def _add_key(part: SubFigure, handles: Sequence[Artist]) -> None:
-    """Add a legend below the panels, where it covers nothing."""
-    if handles:
-        labels = [str(handle.get_label()) for handle in handles]
-        how: Any = {"loc": "outside lower center", "frameon": False, "fontsize": SIZE}
-        part.legend([*handles], labels, ncols=min(len(handles), 6), **how)
+        ratios = [2, 1][: len(rows)]
+        axis, *beside = part.subplots(1, len(ratios), width_ratios=ratios, squeeze=False)[0]
+        axis.set(xlabel="Round", ylabel=metric.axis, title="" if beside else rows[0])
+        for right in beside:
+            draw_dots(right, dots, styles)
+            draw_baseline(right, line, upright=True)
+            right.yaxis.tick_right()
+            right.set_xlabel(f"Mean ± std of the last {LAST} rounds")
+        add_legend(part, [], more=_draw_rounds(axis, results, ("", ""), line))
 
 
 def baseline_line(histories: Sequence[Sequence[Record]], metric: str) -> Line | None:
@@ -124,40 +108,23 @@ def baseline_line(histories: Sequence[Sequence[Record]], metric: str) -> Line | 
     return (float(np.mean(values)), named_baseline(name_of_baseline(metric), histories)) if values else None
 
 
-def _plot_one(
-    part: SubFigure, runs: Runs, last: Mapping[str, Sequence[float]], metric: Metric, line: Line | None
-) -> None:
+def _draw_one(part: SubFigure, results: Results, row: str) -> None:
     """Draw a method that is evaluated once: a bar for each member of its mixture, or one bar."""
-    ((label, histories),), axis = runs.items(), part.subplots()
-    axis.set_title(f"{label}: {metric.axis} {mean_std(last[label], metric.decimals)}")
-    if members := member_weights(histories):
+    metric, last, axis = results.metric("", ""), results.scores(("", row, ""), "last5"), part.subplots()
+    axis.set_title(f"{row}: {metric.axis} {mean_std(last, metric.decimals)}")
+    if members := member_weights([run.history for run in results.all_runs]):
         draw_bars(axis, {name: with_deviation(each) for name, each in members.items()})
         axis.set_xlabel(MEMBER)
-    elif last[label]:
-        draw_bars(axis, {label: with_deviation(last[label])})
+    elif last:
+        draw_bars(axis, {row: with_deviation(last)})
         axis.set_xlabel(metric.axis)
-        _add_key(part, draw_baseline(axis, line, upright=True))
+        add_legend(part, [], more=draw_baseline(axis, results.line("", ""), upright=True))
 
 
 def with_deviation(values: Sequence[float]) -> tuple[float, Ends]:
     """Return the mean, and one standard deviation around it if there are several values."""
     mean, spread = float(np.mean(values)), deviation(values)
     return mean, (mean - spread, mean + spread) if spread else None
-
-
-def _plot_betas(part: SubFigure, runs: Mapping[str, Mapping[str, Series]]) -> None:
-    lines = math.ceil(len(runs) / PER_LINE)
-    columns = math.ceil(len(runs) / lines)
-    every = list(part.subplots(lines, columns, squeeze=False).flat)
-    for spare in every[len(runs) :]:
-        spare.remove()
-    styles = styles_of(sorted({source for known in runs.values() for source in known}))
-    keys: dict[str, Any] = {}
-    for i, (axis, (label, known)) in enumerate(zip(every, runs.items(), strict=False)):
-        draw_sources(axis, known, styles)
-        axis.set(title=label, xlabel="Round", ylabel="" if i % columns else WEIGHT, ylim=(0, None))
-        keys |= {text: line for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
-    _add_key(part, [*keys.values()])
 
 
 def member_weights(histories: Sequence[Sequence[Record]]) -> dict[str, list[float]]:
@@ -224,7 +191,7 @@ def _plot_numbers(
 ) -> Figure:
     titles = results.titles([(group,) for group in groups])
     how: Any = {"about": results.about(), "wide": len(rows) > FEW, "height": 2.1}
-    figure, axes = panels(titles, results.axis, results.value_label, **how)
+    figure, axes = panels(titles, results.design.axis, results.value_label, **how)
     styles = styles_of(results.rows)
     keys = []
     ascending = sorted(columns, key=lambda column: results.values[column])
@@ -287,15 +254,21 @@ def plot_rounds(results: Results) -> Figure:
     per_line = len(results.columns) if len(results.columns) in (1, 2, 4) else 3
     how: Any = {"about": results.about(spread=len(results.rows) <= FEW), "per_line": per_line, "wide": True}
     figure, axes = panels(results.titles(places), "Round", results.value_label, **how)
-    styles = styles_of(results.rows)
     lines = with_one_label([results.line(*place) for place in places])
-    for axis, (group, column), line in zip(axes, places, lines, strict=True):
-        by_row = {row: runs for row in results.rows if (runs := results.at((group, row, column)))}
-        draw_curves(axis, {row: [run.curve for run in runs] for row, runs in by_row.items()}, styles)
-        draw_baseline(axis, line)
-        _mark_warmup(axis, [run.history for run in results.column(group, column)])
+    for axis, place, line in zip(axes, places, lines, strict=True):
+        _draw_rounds(axis, results, place, line)
     add_legend(figure, axes, results.rows)
     return figure
+
+
+def _draw_rounds(axis: Axes, results: Results, place: tuple[str, str], line: Line | None) -> list[Artist]:
+    """Draw the rows of a group and a column by round; return the lines that are no row's."""
+    group, column = place
+    by_row = {row: runs for row in results.rows if (runs := results.at((group, row, column)))}
+    curves = {row: [run.curve for run in runs] for row, runs in by_row.items()}
+    draw_curves(axis, curves, styles_of(results.rows))
+    warmup = _mark_warmup(axis, [run.history for run in results.column(group, column)])
+    return [*draw_baseline(axis, line), *warmup]
 
 
 @matplotlib.rc_context(PRINT)
@@ -316,20 +289,28 @@ def plot_betas(results: Results) -> Figure:
     titles = results.titles([(group, column, row) for group, row, column in places])
     how: Any = {"about": results.about(spread=len(sources) <= FEW), "per_line": len(columns)}
     figure, axes = panels(titles, "Round", WEIGHT, share_y="row", wide=len(columns) > 1, **how)
-    styles = styles_of(sources)
+    _draw_betas(axes, [by_place[place] for place in places])
     for axis, place in zip(axes, places, strict=True):
-        draw_sources(axis, by_place[place], styles)
         _mark_warmup(axis, histories[place])
-    for axis in axes:
-        axis.set_ylim(0, None)
     add_legend(figure, axes, sources)
     return figure
 
 
-def _mark_warmup(axis: Axes, histories: Sequence[Sequence[Record]]) -> None:
-    """Mark the end of the warm-up rounds."""
-    for end in {sum(bool(record.get("warmup")) for record in history) for history in histories} - {0}:
-        axis.axvline(end + 0.5, color="0.3", linewidth=0.8, linestyle=":", label="end of warm-up rounds")
+def _draw_betas(axes: Sequence[Axes], panels: Sequence[Mapping[str, Series]]) -> list[str]:
+    """Draw β by round, a panel for each row; return the sources."""
+    sources = sorted({source for known in panels for source in known})
+    for axis, known in zip(axes, panels, strict=True):
+        draw_sources(axis, known, styles_of(sources))
+    for axis in axes:
+        axis.set_ylim(0, None)
+    return sources
+
+
+def _mark_warmup(axis: Axes, histories: Sequence[Sequence[Record]]) -> list[Artist]:
+    """Mark the ends of the warm-up rounds, and return the marks."""
+    ends = {sum(bool(record.get("warmup")) for record in history) for history in histories} - {0}
+    look: Any = {"color": "0.3", "linewidth": 0.8, "linestyle": ":", "label": "end of warm-up rounds"}
+    return [axis.axvline(end + 0.5, **look) for end in ends]
 
 
 @matplotlib.rc_context(PRINT)

@@ -27,15 +27,13 @@ class Report:
 
     def markdown(self, results: Results) -> str:
         """Return the whole text."""
-        return markdown([Heading(results.title, 1), *self.parts(results)])
+        return markdown([Heading(results.design.title, 1), *self.parts(results)])
 
     def latex(self, results: Results) -> str:
         """Return the tables in LaTeX."""
-        return latex([Heading(results.title, 1), *self.parts(results)])
+        return latex([Heading(results.design.title, 1), *self.parts(results)])
 
 
-COMPARISON = Report([experiment_tables.comparison], {"": experiment_tables.comparison_numbers})
-"""The tables of a comparison, an experiment of one column."""
 REPORTS: Registry[Report] = Registry(
     "reports", Report, {"table": Report([experiment_tables.report], {"": experiment_tables.numbers})}
 )
@@ -44,7 +42,12 @@ REPORTS: Registry[Report] = Registry(
 FIGURES: Registry[Callable[[Results], Figure]] = Registry(
     "figures",
     Callable,  # type: ignore[arg-type]
-    {"columns": plots.plot_columns, "rounds": plots.plot_rounds, "betas": plots.plot_betas},
+    {
+        "runs": plots.plot_runs,
+        "columns": plots.plot_columns,
+        "rounds": plots.plot_rounds,
+        "betas": plots.plot_betas,
+    },
 )
 """The figures of an experiment, by the name that its file gives; a package may add its own."""
 
@@ -64,9 +67,9 @@ def check_format(name: str) -> None:
 
 def save_figures(results: Results, folder: Path, kind: str = "png") -> list[Path]:
     """Write each of the experiment's figures in a format of `FORMATS`; return their paths."""
-    check_figures(results.figures)
+    check_figures(results.design.figures)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{results.name}-{name}.{kind}" for name in results.figures]
-    for path, name in zip(paths, results.figures, strict=True):
+    paths = [folder / f"{results.design.name}-{name}.{kind}" for name in results.design.figures]
+    for path, name in zip(paths, results.design.figures, strict=True):
         save_figure(path, FIGURES[name](results))
     return paths

@@ -3,7 +3,7 @@
 import re
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product, zip_longest
 from operator import attrgetter
@@ -193,9 +193,9 @@ class RecordedRun:
         return mean_outcomes(self.history, self.ending) if self.metric == ACCURACY else None
 
 
-@dataclass(frozen=True)
-class Results:
-    """The measurements of an experiment, and the paper's values.
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """What an experiment's tables and figures show, and say besides the numbers.
 
     Attributes
     ----------
@@ -204,6 +204,34 @@ class Results:
         the paper.
     axis, group_axis : str
         The quantity of the columns, and of the groups, if any.
+    figures, report : tuple of str, str
+        The figures to draw, and the kind of report, by their names in `FIGURES` and `REPORTS`.
+    average : bool
+        Whether the table ends with the mean over columns.
+    rivals : tuple of str
+        Labels of the rows that a regret is measured against; empty for all.
+    """
+
+    name: str
+    title: str
+    source: str = ""
+    note: str = ""
+    axis: str = ""
+    group_axis: str = ""
+    figures: tuple[str, ...] = ("columns", "rounds")
+    average: bool = False
+    report: str = "table"
+    rivals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Results:
+    """The measurements of an experiment, and the paper's values.
+
+    Attributes
+    ----------
+    design : Design
+        What the tables and figures show: the experiment itself.
     groups, rows, columns, runs
         Labels in order, and the runs by place.
     rounds : int
@@ -212,46 +240,41 @@ class Results:
         Positions of columns on a figure's axis, if they have any.
     paper, refused : mapping of Place
         The paper's values, in percent; why a method refuses the federation of a place.
-    figures, report, average, cuts
-        The figures to draw, and the kind of report, by their names in `FIGURES` and `REPORTS`; whether the
-        table ends with the mean over columns; what a cut-down run left out, a sentence each.
-    rivals, ensembles, centralised : collection of str
-        Labels of the rows that a regret is measured against (empty for all), of ensembles, and of
-        centralised references.
+    cuts : sequence of str
+        What a cut-down run left out, a sentence each.
+    ensembles, centralised : collection of str
+        Labels of the rows of ensembles, and of centralised references.
     metrics, data
         By group and column, the figure that the runs are judged by, else the accuracy; names of data sets.
     """
 
-    name: str
-    title: str
-    source: str
-    note: str
-    axis: str
+    design: Design
     rows: Sequence[str]
     columns: Sequence[str]
     runs: Mapping[Place, Sequence[RecordedRun]] = field(repr=False)
     rounds: int
     groups: Sequence[str] = ("",)
-    group_axis: str = ""
     values: Mapping[str, float] = field(default_factory=dict)
     paper: Mapping[Place, float] = field(default_factory=dict)
-    figures: Sequence[str] = ()
-    average: bool = False
     cuts: Sequence[str] = ()
-    report: str = "table"
-    rivals: Sequence[str] = ()
     ensembles: Collection[str] = ()
     centralised: Collection[str] = ()
     metrics: Mapping[tuple[str, str], str] = field(default_factory=dict)
     data: Sequence[str] = ()
     refused: Mapping[Place, str] = field(default_factory=dict)
 
+    @property
+    def is_comparison(self) -> bool:
+        """Whether its only column has no name: the table then has a column for each score."""
+        return not any(self.columns) and not any(self.groups)
+
     def about(self, spread: bool = True) -> str:
         """Return the sub-title of a figure: title, data sets, seeds, and whether it shows their spread."""
         data = self.data if len(self.data) <= MOST else [f"{len(self.data)} data sets"]
         seeds = sorted({run.seed for run in self.all_runs})
         everywhere = len(self.all_runs) == len(seeds) * len(self.runs)
-        return f"{self.title}\n{about(data, seeds, spread, everywhere)}".strip()
+        title = "" if self.is_comparison else self.design.title
+        return f"{title}\n{about(data, seeds, spread, everywhere)}".strip()
 
     @property
     def places(self) -> list[Place]:
@@ -266,7 +289,7 @@ class Results:
 
     def titles(self, places: Iterable[Sequence[str]]) -> list[str]:
         """Return each place's title: lines for group and column with their axes, then the rest."""
-        axes = [axis.split(" (")[0] for axis in (self.group_axis, self.axis)]
+        axes = [axis.split(" (")[0] for axis in (self.design.group_axis, self.design.axis)]
         return [
             "\n".join(
                 f"{axis}: {label}" if axis else label
@@ -275,6 +298,11 @@ class Results:
             )
             for place in places
         ]
+
+    def judged_by(self, metric: str) -> "Results":
+        """Return the results by another figure."""
+        runs = {place: [replace(run, metric=metric) for run in runs] for place, runs in self.runs.items()}
+        return replace(self, runs=runs, metrics=dict.fromkeys(product(self.groups, self.columns), metric))
 
     def metric(self, group: str, column: str) -> Metric:
         """Return the figure of a group and a column."""

@@ -28,16 +28,12 @@ from fda_flower.runs.config import RunConfig
 
 @dataclass(frozen=True)
 class Task:
-    """One run of a table of runs, in its own folder below `runs`.
-
-    With `may_refuse`, a method that refuses the federation is a result, else a failure.
-    """
+    """One run of a table of runs, in its own folder below `runs`."""
 
     place: Place
     config: RunConfig
     runs: Path
     how: Execution
-    may_refuse: bool = False
 
     @property
     def name(self) -> str:
@@ -95,7 +91,7 @@ def run_tasks(
 
 
 def run_task(task: Task) -> None:
-    """Run a task; a method's refusal of the federation goes into the summary, if it may refuse.
+    """Run a task; a method's refusal of the federation is a result, and goes into the summary.
 
     Unless asked otherwise it is evaluated in each round, for the tables' best rounds and curves. Its records
     have the test samples that are right, so that methods can be compared sample by sample.
@@ -107,8 +103,6 @@ def run_task(task: Task) -> None:
         for folder in (task.run_folder, task.run_folder / CHOSEN_MODEL):
             share(folder / BODY, task.runs / BODIES)
     except RefusedError as error:
-        if not task.may_refuse:
-            raise
         task.run_folder.mkdir(parents=True, exist_ok=True)
         make_run_folder(task.config, replace(how, resume=False)).begin(0)
         write_summary(task.run_folder, task.config, summarise_run(task.config, []) | {REFUSED: str(error)})

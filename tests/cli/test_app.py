@@ -23,11 +23,10 @@ from fda_flower.cli.app import app
 from fda_flower.datasets import DATASETS, SHIFTS
 from fda_flower.errors import RunError
 from fda_flower.experiments import RUNNERS, RunResult
-from fda_flower.experiments.comparison import USUAL
-from fda_flower.experiments.folders import _config
-from fda_flower.experiments.results import compared
+from fda_flower.experiments.comparison import USUAL, _config
 from fda_flower.models import FORMS, MODELS
 from fda_flower.records.record import COSTS
+from fda_flower.reporting import Design, Results
 from fda_flower.runs.methods import METHODS, method_names
 from fda_flower.runs.settings import SETTINGS
 
@@ -375,11 +374,14 @@ def test_compare_writes_tables_and_a_picture_and_shows_the_table(fda, in_process
     code, out, err = fda(*COMPARE, "--methods", "fedavg,fedgp", "--seeds", "2", "--jobs", "1")
     assert (code, err) == (0, "")
     assert {path.name for path in Path("c").iterdir()} == {
-        *(".lock", "comparison.png", "table.csv", "table.md", "table.tex"),
-        *(f"{method}-seed{seed}" for method in ("fedavg", "fedgp") for seed in (0, 1)),
+        *(".lock", "experiment.json", "experiment.toml", "report", "report.md", "runs"),
     }
-    *table, _, caption = Path("c/table.md").read_text(encoding="utf-8").splitlines()
-    for line in table[2:4]:
+    assert {path.name for path in Path("c/report").iterdir()} == {
+        *("comparison-runs.png", "comparison.csv", "comparison.tex"),
+    }
+    lines = Path("c/report.md").read_text(encoding="utf-8").splitlines()
+    (caption,) = (line for line in lines if line.startswith("Target test accuracy"))
+    for line in [line for line in lines if line.startswith("| ")][2:4]:
         label, last5, best, *_ = (cell.strip(" *") for cell in line.strip("|").split("|"))
         assert re.search(rf"{label}\s+\S+\s+{re.escape(last5)}\s+\S+\s+{re.escape(best)}", out)
     assert caption in out
@@ -422,7 +424,8 @@ def test_cells_with_workers_leave_each_other_a_core_for_each_worker(caught, monk
 def test_compare_with_all_methods_says_which_it_leaves_out(fda, monkeypatch):
     def compare(methods, *_, **__):
         assert methods == "all"
-        return Comparison(compared("c", []), {}, Path("c"), {"some": "method 'some' needs what is not there"})
+        results = Results(Design(name="c", title="c"), [], [""], {}, 0)
+        return Comparison(results, {}, Path("c"), {"some": "method 'some' needs what is not there"})
 
     monkeypatch.setattr("fda_flower.experiments.compare", compare)
     code, out, _ = fda("compare", "--methods", "all")

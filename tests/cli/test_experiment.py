@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from run_folders import files_below, make_run
+from sites import write_sites, write_table
 from small_runs import EXPERIMENT as TEXT
 
 from fda_flower.errors import RunError
@@ -114,6 +115,23 @@ def test_cells_take_the_folder_of_data_and_the_device_and_one_that_fails_is_told
     assert seen == [("here", "cpu"), ("there", "cpu")]
 
 
+def test_tables_of_a_folder_need_no_names_in_the_file_and_are_reported_without_the_folder(fda):
+    """A file without columns, too: its table has a column for each score."""
+    write_sites(write_table, Path("hospitals"), "abc")
+    rows = '[[rows]]\nlabel = "FedAvg"\nmethod = "fedavg"\n'
+    run = '[run]\ndataset = "table"\nmodel = "logistic"\nrounds = 1\n'
+    Path("own.toml").write_text(f'title = "Own"\n{rows}{run}', encoding="utf-8")
+    code, _, err = fda("experiment", "own.toml", "--data-dir", "hospitals", "--device", "cpu")
+    assert (code, err) == (0, "")
+    written = report_of("runs/own")
+    assert "| Method | last5 (%) | best (%) | seeds | rounds |" in written
+    Path("hospitals").rename("elsewhere")
+    assert fda("report", "runs/own")[0] == 0
+    assert report_of("runs/own") == written
+    code, _, err = fda("experiment", "own.toml", "--device", "cpu")
+    assert (code, "give the folder that holds them by --data-dir" in err) == (2, True)
+
+
 # fda report
 
 
@@ -144,9 +162,11 @@ def test_a_page_is_written_beside_the_run_or_where_it_is_asked_for(fda):
 def test_without_html_a_run_or_the_runs_of_a_folder_are_drawn(fda, pictures):
     make_run(Path("runs/first"), method="fedavg")
     code, out, _ = fda("report", "runs/first", "runs")
-    drawn = ["runs/first/accuracy.png", "runs/comparison.png"]
-    assert (code, out.splitlines()) == (0, [f"Written: {picture}" for picture in drawn])
-    for picture in drawn:
+    one, several = out.splitlines()
+    assert (code, one) == (0, "Written: runs/first/accuracy.png")
+    files = ["report.md", *(f"report/comparison{end}" for end in (".csv", ".tex", "-runs.png"))]
+    assert several == f"Written: {', '.join(f'runs/{file}' for file in files)}"
+    for picture in ("runs/first/accuracy.png", "runs/report/comparison-runs.png"):
         assert Path(picture).read_bytes().startswith(b"\x89PNG")
     code, _, err = fda("report", "runs/first", "--output", "page.md")
     assert code == 2

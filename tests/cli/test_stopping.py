@@ -204,12 +204,12 @@ def test_a_comparison_has_a_table_of_what_is_done_and_leaves_no_process(start):
     read_until(process.stdout, "^cell 1/6: .* is done$")
     line = the_only(end(process))
     told = re.fullmatch(
-        r"Stopped with (\d) of 6 cells done \(c/table.md has them\)\. Continue with: (.*)", line
+        r"Stopped with (\d) of 6 cells done \(c/report.md has them\)\. Continue with: (.*)", line
     )
     assert told
     assert 1 <= int(told[1]) < 6
     assert told[2].endswith("--output c --resume")
-    assert Path("c/table.md").exists()
+    assert Path("c/report.md").exists()
 
 
 @pytest.mark.slow

@@ -1,8 +1,7 @@
-"""Comparisons: their folder and tables, how they go on, and what goes wrong."""
+"""Comparisons: their experiment, and what they have besides it; `test_experiment` runs it."""
 
-import csv
-import json
 import shutil
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -10,18 +9,16 @@ from naming import names
 from whole_runs import untimed
 
 from fda_flower import ConfigError, RunConfig, compare
-from fda_flower.experiments import load_results
-from fda_flower.files import only_writer
+from fda_flower.experiments import load_results, read_experiment
+from fda_flower.experiments.comparison import _experiment
 from fda_flower.records.folder import RunFolder
-from fda_flower.reporting.experiment_tables import comparison, comparison_numbers
-from fda_flower.reporting.tables import markdown
+from fda_flower.reporting.experiment_tables import numbers
 from fda_flower.running.run import Execution, run_config
-from fda_flower.runs.methods import CENTRAL, OF_FLOWER, method_names
+from fda_flower.runs.methods import CENTRAL, OF_FLOWER, find_method, method_names
 
 METHODS = ["fedavg", "fedgp"]
 SEEDS = [0, 1]
-CELLS = ["fedavg-seed0", "fedavg-seed1", "fedgp-seed0", "fedgp-seed1"]
-TABLES = ["table.csv", "table.md", "table.tex"]
+CELLS = ["FedAvg-seed0", "FedAvg-seed1", "FedGP-seed0", "FedGP-seed1"]
 
 
 @pytest.fixture(scope="module")
@@ -30,22 +27,9 @@ def config(small):
 
 
 @pytest.fixture(scope="module")
-def progress():
-    return []
-
-
-@pytest.fixture(scope="module")
-def done(config, progress, tmp_path_factory):
+def done(config, tmp_path_factory):
     """A comparison in processes of its own; tests that change it take a copy."""
-    folder = tmp_path_factory.mktemp("compare") / "runs"
-    return compare(
-        METHODS,
-        SEEDS,
-        folder,
-        jobs=2,
-        on_progress=lambda state: progress.append((state.rounds_done, state.rounds)),
-        **config,
-    )
+    return compare(METHODS, SEEDS, tmp_path_factory.mktemp("compare") / "runs", jobs=2, **config)
 
 
 @pytest.fixture
@@ -54,8 +38,12 @@ def copy(done, tmp_path):
 
 
 @pytest.fixture
-def no_cell_runs(monkeypatch, in_process):
+def no_run(monkeypatch, in_process):
     monkeypatch.setattr(in_process, "run_all", Mock(side_effect=AssertionError("cells are run")))
+
+
+def rounds_of(run):
+    return untimed(RunFolder(run).read_rounds())
 
 
 def histories(results):
@@ -63,162 +51,113 @@ def histories(results):
     return {(place, run.seed): run.history for place in results.places for run in results.at(place)}
 
 
-def scores(comparison, row, key="last5"):
-    return comparison.results.scores(("", row, ""), key)
+def counts(results):
+    return {row: [len(run.history) for run in results.at(("", row, ""))] for row in results.rows}
 
 
-def rounds_of(cell):
-    return untimed(RunFolder(cell).read_rounds())
-
-
-def summary_of(cell):
-    return json.loads((cell / "summary.json").read_text(encoding="utf-8"))
-
-
-def run_of(cell):
-    return json.loads((cell / "config.json").read_text(encoding="utf-8"))["run"]
-
-
-# The result of a comparison
-
-
-@pytest.mark.slow
-def test_a_comparison_has_a_folder_for_each_cell_and_a_row_for_each_method_with_a_value_for_each_seed(done):
-    assert done.failures == {}
-    assert done.results.rows == ["FedAvg", "FedGP"]
+def test_a_comparison_is_an_experiment_with_a_row_for_each_method(done):
+    assert done.failures == done.left_out == {}
+    assert (done.results.rows, done.results.columns, done.results.cuts) == (["FedAvg", "FedGP"], [""], [])
     assert histories(load_results(done.path)) == histories(done.results)
-    for method, row in zip(METHODS, done.results.rows, strict=True):
-        summaries = [summary_of(done.path / f"{method}-seed{seed}") for seed in SEEDS]
-        for key in ("last5", "best"):
-            assert scores(done, row, key) == pytest.approx([100 * summary[key] for summary in summaries])
-    assert {path.name for path in done.path.iterdir()} == {".lock", *CELLS, *TABLES}
-    assert (done.path / "table.md").read_text("utf-8") == markdown(comparison(done.results))
-    assert (done.path / "table.csv").read_text("utf-8") == comparison_numbers(done.results).csv()
+    files = {".lock", "experiment.json", "experiment.toml", "report", "report.md", "runs"}
+    assert {path.name for path in done.path.iterdir()} == files
+    assert {path.name for path in (done.path / "runs").iterdir()} == {*CELLS}
+    text = (done.path / "report" / "comparison.csv").read_text("utf-8")
+    assert text == numbers(done.results).csv()
+    assert "| Method | last5 (%) | best (%) | seeds | rounds |" in (done.path / "report.md").read_text(
+        "utf-8"
+    )
+    betas = {
+        row.label: row.settings.get("beta") for row in read_experiment(done.path / "experiment.toml").rows
+    }
+    assert betas == {"FedAvg": None, "FedGP": 0.3}
 
 
 def test_a_cell_in_a_process_of_its_own_is_the_same_run_as_here(done, small, tmp_path):
     config = RunConfig(**small, method="fedgp", beta=0.3, seed=1, rounds=2)
     run_config(config, Execution(outcomes=True, output=tmp_path))
-    cell = done.path / "fedgp-seed1"
+    cell = done.path / "runs" / "FedGP-seed1"
     assert (cell / "checkpoint").read_bytes() == (tmp_path / "checkpoint").read_bytes()
     assert (cell / "config.json").read_bytes() == (tmp_path / "config.json").read_bytes()
     assert rounds_of(cell) == rounds_of(tmp_path)
 
 
-def test_seeds_differ_methods_share_them_and_a_beta_goes_to_the_methods_that_take_one(done, progress):
-    assert [run_of(done.path / cell)["seed"] for cell in CELLS] == [0, 1, 0, 1]
-    assert rounds_of(done.path / "fedgp-seed0") != rounds_of(done.path / "fedgp-seed1")
-    assert [run_of(done.path / cell)["beta"] for cell in CELLS] == [None, None, 0.3, 0.3]
-    assert {total for _, total in progress} == {8}
-    counts = [count for count, _ in progress]
-    assert counts == sorted(counts)
-    assert counts[-1] == 8
-
-
-# Resuming
-
-
-def test_resume_leaves_done_cells_and_a_broken_cell_does_not_stop_the_others(done, config, copy, files_of):
-    """In processes of their own."""
-    (copy / "fedavg-seed1" / "config.json").write_text("{", encoding="utf-8")
-    shutil.rmtree(copy / "fedgp-seed1")
-    before = {name: files_of(copy / name) for name in CELLS if name != "fedgp-seed1"}
-    resumed = compare(METHODS, SEEDS, copy, jobs=2, resume=True, **config)
-    assert list(resumed.failures) == ["fedavg-seed1"]
-    assert "cannot be read" in resumed.failures["fedavg-seed1"]
-    assert str(copy / "fedavg-seed1" / "config.json") in resumed.failures["fedavg-seed1"]
-    assert files_of(copy / "fedavg-seed1") == before["fedavg-seed1"]
-    for cell in ("fedavg-seed0", "fedgp-seed0"):
-        assert files_of(copy / cell)["checkpoint"] == before[cell]["checkpoint"]
-    assert rounds_of(copy / "fedgp-seed1") == rounds_of(done.path / "fedgp-seed1")
-    assert [len(scores(resumed, row)) for row in done.results.rows] == [1, 2]
-    assert scores(resumed, "FedGP") == scores(done, "FedGP")
-    table = (copy / "table.md").read_text(encoding="utf-8")
-    assert "| FedAvg |" in table
-    assert "| 1 | 2 |" in table
-
-
-def test_resume_of_a_finished_comparison_trains_nothing(
-    done, config, copy, files_of, in_process, monkeypatch
-):
-    monkeypatch.setattr("fda_flower.clients.client.train", lambda *_, **__: pytest.fail("it trains"))
-    before = files_of(copy)
-    resumed = compare(METHODS, SEEDS, copy, resume=True, **config)
-    after = files_of(copy)
-    assert (histories(resumed.results), resumed.failures) == (histories(done.results), {})
-    assert {name: file[0] for name, file in after.items()} == {n: file[0] for n, file in before.items()}
-    assert all(after[f"{cell}/checkpoint"] == before[f"{cell}/checkpoint"] for cell in CELLS)
-
-
-def test_after_an_interrupt_the_table_has_the_runs_that_their_patience_has_stopped(
-    small, tmp_path, in_process
-):
-    def interrupt(state):
-        if state.done == 1:
-            raise KeyboardInterrupt
-
-    stops = {**small, "rounds": 30, "validation": 0.25, "patience": 1, "learning_rate": 1e-7}
-    stops["target_samples"] = 40
-    with pytest.raises(KeyboardInterrupt):
-        compare(["fedavg"], [0, 1], tmp_path / "c", on_progress=interrupt, **stops)
-    with (tmp_path / "c" / "table.csv").open(encoding="utf-8", newline="") as file:
-        (row,) = csv.DictReader(file)
-    assert (row["method"], row["seeds"]) == ("FedAvg", "1")
-    assert int(row["rounds"]) < 30
+def test_the_file_of_a_comparison_has_the_runs_of_its_methods(tmp_path):
+    """A method with a network and rounds of its own, options of several methods, and values of each kind."""
+    own: dict[str, dict[str, Any]] = {
+        "fedprox": {"method_options": {"mu": 0.25}},
+        "fedda": {"beta": 0.25},
+        "ridge": {},
+    }
+    settings: dict[str, Any] = {
+        "epochs": "2",
+        "target_samples": None,
+        "only_sources": ("source-2", "source-1"),
+        "threads": 2,
+    }
+    settings |= {"shift": "noise", "shift_options": "std=0.25", "rounds": 7, "evaluate_every": None}
+    asked = {**settings, "beta": 0.25, "method_options": {"mu": 0.25}, "device": "cpu"}
+    (tmp_path / "made.toml").write_text(_experiment(tmp_path / "c", [*own], [0, 3], asked).text)
+    experiment = read_experiment(tmp_path / "made.toml")
+    assert (experiment.title, experiment.seeds) == ("c", (0, 3))
+    for method, more in own.items():
+        config = experiment.config(("", find_method(method).title, ""), 3, {"device": "cpu"})
+        assert config == RunConfig(**settings, **more, method=method, seed=3, device="cpu")
 
 
 def test_resume_may_add_methods_seeds_and_rounds(done, small, copy, in_process):
     config = {**small, "rounds": 3, "beta": 0.3}
-    resumed = compare([*METHODS, "target-only"], [0, 1, 2], copy, resume=True, **config)
-    assert resumed.failures == {}
-    assert resumed.results.rows == ["FedAvg", "FedGP", "Target Only"]
-    assert {len(scores(resumed, row)) for row in resumed.results.rows} == {3}
-    assert {len(run.history) for run in resumed.results.all_runs} == {3}
-    *before, last = rounds_of(done.path / "fedgp-seed0")
+    resumed = compare(["target-only", "fedgp"], [0, 1, 2], copy, resume=True, **config)
+    assert counts(resumed.results) == {"FedAvg": [2, 2], "FedGP": [3] * 3, "Target Only": [3] * 3}
+    assert resumed.results.cuts == ["2 rounds instead of 3", "8 of 9 runs over 3 seeds"]
+    *before, last = rounds_of(done.path / "runs" / "FedGP-seed0")
     del last["confusion"]  # only that of a run's last round counts
-    assert rounds_of(copy / "fedgp-seed0")[:2] == [*before, last]
+    assert rounds_of(copy / "runs" / "FedGP-seed0")[:2] == [*before, last]
 
 
-def test_resume_with_other_settings_fails_cell_by_cell(small, copy, files_of, in_process):
-    before = files_of(copy / "fedgp-seed0")
-    resumed = compare(METHODS, [0], copy, resume=True, **{**small, "rounds": 2, "beta": 0.4})
-    assert list(resumed.failures) == ["fedgp-seed0"]
-    assert "beta: 0.3 there, 0.4 asked for" in resumed.failures["fedgp-seed0"]
-    assert files_of(copy / "fedgp-seed0") == before
-
-
-# What goes wrong
-
-
-def test_a_folder_is_refused_without_resume_or_while_another_process_uses_it(
-    config, copy, files_of, no_cell_runs
+def test_a_comparison_of_an_earlier_version_is_read_and_goes_on(
+    done, config, tmp_path, in_process, monkeypatch
 ):
-    with only_writer(copy):
-        before = files_of(copy)
-        with pytest.raises(ConfigError, check=names("output folder", copy)):
-            compare(["target-only"], [0], copy, **config)
-        with pytest.raises(ConfigError, check=names("output folder", copy, "wait until it has ended")):
-            compare(METHODS, SEEDS, copy, resume=True, **config)
-        assert files_of(copy) == before
+    old = tmp_path / "old"
+    for method, label in zip(METHODS, done.results.rows, strict=True):
+        for seed in SEEDS:
+            shutil.copytree(done.path / "runs" / f"{label}-seed{seed}", old / f"{method}-seed{seed}")
+    (old / "table.md").write_text("| Method |")
+    assert histories(load_results(old)) == histories(done.results)
+    monkeypatch.setattr("fda_flower.clients.client.train", lambda *_, **__: pytest.fail("it trains"))
+    resumed = compare(["fedgp"], SEEDS, old, resume=True, **config)
+    assert (resumed.failures, histories(resumed.results)) == ({}, histories(done.results))
+    assert not list(old.glob("*-seed*"))
+    assert not (old / "table.md").exists()
 
 
-@pytest.mark.parametrize("failing", [{"fedavg"}, {"fedavg", "fedgp"}])
-def test_a_fault_in_a_cell_is_reported_and_without_any_cell_there_is_no_table(
-    config, tmp_path, in_process, monkeypatch, failing
-):
-    run_cell = in_process.run_config
+def test_after_an_interrupt_the_report_has_the_finished_runs(small, tmp_path, in_process):
+    def interrupt(state):
+        if state.done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(["fedavg"], [0, 1], tmp_path / "c", on_progress=interrupt, **small, rounds=1)
+    assert counts(load_results(tmp_path / "c")) == {"FedAvg": [1]}
+    assert "1 of 2 runs over 2 seeds" in (tmp_path / "c" / "report.md").read_text("utf-8")
+
+
+def test_a_fault_in_a_cell_is_reported_and_its_row_is_empty(config, tmp_path, in_process, monkeypatch):
+    run = in_process.run_config
 
     def fail(config, how):
         assert how.workers == 2
-        if config.method in failing:
+        if config.method == "fedavg":
             raise ZeroDivisionError("a fault")
-        return run_cell(config, how)
+        return run(config, how)
 
     monkeypatch.setattr(in_process, "run_config", fail)
     result = compare(METHODS, [0], tmp_path / "runs", workers=2, **config)
-    assert result.failures == {f"{method}-seed0": "ZeroDivisionError('a fault')" for method in failing}
-    assert result.results.rows == (["FedGP"] if len(failing) == 1 else [])
-    assert (tmp_path / "runs" / "table.md").exists() is (len(failing) == 1)
+    assert result.failures == {"FedAvg-seed0": "ZeroDivisionError('a fault')"}
+    assert counts(result.results) == {"FedAvg": [], "FedGP": [2]}
+    text = (tmp_path / "runs" / "report.md").read_text("utf-8")
+    assert "| FedAvg | - | - | 0 | - |" in text
+    assert "1 of 2 cells" in text
 
 
 def test_all_methods_are_those_that_can_work_and_the_others_are_named(
@@ -226,9 +165,9 @@ def test_all_methods_are_those_that_can_work_and_the_others_are_named(
 ):
     asked = set()
 
-    def run_all(run, cells, *more):
-        asked.update(cell.config.method for cell in cells.values())
-        return dict.fromkeys(cells, "it was not run")
+    def run_all(run, tasks, *more):
+        asked.update(task.config.method for task in tasks.values())
+        return dict.fromkeys(tasks, "it was not run")
 
     monkeypatch.setattr(in_process, "run_all", run_all)
     result = compare("all", [3], tmp_path / "runs", **{**small, "target_samples": 7})
@@ -272,8 +211,15 @@ def test_all_methods_are_those_that_can_work_and_the_others_are_named(
     ids=str,
 )
 def test_an_invalid_setting_is_refused_before_any_cell_runs(
-    small, settings, methods, seeds, how, error, tmp_path, no_cell_runs
+    small, settings, methods, seeds, how, error, tmp_path, no_run
 ):
     with pytest.raises(ConfigError, check=names(*error)):
         compare(methods, seeds, tmp_path / "runs", **how, **{**small, **settings})
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_is_refused_without_resume(config, copy, files_of, no_run):
+    before = files_of(copy)
+    with pytest.raises(ConfigError, check=names("output folder", copy)):
+        compare(["target-only"], [0], copy, **config)
+    assert files_of(copy) == before

@@ -175,6 +175,12 @@ def test_a_file_that_cannot_be_extended_is_refused(refused, tmp_path, other, thi
     assert refused(SHORT)[0] == thing
 
 
+def test_without_columns_there_is_one_without_a_name(read):
+    experiment = read(HEAD, 'figures = ["runs"]', RUN, ROW)
+    assert experiment.places == [("", "FedAvg", "")]
+    assert experiment.config(("", "FedAvg", ""), 0, {}).method == "fedavg"
+
+
 @pytest.mark.parametrize("groups", ["", "groups = []\n"])
 def test_without_groups_there_is_one_without_a_name(read, groups):
     experiment = read(HEAD, groups, RUN, COLUMN, ROW, 'paper = { "0.2" = 61 }')
@@ -275,6 +281,7 @@ def test_a_label_as_a_part_of_a_files_name():
         ("seeds = [true]", ("'seeds'", [True])),
         ("figures = ['pie']", ("figure", "pie")),
         ("figures = [['rounds']]", ("figure", "['rounds']")),
+        ("figures = ['runs']", ("figures", "runs")),
         ("report = 'essay'", ("report", "essay")),
         ("rivals = ['FedAvg', 'Nobody']", ("row in 'rivals'", "Nobody")),
         *((f"rivals = {bad}", ("'rivals'", bad)) for bad in ([], ["FedAvg", "FedAvg"])),

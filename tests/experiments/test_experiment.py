@@ -159,8 +159,8 @@ def test_a_cells_result_is_that_of_the_run_alone_and_results_know_what_the_exper
     assert (summarise(found["history"]) | own | same).items() <= found["summary"].items()
     assert json.loads(json.dumps(RunConfig(**settings).fingerprint())).items() <= found["config"].items()
     results = load_results(tmp_path / "out")
-    assert (results.name, results.title) == ("noise", "Digits with noise")
-    assert results.source == "Nobody, 2024, Table 1"
+    assert (results.design.name, results.design.title) == ("noise", "Digits with noise")
+    assert results.design.source == "Nobody, 2024, Table 1"
     assert (results.rows, results.columns) == (["FedAvg"], ["little"]), "only what was asked for"
     assert (results.values, results.groups) == ({"little": 0.1, "much": 0.5}, [""])
     assert results.paper == {("", "FedAvg", "little"): 60.5, ("", "FedAvg", "much"): 30.0}
@@ -548,7 +548,7 @@ def test_a_board_has_tables_of_regrets_and_epochs_and_marks_references(define, t
     coral = '{ label = "CORAL", method = "central:coral" }'
     run_experiment(define(top + with_row(coral)), tmp_path / "out", rounds=2, seeds=[0])
     results = load_results(tmp_path / "out")
-    assert (results.report, results.rivals) == ("regret", ("FedAvg", "Target Only"))
+    assert (results.design.report, results.design.rivals) == ("regret", ("FedAvg", "Target Only"))
     assert (results.ensembles, results.centralised) == ({"Target Only"}, {"CORAL"})
     assert {row: one.epochs for (_, row, _), (one,) in results.runs.items()} == {
         "FedAvg": {"source": 2, "target": 2},

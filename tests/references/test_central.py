@@ -386,7 +386,7 @@ def test_a_comparison_says_which_rows_are_centralised(small, tmp_path, in_proces
     done = compare(methods, [0], tmp_path / "out", **settings)
     assert done.failures == {}
     assert done.results.rows == ["FedDA", "ERM (centralised)", "MME (centralised)"]
-    assert "| MME (centralised) |" in (tmp_path / "out" / "table.md").read_text("utf-8")
+    assert "| MME (centralised) |" in (tmp_path / "out" / "report.md").read_text("utf-8")
     configs = [
         json.loads(path.read_text("utf-8")) for path in sorted((tmp_path / "out").glob("*/config.json"))
     ]

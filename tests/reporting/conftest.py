@@ -1,10 +1,13 @@
 """Histories made by hand."""
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from fda_flower.reporting import RecordedRun, Results
+from fda_flower.reporting import Design, RecordedRun, Results
+
+DESIGN = {field.name for field in fields(Design)}
 
 
 @pytest.fixture(autouse=True)
@@ -70,14 +73,15 @@ def results(history, runs_of):
             "rows": ("FedAvg", "FedGP"),
             "columns": ("0.2", "0.4"),
             "rounds": 2,
-        }
+        } | each
         metrics = each.get("metrics", {})
         runs = {}
         for place, values in (accuracies or {}).items():
             metric = metrics.get((place[0], place[2]), "accuracy")
             histories = [[record | {metric: v / 100} for record in history(*[v / 100] * 2)] for v in values]
             runs[place] = runs_of(place[1], *histories, metric=metric)
-        return Results(**(given | {"runs": runs} | each))
+        shown = {name: given.pop(name) for name in DESIGN & given.keys()}
+        return Results(Design(**shown), **({"runs": runs} | given))
 
     return make
 

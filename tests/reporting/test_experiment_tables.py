@@ -7,11 +7,10 @@ import pytest
 
 from fda_flower.reporting import REPORTS, RecordedRun
 from fda_flower.reporting.experiment_tables import (
-    comparison_numbers,
-    comparison_table,
     half_width,
     numbers,
     shares_of,
+    table_of_scores,
 )
 from fda_flower.reporting.tables import Table
 
@@ -69,7 +68,9 @@ def test_markdown_is_as_written_here(results):
         "| FedAvg | 52.0 (2.8) | **35.0 (7.1)** |\n"
         "| FedGP | **71.0 (1.4)** | 25.0 (7.1) |\n"
     )
-    assert text_of(replace(made, source="")).splitlines()[2] == "2 seeds, 2 rounds."
+    assert (
+        text_of(replace(made, design=replace(made.design, source=""))).splitlines()[2] == "2 seeds, 2 rounds."
+    )
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -254,7 +255,7 @@ def test_the_best_means_of_each_column_are_bold_and_what_is_unknown_is_a_dash(co
     never, once = [None] * 6, [40, *[None] * 5]
     runs = {"A": [never], "B": [[50, 70], [60, 66, 54]], "C": [[60, 60]], "D": [once, [1]], "E, F": [[68]]}
     made = compared(runs)
-    assert str(comparison_table(made)) == (
+    assert str(table_of_scores(made)) == (
         "| Method | last5 (%) | best (%) | seeds | rounds |\n"
         "| --- | ---: | ---: | ---: | ---: |\n"
         "| A | - | - | 0 | 6 |\n"
@@ -263,7 +264,7 @@ def test_the_best_means_of_each_column_are_bold_and_what_is_unknown_is_a_dash(co
         "| D | 1.0 | 20.5 (27.6) | 1 | 1-6 |\n"
         "| E, F | **68.0** | **68.0** | 1 | 1 |\n"
     )
-    table = comparison_numbers(made)
+    table = numbers(made)
     assert table.header == ["method", "last5", "last5_std", "best", "best_std", "seeds", "rounds"]
     assert table.rows[0] == ["A", None, None, None, None, 0, 6]
     assert table.rows[1][1:] == pytest.approx([60, 0, 68, math.sqrt(8), 2, 3])
@@ -277,13 +278,13 @@ def test_a_comparison_has_columns_of_the_averaged_model_and_the_round_chosen_if_
             record |= {"validation": 0.5, "selected": 1, "selected-by": "target"}
     for record in made.at(("", "FedGP", ""))[0].history:
         record["accuracy-average"] = 0.75
-    header, _, *lines = str(comparison_table(made)).splitlines()
+    header, _, *lines = str(table_of_scores(made)).splitlines()
     assert header == "| Method | last5 (%) | best (%) | selected (%) | last5 average (%) | seeds | rounds |"
     assert lines == [
         "| FedAvg | 24.2 (1.2) | 35.0 (7.1) | **15.0 (7.1)** | - | 2 | 2-3 |",
         "| FedGP | **50.0** | **50.0** | - | **75.0** | 1 | 2 |",
     ]
-    table = comparison_numbers(made)
+    table = numbers(made)
     assert table.header[5:9] == ["selected", "selected_std", "last5_average", "last5_average_std"]
     assert table.rows[-1][5:9] == [None, None, 75, None]
 
@@ -291,11 +292,11 @@ def test_a_comparison_has_columns_of_the_averaged_model_and_the_round_chosen_if_
 def test_a_comparison_ends_with_the_most_frequent_class_and_has_what_is_fair_to_rare_ones(compared, uneven):
     made = uneven(compared({"Target Only": [[60], [50]], "FedGP": [[70, 80], [50, 70]], "FedAvg": [[90]]}))
     header, _, alone, fedgp, fedavg, constant = (
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in str(comparison_table(made)).splitlines()
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in str(table_of_scores(made)).splitlines()
     )
     found = [dict(zip(header, line, strict=True)) for line in (alone, fedgp, fedavg, constant)]
     assert [line["last5 (%)"] for line in found] == ["55.0 (7.1)", "67.5 (10.6)", "**90.0**", "75.0 (0.0)"]
-    assert [line["AUROC (%)"] for line in found] == ["**62.5 (0.0)**"] * 2 + ["**62.5**", "50.0"]
+    assert [line["AUROC (%)"] for line in found] == ["**62.5 (0.0)**"] * 2 + ["**62.5**", "50.0 (0.0)"]
     assert constant[0] == "most frequent class"
     assert [line["points over Target Only"] for line in found] == ["-", "12.5 (3.5)", "30.0", "-"]
 
@@ -304,7 +305,7 @@ def test_what_sources_bring_is_told_by_labels_held_out_if_all_runs_held_some_out
     made = compared({"Target Only": [[60]], "FedGP": [[70]]})
     for run, value in zip(made.all_runs, (0.5, 0.75), strict=True):
         run.history[0].update({"validation": value, "selected": 1, "selected-by": "target"})
-    table = comparison_table(made)
+    table = table_of_scores(made)
     assert table.header[-1] == "points over Target Only, labels held out"
     assert [line[-1] for line in table.rows] == ["-", "25.0"]
 
@@ -325,7 +326,7 @@ def test_columns_of_mostly_one_class_have_a_table_of_balanced_accuracies(results
             run.history[-1]["balanced-accuracy"] = 0.6
     *_, balanced = tables_of(made)
     assert balanced == {
-        made.axis: ["0.2"],
+        made.design.axis: ["0.2"],
         "FedAvg": ["**60.0 (0.0)**"],
         "FedGP": ["**60.0 (0.0)**"],
         "most frequent class": ["50.0 (0.0)"],
@@ -343,7 +344,7 @@ def test_rows_in_json_have_shares_where_tables_have_percent(results, compared):
     assert (first["row"], first["column"], first["seeds"], first["rounds"]) == ("FedAvg", "0.2", 2, 2)
     shown = [first[name] for name in ("last5", "best", "last5_std", "paper", "difference")]
     assert shown == pytest.approx([0.52, 0.52, math.sqrt(8) / 100, 0.525, -0.005])
-    (row,) = shares_of(made := compared({"FedAvg": [[40, 60]]}), comparison_numbers(made))
+    (row,) = shares_of(made := compared({"FedAvg": [[40, 60]]}), numbers(made))
     assert row == {"method": "FedAvg", "last5": 0.5, "best": 0.6, "seeds": 1, "rounds": 2} | dict.fromkeys(
         ("last5_std", "best_std")
     )

@@ -43,6 +43,18 @@ def runs(history):
 
 
 @pytest.fixture
+def one(results, runs_of):
+    """A maker of a comparison's picture from the histories of each row, one a seed."""
+
+    def draw(histories, **each):
+        runs = {("", row, ""): runs_of(row, *known) for row, known in histories.items()}
+        shown = {"columns": [""], "title": "", "rows": [*histories], "runs": runs}
+        return plot_runs(results(**shown, **each))
+
+    return draw
+
+
+@pytest.fixture
 def auto(results, history, runs_of):
     """A maker of results of a row that estimates β, and one that does not."""
 
@@ -131,34 +143,34 @@ def test_no_colour_vanishes_on_white_or_on_dark():
 # Runs
 
 
-def test_a_line_is_the_mean_over_seeds_in_percent_and_its_band_one_sample_deviation(runs):
-    figure = plot_runs({"FedAvg": runs["FedAvg"]}, about="digits; seeds 0, 1")
+def test_a_line_is_the_mean_over_seeds_in_percent_and_its_band_one_sample_deviation(one, runs):
+    figure = one({"FedAvg": runs["FedAvg"]}, data=["digits"])
     (axis,) = figure.axes
     assert (titles(figure), axis.get_ylabel()) == (["FedAvg"], "Target test accuracy (%)")
-    assert figure.get_suptitle() == "digits; seeds 0, 1"
+    assert figure.get_suptitle() == "digits; seeds 0, 1; mean ± std over seeds"
     assert lines_of(axis) == {"FedAvg": pytest.approx({1: 20, 2: 30, 3: 40})}
     # As in the tables: two seeds that differ by 20 deviate by 20 / √2.
     assert [heights_of(axis).min(), heights_of(axis).max()] == pytest.approx([20 - 200**0.5, 40 + 200**0.5])
 
 
-def test_seeds_share_a_line_where_they_are_known(history):
-    (axis,) = plot_runs({"FedAvg": [history(0.1, 0.2, None, 0.3), history(0.3)]}).axes
+def test_seeds_share_a_line_where_they_are_known(one, history):
+    (axis,) = one({"FedAvg": [history(0.1, 0.2, None, 0.3), history(0.3)]}).axes
     assert lines_of(axis)["FedAvg"] == pytest.approx({1: 20, 2: 20, 4: 30})
     assert np.isfinite(heights_of(axis)).all()
-    (axis,) = plot_runs({"FedAvg": [history(0.1, 0.2)]}).axes
+    (axis,) = one({"FedAvg": [history(0.1, 0.2)]}).axes
     assert not axis.collections, "one seed has no band"
 
 
-def test_a_line_is_broken_where_many_rounds_are_unknown(history):
-    (axis,) = plot_runs({"Mixture": [history(0.1, 0.2, *[None] * 20, 0.9)]}).axes
+def test_a_line_is_broken_where_many_rounds_are_unknown(one, history):
+    (axis,) = one({"Mixture": [history(0.1, 0.2, *[None] * 20, 0.9)]}).axes
     points = lines_of(axis)["Mixture"]
     assert list(points) == [1, 2, 12.5, 23]
     assert np.isnan(points[12.5])
 
 
-def test_several_methods_are_named_beside_their_last_rounds_the_best_first(runs, history):
+def test_several_methods_are_named_beside_their_last_rounds_the_best_first(one, runs, history):
     shown = {label: runs[label] for label in ("FedGP", "FedAvg")} | {"None": [history(None)]}
-    curves, last = plot_runs(shown).axes
+    curves, last = one(shown).axes
     assert list(lines_of(curves)) == ["FedGP", "FedAvg", "None"]
     assert labels_of(last) == ["FedAvg", "FedGP", "None"]
     assert {label: [*points] for label, (points, _) in bars_of(last, 0).items()} == {
@@ -167,8 +179,8 @@ def test_several_methods_are_named_beside_their_last_rounds_the_best_first(runs,
     }
 
 
-def test_each_method_that_estimates_beta_has_a_panel_of_its_own(runs):
-    figure = plot_runs(runs)
+def test_each_method_that_estimates_beta_has_a_panel_of_its_own(one, runs):
+    figure = one(runs)
     curves, _, *betas = figure.axes
     assert titles(figure)[2:] == ["FedDA_Auto", "FedGP_Auto"]
     assert [axis.get_ylim()[0] for axis in betas] == [0, 0]
@@ -179,11 +191,11 @@ def test_each_method_that_estimates_beta_has_a_panel_of_its_own(runs):
     for axis in (curves, *betas):
         colors = [line.get_color() for line in axis.get_lines()]
         assert len(set(colors)) == len(colors)
-    many = plot_runs({f"Auto {i}": runs["FedDA_Auto"] for i in range(5)})
+    many = one({f"Auto {i}": runs["FedDA_Auto"] for i in range(5)})
     assert titles(many)[2:] == [f"Auto {i}" for i in range(5)]
 
 
-def test_a_beta_or_joint_weight_of_any_round_is_drawn(record):
+def test_a_beta_or_joint_weight_of_any_round_is_drawn(one, record):
     history = [
         record(1, 0.1, betas={"source-1": 0.5}, estimated=False),
         record(2, 0.2, held="no usable reply of the target"),
@@ -191,13 +203,13 @@ def test_a_beta_or_joint_weight_of_any_round_is_drawn(record):
     ]
     entry = history[0]["sources"]["source-1"]
     entry["weight"] = entry.pop("beta")
-    _, axis = plot_runs({"FedGP_Auto": [history]}).axes
+    _, axis = one({"FedGP_Auto": [history]}).axes
     assert lines_of(axis)["source-1"] == {1: 0.5, 3: 0.7}
 
 
-def test_of_many_sources_a_panel_has_the_mean_and_the_range_of_beta(record):
+def test_of_many_sources_a_panel_has_the_mean_and_the_range_of_beta(one, record):
     betas = {f"source-{i}": i / 100 for i in range(100)}
-    figure = plot_runs({"FedGP_Auto": [[record(number, 0.5, betas=betas) for number in (1, 2)]]})
+    figure = one({"FedGP_Auto": [[record(number, 0.5, betas=betas) for number in (1, 2)]]})
     _, axis = figure.axes
     assert lines_of(axis) == {"mean of 100 sources": pytest.approx({1: 0.495, 2: 0.495})}
     assert (heights_of(axis).min(), heights_of(axis).max()) == pytest.approx((0, 0.99))
@@ -205,21 +217,21 @@ def test_of_many_sources_a_panel_has_the_mean_and_the_range_of_beta(record):
     figure.draw_without_rendering()  # without the warning of a layout that has no room
 
 
-def test_a_mixture_that_is_evaluated_once_is_drawn_by_its_members(record):
+def test_a_mixture_that_is_evaluated_once_is_drawn_by_its_members(one, record):
     members = {"sources": {"weight": 0.2}, "head": {"weight": 0.8}, "prior": {"left-out": "no label"}}
     last = record(3, 0.734) | {"mixture": {"members": members}}
-    (axis,) = plot_runs({"Mixture": [[record(1), record(2), last]]}).axes
+    (axis,) = one({"Mixture": [[record(1), record(2), last]]}).axes
     assert axis.get_title() == "Mixture: Target test accuracy (%) 73.4"
     (bars,) = axis.containers
     assert [bar.get_width() for bar in bars] == [0.2, 0.8]
     assert labels_of(axis) == ["sources", "head"]
-    (axis,) = plot_runs({"Mixture": [[record(1, 0.7), record(2), last]]}).axes
+    (axis,) = one({"Mixture": [[record(1, 0.7), record(2), last]]}).axes
     assert not axis.patches, "two evaluations are a curve"
 
 
-def test_thirty_methods_can_be_told_apart_without_colour_or_with_it(history):
+def test_thirty_methods_can_be_told_apart_without_colour_or_with_it(one, history):
     runs = {f"method {i}": [history(*[i / 40] * 30)] for i in range(30)}
-    figure = plot_runs(runs)
+    figure = one(runs)
     curves, last = figure.axes
     assert len(set(map(look_of, curves.get_lines()))) == 30
     assert len({(line.get_marker(), line.get_linestyle()) for line in curves.get_lines()}) == 30
@@ -232,8 +244,8 @@ def test_thirty_methods_can_be_told_apart_without_colour_or_with_it(history):
 
 
 @pytest.mark.parametrize("rounds", [2, 3, 30, 100])
-def test_rounds_are_counted_in_whole_numbers_up_to_the_last(history, rounds):
-    figure = plot_runs({"FedAvg": [history(*np.linspace(0.1, 0.9, rounds))]})
+def test_rounds_are_counted_in_whole_numbers_up_to_the_last(one, history, rounds):
+    figure = one({"FedAvg": [history(*np.linspace(0.1, 0.9, rounds))]})
     (axis,) = figure.axes
     figure.draw_without_rendering()
     assert all(float(tick).is_integer() for tick in axis.get_xticks())
@@ -244,10 +256,10 @@ def test_rounds_are_counted_in_whole_numbers_up_to_the_last(history, rounds):
 
 
 @pytest.mark.parametrize(("ending", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_save_figure_writes_the_format_of_the_extension_and_leaves_no_part(runs, tmp_path, ending, start):
+def test_save_figure_writes_the_format_of_the_ending_and_leaves_no_part(one, runs, tmp_path, ending, start):
     path = tmp_path / f"picture.{ending}"
     path.write_bytes(b"an older picture")
-    save_figure(path, plot_runs(runs))
+    save_figure(path, one(runs))
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes().startswith(start)
 
@@ -421,11 +433,11 @@ def test_every_figure_can_be_drawn_of_nothing(results, history, runs_of, name):
 
 
 @pytest.mark.parametrize("shown", [*FIGURES, 1, 2, 4])
-def test_text_is_legible_in_print_and_within_the_figure(auto, runs, shown):
+def test_text_is_legible_in_print_and_within_the_figure(auto, one, runs, shown):
     long = "Share of the samples of the target that have a label, of all that it has (percent)"
     made = auto(groups=("", "5%", "10%"), group_axis=long, axis=long, columns=("0.2", "0.4", "a long label"))
     some = dict([*runs.items()][-shown:]) if isinstance(shown, int) else {}
-    figure = plot_runs(some, about=long) if some else FIGURES[shown](made)
+    figure = one(some, data=[long]) if some else FIGURES[shown](made)
     figure.draw_without_rendering()
     width, height = figure.canvas.get_width_height()
     assert figure.get_figwidth() in (3.5, 7.0)
@@ -455,10 +467,10 @@ def test_the_most_frequent_class_is_a_dashed_line_in_each_panel(results, uneven,
         assert "--" in [line.get_linestyle() for line in axis.get_lines()]
 
 
-def test_the_pictures_of_runs_say_how_many_test_samples_the_line_is_of(results, uneven):
+def test_the_pictures_of_runs_say_how_many_test_samples_the_line_is_of(one, results, uneven):
     (run, *_) = uneven(results(ACCURACIES)).all_runs
     for runs in ({"A": [run.history]}, {"A": [run.history], "B": [run.history]}):
-        (key,) = [text.get_text() for text in plot_runs(runs).subfigs[0].legends[0].get_texts()]
+        (key,) = [text.get_text() for text in one(runs).subfigs[0].legends[0].get_texts()]
         assert key == "most frequent class, 40 test samples"
 
 

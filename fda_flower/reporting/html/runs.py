@@ -102,7 +102,7 @@ def results_page(
         Section("Repeat it", [Code(commands)]),
     ]
     about = results.about().splitlines()[-1] if results.runs else "Nothing measured yet"
-    return Page(results.title, about, [each for each in sections if each.parts], state)
+    return Page(results.design.title, about, [each for each in sections if each.parts], state)
 
 
 # A run

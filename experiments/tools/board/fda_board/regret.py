@@ -126,7 +126,7 @@ class Board:
     def rivals(self) -> Sequence[str]:
         """The rows that a regret is measured against; by default all but centralised references."""
         results = self.results
-        return results.rivals or [row for row in results.rows if row not in results.centralised]
+        return results.design.rivals or [row for row in results.rows if row not in results.centralised]
 
     def best_single(self, task: str) -> RowRegret | None:
         """Return the unmarked row with the best mean regret, among the rows with most cells."""

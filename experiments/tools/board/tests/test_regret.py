@@ -17,7 +17,7 @@ from fda_board.regret import (
     standard_error,
 )
 
-from fda_flower.reporting import REPORTS, RecordedRun, Results, markdown
+from fda_flower.reporting import REPORTS, Design, RecordedRun, Results, markdown
 from fda_flower.reporting.tables import Table
 
 EASY, HARD = ("", "easy"), ("", "hard")
@@ -47,8 +47,9 @@ def board_of(scores, **each):
         for (row, column), values in scores.items()
     }
     rows, columns = (list(dict.fromkeys(labels)) for labels in zip(*scores, strict=True))
-    shown = {"name": "board", "title": "A board", "source": "", "note": "", "axis": "Cell", "rounds": 1}
-    return Board(Results(**{**shown, "rows": rows, "columns": columns, "runs": runs, **each}))
+    design = Design(name="board", title="A board", axis="Cell", rivals=each.pop("rivals", ()))
+    shown = {"rows": rows, "columns": columns, "runs": runs, "rounds": 1}
+    return Board(Results(design, **{**shown, **each}))
 
 
 def rows_of(board, task="Accuracy"):
