@@ -249,7 +249,7 @@ def test_what_clients_send_damaged_or_not_at_all_is_in_the_record():
     (record,) = strategy.history
     (a, broken), (b, forgetful) = (each.values() for each in record["dropped"])
     assert (a, "disk full" in broken, b, "'3'" in forgetful) == (DOMAINS[0], True, DOMAINS[1], True)
-    assert "'norms' cannot be read" in record["sources"].pop(DOMAINS[2])["fallback"]
+    assert "'norms' of its batch-updates cannot be read" in record["sources"].pop(DOMAINS[2])["fallback"]
     assert record["sources"] == {}
     assert "no test set" in record["evaluation-failed"]
     assert history.losses_distributed == []
