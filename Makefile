@@ -2,7 +2,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NOTEBOOKS := docs/tutorials
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
+# Modules are compiled when they are first imported: of 28,000 installed files most never are.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt
 # A GPU counts even where its driver is missing: NVIDIA's number on the PCI bus, or the device of WSL.
 TORCH ?= $(shell if [ "$$(uname -s)" != Linux ] || ls /dev/nvidia* /dev/dxg >/dev/null 2>&1 \
 	|| grep -qsi 0x10de /sys/bus/pci/devices/*/vendor; then echo cuda; else echo cpu; fi)
@@ -14,19 +15,22 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-$(VENV)/.demo: pyproject.toml constraints.txt
+$(VENV)/.torch: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	@if [ "$(TORCH)" = cpu ]; then \
 		echo "PyTorch without CUDA, as this machine shows no NVIDIA GPU (make TORCH=cuda $(MAKECMDGOALS): with CUDA)"; \
 		$(PIP) --quiet --retries 0 --timeout 15 --no-deps --index-url $(TORCH_INDEX) torch torchvision 2>/dev/null \
 		|| echo "$(TORCH_INDEX) gives none: PyTorch comes with CUDA, which is far larger, and works without a GPU, too"; \
 	fi
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.torch
 	$(PIP) --editable '.[cli]'
 	touch $@
 
-$(VENV)/.installed: $(VENV)/.demo
+$(VENV)/.installed: $(VENV)/.torch
 	$(PIP) --editable '.[dev]'
-	touch $@
+	touch $(VENV)/.demo $@
 
 install: $(VENV)/.installed  ## Make .venv and install the package into it, with the developers' tools
 

@@ -46,10 +46,10 @@ class Signatures(Extension):
 
 
 def sign(owner: Class) -> None:
-    """Give a class the `__init__` that its fields make, with ``**common`` for the shared ones."""
+    """Give a class the `__init__` that its fields make, its own first, with ``**common`` for the shared ones."""
     fields: dict[str, Parameter] = {}
     shared = owner.name not in COMMON
-    for base in reversed([owner, *owner.mro()]):
+    for base in [owner, *owner.mro()]:
         if not any(each.path == BASE for each in base.mro()) or (shared and base.name in COMMON):
             continue
         for name, each in base.members.items():
@@ -59,9 +59,9 @@ def sign(owner: Class) -> None:
                 and each.annotation
                 and {"class-attribute", "instance-attribute"} <= each.labels
             ):
-                fields[name] = Parameter(
-                    name, annotation=each.annotation, kind=ParameterKind.keyword_only, default=each.value
-                )
+                kind = ParameterKind.keyword_only
+                field = Parameter(name, annotation=each.annotation, kind=kind, default=each.value)
+                fields.setdefault(name, field)
     fields = {name: each for name, each in fields.items() if "init=False" not in str(each.default)}
     every = Parameter("common", annotation=COMMON[-1], kind=ParameterKind.var_keyword)
     parameters = Parameters(*fields.values(), *([every] if shared else []))

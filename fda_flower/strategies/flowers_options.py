@@ -50,9 +50,15 @@ class FlowersOptions(ABCMeta):
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """The signature of the class's own ``__init__``, without Flower's options."""
-        own = inspect.signature(cls.__init__)  # type: ignore[misc]
-        return own.replace(parameters=[*own.parameters.values()][1:], return_annotation=own.empty)
+        """The signature of the class's own ``__init__``: its own options first, then those of its bases."""
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
+        parameters = sorted([*signature.parameters.values()][1:], key=lambda each: cls._depth(each.name))
+        return signature.replace(parameters=parameters, return_annotation=signature.empty)
+
+    def _depth(cls, option: str) -> int:
+        """Return how many bases away an option is declared; 0 for a parameter of an ``__init__``."""
+        declared = (i for i, base in enumerate(cls.__mro__) if option in inspect.get_annotations(base))
+        return next(declared, 0)
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
         """Make a strategy."""

@@ -256,6 +256,14 @@ def test_settings_are_json_name_every_option_and_tell_the_methods_apart(method):
         assert settings not in [build(other).settings() for other in METHODS if other != method]
 
 
+def test_options_are_keywords_its_own_first(method):
+    owner = METHODS[method].strategy_class
+    options = inspect.signature(owner).parameters
+    assert {option.kind for option in options.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    shared = [name in COMMON_OPTIONS and name not in inspect.get_annotations(owner) for name in options]
+    assert shared == sorted(shared)
+
+
 COMMON = {"min-sources": 1, "warmup-rounds": 0, "learning-rate-factor": 1.0}
 WEIGHED = {"beta": 0.5, "auto": False, "source-weights": "examples", "aggregate-on": "server"}
 SKETCHES = {"sketch-size": 1024, "estimate-at": "training"}
