@@ -46,7 +46,7 @@ class Signatures(Extension):
 
 
 def sign(owner: Class) -> None:
-    """Give a class the `__init__` that its fields make, its own first, with ``**common`` for the shared ones."""
+    """Give a class the `__init__` that its fields make: its own first, ``**common`` for the shared ones."""
     fields: dict[str, Parameter] = {}
     shared = owner.name not in COMMON
     for base in [owner, *owner.mro()]:

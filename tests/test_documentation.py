@@ -69,6 +69,13 @@ def test_a_method_takes_ten_ideas_each_with_a_line_of_the_code_that_its_page_pri
     assert len(page.splitlines()) <= 200
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_lists_what_it_exports_and_its_modules(package):
+    own = importlib.import_module(package)
+    modules = {each.name for each in pkgutil.iter_modules(own.__path__)}
+    assert {name for name in dir(own) if not name.startswith("__")} <= {*own.__all__, *modules}
+
+
 def test_what_documents_and_docstrings_name_exists():
     command = ["git", "ls-files", "--", "*.md", "*.py", "*.toml", "*.yml"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from fda_flower.errors import ConfigError, invalid, unknown
 from fda_flower.models.own import LIBRARIES, builder_of, check_network, is_reference
 from fda_flower.models.tokens import PACKAGE
-from fda_flower.names.packages import missing_extra
+from fda_flower.names.packages import exports, missing_extra
 from fda_flower.names.registry import Registry, resolve
 
 if TYPE_CHECKING:
     from torch import nn
+else:
+    __dir__ = exports(__name__)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,9 @@ class Bounds(NamedTuple):
     words: str
     hold: Callable[[float], bool]
 
+    def __repr__(self) -> str:
+        return f"Bounds({self.words!r})"
+
 
 Count = Annotated[int, Bounds("at least 1", lambda number: number >= 1)]
 

@@ -89,4 +89,16 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
         setattr(own, name, value)
         return value
 
-    return get, lambda: sorted({*vars(own), *modules})
+    return get, exports(package)
+
+
+def exports(package: str) -> Callable[[], list[str]]:
+    """Make ``__dir__`` of a package: what it exports, its modules, and what Python sets."""
+    own = sys.modules[package]
+
+    def names() -> list[str]:
+        values = vars(own).items()
+        modules = {name for name, value in values if getattr(value, "__name__", "") == f"{package}.{name}"}
+        return sorted({*own.__all__, *modules, *(name for name in vars(own) if name.startswith("__"))})
+
+    return names
