@@ -1,5 +1,6 @@
 """Shared by all tests: quiet, offline, and fast."""
 
+import gc
 import importlib
 import logging
 import os
@@ -38,6 +39,17 @@ os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHO
 SAVE = Figure.savefig
 # Half of a small run's time would go into its picture: a file is empty, unless a test asks for `pictures`.
 Figure.savefig = lambda figure, file, **how: None  # type: ignore[method-assign]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for no garbage while modules are imported, nor later in what they hold."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture

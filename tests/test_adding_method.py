@@ -136,9 +136,9 @@ def test_what_its_target_keeps_is_in_the_runs_folder_and_counts(package):
 @pytest.mark.parametrize(
     "engine",
     [
-        ["--workers", "2"],
+        pytest.param(["--workers", "2"], marks=pytest.mark.smoke),
         ["--engine", "ray", "--workers", "2"],
-        pytest.param(["deploy", "rehearse"], marks=pytest.mark.smoke),
+        ["deploy", "rehearse"],
     ],
     ids=["workers", "ray", "superlink"],
 )

@@ -59,7 +59,7 @@ def test_wrong_resources(values, thing, value):
 
 @pytest.mark.parametrize("before", [False, True])
 def test_the_collector_leaves_alone_what_was_there_before_a_run(before):
-    gc.unfreeze()  # what a command in this process has frozen
+    gc.unfreeze()  # what the tests' modules hold
     if before:
         gc.freeze()  # what a program has frozen itself stays frozen
     try:
@@ -69,4 +69,4 @@ def test_the_collector_leaves_alone_what_was_there_before_a_run(before):
             assert gc.get_freeze_count() > 0
         assert (gc.get_freeze_count() > 0) == before
     finally:
-        gc.unfreeze()
+        gc.freeze()

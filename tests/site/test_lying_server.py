@@ -11,6 +11,7 @@ import logging
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -118,21 +119,29 @@ Sent = tuple[str, RecordDict]
 Random = np.random.Generator
 
 
-def honest(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Sent]]:
-    """The messages of a run by domain: their types and contents."""
-    found: dict[str, list[Sent]] = {}
-    names, asks = RunConfig(**settings).data.domain_names, LocalGrid.push_messages
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    """By method, the settings of a run, and its messages by domain, types and contents; it runs once."""
 
-    def push(self: LocalGrid, messages: Any) -> Any:
-        messages = list(messages)
-        for each in messages:
-            name = names[each.metadata.dst_node_id - LocalGrid.FIRST_NODE]
-            found.setdefault(name, []).append((each.metadata.message_type, copy.deepcopy(each.content)))
-        return asks(self, messages)
+    @cache
+    def of(method: str) -> tuple[dict[str, Any], dict[str, list[Sent]]]:
+        settings = settings_of(method, tmp_path_factory.mktemp("honest"))
+        found: dict[str, list[Sent]] = {}
+        names, asks = RunConfig(**settings).data.domain_names, LocalGrid.push_messages
 
-    monkeypatch.setattr(LocalGrid, "push_messages", push)
-    run(**settings, engine="local")
-    return found
+        def push(self: LocalGrid, messages: Any) -> Any:
+            messages = list(messages)
+            for each in messages:
+                name = names[each.metadata.dst_node_id - LocalGrid.FIRST_NODE]
+                found.setdefault(name, []).append((each.metadata.message_type, copy.deepcopy(each.content)))
+            return asks(self, messages)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LocalGrid, "push_messages", push)
+            run(**settings, engine="local")
+        return settings, found
+
+    return of
 
 
 # Changes
@@ -352,12 +361,9 @@ SHARE = len(METHODS) * len(SITES)
 @pytest.mark.parametrize("count", [IN_CI // SHARE, pytest.param(IN_ALL // SHARE, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("setting", SITES)
 @pytest.mark.parametrize("method", METHODS)
-def test_a_site_charges_what_it_releases_and_says_nothing_else(method, setting, count, tmp_path, monkeypatch):
-    settings, rng = (
-        settings_of(method, tmp_path),
-        np.random.default_rng(zlib.crc32(f"{method} {setting}".encode())),
-    )
-    sent = honest(settings, monkeypatch)
+def test_a_site_charges_what_it_releases_and_says_nothing_else(method, setting, count, tmp_path, honest):
+    rng = np.random.default_rng(zlib.crc32(f"{method} {setting}".encode()))
+    settings, sent = honest(method)
     for name in ("target", "source-1"):
         configs = [RunConfig(**settings), other_run(settings, rng)]
         one, other = (
@@ -447,16 +453,15 @@ def repeated(client: Any) -> Any:
     [("ridge", True), ("ridge", False), ("ridge-secure", True), ("pfedfda", True), ("pfedfda", False)],
 )
 def test_no_linear_function_of_the_rows_can_be_read_where_masks_are_required(
-    method, secure, tmp_path, monkeypatch
+    method, secure, tmp_path, honest
 ):
     """Every question, honest and with a start of the server's own making, at data and at twice the data:
     larger samples, or each sample twice.
 
     Where the site requires no masks, the same comparison finds one.
     """
-    settings, found = settings_of(method, tmp_path), False
-    sent, config = honest(settings, monkeypatch), RunConfig(**settings)
-    rng = np.random.default_rng(0)
+    settings, sent = honest(method)
+    config, rng, found = RunConfig(**settings), np.random.default_rng(0), False
     for name in sent:
         node = {"require-secure": True, "secure-with": "any"} if secure else {"require-secure": False}
         folders = {
@@ -483,11 +488,11 @@ def test_no_linear_function_of_the_rows_can_be_read_where_masks_are_required(
 
 
 @pytest.mark.usefixtures("quiet", "in_a_run")
-def test_a_head_that_stays_tells_nothing_of_what_was_subtracted(tmp_path, monkeypatch):
+def test_a_head_that_stays_tells_nothing_of_what_was_subtracted(tmp_path, honest):
     """Where every site is a target, whoever chooses the total would find a site's own sums by trying."""
-    settings = settings_of("ridge-all", tmp_path)
-    sent, config = honest(settings, monkeypatch)["source-1"], RunConfig(**settings)
-    (kind, content) = next(each for each in sent if each[0] == "train.fit_site_head")
+    settings, sent = honest("ridge-all")
+    config = RunConfig(**settings)
+    (kind, content) = next(each for each in sent["source-1"] if each[0] == "train.fit_site_head")
     forms = []
     for secure in (True, False):
         node = {"require-secure": True, "secure-with": "any"} if secure else {"require-secure": False}
