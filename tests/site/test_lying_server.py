@@ -39,6 +39,8 @@ IN_CI, IN_ALL = 600, 20_000
 RUN: dict[str, Any] = {"shift": "rotate", "rounds": 2, "target_samples": 20, "source_samples": 40, "seed": 0}
 RUN |= {"device": "cpu", "model": "logistic", "warmup_rounds": 0}
 
+SMALL_MIXTURE = {"method_options": {"folds": 2}}
+
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "fedgp-auto": {"method_options": {"sketch_size": 16}},
@@ -55,14 +57,15 @@ METHODS: dict[str, dict[str, Any]] = {
     "kd3a": {"model": "mlp"},
     "fedrep": {"model": "mlp"},
     "pfedfda": {},
-    "mixture": {},
+    "mixture": SMALL_MIXTURE,
     "fedavg-ft": {},
     "ridge-all": {
         **{"method": "ridge", "target": "all", "target_samples": None},
         "method_options": {"secure": True},
     },
     "ridge-table": {"method": "ridge", "dataset": "table", "shift": None, "target_samples": None},
-    "mixture-table": {"method": "mixture", "dataset": "table", "shift": None, "target_samples": None},
+    "mixture-table": {"method": "mixture", "dataset": "table", "shift": None, "target_samples": None}
+    | SMALL_MIXTURE,
 }
 
 OPTIONS: list[dict[str, Any]] = [
