@@ -19,7 +19,7 @@ from fda_flower.site.ledger import BudgetError, Entry, Journal, Ledger, PrivacyE
 from fda_flower.site.node import Site
 from fda_flower.site.noise import STEPS, Mechanism, PatientPrivacy, Randomness, read_steps, remove_claims
 from fda_flower.site.sensitivities import (
-    Exchange,
+    PrivateExchange,
     noise_of_mean,
     planned,
     protect_evaluation,
@@ -212,7 +212,7 @@ def _train(site: PrivateSite, message: Message, context: Context, call_next: Cli
     try:
         reply = _ask(site, message, context, call_next)
         private_steps = _take_steps(reply.content, settings)
-        exchange = Exchange(settings, mechanism, model, config, steps=private_steps, kind=kind)
+        exchange = PrivateExchange(settings, mechanism, model, config, steps=private_steps, kind=kind)
         uncovered = protect_training(reply.content, exchange)
     except PrivacyError as error:  # by the form of message or reply, or by a setting
         if settings.private and site.seed is None and not isinstance(error, FailedError):
@@ -228,7 +228,7 @@ def _train(site: PrivateSite, message: Message, context: Context, call_next: Cli
     return reply
 
 
-def _released(entry: Entry, exchange: Exchange) -> Entry:
+def _released(entry: Entry, exchange: PrivateExchange) -> Entry:
     """Return the entry of what a reply releases."""
     releases = exchange.mechanism.releases
     if exchange.steps is None:

@@ -33,7 +33,7 @@ HARMLESS = frozenset({"domain", "role", protocol.AGGREGATED_ON})
 
 
 @dataclass
-class Exchange:
+class PrivateExchange:
     """One train message's model and settings, and the releases in its reply.
 
     `update` is the parameters' change as sent, with its noise; `uncovered` names records that leave without
@@ -56,7 +56,7 @@ class Exchange:
         return {name: (before[name] + change[name]).astype(self.model[name].dtype) for name in arrays}
 
 
-def trained_model(exchange: Exchange, arrays: Arrays) -> Arrays:
+def trained_model(exchange: PrivateExchange, arrays: Arrays) -> Arrays:
     """Return a trained model: release the update of its parameters, and restore the message's buffers.
 
     BatchNorm's counters leave unchanged, and its statistics with noise if the site's settings say so.
@@ -74,7 +74,7 @@ def trained_model(exchange: Exchange, arrays: Arrays) -> Arrays:
     return sent
 
 
-def guidance(exchange: Exchange, arrays: Arrays) -> Arrays:
+def guidance(exchange: PrivateExchange, arrays: Arrays) -> Arrays:
     """Return FedDWA's guidance, releasing its distance from the received model."""
     own = {name: exchange.model[name] for name in arrays if name in exchange.model}
     if _forms(arrays) != _forms(own):
@@ -82,7 +82,7 @@ def guidance(exchange: Exchange, arrays: Arrays) -> Arrays:
     return exchange.moved(arrays)
 
 
-def batch_updates(exchange: Exchange, arrays: Arrays) -> Arrays:
+def batch_updates(exchange: PrivateExchange, arrays: Arrays) -> Arrays:
     """Return the target's batch updates, consistent with the update and its noise.
 
     All rows of sketches or full steps are released as one vector, and then sum to the update, as the server
@@ -108,7 +108,7 @@ def batch_updates(exchange: Exchange, arrays: Arrays) -> Arrays:
     return {"norms": np.square(rows, dtype=np.float64).sum(axis=1), encoding: rows}
 
 
-def gradients(exchange: Exchange, arrays: Arrays) -> Arrays:
+def gradients(exchange: PrivateExchange, arrays: Arrays) -> Arrays:
     """Release the mean gradient at the global model, and its variance.
 
     The norm is computed from the noisy vector. The noise's variance is added, so that estimates that subtract
@@ -131,7 +131,7 @@ def gradients(exchange: Exchange, arrays: Arrays) -> Arrays:
     }
 
 
-def patients_model(exchange: Exchange, arrays: Arrays) -> Arrays:
+def patients_model(exchange: PrivateExchange, arrays: Arrays) -> Arrays:
     """Return the message's own model or one trained with noise; another needs the site's permission."""
     if exchange.steps is not None:
         return arrays
@@ -147,7 +147,7 @@ def patients_model(exchange: Exchange, arrays: Arrays) -> Arrays:
     return arrays
 
 
-def patients_updates(exchange: Exchange, arrays: Arrays) -> Arrays:
+def patients_updates(exchange: PrivateExchange, arrays: Arrays) -> Arrays:
     """Return batch updates unchanged: steps with noise cover them, and others leave where allowed."""
     if exchange.steps is None:
         if not exchange.settings.dp_open_target:
@@ -159,7 +159,7 @@ def patients_updates(exchange: Exchange, arrays: Arrays) -> Arrays:
     return arrays
 
 
-def sums(exchange: Exchange, arrays: Arrays) -> Arrays:
+def sums(exchange: PrivateExchange, arrays: Arrays) -> Arrays:
     """Release sums over rows, whose change by one patient the client has bounded."""
     if protocol.CHANGE not in arrays:
         raise PrivacyError(
@@ -183,7 +183,7 @@ def noise_of_mean(model: Layers, mechanism: Mechanism) -> Arrays:
     return {"noise": np.append(deviation * gaussian(features, mechanism.draw), deviation)}
 
 
-Release = tuple[Callable[[Exchange, Arrays], Arrays], int]
+Release = tuple[Callable[[PrivateExchange, Arrays], Arrays], int]
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ def planned(settings: PrivacySettings, config: Mapping[str, Any], kind: str = pr
     return sum(records[name][1] for name in names)
 
 
-def protect_training(content: RecordDict, exchange: Exchange) -> list[str]:
+def protect_training(content: RecordDict, exchange: PrivateExchange) -> list[str]:
     """Make a train reply private in place; return the names of numbers that leave without noise.
 
     Raises a `PrivacyError` if the reply holds an unknown record or metric.
@@ -381,7 +381,7 @@ def _is_figure(name: str) -> bool:
     return own in METRICS or name in (UNITS, EFFECTIVE)
 
 
-def _asked(exchange: Exchange, record: str, arrays: Arrays) -> str:
+def _asked(exchange: PrivateExchange, record: str, arrays: Arrays) -> str:
     encoding = exchange.config.get(record)
     if encoding is None:
         raise PrivacyError(f"it holds '{record}' ({_names(arrays)}), which was not requested")

@@ -43,7 +43,7 @@ from fda_flower.site import (
 from fda_flower.site.ledger import BudgetError, Entry
 from fda_flower.site.noise import gaussian
 from fda_flower.site.sensitivities import (
-    Exchange,
+    PrivateExchange,
     batch_updates,
     gradients,
     planned,
@@ -641,7 +641,7 @@ TRAINED = {
 def exchange(noise=0.0, clip=1.0, config=None, model=None, seed=0, **settings):
     found = PrivacySettings(dp_clip=clip, dp_noise=noise, **settings)
     mechanism = Mechanism(clip, noise, np.random.default_rng(seed).bytes)
-    return Exchange(found, mechanism, MODEL if model is None else model, config or {})
+    return PrivateExchange(found, mechanism, MODEL if model is None else model, config or {})
 
 
 def reply(metrics=None, info=None, **arrays):
