@@ -19,7 +19,7 @@ from fda_flower.wire.asked.features import EvaluateGaussians, GaussiansMixed, Mi
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
 
-def features_of(
+def features_and_labels(
     client: DomainClient, model: Layers, config: Settings, samples: Samples | None = None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return features, float64 of shape ``(n, d)``, and labels, ``(n,)``, of samples.
@@ -62,7 +62,7 @@ def mixture(
     In the first round there are no global ones, so the mixture is its own.
     """
     model, ridge = client.received(request), question.ridge
-    features, labels = features_of(client, model, request.config)
+    features, labels = features_and_labels(client, model, request.config)
     if question.gaussians is None:
         known = ClassGaussians.initial(*shape_of_head(model))
         return ClassGaussians.of(features, labels, known, ridge), 1.0, labels

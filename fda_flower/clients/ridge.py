@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Columns, Layers, Sums, by_kind, shape_of_head, widths_of
 from fda_flower.clients.calibration import keep_calibration
 from fda_flower.clients.client import DomainClient, TargetClient
-from fda_flower.clients.features import features_of, groups_of
+from fda_flower.clients.features import features_and_labels, groups_of
 from fda_flower.clients.ridge_numpy import (
     Array,
     Labelled,
@@ -140,11 +140,11 @@ def _figures(
 def rows_of(client: DomainClient, request: TrainRequest, rest: bool = False) -> Labelled:
     """Return the training samples as rows; with `rest` the samples without labels, too."""
     model = client.received(request)
-    features, labels = features_of(client, model, request.config)
+    features, labels = features_and_labels(client, model, request.config)
     unlabelled, rows, theirs = client.domain.unlabelled if rest else None, None, None
     if unlabelled is not None and len(unlabelled):
         chosen = chosen_at_random(unlabelled, derive_seed(client.seed, "ridge", client.domain.name))
-        rows = _with_one(features_of(client, model, request.config, chosen)[0])
+        rows = _with_one(features_and_labels(client, model, request.config, chosen)[0])
         theirs = groups_of(chosen)
     classes, groups = classes_of(client, request), groups_of(client.domain.train)
     return Labelled(_with_one(features), labels, classes, widths_of(model), groups, rows, theirs)
