@@ -318,7 +318,7 @@ class Ridge(OnFeatures):
         entry: Record = {key.replace("_", "-"): value for key, value in numbers.items()}
         if answer.kinds:
             entry["kinds"] = list(answer.kinds)
-        weights = {name: answer.weights.get(name) for name in head_names(paths)}
+        weights = {name: answer.weights.get(name) for name in names_of_heads(paths)}
         round.record[RIDGE] = {"paths": paths, **entry, **units_of(round.target), WEIGHTS: weights}
         if self.secure:
             round.record[RIDGE]["secure"] = True
@@ -342,7 +342,7 @@ def forms_of(model: Layers) -> list[Form]:
     return [(width + 1, outputs) for width in widths_of(model)]
 
 
-def head_names(paths: Paths) -> list[str]:
+def names_of_heads(paths: Paths) -> list[str]:
     """Return the names of the averaged heads in order."""
     return [f"{path}-{strength:g}" for path, strength in HEADS[paths]]
 
