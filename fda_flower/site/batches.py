@@ -86,7 +86,7 @@ def _known(level: object) -> str:
     return str(level) if level in LEVELS else LEVELS[-1]
 
 
-def may_leave(memory: Path, model: ArrayRecord, size: int, seed: int) -> bool:
+def sketch_may_leave(memory: Path, model: ArrayRecord, size: int, seed: int) -> bool:
     """Return whether a sketch of this size and seed may leave for a model; if so, remember it.
 
     The memory has the sizes and seeds of sketches that have left, by the model's number of numbers of any
@@ -163,7 +163,7 @@ def refuses_sketch(asked: Asked) -> str | None:
             f"sends sketches whose {protocol.SKETCH_SEED} is the number of the round"
         )
     try:
-        if may_leave(folder / SKETCHES, asked.model, size, seed):
+        if sketch_may_leave(folder / SKETCHES, asked.model, size, seed):
             return None
     except (OSError, ValueError) as error:
         log(ERROR, "This site cannot record which sketches have left it: %s", error)
