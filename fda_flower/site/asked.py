@@ -61,12 +61,12 @@ class Asked:
     def model(self) -> ArrayRecord:
         """The model in the message, or else its largest record of arrays; empty without one."""
         records = self.message.content.array_records
-        return records.get(protocol.ARRAYS) or max(records.values(), key=numbers_in, default=ArrayRecord())
+        return records.get(protocol.ARRAYS) or max(records.values(), key=count_numbers, default=ArrayRecord())
 
     @cached_property
     def numbers(self) -> int:
         """The number of floating-point numbers in the message's model."""
-        return numbers_in(self.model)
+        return count_numbers(self.model)
 
 
 def announced(asked: Asked) -> object:
@@ -86,7 +86,7 @@ def values_in(array: Array) -> NDArray[Any] | None:
     return values if num_bytes(array) <= values.nbytes + HEADER else None
 
 
-def numbers_in(record: ArrayRecord, kinds: str = "f") -> int:
+def count_numbers(record: ArrayRecord, kinds: str = "f") -> int:
     """Return the number of numbers in a record of arrays, of NumPy's kinds; by default not of integers."""
     found = (values_in(array) for array in record.values())
     return sum(values.size for values in found if values is not None and values.dtype.kind in kinds)
