@@ -63,7 +63,7 @@ class OnFeatures(DomainAdaptationStrategy):
         return {role: warmup * each * (role == "source") for role, each in epochs.items()}
 
 
-def placed(
+def with_mean_buffers(
     round: Round, clients: Sequence[ClientUpdate], weight: Vector, bias: Vector
 ) -> dict[str, NDArray[Any]]:
     """Return a round's model with a new linear layer and the mean of the clients' buffers."""
@@ -121,7 +121,7 @@ class PFedFDA(OnFeatures):
             weight, bias = gaussians.discriminant(np.full(classes, 1 / classes))
         except np.linalg.LinAlgError as error:
             raise NotFiniteError(f"the mean covariance of the clients is none: {error}") from error
-        return Aggregated(placed(round, clients, weight, bias), {GAUSSIANS: layers})
+        return Aggregated(with_mean_buffers(round, clients, weight, bias), {GAUSSIANS: layers})
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
         """Request an evaluation of the target's mixture."""
