@@ -264,7 +264,7 @@ class Roster:
             elif INFO not in reply.content:
                 yield node, "its answer has no record 'info'"
             else:
-                info, problem = read_answer(settings_in(reply.content, INFO))
+                info, problem = read_role(settings_in(reply.content, INFO))
                 if self._target is None and info.get("role", "source") not in ("source", "target"):
                     role = printable(str(info["role"]), LONGEST_NAME)
                     problem = problem or f"its role is '{role}', neither 'source' nor 'target'"
@@ -316,7 +316,7 @@ def _check_refusals(told: Iterable[tuple[Node, str | None]]) -> None:
         raise RunError(why, thing="site", value=[domain for domain, _ in refused])
 
 
-def read_answer(answer: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+def read_role(answer: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
     """Return a role answer's entries, with printable texts, and why the node cannot take part, or None.
 
     Of an answer with an entry of another type or out of its bounds, only domain and role are left.
