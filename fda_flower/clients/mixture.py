@@ -85,7 +85,7 @@ class Mixing:
         """
         client, config = self.client, self.config
         known = {name: models for name, models in trained.models.items() if name in trained.mixture.weights}
-        first = first_of_student(known or trained.models, trained.mixture, linear_head(client.model))
+        first = first_of_student(known or trained.models, trained.mixture, names_of_linear_head(client.model))
         rest = client.domain.unlabelled
         if not rest:
             return client.single(soup(trained.models) or first, config)
@@ -293,7 +293,7 @@ def first_of_student(
     return {**first, **softer}
 
 
-def linear_head(model: nn.Module) -> tuple[str, ...]:
+def names_of_linear_head(model: nn.Module) -> tuple[str, ...]:
     """Return the names of the head's arrays if it is one linear layer, else none."""
     try:
         return head_names(model) if isinstance(head_of(model), nn.Linear) else ()

@@ -15,7 +15,7 @@ from fda_flower.clients.mixture import (
     MOST_UNLABELLED,
     first_of_student,
     learn,
-    linear_head,
+    names_of_linear_head,
     samples_of_student,
     soup,
 )
@@ -110,8 +110,8 @@ def test_it_begins_with_the_model_of_all_labels_of_the_heaviest_member_with_its_
 
 def test_only_a_head_of_one_linear_layer_is_divided():
     linear = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 4))
-    assert linear_head(linear) == ("2.weight", "2.bias")
-    assert linear_head(torch.nn.Conv2d(1, 1, 1)) == ()
+    assert names_of_linear_head(linear) == ("2.weight", "2.bias")
+    assert names_of_linear_head(torch.nn.Conv2d(1, 1, 1)) == ()
 
 
 def test_a_soup_is_the_mean_of_the_models_tuned_longest():
