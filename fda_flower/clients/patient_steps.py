@@ -82,7 +82,7 @@ def _finite(values: Tensor) -> Tensor:
     return torch.where(values.isfinite(), values, 0.0)
 
 
-def linear_head(model: nn.Module) -> nn.Linear:
+def only_linear(model: nn.Module) -> nn.Linear:
     """Return the one linear layer that a network trains; a `ConfigError` if it trains anything else."""
     head = head_of(model)
     # A subclass may normalise its inputs.
@@ -127,7 +127,7 @@ def train_patients(
         If the network trains more than one linear layer, classes are weighted by their number, or the noise
         cannot be chosen.
     """
-    head = linear_head(model)
+    head = only_linear(model)
     if training.class_weights != "none":
         why = "but with dp-unit patient: they follow from the labels of all patients"
         raise invalid("class-weights", training.class_weights, "leave it out", why)
