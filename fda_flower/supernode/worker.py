@@ -29,7 +29,7 @@ PREFIX = "socket-"
 LENGTH_BYTES = 8
 
 
-def send(connection: socket.socket, header: dict[str, Any], parts: list[bytes]) -> None:
+def send_frame(connection: socket.socket, header: dict[str, Any], parts: list[bytes]) -> None:
     """Send a frame, whose header has no key ``sizes``; raise an `OSError` if the peer is gone."""
     text = json.dumps({**header, "sizes": [len(part) for part in parts]}).encode()
     connection.sendall(len(text).to_bytes(LENGTH_BYTES, "big") + text)
@@ -37,7 +37,7 @@ def send(connection: socket.socket, header: dict[str, Any], parts: list[bytes]) 
         connection.sendall(part)
 
 
-def receive(connection: socket.socket) -> Frame:
+def receive_frame(connection: socket.socket) -> Frame:
     """Receive a frame; raise an `EOFError` or `OSError` if the peer disconnects before its end."""
     size = int.from_bytes(_exactly(connection, LENGTH_BYTES), "big")
     header = json.loads(_exactly(connection, size))
@@ -206,12 +206,12 @@ def serve(listener: socket.socket, watch: Watch, load: Callable[[], ClientApp]) 
                 connection.setblocking(True)
                 watch.client = connection
                 try:
-                    send(connection, {"pid": os.getpid()}, [])
-                    (header, parts), went_well = answer(receive(connection), load)
+                    send_frame(connection, {"pid": os.getpid()}, [])
+                    (header, parts), went_well = answer(receive_frame(connection), load)
                     watch.client = None
                     if not went_well:
                         listener.close()
-                    send(connection, header, parts)
+                    send_frame(connection, header, parts)
                 except (EOFError, OSError):
                     return
             if not went_well:

@@ -13,7 +13,7 @@ import pytest
 from site_messages import context, message, write_app
 
 from fda_flower.supernode import worker
-from fda_flower.supernode.worker import Folder, Owner, receive, send
+from fda_flower.supernode.worker import Folder, Owner, receive_frame, send_frame
 from fda_flower.wire import internals
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a resident worker needs Linux")
@@ -24,9 +24,9 @@ def test_a_frame_arrives_as_it_was_sent_however_large():
     header = {"id": "ä", "numbers": [1, None]}
     parts = [b"", b"x" * 3_000_000, b"y"]
     with here, there:
-        sender = threading.Thread(target=send, args=(here, header, parts))
+        sender = threading.Thread(target=send_frame, args=(here, header, parts))
         sender.start()
-        assert receive(there) == (header, parts)
+        assert receive_frame(there) == (header, parts)
         sender.join()
 
 
@@ -37,7 +37,7 @@ def test_a_frame_that_is_cut_off_is_an_error(sent):
         with here:
             here.sendall(sent)
         with pytest.raises(EOFError, match="the peer disconnected after"):
-            receive(there)
+            receive_frame(there)
 
 
 def test_an_owner_is_a_process_and_no_later_one_with_its_number():
