@@ -193,7 +193,7 @@ def answer(request: Frame, load: Callable[[], ClientApp]) -> tuple[Frame, bool]:
     return (identity, [internals.context_to_bytes(context), *parts]), went_well
 
 
-def serve(listener: socket.socket, watch: Watch, load: Callable[[], ClientApp]) -> None:
+def serve_node(listener: socket.socket, watch: Watch, load: Callable[[], ClientApp]) -> None:
     """Answer messages one after another until one fails or none arrives for an hour."""
     listener.settimeout(IDLE_SECONDS)
     with listener:
@@ -226,7 +226,7 @@ def main(reference: str, path: str) -> None:
     watch = Watch(Path(path), os._exit)
     watch.start()
 
-    serve(listener, watch, cache(lambda: resolve_name(reference)()))
+    serve_node(listener, watch, cache(lambda: resolve_name(reference)()))
 
 
 def launched() -> None:
