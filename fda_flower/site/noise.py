@@ -71,7 +71,7 @@ class Mechanism:
 
     def vectors(self, layers: Layers) -> dict[str, NDArray[np.float64]]:
         """Release arrays as one vector, clipped to the norm ``C``."""
-        found = {name: finite(array).astype(np.float64) for name, array in layers.items()}
+        found = {name: finite_or_zero(array).astype(np.float64) for name, array in layers.items()}
         factor = factor_to(self.clip, norm_of(found))
         released = {
             name: factor * array + self._noise(array.shape, self.deviation) for name, array in found.items()
@@ -84,7 +84,7 @@ class Mechanism:
 
         Two such vectors differ by at most ``√2 C²``.
         """
-        found, most = finite(values).astype(np.float64), self.clip**2
+        found, most = finite_or_zero(values).astype(np.float64), self.clip**2
         total = float(found.sum())
         scaled = found * (1.0 if total <= most else most / total)
         self.releases += 1
@@ -93,7 +93,7 @@ class Mechanism:
     def number(self, value: float) -> float:
         """Release a number, clipped to ``[0, C²]``, with the sensitivity ``C²``; it is never negative."""
         most = self.clip**2
-        cut = float(np.clip(finite(np.array(value)), 0, most))
+        cut = float(np.clip(finite_or_zero(np.array(value)), 0, most))
         self.releases += 1
         return max(cut + float(self._noise((), self.noise * most)), 0.0)
 
@@ -111,7 +111,7 @@ class Mechanism:
 def norm_of(layers: Mapping[str, NDArray[Any]]) -> float:
     """Return the norm of arrays as one vector, of their finite numbers."""
     with np.errstate(over="ignore"):
-        squares = (np.square(finite(array), dtype=np.float64).sum() for array in layers.values())
+        squares = (np.square(finite_or_zero(array), dtype=np.float64).sum() for array in layers.values())
         return float(np.sqrt(sum(squares)))
 
 
@@ -120,7 +120,7 @@ def factor_to(limit: float, norm: float) -> float:
     return 1.0 if norm <= limit else limit / norm
 
 
-def finite(array: NDArray[Any]) -> NDArray[Any]:
+def finite_or_zero(array: NDArray[Any]) -> NDArray[Any]:
     """Return the array with 0 for any number that is not finite, which clipping cannot limit.
 
     An error in its place would depend on the data, and no noise covers that.

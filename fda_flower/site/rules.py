@@ -54,7 +54,8 @@ class Rules:
         It covers the records ``batch-updates`` and ``gradients``, by their form.
 
         Several sketches of one vector with different maps together reveal the vector. Therefore a sketch
-        leaves only with the round's number as seed, and of all rounds only as many as `may_leave` permits.
+        leaves only with the round's number as seed, and of all rounds only as many as `sketch_may_leave`
+        permits.
     require_secure : bool
         ``require-secure``: what is a function of sums over rows leaves the site only masked, or with its own
         noise: open sums, Gaussians, heads fitted to sums and their figures, sketches of batches (`held`).

@@ -107,7 +107,7 @@ def test_an_app_that_cannot_be_loaded_is_the_messages_error(in_a_run):
 @pytest.mark.parametrize("comes", [True, False], ids=["a client that is cut off", "no message"])
 def test_a_worker_ends_with(comes, watched, monkeypatch):
     monkeypatch.setattr(worker, "IDLE_SECONDS", 3600.0 if comes else 0.1)
-    serving = threading.Thread(target=worker.serve, args=(*watched, pytest.fail))
+    serving = threading.Thread(target=worker.serve_node, args=(*watched, pytest.fail))
     serving.start()
     if comes:
         with socket.socket(socket.AF_UNIX) as client:
