@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, RecordDict
 from flwr.common import log
 
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
-from fda_flower.site.asked import Asked, announced, numbers_in, values_in
+from fda_flower.site.asked import Asked, announced, count_numbers, values_in
 from fda_flower.site.records import is_in, release_of
 from fda_flower.site.words import LONGEST
 from fda_flower.wire import protocol
@@ -99,11 +99,11 @@ def sketch_may_leave(memory: Path, model: ArrayRecord, size: int, seed: int) -> 
     make_private(memory.parent)
     with locked(memory.with_name(f".{memory.name}.lock")):
         kept = _read(memory)
-        maps = kept.setdefault(str(numbers_in(model, "fiub")), [])
+        maps = kept.setdefault(str(count_numbers(model, "fiub")), [])
         if [size, seed] in maps:
             return True
         maps.append([size, seed])
-        if size < 1 or SHARE * sum(length for length, _ in maps) > numbers_in(model):
+        if size < 1 or SHARE * sum(length for length, _ in maps) > count_numbers(model):
             return False
         write_atomically(memory, json.dumps(kept).encode(), PRIVATE)
     return True

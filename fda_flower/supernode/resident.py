@@ -24,7 +24,7 @@ from flwr.common import log
 from fda_flower.errors import RunError
 from fda_flower.files import make_private, version
 from fda_flower.site.node import Site
-from fda_flower.supernode.worker import PREFIX, Folder, Owner, receive, send
+from fda_flower.supernode.worker import PREFIX, Folder, Owner, receive_frame, send_frame
 from fda_flower.wire import internals
 
 WORKERS = "workers"
@@ -56,14 +56,14 @@ class ResidentApp(ClientApp):
         self._reference = reference
 
     def __call__(self, message: Message, context: Context) -> Message:
-        """Answer a message; see `hand_over` for the errors."""
+        """Answer a message; see `ask_worker` for the errors."""
         if not Site.of(context).resident:
             return self._app(message, context)
         kind = message.metadata.message_type
         try:
             folder = place(context)
             with held(folder):
-                return hand_over(message, context, folder, self._reference)
+                return ask_worker(message, context, folder, self._reference)
         except BlockingIOError:
             log(INFO, "The resident worker is busy: another process answers this message (%s)", kind)
         except (UnavailableError, OSError) as reason:
@@ -109,7 +109,7 @@ def held(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def hand_over(message: Message, context: Context, folder: Path, reference: str) -> Message:
+def ask_worker(message: Message, context: Context, folder: Path, reference: str) -> Message:
     """Return the worker's reply to a message, and update the context's state from the worker.
 
     Raises an `UnavailableError` or `OSError` if no worker can be started, and nothing has happened yet; a
@@ -121,8 +121,8 @@ def hand_over(message: Message, context: Context, folder: Path, reference: str) 
         identity, parts = internals.message_to_parts(message)
         request = {**identity, "task": internals.task()}
         try:
-            send(connection, request, [internals.context_to_bytes(context), *parts])
-            header, (changed, *answer) = receive(connection)
+            send_frame(connection, request, [internals.context_to_bytes(context), *parts])
+            header, (changed, *answer) = receive_frame(connection)
         except (EOFError, OSError) as error:
             raise RunError(
                 f"the resident worker of this node (process {pid}) ended while it answered a message "
@@ -152,7 +152,7 @@ def _connect(folder: Path, key: str, reference: str) -> tuple[int, socket.socket
             connection.settimeout(START_SECONDS)
             try:
                 connection.connect(opened.address(PREFIX + key))
-                header, _ = receive(connection)
+                header, _ = receive_frame(connection)
                 connection.settimeout(None)
                 return header["pid"], connection
             except (EOFError, OSError):
