@@ -1,6 +1,5 @@
 """The command `fda data`, for the user's own data."""
 
-import logging
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fda_flower.cli.options import with_settings
-from fda_flower.cli.output import out, saying
-from fda_flower.names.options import join_names
+from fda_flower.cli.output import out
 from fda_flower.names.registry import known_name
 from fda_flower.names.words import counted
 from fda_flower.runs.settings import SETTINGS, command_options
@@ -50,12 +48,12 @@ def check(
     """
     from fda_flower.datasets import DataSpec
     from fda_flower.errors import unknown
-    from fda_flower.own_data.check import CHECKS, find_dataset
+    from fda_flower.own_data.check import OWN, find_dataset
     from fda_flower.runs.config import fitting_method
 
-    dataset = known_name(settings.pop("dataset"), CHECKS) or find_dataset(folder)
-    if dataset not in CHECKS:
-        raise unknown("data set of one's own", dataset, CHECKS)
+    dataset = known_name(settings.pop("dataset"), OWN) or find_dataset(folder)
+    if dataset not in OWN:
+        raise unknown("data set of one's own", dataset, OWN)
     settings |= {"dataset": dataset, "data_dir": str(folder)}
     settings["dataset_options"] = tuple(settings.get("dataset_options", {}).items())
     spec = DataSpec(**settings)
@@ -94,23 +92,18 @@ def show_data(
     If a run would refuse the data, also by what it `needs`, print why, and exit with 1.
     """
     from fda_flower.datasets.folders import OPTIONS_FILE
-    from fda_flower.own_data.check import CHECKS, sizes_of
+    from fda_flower.own_data.check import check as own_data
 
-    folder, options = Path(str(spec.data_dir)).expanduser(), dict(spec.dataset_options)
-    options |= {} if only is None else {"domains": join_names([only])}
-    warnings: dict[str, None] = {}
-    lacks: list[str] = []
-    with saying(logging.getLogger("fda_flower"), warnings.setdefault):
-        report = CHECKS[spec.dataset](folder, options)
-        sizes = {} if report.problems else sizes_of(spec, report.problems, lacks, only)
-        if needs and not report.problems:
-            with report.problems.caught():
-                needs(sizes)
+    folder, report = Path(str(spec.data_dir)).expanduser(), own_data(spec, only)
+    sizes = report.sizes
+    if needs and not report.problems:
+        with report.problems.caught():
+            needs(sizes)
     names = {name: f"{name} (target)" if name == spec.target_name else name for name in report.domains}
     show_domains(report.domains, sizes, names, f"{spec.dataset} in {folder}")
     out.text(f"Inputs: {report.inputs}")
-    for warning in [*warnings, *lacks]:
-        out.warning(warning)
+    for note in report.notes:
+        out.warning(note)
     result = {
         "dataset": spec.dataset,
         "target": spec.target_name,

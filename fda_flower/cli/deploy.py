@@ -95,7 +95,7 @@ def check(
     from fda_flower.cli.data import show_data
     from fda_flower.client_app import at_node, check_patients
     from fda_flower.deployment import ask_node, choices_at, read_node, spent_budget
-    from fda_flower.own_data.check import CHECKS, find_dataset
+    from fda_flower.own_data.check import OWN, find_dataset
     from fda_flower.site.secure_with import identity_of
 
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
@@ -104,7 +104,7 @@ def check(
         settings["data_dir"] = site.data_dir
         settings["dataset"] = settings.get("dataset") or find_dataset(Path(site.data_dir).expanduser())
     run, name = at_node(RunConfig(**settings), site)
-    data = show_data(run.data, name) if run.dataset in CHECKS and run.data_dir is not None else {}
+    data = show_data(run.data, name) if run.dataset in OWN and run.data_dir is not None else {}
     answer = dict(ask_node(run, site).info)
     spent = spent_budget(run, site)
     choices = choices_at(site, run.dataset)

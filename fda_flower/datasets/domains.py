@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
+from fda_flower.datasets.folders import Note, warn
 from fda_flower.errors import invalid
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ class Splits(Mapping[str, Split]):
     """The domains of a data set, each read by `read` on first access: a site has only its own files.
 
     `here` names the domains whose files count: by default all that are on this machine; at a site its own.
+    `note` takes sentences on what is left out or looks strange: by default they are logged.
     """
 
     def __init__(self, names: tuple[str, ...], read: Callable[[str], Split]) -> None:
         self._names = self.here = names
         self._read = cache(read)
+        self.note: Note = warn
 
     def __getitem__(self, name: str) -> Split:
         if name not in self._names:

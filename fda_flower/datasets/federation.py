@@ -61,7 +61,7 @@ def load_federation(spec: DataSpec) -> FederatedDataset:
         sites = {name: load_domain(spec, name) for name in spec.domain_names}
         first = sites[spec.domain_names[0]]
         return replace(first, domains={name: site.domains[name] for name, site in sites.items()})
-    data, generator = _data(spec), _generator(spec, "domains")
+    data, generator = data_of(spec), _generator(spec, "domains")
     assert isinstance(data, Split)
     shift = spec.shift_object
     partition = PARTITIONS[spec.partition](**dict(spec.partition_options))
@@ -84,7 +84,7 @@ def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
     if spec.shift is not None:
         return of_domain(load_federation(spec), name)
     try:
-        data = _data(spec)
+        data = data_of(spec)
         assert isinstance(data, Mapping)
         split = data[name]
     except ConfigError:
@@ -107,7 +107,7 @@ def data_digests(spec: DataSpec) -> dict[str, str]:
     """
     if spec.shift is not None:
         return {}
-    data = _data(spec)
+    data = data_of(spec)
     assert isinstance(data, Mapping)
     splits = {name: data[name] for name in spec.domain_names}
     return {name: f"{split.train.digest()}-{split.test.digest()}" for name, split in splits.items()}
@@ -144,7 +144,8 @@ def _generator(spec: DataSpec, *purpose: str) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed(spec.seed, *purpose))
 
 
-def _data(spec: DataSpec) -> Split | Mapping[str, Split]:
+def data_of(spec: DataSpec) -> Split | Mapping[str, Split]:
+    """Return the data set of a spec, whose domains are read on access; cached until an error."""
     seed = derive_seed(spec.seed, "split")
     return _load(spec.dataset, spec.data_dir, seed, spec.dataset_options, spec.site)
 

@@ -16,6 +16,15 @@ LISTED = 10
 
 logger = logging.getLogger("fda_flower")
 
+Note = Callable[[str], object]
+"""Where a sentence goes on what is left out of data, or looks strange in them."""
+
+
+def warn(note: str) -> None:
+    """Log a sentence on data."""
+    logger.warning("%s", note)
+
+
 PARTS = ("train", "test")
 """Folders of an existing split of the samples."""
 

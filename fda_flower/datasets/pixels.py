@@ -57,23 +57,41 @@ def decode(file: File, height: int, width: int, depth: int = MOST) -> NDArray[np
     use. Raise `ImageError` if it uses more, is damaged, or can be understood in several ways.
     """
     with opened(file) as image:
-        _check(image)
-        deep, inverted = is_deep(image), _is_inverted(image)
-        if deep and (bits := bits_of(image)) > depth:
-            what = f"uses {bits} bits for each value, but those in training use {depth}"
-            raise ImageError(what, f"save it with {depth} bits, or train with the option depth={bits}")
-        if deep and image.mode[0] != "I" and depth < MOST:
-            what = f"has colours of {MOST} bits, but the images of {MOST} bits in training use {depth}"
-            raise ImageError(what, "save it with 8 bits for each colour")
-        image = ImageOps.exif_transpose(image)
-        if image.mode[0] == "I":
-            image = _scaled(image, depth, inverted)
-        elif image.has_transparency_data:
-            white = Image.new("RGBA", image.size, "white")
-            white.alpha_composite(image.convert("RGBA"))
-            image = white
-        rgb = image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
+        rgb = _shown(image, depth).resize((width, height), Image.Resampling.BILINEAR)
         return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+
+
+def checked(file: File, depth: int) -> tuple[int, int]:
+    """Return the height and width of an image that `decode` reads; raise its `ImageError` otherwise.
+
+    A JPEG's data are all read, but only an eighth of its rows and columns is computed.
+    """
+    with opened(file) as image:
+        size = size_of(image)
+        if image.format == "JPEG":
+            image.draft("L", (1, 1))
+        _shown(image, depth)
+        return size
+
+
+def _shown(image: Image.Image, depth: int) -> Image.Image:
+    """Return an image in RGB as a viewer shows it; see `decode`."""
+    _check(image)
+    deep, inverted = is_deep(image), _is_inverted(image)
+    if deep and (bits := bits_of(image)) > depth:
+        what = f"uses {bits} bits for each value, but those in training use {depth}"
+        raise ImageError(what, f"save it with {depth} bits, or train with the option depth={bits}")
+    if deep and image.mode[0] != "I" and depth < MOST:
+        what = f"has colours of {MOST} bits, but the images of {MOST} bits in training use {depth}"
+        raise ImageError(what, "save it with 8 bits for each colour")
+    image = ImageOps.exif_transpose(image)
+    if image.mode[0] == "I":
+        image = _scaled(image, depth, inverted)
+    elif image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        white.alpha_composite(image.convert("RGBA"))
+        image = white
+    return image.convert("RGB")
 
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
@@ -240,7 +258,7 @@ def faults(paths: Iterable[Path], depth: int) -> Iterator[Problem]:
 
     def fault(path: Path) -> Problem | None:
         try:
-            decode(path, 1, 1, depth)
+            checked(path, depth)
         except ImageError as error:
             return error.problem(path)
         return None

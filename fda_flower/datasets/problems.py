@@ -1,6 +1,5 @@
 """Problems of the user's data, collected and counted by kind."""
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,8 +7,6 @@ from pathlib import Path
 
 from fda_flower.errors import ConfigError
 from fda_flower.names.words import counted
-
-logger = logging.getLogger("fda_flower")
 
 
 @dataclass
@@ -85,16 +82,3 @@ class Problems:
         for each in self.entries.values():
             kinds.setdefault(f"{each.what}: {each.remedy}" if each.path else each.what, []).append(each)
         return kinds
-
-
-@dataclass
-class Findings:
-    """What is wrong with data, and `notes` on what is left out or looks strange."""
-
-    problems: Problems = field(default_factory=Problems)
-    notes: list[str] = field(default_factory=list)
-
-    def tell(self, dataset: str) -> None:
-        """Log the notes on a data set."""
-        for note in self.notes:
-            logger.warning("%s: %s", dataset, note)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.datasets.folders import LISTED, PARTS, logger
+from fda_flower.datasets.folders import LISTED, PARTS, Note, warn
 from fda_flower.datasets.units import in_order, in_several, listed
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.names.options import as_written
@@ -171,25 +171,27 @@ def balanced(labels: "Tensor", count: int, generator: "torch.Generator") -> "tup
     return order[chosen], order[~chosen]
 
 
-def _check_apart(where: str, parts: Sequence[str], groups: Sequence[str]) -> None:
+def _check_apart(where: str, parts: Sequence[str], groups: Sequence[str], note: Note) -> None:
     """Raise a `ConfigError` if a given split has a group in both parts; a warning alone names it."""
     members = {
         word: [group for group, part in zip(groups, parts, strict=False) if part == word] for word in PARTS
     }
     if both := in_several(members):
-        logger.warning("%s: patients in training and in test: %s", where, listed(both))
+        note(f"{where}: patients in training and in test: {listed(both)}")
         what = f"{where} has samples of {counted(len(both), 'patient')} both in training and in test"
         remedy = "leave them out of one part"
         raise ConfigError(what, thing="groups", value=len(both), remedy=remedy)
 
 
-def tell_lacking(where: str, y: "Tensor", parts: "Mapping[str, Tensor]", classes: Sequence[str]) -> None:
-    """Warn of parts, as positions in the labels `y`, that lack a class that others have; `classes`: names."""
+def tell_lacking(
+    where: str, y: "Tensor", parts: "Mapping[str, Tensor]", classes: Sequence[str], note: Note = warn
+) -> None:
+    """Note parts, as positions in the labels `y`, that lack a class that others have; `classes`: names."""
     for part, positions in parts.items() if classes and not y.is_floating_point() else ():
         if lacking := sorted({*y.tolist()} - {*y[positions].tolist()}):
             names = [classes[number] for number in lacking[:LISTED]]
             more = f" and {len(lacking) - LISTED} more" if len(lacking) > LISTED else ""
-            logger.warning("%s: no sample in %s is of %s%s", where, part, ", ".join(names), more)
+            note(f"{where}: no sample in {part} is of {', '.join(names)}{more}")
 
 
 def divide_classes(y: "Tensor", classes: int, seed: int) -> "tuple[Tensor, Tensor]":
@@ -214,19 +216,20 @@ def divide(
     parts: Sequence[str] = (),
     groups: Sequence[str] = (),
     classes: Sequence[str] = (),
+    note: Note = warn,
 ) -> "tuple[Tensor, Tensor]":
     """Return the positions of training and test samples; a fifth is for testing unless `parts` is given.
 
     Both parts get their share of each class or, in a regression, of small and large labels. `parts` assigns
     each row to ``train`` or ``test``, for an existing split. The rows of one of the `groups`, such as a
     patient, stay together, and the order of rows does not matter to them. A part that lacks one of the
-    `classes` is warned of. Raise a `ConfigError` on the rows `where` if a part is empty, or there is a single
+    `classes` is noted. Raise a `ConfigError` on the rows `where` if a part is empty, or there is a single
     group.
     """
     import torch
 
     if parts:
-        _check_apart(where, parts, groups)
+        _check_apart(where, parts, groups, note)
         train, test = (
             torch.tensor([i for i, part in enumerate(parts) if part == word], dtype=torch.int64)
             for word in PARTS
@@ -240,7 +243,7 @@ def divide(
         if not len(part):
             what, remedy = f"{where} has no row for the part '{word}'", "mark some, or move some there"
             raise ConfigError(what, thing="part", value=word, remedy=remedy)
-    tell_lacking(where, y, {"training": train, "test": test}, classes)
+    tell_lacking(where, y, {"training": train, "test": test}, classes, note)
     return train, test
 
 

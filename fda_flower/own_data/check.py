@@ -1,26 +1,20 @@
 """Checks of the user's data before a run: sizes, classes, missing values, and all problems."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fda_flower.datasets.federation import data_of, forget, load_domain
 from fda_flower.datasets.few_samples import target_problems
-from fda_flower.datasets.folders import LISTED, visible
+from fda_flower.datasets.folders import LISTED, visible, warn
 from fda_flower.datasets.problems import Problems
-from fda_flower.datasets.registry import network_for_images
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.errors import ConfigError
-from fda_flower.models.tokens import describe_cut, longer
-from fda_flower.names.words import counted
-from fda_flower.own_data import images
 from fda_flower.own_data.hugging_face_source import is_saved
 from fda_flower.own_data.image_folder import ImageFolder
+from fda_flower.own_data.survey import Survey, Surveyed
 from fda_flower.own_data.table_files import FIRST, places, tables_in
-
-if TYPE_CHECKING:
-    from fda_flower.own_data.table import Survey
 
 
 @dataclass
@@ -38,11 +32,16 @@ class DomainCheck:
 
 @dataclass
 class Check:
-    """The readable contents of each domain, a description of the inputs, and the problems."""
+    """The readable contents of each domain, the inputs in words, problems, and notes on what looks strange.
+
+    `sizes` has, by domain, the numbers of `count`, if there is no problem before.
+    """
 
     domains: dict[str, DomainCheck]
     inputs: str
     problems: Problems
+    notes: list[str] = field(default_factory=list)
+    sizes: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 def find_dataset(folder: Path) -> str:
@@ -69,94 +68,48 @@ def find_dataset(folder: Path) -> str:
     return kinds[0]
 
 
-def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
-    """Check the tables of a folder; `options` belong to the data set ``table``."""
-    from fda_flower.own_data.table import OwnTables
-
-    return _check_rows("table", OwnTables(folder, 0, **options).survey(), options)
+OWN = ("hf", "images", "table")
+"""The data sets that can be checked."""
 
 
-def check_hugging_face(folder: Path, options: Mapping[str, Any]) -> Check:
-    """Check a data set of Hugging Face in a folder or on the hub; decode every image."""
-    from fda_flower.own_data.hugging_face import HuggingFace
+def check(spec: DataSpec, only: str | None = None) -> Check:
+    """Check one's own data as a run reads them, all domains or `only` one; all images are decoded.
 
-    data = HuggingFace(folder, 0, **options)
-    survey = data.survey()
-    if not data.images:
-        return _check_rows("hf", survey, options)
-    sizes = data.sizes(survey.problems)
-    return Check(_domains_of("hf", survey), _describe_images(sizes, options), survey.problems)
-
-
-def _domains_of(dataset: str, survey: "Survey") -> dict[str, DomainCheck]:
+    Whoever loads them next in this process reads them no more.
+    """
+    forget()  # files may have changed
+    data = data_of(spec)
+    assert isinstance(data, Surveyed)
+    survey, inputs = data.survey, data.inputs(dict(spec.dataset_options))
+    result = Check({name: _contents(survey, name) for name in survey.domains}, inputs, survey.problems)
     if survey.problems:
-        survey.tell(dataset)  # else loading the data does
-    domains = {}
-    for name, rows in survey.rows.items():
-        classes = Counter(text for cells in rows.labels for text in cells.texts) if survey.classes else {}
-        missing = {column: count for column, count in rows.missing.items() if count}
-        patients = len({*rows.groups}) or None
-        domains[name] = DomainCheck(rows.samples, dict(sorted(classes.items())), missing, patients)
-    return domains
+        result.notes += data.notes
+        forget()
+    else:
+        result.sizes = sizes_of(spec, result.problems, result.notes, only)
+    return result
 
 
-def _check_rows(dataset: str, survey: "Survey", options: Mapping[str, Any]) -> Check:
-    domains = _domains_of(dataset, survey)
-    columns = sorted({column for rows in survey.rows.values() for column in rows.columns})
-    beside = {name: f" ({_listed(words)})" for name, words in survey.categories.items()}
-    if text := str(options.get("text", "")):
-        cut = {name: longer(rows.columns.get(text, ())) for name, rows in survey.rows.items()}
-        beside[text] = f" (a text: {describe_cut(cut)})"
-    inputs = ", ".join(f"{name}{beside.get(name, '')}" for name in columns)
-    return Check(domains, f"{counted(len(columns), 'column')}{inputs and f': {inputs}'}", survey.problems)
-
-
-def _listed(words: Sequence[str]) -> str:
-    more = len(words) - LISTED
-    return "|".join(words) if more <= 0 else f"{'|'.join(words[:LISTED])}|... and {more} more"
-
-
-def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
-    """Check the image folders of a folder; decode every image."""
-    from fda_flower.datasets.pixels import bits_in, depth_of, faults
-
-    survey = images.load_own(folder, 0, **options).survey()
-    if survey.problems:
-        survey.tell("images")  # else loading the data does
-    files = {name: each.classes for name, each in survey.folders.items()}
-    for classes in files.values():
-        paths = [path for each in classes.values() for path in each]
-        depth = str(options.get("depth", "auto"))
-        for problem in faults(paths, depth_of(bits_in(paths)) if depth == "auto" else int(depth)):
-            survey.problems.add(problem)
-    domains = {}
-    for name, each in survey.folders.items():
-        counts = {label: len(paths) for label, paths in each.classes.items()}
-        patients = len({*each.patients}) or None
-        domains[name] = DomainCheck(sum(counts.values()), counts, patients=patients)
-    return Check(domains, _describe_images(images.sizes_of(files.values()), options), survey.problems)
-
-
-def _describe_images(sizes: Counter[images.Size], options: Mapping[str, Any]) -> str:
-    sizes_text = ", ".join(f"{height}x{width}: {count}" for (height, width), count in sizes.most_common(5))
-    more = f", and {len(sizes) - 5} other sizes" if len(sizes) > 5 else ""
-    size = options.get("image_size")
-    fits = f", for the network {network_for_images(options)}" if size else ""
-    return f"images of {sizes_text}{more}; brought to {size}{fits}"
+def _contents(survey: Survey[Any], domain: str) -> DomainCheck:
+    each = survey.domains[domain]
+    classes = Counter(each.words) if survey.classes else {}
+    missing = {column: count for column, count in each.missing.items() if count}
+    return DomainCheck(each.samples, dict(sorted(classes.items())), missing, len({*each.groups}) or None)
 
 
 def sizes_of(
-    spec: DataSpec, problems: Problems, warnings: list[str], only: str | None = None
+    spec: DataSpec, problems: Problems, notes: list[str], only: str | None = None
 ) -> dict[str, dict[str, int]]:
     """Load all domains, or `only` one, as in a run; return the numbers of training, unlabelled, test samples.
 
     Where patients are known, there are the numbers of those with training and with test samples, too.
-    Problems are added to `problems`, and what targets lack to `warnings`.
+    Problems are added to `problems`, and what looks strange or what targets lack to `notes`.
     """
-    from fda_flower.datasets.federation import load_domain
-
-    sizes = {}
+    sizes, lacks, strange = dict[str, dict[str, int]](), list[str](), dict[str, None]()
     for name in spec.domain_names if only is None else [only]:
+        whole = data_of(spec)  # another one after an error
+        assert isinstance(whole, Surveyed)
+        whole.note = strange.setdefault
         with problems.caught():
             data = load_domain(spec, name)
             domain, classes = data.domains[name], data.class_names or tuple(map(str, range(data.classes)))
@@ -166,13 +119,7 @@ def sizes_of(
                 sizes[name] |= {"train-patients": domain.train.units, "test-patients": domain.test.units}
             if spec.every_site or name == spec.target_name:
                 known = () if domain.train.y.is_floating_point() else classes
-                warnings += [f"{name}: {each}" for each in target_problems(domain.test, domain.train, known)]
+                lacks += [f"{name}: {each}" for each in target_problems(domain.test, domain.train, known)]
+        whole.note = warn
+    notes += [*strange, *lacks]
     return sizes
-
-
-CHECKS: dict[str, Callable[[Path, Mapping[str, Any]], Check]] = {
-    "table": check_table,
-    "images": check_images,
-    "hf": check_hugging_face,
-}
-"""The checks by data set."""

@@ -42,7 +42,7 @@ def rows_of(path: Path, encoding: str = "") -> Iterator[tuple[int, list[str]]]:
     line = 1
     try:
         for cells in reader:
-            yield line, [cell.strip() for cell in cells]
+            yield line, list(map(str.strip, cells))
             line = reader.line_num + 1
     except csv.Error as error:
         what = f"has a quotation mark in line {line} that is not closed, or in the midst of a cell ({error})"

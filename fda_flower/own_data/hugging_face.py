@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -12,12 +12,13 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 
-from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.folders import found_names, logger, read_domains, read_size, unusable
+from fda_flower.datasets.domains import Split
+from fda_flower.datasets.folders import found_names, read_domains, read_size, unusable
 from fda_flower.datasets.pixels import (
     Depth,
     ImageError,
     bits_in,
+    checked,
     decode,
     depth_of,
     describe_bits,
@@ -45,9 +46,25 @@ from fda_flower.own_data.hugging_face_source import (
 )
 from fda_flower.own_data.image_folder import told_of_same
 from fda_flower.own_data.image_names import told_by_names
-from fda_flower.own_data.images import LARGEST, LOOKED_AT, MEMORY_LIMIT, Size, common_size
-from fda_flower.own_data.labels import warn_of_one
-from fda_flower.own_data.table import Rows, Survey, append, check_owners, number_labels, split_of, survey
+from fda_flower.own_data.images import (
+    LARGEST,
+    LOOKED_AT,
+    MEMORY_LIMIT,
+    Size,
+    common_size,
+    describe_sizes,
+)
+from fda_flower.own_data.labels import of_one
+from fda_flower.own_data.survey import Survey, Surveyed
+from fda_flower.own_data.table import (
+    Rows,
+    append,
+    check_owners,
+    describe_columns,
+    number_labels,
+    split_of,
+    survey,
+)
 from fda_flower.own_data.table_columns import SPLIT, several_rows
 from fda_flower.own_data.table_files import RawTable
 from fda_flower.own_data.table_options import Meaning, as_option, read_names, scale_of, sources_in
@@ -122,7 +139,7 @@ def file_at(images: Any, position: int) -> bytes:
         raise ImageError("cannot be read, as its file is not there", "put it there") from error
 
 
-class HuggingFace(Splits):
+class HuggingFace(Surveyed[Rows]):
     """The domains of a data set of the library `datasets`, a fifth for testing, balanced by class.
 
     With a column of images, the samples are images, else rows as in the data set ``table``. Raise a
@@ -131,6 +148,8 @@ class HuggingFace(Splits):
     `seed` draws the test samples and seeds a partitioner that has no seed. `docs/own-data.md` describes the
     options.
     """
+
+    name = "hf"
 
     def __init__(
         self,
@@ -214,8 +233,7 @@ class HuggingFace(Splits):
             classes=given.classes or classes,
         )
 
-    def survey(self) -> Survey:
-        """Read all domains on this machine, and collect their problems."""
+    def _survey(self) -> Survey[Rows]:
         problems = Problems()
         columns = self._check_columns(problems)
         self._tell_without_domain(problems)
@@ -223,10 +241,10 @@ class HuggingFace(Splits):
         result.notes += [*self._left_out(), *self._of_patients()]
         return result
 
-    def _survey_images(self, columns: list[str], problems: Problems) -> Survey:
-        survey = Survey(problems=problems)
+    def _survey_images(self, columns: list[str], problems: Problems) -> Survey[Rows]:
+        survey = Survey[Rows](problems=problems)
         for name in self._there:
-            rows = survey.rows[name] = Rows()
+            rows = survey.domains[name] = Rows()
             for part, table in self._tables(name, columns).items():
                 append(rows, part, table, {}, self._meaning, problems)
         if self._meaning.label in columns:
@@ -235,11 +253,11 @@ class HuggingFace(Splits):
         survey.notes += self._told_by_images(survey)
         return survey
 
-    def _told_by_images(self, survey: Survey) -> list[str]:
+    def _told_by_images(self, survey: Survey[Rows]) -> list[str]:
         """Return sentences on images that are there more than once, on masks, and on names of one patient."""
         label_of, patient_of = dict[str, str](), dict[str, str]()
         same, named = dict[str, list[str]](), dict[str, list[str]]()
-        for domain, rows in survey.rows.items():
+        for domain, rows in survey.domains.items():
             words, groups = iter(rows.words), iter(rows.groups)
             for place, image in self._images_of(domain):
                 label, group = next(words, ""), next(groups, "")
@@ -275,7 +293,7 @@ class HuggingFace(Splits):
             for position, line in enumerate(part.lines.tolist()):
                 yield f"{path}, line {line}", images[position]
 
-    def _survey_rows(self, columns: list[str], problems: Problems) -> Survey:
+    def _survey_rows(self, columns: list[str], problems: Problems) -> Survey[Rows]:
         """Read rows; where an option names no readable column, the others are checked all the same."""
         meaning, tables = self._meaning, {name: self._tables(name, columns) for name in self._there}
         absent: dict[str, Any] = {
@@ -390,31 +408,20 @@ class HuggingFace(Splits):
             tables[name if several else ""] = RawTable(path, list(cells), cells, part.lines)
         return tables
 
-    @cached_property
-    def _sound(self) -> Survey:
-        survey = self.survey()
-        survey.problems.raise_first()
-        survey.tell("hf")
-        return survey
+    def inputs(self, options: Mapping[str, Any]) -> str:
+        """Return the columns in words, or decode all images, and return their sizes."""
+        if not self.images:
+            return describe_columns(self.survey, self._meaning.text)
+        sizes: Counter[Size] = Counter()
+        for name in self._there:
+            read = partial(checked, depth=self._depth_of(name))
+            sizes.update(self._each(name, read, self.survey.problems))
+        return describe_sizes(sizes, options)
 
     @cached_property
     def _image_size(self) -> Size:
         sizes = Counter[Size]() if self._size else sizes_of(self._there.values(), self.images)
         return self._size or (common_size(sizes) if sizes else (LARGEST, LARGEST))
-
-    def sizes(self, problems: Problems) -> Counter[Size]:
-        """Count the sizes of all images; add those that cannot be decoded to `problems`."""
-
-        def size(file: bytes) -> Size:
-            decode(file, 1, 1, depth)
-            with opened(file) as image:
-                return size_of(image)
-
-        sizes: Counter[Size] = Counter()
-        for name in self._there:
-            depth = self._depth_of(name)
-            sizes.update(self._each(name, size, problems))
-        return sizes
 
     def _depth_of(self, domain: str, tell: bool = False) -> int:
         """Return how many bits the values of images of 16 bits use; it is told if they are not given."""
@@ -422,7 +429,7 @@ class HuggingFace(Splits):
             return int(self._depth)
         bits = bits_in(self._each(domain, bytes, Problems()))
         if tell and (note := describe_bits(bits)):
-            logger.warning("hf: domain %s: %s", domain, note)
+            self.note(f"hf: domain {domain}: {note}")
         return depth_of(bits)
 
     def _each(self, domain: str, read: Callable[[bytes], Read], problems: Problems) -> Iterator[Read]:
@@ -440,16 +447,16 @@ class HuggingFace(Splits):
             what = f"the data set has no sample of the domain '{domain}'"
             remedy = f"of the option 'domains' it has {', '.join(self._there) or 'none'}"
             raise ConfigError(what, thing="domain", value=domain, remedy=remedy)
-        survey, meaning, seed = self._sound, self._meaning, derive_seed(self._seed, domain)
+        survey, meaning, seed = self.sound, self._meaning, derive_seed(self._seed, domain)
         if not (meaning.classes or meaning.regression) and len(self._there) == 1 < len(self):
-            warn_of_one("hf", domain, len(survey.classes))
+            self.note(of_one("hf", domain, len(survey.classes)))
         if self.images:
             return self._images(domain, survey, seed)
-        return split_of(domain, survey, meaning, seed)
+        return split_of(domain, survey, meaning, seed, self.note)
 
-    def _images(self, domain: str, survey: Survey, seed: int) -> Split:
+    def _images(self, domain: str, survey: Survey[Rows], seed: int) -> Split:
         height, width = self._image_size
-        rows, problems = survey.rows[domain], Problems()
+        rows, problems = survey.domains[domain], Problems()
         if rows.samples * CHANNELS * height * width > MEMORY_LIMIT:
             what = f"has {rows.samples:,} images, which take more than {MEMORY_LIMIT / 2**30:.0f} GiB in "
             remedy = "give a smaller size by --dataset-option image_size"
@@ -460,7 +467,8 @@ class HuggingFace(Splits):
         y = torch.as_tensor(survey.numbers[domain], dtype=torch.int64)
         groups = numbered(rows.groups) if rows.groups else None
         samples = Samples(torch.from_numpy(np.stack(pixels)), y, groups=groups)
-        train, test = divide(y, seed, f"domain '{domain}'", rows.parts, rows.groups, survey.classes)
+        where = f"domain '{domain}'"
+        train, test = divide(y, seed, where, rows.parts, rows.groups, survey.classes, self.note)
         given = {"image_size": self._size is not None, "depth": self._depth != "auto"}
         found = tuple(name for name, is_given in given.items() if not is_given)
         preparation = ImagePreparation(height if height == width else (height, width), depth, found)

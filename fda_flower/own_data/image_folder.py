@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from fda_flower.datasets.folders import LISTED, is_shown, unusable
 from fda_flower.datasets.units import Grouping
@@ -66,15 +66,22 @@ class ImageFolder:
         """Return the patient of an image; empty without `grouping`."""
         return "" if self.grouping is None else self.grouping.patient(path)
 
+    missing: ClassVar[Counter[str]] = Counter()
+
+    @property
+    def samples(self) -> int:
+        """The number of images in their place."""
+        return len(self.words)
+
     @cached_property
-    def patients(self) -> list[str]:
+    def groups(self) -> list[str]:
         """The patient of each image in its place, by class and name; empty without `grouping`."""
         paths = [path for each in self.classes.values() for path in each]
         return [] if self.grouping is None else list(map(self.patient_of, paths))
 
     @cached_property
-    def labels(self) -> list[str]:
-        """The class of each image in its place, in the order of `patients`."""
+    def words(self) -> list[str]:
+        """The class of each image in its place, in the order of `groups`."""
         return [label for label, paths in self.classes.items() for _ in paths]
 
     def check(self, thing: str, remedy: str, in_classes: bool = True) -> None:
@@ -169,9 +176,9 @@ def repeated(folders: Iterable[ImageFolder]) -> list[str]:
     label_of, patient_of = dict[Path, str](), dict[Path, str]()
     for folder in folders:
         files = [path for each in folder.classes.values() for path in each]
-        label_of |= dict(zip(files, folder.labels, strict=True))
+        label_of |= dict(zip(files, folder.words, strict=True))
         patient_of |= {
-            file: f"{folder.place}/{name}" for file, name in zip(files, folder.patients, strict=False)
+            file: f"{folder.place}/{name}" for file, name in zip(files, folder.groups, strict=False)
         }
     return [*told_of_same(same_content(label_of), label_of, patient_of), *_same_name(label_of)]
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -16,17 +15,24 @@ from fda_flower.datasets.folders import (
     check_part,
     found_names,
     is_here,
-    logger,
     own_folder,
     read_domains,
     read_size,
     unusable,
     visible,
 )
-from fda_flower.datasets.pixels import Depth, ImageError, bits_in, depth_of, describe_bits, opened, size_of
+from fda_flower.datasets.pixels import (
+    Depth,
+    ImageError,
+    bits_in,
+    depth_of,
+    describe_bits,
+    faults,
+    opened,
+    size_of,
+)
 from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation
-from fda_flower.datasets.problems import Findings
-from fda_flower.datasets.registry import FULL_SIZE, Sources
+from fda_flower.datasets.registry import FULL_SIZE, Sources, network_for_images
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, divide_classes, numbered, tell_lacking
 from fda_flower.datasets.units import Grouping, in_several_classes, in_several_domains
@@ -36,7 +42,8 @@ from fda_flower.names.options import split_names
 from fda_flower.names.registry import check_alike
 from fda_flower.own_data.image_folder import Files, ImageFolder, check_loose, is_image, left_out, repeated
 from fda_flower.own_data.image_names import mask_folders, told_by_names
-from fda_flower.own_data.labels import warn_of_one
+from fda_flower.own_data.labels import of_one
+from fda_flower.own_data.survey import Survey, Surveyed
 
 LARGEST = 224
 """Height and width, in pixels, to which larger images are reduced, as networks for photos expect."""
@@ -65,12 +72,12 @@ def complete(
         wanted = "a folder for each domain, and in it one for each class"
         missing["domains"] = ",".join(found_names("images", folder, names, wanted))
     if "image_size" not in options:
-        there = load_own(folder, 0, str({**options, **missing}["domains"]), group=group).survey()
-        if sizes := sizes_of(each.classes for each in there.folders.values()):
+        there = load_own(folder, 0, str({**options, **missing}["domains"]), group=group).survey
+        if sizes := sizes_of(each.classes for each in there.domains.values()):
             missing["image_size"] = "x".join(map(str, common_size(sizes)))
         else:
             there.problems.raise_first()
-            paths = [each.place / path for each in there.folders.values() for path in each.images[:1]]
+            paths = [each.place / path for each in there.domains.values() for path in each.images[:1]]
             _ = ImageFiles(tuple(paths), 1)[:]  # names the damage
     return missing
 
@@ -84,6 +91,15 @@ def sizes_of(domains: Iterable[Files]) -> Counter[Size]:
             with suppress(ImageError), opened(path) as image:  # decoding names the file
                 sizes[size_of(image)] += 1
     return sizes
+
+
+def describe_sizes(sizes: Counter[Size], options: Mapping[str, Any]) -> str:
+    """Return in words how large images are, and to which size the option ``image_size`` brings them."""
+    listed = ", ".join(f"{height}x{width}: {count}" for (height, width), count in sizes.most_common(5))
+    more = f", and {len(sizes) - 5} other sizes" if len(sizes) > 5 else ""
+    size = options.get("image_size")
+    fits = f", for the network {network_for_images(options)}" if size else ""
+    return f"images of {listed}{more}; brought to {size}{fits}"
 
 
 def common_size(sizes: Counter[Size]) -> Size:
@@ -166,14 +182,7 @@ def load_own(
     return OwnImages("images", root, names, remedy, seed, size, classes, Grouping.read(group), depth)
 
 
-@dataclass
-class Survey(Findings):
-    """The folders of the domains on this machine, read together."""
-
-    folders: dict[str, ImageFolder] = field(default_factory=dict)
-
-
-class ImageFolders(Splits):
+class ImageFolders(Surveyed[ImageFolder]):
     """The domains of a data set: folders in `root`."""
 
     def __init__(
@@ -189,14 +198,13 @@ class ImageFolders(Splits):
         depth: Depth = "auto",
     ) -> None:
         super().__init__(domains, self._split)
-        self._grouping, self._depth = grouping, depth
-        self._name, self._root, self._remedy, self._seed, self._given = name, root, remedy, seed, size
+        self._grouping, self._depth, self._bits = grouping, depth, dict[str, Counter[int]]()
+        self.name, self._root, self._remedy, self._seed, self._given = name, root, remedy, seed, size
         names = split_names("option 'classes'", classes) if classes else ()
         self._classes = tuple(check_part("option 'classes'", name) for name in names)
 
-    def survey(self) -> Survey:
-        """Read the folders of all domains on this machine, and collect their problems."""
-        survey = Survey()
+    def _survey(self) -> Survey[ImageFolder]:
+        survey = Survey[ImageFolder]()
         loose = [path for path in visible(self._root) if not path.is_dir()] if self._root.is_dir() else []
         with survey.problems.caught():
             check_loose(self._root, loose)
@@ -204,33 +212,40 @@ class ImageFolders(Splits):
         for name in self.here:
             if (self._root / name).is_dir():
                 with survey.problems.caught():
-                    folder = survey.folders[name] = ImageFolder.read(self._root / name, self._grouping)
+                    folder = survey.domains[name] = ImageFolder.read(self._root / name, self._grouping)
                     others += map(folder.place.joinpath, folder.others)
                     empty += map(folder.place.joinpath, folder.empty)
                     folder.check("domain folder", self._remedy)
                     self._check_classes(folder)
         for what, names in (
-            ("domain folders", survey.folders),
-            ("class folders", (label for folder in survey.folders.values() for label in folder.classes)),
+            ("domain folders", survey.domains),
+            ("class folders", (label for folder in survey.domains.values() for label in folder.classes)),
         ):
             with survey.problems.caught():
                 check_alike(what, names)
-        classes = {*self._classes, *(label for folder in survey.folders.values() for label in folder.classes)}
-        if len(survey.folders) == len(self) and len(classes) == 1:
+        classes = {*self._classes, *(label for folder in survey.domains.values() for label in folder.classes)}
+        if len(survey.domains) == len(self) and len(classes) == 1:
             what = f"holds images of a single class, {', '.join(classes)}"
             with survey.problems.caught():
                 raise unusable("data folder", self._root, what, "add those of another class")
+        survey.classes = tuple(sorted(classes))
         survey.notes += left_out(
             *([path.relative_to(self._root) for path in each] for each in (others, empty))
         )
         return survey
 
-    @cached_property
+    def inputs(self, options: Mapping[str, Any]) -> str:
+        """Decode all images, and return their sizes in words."""
+        for domain, folder in self.survey.domains.items():
+            paths = [path for each in folder.classes.values() for path in each]
+            depth = depth_of(self._bits_in(domain)) if self._depth == "auto" else int(self._depth)
+            for problem in faults(paths, depth):
+                self.survey.problems.add(problem)
+        return describe_sizes(sizes_of(each.classes for each in self.survey.domains.values()), options)
+
+    @property
     def _there(self) -> dict[str, ImageFolder]:
-        survey = self.survey()
-        survey.problems.raise_first()
-        survey.tell(self._name)
-        return survey.folders
+        return self.sound.domains
 
     @cached_property
     def _size(self) -> Size:
@@ -248,11 +263,11 @@ class ImageFolders(Splits):
         files, there = folder.classes, [each.classes for each in self._there.values()]
         labels = self._classes or tuple(sorted({label for each in there for label in each}))
         if missing := [label for label in labels if label not in files]:
-            logger.warning("%s: domain %s has no image of %s", self._name, domain, ", ".join(missing))
+            self.note(f"{self.name}: domain {domain} has no image of {', '.join(missing)}")
         if not self._classes and len(self._there) == 1 < len(self):
-            warn_of_one(self._name, domain, len(labels))
+            self.note(of_one(self.name, domain, len(labels)))
         height, width = self._size
-        preparation = self._preparation(domain, files)
+        preparation = self._preparation(domain)
         images = [(path, number) for number, label in enumerate(labels) for path in files.get(label, ())]
         y = torch.tensor([number for _, number in images], dtype=torch.int64)
         patients = [folder.patient_of(path) for path, _ in images] if self._grouping else []
@@ -268,20 +283,27 @@ class ImageFolders(Splits):
         seed, where = derive_seed(self._seed, domain), f"domain '{domain}'"
         if groups is None:
             train, test = divide_classes(y, len(labels), seed)
-            tell_lacking(where, y, {"training": train, "test": test}, labels)
+            tell_lacking(where, y, {"training": train, "test": test}, labels, self.note)
         else:
-            train, test = divide(y, seed, where, groups=patients, classes=labels)
+            train, test = divide(y, seed, where, groups=patients, classes=labels, note=self.note)
         return Split(samples(train), samples(test), len(labels), labels, preparation=preparation)
 
-    def _preparation(self, domain: str, files: Files) -> ImagePreparation:
+    def _preparation(self, domain: str) -> ImagePreparation:
         height, width = self._size
         size, found = height if height == width else (height, width), [] if self._given else ["image_size"]
         if self._depth != "auto":
             return ImagePreparation(size, int(self._depth), tuple(found))
-        bits = bits_in(path for paths in files.values() for path in paths)
+        bits = self._bits_in(domain)
         if note := describe_bits(bits):
-            logger.warning("%s: domain %s: %s", self._name, domain, note)
+            self.note(f"{self.name}: domain {domain}: {note}")
         return ImagePreparation(size, depth_of(bits), (*found, "depth"))
+
+    def _bits_in(self, domain: str) -> Counter[int]:
+        """Count a domain's images of 16 bits by the bits that they use, once."""
+        if domain not in self._bits:
+            paths = (path for each in self.survey.domains[domain].classes.values() for path in each)
+            self._bits[domain] = bits_in(paths)
+        return self._bits[domain]
 
     def _check_classes(self, folder: ImageFolder) -> None:
         if self._classes and (others := [name for name in folder.classes if name not in self._classes]):
@@ -293,10 +315,9 @@ class ImageFolders(Splits):
 class OwnImages(ImageFolders):
     """The user's images, of which those that may be there more than once are told."""
 
-    def survey(self) -> Survey:
-        """Read the folders of all domains on this machine, and collect their problems."""
-        survey = super().survey()
-        folders = survey.folders
+    def _survey(self) -> Survey[ImageFolder]:
+        survey = super()._survey()
+        folders = survey.domains
         survey.notes += repeated(folders.values())
         survey.notes += mask_folders(label for each in folders.values() for label in each.classes)
         if self._grouping is None:
@@ -306,7 +327,7 @@ class OwnImages(ImageFolders):
                 for label, paths in folder.classes.items()
             }
             survey.notes += told_by_names(names)
-        survey.notes += in_several_domains({name: each.patients for name, each in folders.items()})
+        survey.notes += in_several_domains({name: each.groups for name, each in folders.items()})
         for name, each in folders.items() if self._grouping else ():
-            survey.notes += in_several_classes(name, each.patients, each.labels)
+            survey.notes += in_several_classes(name, each.groups, each.words)
         return survey

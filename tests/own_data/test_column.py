@@ -31,7 +31,7 @@ def tables(folder, **options):
 
 def problems(splits):
     return [
-        (each.what, each.column, each.line, each.count) for each in splits.survey().problems.entries.values()
+        (each.what, each.column, each.line, each.count) for each in splits.survey.problems.entries.values()
     ]
 
 
@@ -97,7 +97,7 @@ def test_a_column_of_words_at_some_sites_only_is_named(tmp_path, options):
         _ = splits["a"]
     assert "numbers in a, b, but text in c (a number with a unit?)" in str(error.value)
     assert "mmHg" not in str(error.value)
-    assert len(splits.survey().problems.entries) == 1
+    assert len(splits.survey.problems.entries) == 1
 
 
 @pytest.mark.parametrize("mark", ["", "NA", "none"])

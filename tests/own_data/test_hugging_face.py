@@ -21,7 +21,7 @@ from fda_flower.datasets.pixels import ImageError
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import LENGTH
 from fda_flower.own_data import hugging_face
-from fda_flower.own_data.check import check_hugging_face, sizes_of
+from fda_flower.own_data.check import check
 from fda_flower.runs.config import RunConfig
 
 
@@ -92,9 +92,7 @@ def both(folder, data, **options):
     """What the check says of a data set, and the error of a run, if there is one."""
     data.save_to_disk(str(folder))
     spec = spec_of(folder, domain="site", **options)
-    found = check_hugging_face(folder, dict(spec.dataset_options))
-    if not found.problems:
-        sizes_of(spec, found.problems, [])
+    found = check(spec)
     kinds = {
         kind: [(each.path and each.path.relative_to(folder).as_posix(), each.place) for each in places]
         for kind, places in found.problems.by_kind().items()
@@ -353,26 +351,26 @@ def test_an_option_of_the_other_kind_of_samples_has_no_effect_and_is_refused(tmp
         assert len(kinds) == 1
 
 
-def test_images_besides_the_samples_are_named_and_other_columns_told(tmp_path, caplog):
+def test_images_besides_the_samples_are_named_and_other_columns_told(tmp_path):
     data = images()
     data = changed(data.add_column("mask", [None] * 60), "mask", dict(enumerate(data["picture"])), Picture())
-    _, kinds, error = both(tmp_path / "two", data.add_column("age", [*range(60)]))
+    found, kinds, error = both(tmp_path / "two", data.add_column("age", [*range(60)]))
     assert names("column", "mask", "ignore=picture")(error)
     assert len(kinds) == 1
-    assert "columns that are not used, as the samples are images: age" in caplog.text
+    assert "columns that are not used, as the samples are images: age" in " ".join(found.notes)
     found, _, error = both(tmp_path / "one", data, ignore="mask")
     assert error is None
     assert found.inputs.startswith("images of 6x4: 60;")
 
 
-def test_numbers_of_classes_are_those_of_tables(tmp_path, caplog):
+def test_numbers_of_classes_are_those_of_tables(tmp_path):
     data = images().cast_column("label", Value("int64"))
     data = changed(data, "label", {i: [2, 10][i % 2] for i in range(60)})
     found, kinds, _ = both(tmp_path, data)
     assert not kinds
     assert load_federation(spec_of(tmp_path, domain="site")).class_names == ("2", "10")
     assert [*found.domains["a"].classes] == ["10", "2"]
-    assert "the labels' numbers have gaps" in caplog.text
+    assert "the labels' numbers have gaps" in " ".join(found.notes)
 
 
 def test_a_patient_is_a_group_of_images_and_a_column_splits_them(tmp_path):

@@ -146,7 +146,7 @@ def test_domains_are_the_tables_of_a_folder_and_what_else_it_holds_is_said(tmp_p
 def test_domains_whose_files_look_alike_are_refused(tmp_path):
     for name, suffix in (("a", ".csv"), ("A", ".csv"), ("b", ".csv"), ("b", ".tsv")):
         write(tmp_path, name, rows=numbers(), suffix=suffix)
-    found = OwnTables(tmp_path, 0, "A,a,b").survey().problems.entries
+    found = OwnTables(tmp_path, 0, "A,a,b").survey.problems.entries
     assert [each.error.value for each in found.values()] == ["A", "a", "b"]
     with pytest.raises(ConfigError, match="did you mean 'a'", check=names("data file")):
         _ = OwnTables(tmp_path, 0, "aa")["aa"]
@@ -559,7 +559,7 @@ def test_columns_that_cannot_be_understood_are_refused(tmp_path, header, thing, 
     with pytest.raises(ConfigError, check=names(thing, value or tmp_path / "b.csv")):
         _ = OwnTables(tmp_path, 0, "a,b")["b"]
     write(tmp_path, "c", rows=numbers())
-    assert len(OwnTables(tmp_path, 0, "a,b,c").survey().problems.by_kind()) == 1
+    assert len(OwnTables(tmp_path, 0, "a,b,c").survey.problems.by_kind()) == 1
 
 
 def test_a_column_to_ignore_may_be_in_one_file_only(tmp_path):
@@ -594,7 +594,7 @@ def test_rows_that_are_there_more_than_once_are_told(tmp_path, options, lines, s
     other = [[str(100 + i), *row[1:]] for i, row in enumerate(numbers())]
     other[2], other[5] = numbers()[3], ["4", "1000", "0"]
     write(tmp_path, "b", rows=other)
-    notes = OwnTables(tmp_path, 0, "a,b", **options).survey().notes
+    notes = OwnTables(tmp_path, 0, "a,b", **options).survey.notes
     (note,) = [each for each in notes if "more than once" in each]
     assert ("'group'" in note) == ("group" not in options)
     assert f"{said}, the first in {lines.format(a=tmp_path / 'a.csv', b=tmp_path / 'b.csv')}" in note
@@ -605,9 +605,9 @@ def test_rows_that_are_alike_but_in_two_classes_are_told_and_numbers_to_predict_
         write(tmp_path, name, "age,label", rows=[[str(start + i), str(i % 2)] for i in range(20)])
     with (tmp_path / "b.csv").open("a") as file:
         file.write("3,0\n4,0\n105,0\n")
-    (note,) = [each for each in OwnTables(tmp_path, 0, "a,b").survey().notes if "classes" in each]
+    (note,) = [each for each in OwnTables(tmp_path, 0, "a,b").survey.notes if "classes" in each]
     assert f"in two classes: 2, the first in line 22 of '{tmp_path / 'b.csv'}', as line 5 of" in note
-    notes = OwnTables(tmp_path, 0, "a,b", task="regression").survey().notes
+    notes = OwnTables(tmp_path, 0, "a,b", task="regression").survey.notes
     assert not [each for each in notes if "classes" in each]
 
 
@@ -620,11 +620,11 @@ def test_a_column_of_patients_with_several_rows_is_told(tmp_path, name, told, ig
         )
     options = {"ignore": name} if ignored else {}
     notes = [
-        each for each in OwnTables(tmp_path, 0, "a,b", **options).survey().notes if "several samples" in each
+        each for each in OwnTables(tmp_path, 0, "a,b", **options).survey.notes if "several samples" in each
     ]
     assert len(notes) == told
     assert all(f"group={name}" in each for each in notes)
-    grouped = OwnTables(tmp_path, 0, "a,b", group=name).survey().notes
+    grouped = OwnTables(tmp_path, 0, "a,b", group=name).survey.notes
     assert not [each for each in grouped if "several samples" in each]
 
 
@@ -633,7 +633,7 @@ def test_a_group_that_parts_patients_is_told(tmp_path, rows_of_a_visit, told):
     for site in "ab":
         rows = [[f"{i}.5", str(i // 6), f"v{i // rows_of_a_visit}", str(i % 2)] for i in range(24)]
         write(tmp_path, site, "age,patient,visit,label", rows=rows)
-    notes = OwnTables(tmp_path, 0, "a,b", group="visit", ignore="patient").survey().notes
+    notes = OwnTables(tmp_path, 0, "a,b", group="visit", ignore="patient").survey.notes
     assert any("several samples: patient;" in each for each in notes) is told
 
 
@@ -641,7 +641,7 @@ def test_a_group_that_parts_patients_is_told(tmp_path, rows_of_a_visit, told):
 def test_a_column_of_one_number_at_a_domain_is_named(tmp_path, cell, rows, strange):
     write(tmp_path, "a", rows=numbers())
     write(tmp_path, "b", rows=[[cell or row[0], f"5{row[1]}", row[2]] for row in numbers()[:rows]])
-    notes = OwnTables(tmp_path, 0, "a,b").survey().notes
+    notes = OwnTables(tmp_path, 0, "a,b").survey.notes
     assert any("age (0 at 'b')" in note and "ignore=age" in note for note in notes) is strange
 
 
@@ -699,7 +699,7 @@ def test_a_file_that_would_not_be_read_is_named(tmp_path, name):
 
 def test_rows_of_few_words_may_be_there_more_than_once(tmp_path):
     write(tmp_path, "a", rows=[[str(i % 2), str(i % 3), str(i % 2)] for i in range(20)])
-    assert OwnTables(tmp_path, 0, "a").survey().notes == []
+    assert OwnTables(tmp_path, 0, "a").survey.notes == []
 
 
 def test_an_ignored_column_may_look_like_another(tmp_path):

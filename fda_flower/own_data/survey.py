@@ -1,0 +1,95 @@
+"""One's own data on this machine, read together, once, for a check as for a run."""
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar
+
+from fda_flower.datasets.domains import Splits
+from fda_flower.datasets.numbers import Array
+from fda_flower.datasets.problems import Problems
+
+
+class Contents(Protocol):
+    """What is readable of a domain: the number of samples, each one's label and, if known, patient."""
+
+    @property
+    def samples(self) -> int:
+        """The number of samples."""
+
+    @property
+    def words(self) -> list[str]:
+        """Each sample's label, as text."""
+
+    @property
+    def groups(self) -> list[str]:
+        """Each sample's patient; empty if they are not known."""
+
+    @property
+    def missing(self) -> Counter[str]:
+        """The number of missing values by column."""
+
+
+Of = TypeVar("Of", bound=Contents)
+
+
+@dataclass
+class Survey(Generic[Of]):
+    """The domains on this machine, read together.
+
+    Attributes
+    ----------
+    problems : Problems
+        What would stop a run.
+    notes : list of str
+        Sentences on what is left out or looks strange.
+    domains : dict
+        The contents of each readable domain.
+    classes : tuple of str
+        The classes; empty for a regression.
+    categories : dict
+        The categories by column of a table.
+    numbers : dict
+        By domain, each row's class, as a position in `classes`, or the number to predict.
+    """
+
+    problems: Problems = field(default_factory=Problems)
+    notes: list[str] = field(default_factory=list)
+    domains: dict[str, Of] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    numbers: dict[str, Array] = field(default_factory=dict)
+
+
+class Surveyed(Splits, Generic[Of]):
+    """Domains on this machine that are read together, on first access, by the data set `name`."""
+
+    name: str
+
+    @cached_property
+    def survey(self) -> Survey[Of]:
+        """All domains on this machine, with their problems."""
+        return self._survey()
+
+    @cached_property
+    def sound(self) -> Survey[Of]:
+        """The same, whose notes are given to `note`; raise a `ConfigError` with the first problem."""
+        self.survey.problems.raise_first()
+        for note in self.notes:
+            self.note(note)
+        return self.survey
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes of the survey, with the data set's name."""
+        return [f"{self.name}: {note}" for note in self.survey.notes]
+
+    @abstractmethod
+    def _survey(self) -> Survey[Of]:
+        """Read all domains on this machine, and collect their problems."""
+
+    @abstractmethod
+    def inputs(self, options: Mapping[str, Any]) -> str:
+        """Return the inputs in words; images are decoded, and those that cannot be are further problems."""
