@@ -521,7 +521,7 @@ def test_every_question_of_this_package_is_one_of_a_method():
         ("fedgp-auto", {"aggregate_on": "target"}, "train", "train evaluate"),
         ("fedavg-ft", {}, "train", "train.fine_tune evaluate evaluate.personal"),
         ("irm", {}, "train.penalise", "evaluate"),
-        ("irm", {"lam": 0}, "train train.penalise", "evaluate"),
+        ("irm", {"lam": 0}, "train", "evaluate"),
         ("kd3a", {}, "train", "train.distil evaluate"),
         ("fedper", {}, "train.keep_part", "train.keep_part evaluate evaluate.with_part"),
         ("pfedfda", {}, "train.mix_gaussians", "train.mix_gaussians evaluate evaluate.gaussians"),
