@@ -52,12 +52,9 @@ from fda_flower.aggregation.ridge import (
     LEAST_LABELS,
     Paths,
     RidgeFit,
-    Sums,
     fit_ridge,
     fit_temperature,
     paths_of,
-    to_rows,
-    to_targets,
 )
 from fda_flower.aggregation.ridge_kinds import (
     Kind,
@@ -82,6 +79,7 @@ from fda_flower.aggregation.rules import (
     combine,
     mean_update,
 )
+from fda_flower.aggregation.sums import Sums, to_rows, to_targets
 from fda_flower.aggregation.updates import (
     Geometry,
     Layers,

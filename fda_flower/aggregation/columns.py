@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation.ridge import Sums, pack
+from fda_flower.aggregation.sums import Sums, pack
 from fda_flower.aggregation.updates import Layers, received
 
 Array = NDArray[np.float64]

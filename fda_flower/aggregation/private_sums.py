@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation.ridge import Sums, diagonal, unpack
+from fda_flower.aggregation.sums import Sums, diagonal, unpack
 from fda_flower.aggregation.units import Units
 from fda_flower.aggregation.updates import Layers, received
 

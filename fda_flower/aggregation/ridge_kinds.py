@@ -34,18 +34,8 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation.features import shape_of_head
 from fda_flower.aggregation.mixture import log_softmax
-from fda_flower.aggregation.ridge import (
-    USUAL_TEMPERATURE,
-    Array,
-    Paths,
-    RidgeFit,
-    factorised,
-    fit_ridge,
-    fit_temperature,
-    likelihoods,
-    solved,
-    weighed,
-)
+from fda_flower.aggregation.ridge import Paths, RidgeFit, fit_ridge, fit_temperature, likelihoods, weighed
+from fda_flower.aggregation.sums import USUAL_TEMPERATURE, Array, factorised, solved
 from fda_flower.aggregation.units import Units, shared
 from fda_flower.aggregation.updates import Layers
 

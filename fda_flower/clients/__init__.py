@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fda_flower.clients.mixture_members import Learner, train_mixture
     from fda_flower.clients.mixture_plugin import MixedModel, mix_on_target
     from fda_flower.clients.recorder import Recorder, make_recorder, record_updates
-    from fda_flower.clients.ridge_numpy import ridge_reply
+    from fda_flower.clients.ridge_plugin import ridge_reply
     from fda_flower.clients.serving import aggregate_on_target, answer_role_query, return_errors, serve
     from fda_flower.clients.training import LocalTraining, evaluate, train
     from fda_flower.wire.bundles import bundled

@@ -3,37 +3,23 @@
 A row is the features that enter the network's linear layer, and a constant 1.
 """
 
-import math
-from logging import ERROR
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.common import log
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import Columns, Layers, Sums, by_kind, shape_of_head, widths_of
+from fda_flower.aggregation import Columns, Layers, Sums, shape_of_head, widths_of
 from fda_flower.clients.calibration import keep_calibration
 from fda_flower.clients.client import DomainClient, TargetClient
 from fda_flower.clients.features import features_and_labels, groups_of
-from fda_flower.clients.ridge_numpy import (
-    Array,
-    Labelled,
-    TargetHead,
-    as_masked,
-    compare,
-    fit_site,
-    fit_target,
-    masked_sums,
-    placed,
-    source_sums,
-)
+from fda_flower.clients.ridge_numpy import Array, Labelled, fit_target, source_sums
+from fda_flower.clients.secure_sums import masked_sums
 from fda_flower.datasets import Samples
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import invalid
 from fda_flower.files import derive_seed
-from fda_flower.prediction.predictors import Single
-from fda_flower.wire.asked.ridge import FitHead, FitSiteHead, SiteFitted, Summed, SumRows
+from fda_flower.wire.asked.ridge import FitHead, Summed, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.protocol import CHANGE, OF_PATIENTS, TrainReply, TrainRequest
 from fda_flower.wire.questions import Answer
@@ -74,7 +60,7 @@ def mask_sums(client: DomainClient, request: TrainRequest, question: MaskSums) -
 def fit_head(client: TargetClient, request: TrainRequest, question: FitHead) -> TrainReply:
     """Return the received model with the fitted linear layer."""
     own = rows_of(client, request, question.unlabelled)
-    if (columns := _both_columns(client, own.rows, question.columns)) is None:
+    if (columns := both_columns(client, own.rows, question.columns)) is None:
         fitted = fit_target(own, question)
     else:
         matrix = columns[0].into(columns[1])
@@ -82,59 +68,6 @@ def fit_head(client: TargetClient, request: TrainRequest, question: FitHead) -> 
     model = fitted.in_model(client.received(request))
     keep_calibration(client.own_state, model, fitted.calibration(own))
     return TrainReply(model, len(own.rows), answer=fitted.answer())
-
-
-def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSiteHead) -> TrainReply:
-    """Fit a linear layer for this site alone, and keep it; the reply has the received model.
-
-    The site subtracts its own sums, as sent, from the total. Figures are on its own test set or, without
-    one, by leave-one-out on its labels. A client that `hides` them has the same answer if it has no head.
-    """
-    figures: dict[str, Any] = {}
-    try:
-        figures = _kept_head(client, request, question)
-    except Exception as error:  # of any kind
-        if not client.hides:
-            raise
-        log(ERROR, "'%s' keeps no head", client.domain.name, exc_info=error)
-    told = {} if client.hides else figures
-    return unchanged(client, request, SiteFitted(kept=client.publish is not None, **told))
-
-
-def _kept_head(client: DomainClient, request: TrainRequest, question: FitSiteHead) -> dict[str, Any]:
-    """Fit a site's head and keep it; return the figures that the server asks for."""
-    model = client.received(request)
-    own = rows_of(client, request, question.unlabelled)
-    sent = [as_masked(sums) if question.masked else sums.rounded() for sums in own.sums()]
-    totals = [
-        Sums.from_arrays(total, width + 1, shape_of_head(model)[0])
-        for total, width in zip(by_kind(question.total), own.widths, strict=True)
-    ]
-    fitted = fit_site(own, totals, sent, question.paths, _both_columns(client, own.rows, question.columns))
-    whole = Single(fitted.in_model(model))
-    client.announce(whole, request.config, fitted.calibration(own))
-    return _figures(client, request, whole, fitted, own) if question.report == "full" else {}
-
-
-def _figures(
-    client: DomainClient, request: TrainRequest, whole: Single, fitted: TargetHead, own: Labelled
-) -> dict[str, Any]:
-    """Return the figures of a site's answer."""
-    test, share = client.domain.test, fitted.numbers.get("share")
-    if not len(test):
-        held_out = fitted.held_out
-        judged = compare(**held_out, labels=own.labels, groups=own.groups) if held_out else {}
-        return {"share": share, **judged}
-    passes = client.passes(request.config)
-    outputs = whole.outputs(passes)
-    metrics = {name: value for name, value in client.figures(outputs, test).items() if math.isfinite(value)}
-    figures = {"share": share, "test": metrics, "test_examples": len(test)}
-    if fitted.alone is None:
-        figure = metrics.get("r2" if test.y.is_floating_point() else "accuracy")
-        return {**figures, "with_others": figure}
-    alone = Single(placed(client.received(request), fitted.alone)).outputs(passes)
-    without, together = (each.cpu().double().numpy() for each in (alone, outputs))
-    return {**figures, **compare(without, together, test.y.cpu().numpy(), groups_of(test))}
 
 
 def rows_of(client: DomainClient, request: TrainRequest, rest: bool = False) -> Labelled:
@@ -177,7 +110,7 @@ def columns_of(client: DomainClient, rows: Array) -> Columns | None:
     return Columns.plain(rows.shape[1] - 1)
 
 
-def _both_columns(client: DomainClient, rows: Array, sent: Layers | None) -> tuple[Columns, Columns] | None:
+def both_columns(client: DomainClient, rows: Array, sent: Layers | None) -> tuple[Columns, Columns] | None:
     """Return this site's columns and the ones from the server, or None if either is missing."""
     own = columns_of(client, rows)
     return None if own is None or sent is None else (own, Columns.from_arrays(sent))

@@ -1,17 +1,15 @@
 """The computations of Ridge's clients on rows and labels, and their replies, with NumPy only."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
-    LEAST_LABELS,
     Calibration,
-    Columns,
     Kind,
     KindsFit,
     Layers,
@@ -23,29 +21,19 @@ from fda_flower.aggregation import (
     fit_kinds,
     fit_temperature,
     joined_head,
-    move,
     split_rows,
     to_targets,
-    widths_of,
     with_head,
     with_kinds,
 )
 from fda_flower.aggregation.mixture import log_softmax
-from fda_flower.aggregation.ridge import paths_of, temperatures_without, unpack
-from fda_flower.aggregation.units import Units, without_name
-from fda_flower.clients.own_state import OwnState
-from fda_flower.clients.secure_sums import SecureSums
-from fda_flower.errors import ConfigError
-from fda_flower.metrics import measure, paired_interval, paired_shares
+from fda_flower.aggregation.ridge import temperatures_without
+from fda_flower.aggregation.sums import unpack
+from fda_flower.aggregation.units import Units
+from fda_flower.metrics import measure
 from fda_flower.wire import protocol
-from fda_flower.wire.asked import QUESTIONS
-from fda_flower.wire.asked.ridge import FitHead, HeadFitted, Summed, SumRows
-from fda_flower.wire.asked.secure_sums import Masked, MaskSums
-from fda_flower.wire.protocol import TrainReply, TrainRequest, read_request, to_layers
-from fda_flower.wire.secure_sums import decode, encode
-
-SMALLEST = 1e-6
-"""Smallest sum of squared labels that fixed point represents well enough."""
+from fda_flower.wire.asked.ridge import FitHead, HeadFitted
+from fda_flower.wire.protocol import TrainRequest, to_layers
 
 Array = NDArray[np.float64]
 
@@ -160,10 +148,11 @@ def fit_target(own: Labelled, question: FitHead) -> TargetHead:
     """
     if not question.unlabelled:
         own = replace(own, unlabelled=None)
-    return _fit(own, by_kind(question.start), question.paths, question.solutions or {})
+    return fit_from(own, by_kind(question.start), question.paths, question.solutions or {})
 
 
-def _fit(own: Labelled, starts: Sequence[Layers], paths: Paths, others: Layers) -> TargetHead:
+def fit_from(own: Labelled, starts: Sequence[Layers], paths: Paths, others: Layers) -> TargetHead:
+    """Fit a head from the `starts` of the sources' sums, of each kind of rows; see `Sums.start`."""
     labels, regression, units = own.labels, own.classes is None, own.units
     mean, deviation = starts[0].get("mean", np.zeros(1)), starts[0].get("deviation", np.ones(1))
     targets, classes = (own.targets - mean) / deviation, None if regression else labels
@@ -180,7 +169,7 @@ def _fit(own: Labelled, starts: Sequence[Layers], paths: Paths, others: Layers) 
         "held_out_sources": sources.held_out,
     }
     outputs = {name: values * deviation + mean for name, values in outputs.items()}
-    judged = {name: _figure(values, labels) for name, values in outputs.items()}
+    judged = {name: figure(values, labels) for name, values in outputs.items()}
     numbers: dict[str, Any] = {name: figure for name, figure in judged.items() if np.isfinite(figure)}
     numbers |= {"temperature": 1.0, **_numbers(fit, list(others))}
     temperatures = None
@@ -216,63 +205,6 @@ def _kinds_of(own: Labelled, starts: Sequence[Layers], others: Sequence[Array]) 
     ]
 
 
-def fit_site(
-    own: Labelled,
-    totals: Sequence[Sums],
-    sent: Sequence[Sums],
-    paths: Paths,
-    columns: tuple[Columns, Columns] | None = None,
-) -> TargetHead:
-    """Fit a site's head, if every site is a target, from the total of all sites minus its own sums.
-
-    With labels of too few patients to leave one out, it is the others' head. `totals` and `sent`, the sums
-    that this site has sent, have an entry for each kind of rows. `columns` are this site's own, as in `own`
-    and `sent`, and the ones in `totals`; the head is fitted in the columns of the other sites.
-
-    Raises a `ValueError` if `totals` include no other site, or the difference cannot come from rows.
-    """
-    if columns:
-        sent = [move(each, columns[0].into(columns[1])) for each in sent]
-    others = [total - each for total, each in zip(totals, sent, strict=True)]
-    if others[0].rows < 1:
-        raise ValueError("the sums of all sites have no row of another site")
-    if columns:
-        rest = Columns.pooled([(columns[1], others[0])])
-        matrix = columns[0].into(rest)
-        moved = [move(others[0], columns[1].into(rest))]
-        return _fit_to(own.moved(matrix), moved, paths).moved(matrix)
-    return _fit_to(own, others, paths)
-
-
-def _fit_to(own: Labelled, others: Sequence[Sums], paths: Paths) -> TargetHead:
-    scaled = own.classes is None
-    if own.units.count < LEAST_LABELS:
-        heads = [each.head(scaled) / len(others) for each in others]
-        return TargetHead(joined_head(heads, own.widths), {"share": 1.0})
-    starts = [each.start("pooled" in paths_of(paths), scaled) for each in others]
-    return _fit(own, starts, paths, {})
-
-
-def compare(
-    alone: Array, together: Array, labels: NDArray[Any], groups: NDArray[Any] | None = None
-) -> dict[str, float]:
-    """Return the figures of two heads' outputs on some rows, and the 95% interval of the difference.
-
-    These are accuracies or, for numbers, R²; with a single patient, of `groups` or else the rows, or constant
-    labels there is no interval.
-    """
-    figures = {"alone": _figure(alone, labels), "with_others": _figure(together, labels)}
-    if labels.dtype.kind == "f":
-        spread = np.square(labels - labels.mean(axis=0)).sum() / len(labels)
-        errors = [np.square(each - labels).sum(axis=1) for each in (alone, together)]
-        ends = paired_interval((errors[0] - errors[1]) / spread, groups) if spread > 0 else None
-    else:
-        right = [each.argmax(axis=1) == labels for each in (alone, together)]
-        ends = paired_shares(right[0], right[1], groups)
-    figures |= {} if ends is None else {"gain_low": ends[0], "gain_high": ends[1]}
-    return {name: value for name, value in figures.items() if np.isfinite(value)}
-
-
 def _numbers(fit: KindsFit, domains: Sequence[str]) -> dict[str, Any]:
     """Return the weights of the heads, and the share of the sources in them: means over kinds of rows."""
     weights, numbers = dict[str, float](), dict[str, Any]()
@@ -294,7 +226,8 @@ def _numbers(fit: KindsFit, domains: Sequence[str]) -> dict[str, Any]:
     return {**numbers, "weights": weights}
 
 
-def _figure(outputs: Array, labels: NDArray[Any]) -> float:
+def figure(outputs: Array, labels: NDArray[Any]) -> float:
+    """Return the accuracy, of numbers R²; not finite where there is none."""
     regression = labels.dtype.kind == "f"
     metrics = measure(outputs, labels, regression=regression)
     return metrics.get("r2" if regression else "accuracy", np.nan)
@@ -311,127 +244,3 @@ def source_sums(request: TrainRequest, own: Labelled) -> dict[str, NDArray[Any]]
     noise = to_layers(given)["noise"]
     sums = PrivateSums.of(own.kinds[0], own.targets, own.groups, noise)
     return {**sums.to_arrays(np.float64), protocol.CHANGE: np.array(change_of_patient(own.classes))}
-
-
-def masked_sums(
-    request: TrainRequest, question: MaskSums, own_state: OwnState | None, sums: Callable[[], Sequence[Sums]]
-) -> Masked:
-    """Answer a stage of masked sums; `sums`, of each kind of rows, are computed when needed."""
-    if own_state is None:
-        remedy = "give ridge_reply the context's state"
-        raise ConfigError("the server asks for masked sums", thing="state", value=None, remedy=remedy)
-    server_round = int(request.config[protocol.SERVER_ROUND])
-
-    def to_mask() -> Array:
-        return np.concatenate([_to_mask(each) for each in sums()])
-
-    return SecureSums(own_state).answer(question, server_round, to_mask)
-
-
-def _to_mask(sums: Sums) -> Array:
-    """Return the numbers to mask; raise a `ConfigError` if labels are too small for fixed point."""
-    smallest = float(sums.squares.min(initial=1.0, where=sums.squares > 0))
-    if smallest < SMALLEST:
-        why = f"the squares of its labels sum to {smallest:g}, but masked sums need at least {SMALLEST:g}"
-        raise ConfigError(why, thing="labels", value=smallest, remedy="give labels in a smaller unit")
-    return sums.vector
-
-
-def as_masked(sums: Sums) -> Sums:
-    """Return the sums that a site adds to a masked total, which are in fixed point."""
-    words = encode(_to_mask(sums))
-    return Sums.from_vector(decode(words), *sums.products.shape)
-
-
-def ridge_reply(
-    message: Message,
-    rows: NDArray[Any],
-    labels: NDArray[Any],
-    classes: int | None = None,
-    state: RecordDict | None = None,
-    groups: NDArray[Any] | None = None,
-    unlabelled: NDArray[Any] | None = None,
-    unlabelled_groups: NDArray[Any] | None = None,
-) -> Message:
-    """Answer a question of `fda_flower.strategies.Ridge` in your own project.
-
-    Register your function for ``@app.train("sum_rows")`` and ``@app.train("fit_head")``; for
-    ``Ridge(secure=True)`` also for ``@app.train("mask_sums")``.
-
-    Parameters
-    ----------
-    message : Message
-        Its model is the weights of a linear layer, shape ``(C, features)``, and its bias.
-    rows : array
-        The node's labelled samples, shape ``(n, features + 1)``; see `fda_flower.aggregation.to_rows`.
-    labels : array
-        Classes from 0 on, shape ``(n,)``, or numbers, shape ``(n,)`` or ``(n, C)``.
-    classes : int, optional
-        The number of classes. Default: the labels are numbers.
-    state : RecordDict, optional
-        The ``state`` of Flower's context, needed by ``Ridge(secure=True)``.
-    groups : array, optional
-        The patient of each row, shape ``(n,)``: what the target leaves out at a time, and what a site whose
-        ``dp-unit`` is ``patient`` protects. Default: every row is a different patient.
-    unlabelled : array, optional
-        Rows of the target's samples without labels, shape ``(m, features + 1)``.
-    unlabelled_groups : array, optional
-        The patient of each of these, named as in `groups`, shape ``(m,)``; needed with `groups`.
-
-    Returns
-    -------
-    Message
-        From a source the sums, masked on request; from the target its fitted layer.
-
-    Raises
-    ------
-    ConfigError
-        If the message is another one, such as ``train.fit_site_head``, for a layer that a site keeps; if it
-        requests masked sums, but there is no `state`; or if a row has no patient with a name.
-    """
-    kind = message.metadata.message_type
-    question = QUESTIONS.get(kind)
-    if question is None or not issubclass(question, SumRows | MaskSums | FitHead):
-        remedy = 'register it for the actions "sum_rows", "fit_head" and "mask_sums" alone'
-        raise ConfigError(
-            f"ridge_reply has no answer to '{kind}'", thing="message", value=kind, remedy=remedy
-        )
-    request = read_request(message.content, question)
-    if classes is None:
-        labels = np.asarray(labels, np.float64).reshape(len(rows), -1)
-    else:
-        labels = np.asarray(labels, np.int64)
-    own_state, widths = None if state is None else OwnState(state), widths_of(to_layers(request.arrays))
-    for name, given, of in (("groups", groups, rows), ("unlabelled_groups", unlabelled_groups, unlabelled)):
-        _check_groups(name, given, of, needed=groups is not None)
-    own = Labelled(
-        np.asarray(rows, np.float64), labels, classes, widths, groups, unlabelled, unlabelled_groups
-    )
-    reply = _reply(request, own, own_state)
-    return Message(reply.content(request.arrays), reply_to=message)
-
-
-def _check_groups(name: str, groups: NDArray[Any] | None, rows: NDArray[Any] | None, needed: bool) -> None:
-    """Raise a `ConfigError` unless there is one patient for each row, or none for any."""
-    count = 0 if rows is None else len(rows)
-    given = None if groups is None else len(groups)
-    if given != count and (given is not None or (needed and count)):
-        what = f"{name} has the patients of {given or 0} of {count} rows"
-        raise ConfigError(what, thing=name, value=given, remedy="give one for each row, in their order")
-    if groups is not None and (lacking := without_name(groups)):
-        what = f"{name} has no patient for {lacking} of {count} rows"
-        raise ConfigError(what, thing=name, value=lacking, remedy="name each, or leave these rows out")
-
-
-def _reply(request: TrainRequest, own: Labelled, own_state: OwnState | None) -> TrainReply:
-    model, question = to_layers(request.arrays), request.question
-    if isinstance(question, FitHead):
-        if question.columns is not None:
-            why = "the sources' rows are columns of tables, which a project of its own does not standardise"
-            raise ConfigError(why, thing="columns", remedy="let all sites run fda-flower, or none")
-        fitted = fit_target(own, question)
-        return TrainReply(fitted.in_model(model), len(own.rows), answer=fitted.answer())
-    if isinstance(question, MaskSums):
-        masked = masked_sums(request, question, own_state, own.sums)
-        return TrainReply(model, len(own.rows), answer=masked)
-    return TrainReply(model, len(own.rows), answer=Summed(sums=source_sums(request, own)))

@@ -10,12 +10,14 @@ from cryptography.fernet import InvalidToken
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import Layers
+from fda_flower.aggregation import Layers, Sums
 from fda_flower.clients.own_state import OwnState
-from fda_flower.errors import RunError
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.wire import protocol
 from fda_flower.wire import secure_sums as wire
 from fda_flower.wire.asked.secure_sums import Masked, MaskSums
 from fda_flower.wire.internals import create_shares, decrypt, encrypt
+from fda_flower.wire.protocol import TrainRequest
 
 STATE, REVEALED = "secure-sums", "secure-sums-revealed"
 """States of a client: within a round; and the sources in the sum to which it has helped."""
@@ -152,3 +154,37 @@ def _refusal(why: str, value: object) -> RunError:
 
 def _named(memory: wire.Bytes, prefix: str) -> wire.Bytes:
     return {name.removeprefix(prefix): entry for name, entry in memory.items() if name.startswith(prefix)}
+
+
+SMALLEST = 1e-6
+"""Smallest sum of squared labels that fixed point represents well enough."""
+
+
+def masked_sums(
+    request: TrainRequest, question: MaskSums, own_state: OwnState | None, sums: Callable[[], Sequence[Sums]]
+) -> Masked:
+    """Answer a stage of masked sums; `sums`, of each kind of rows, are computed when needed."""
+    if own_state is None:
+        remedy = "give ridge_reply the context's state"
+        raise ConfigError("the server asks for masked sums", thing="state", value=None, remedy=remedy)
+    server_round = int(request.config[protocol.SERVER_ROUND])
+
+    def to_mask() -> NDArray[np.float64]:
+        return np.concatenate([_to_mask(each) for each in sums()])
+
+    return SecureSums(own_state).answer(question, server_round, to_mask)
+
+
+def _to_mask(sums: Sums) -> NDArray[np.float64]:
+    """Return the numbers to mask; raise a `ConfigError` if labels are too small for fixed point."""
+    smallest = float(sums.squares.min(initial=1.0, where=sums.squares > 0))
+    if smallest < SMALLEST:
+        why = f"the squares of its labels sum to {smallest:g}, but masked sums need at least {SMALLEST:g}"
+        raise ConfigError(why, thing="labels", value=smallest, remedy="give labels in a smaller unit")
+    return sums.vector
+
+
+def as_masked(sums: Sums) -> Sums:
+    """Return the sums that a site adds to a masked total, which are in fixed point."""
+    words = wire.encode(_to_mask(sums))
+    return Sums.from_vector(wire.decode(words), *sums.products.shape)

@@ -213,7 +213,7 @@ METHODS: Registry[Method] = Registry(
             "ridge:Ridge",
             needs=("frozen body",),
             train="linear",
-            every_site="fda_flower.strategies.ridge:RidgeEverySite",
+            every_site="fda_flower.strategies.ridge_sites:RidgeEverySite",
             rounds=1,
         ),
         "finetune-offline": _ours(

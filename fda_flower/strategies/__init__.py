@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from fda_flower.strategies.personal import APFL, Ditto, FedDAF, FedDWA, KNNPer
     from fda_flower.strategies.personal_layers import FedBN, FedPer, FedRep
     from fda_flower.strategies.replies import BadReplyError, ClientUpdate
-    from fda_flower.strategies.ridge import Ridge, RidgeEverySite
+    from fda_flower.strategies.ridge import Ridge
+    from fda_flower.strategies.ridge_sites import RidgeEverySite
     from fda_flower.strategies.round import Round
 else:
     __getattr__, __dir__ = lazy_exports(__name__)

@@ -5,13 +5,10 @@ Where every site is a target, each subtracts its own sums from the total, and ke
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from logging import WARNING
-from statistics import mean  # exact, so that it never overflows
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from flwr.app import ArrayRecord
-from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
@@ -26,7 +23,6 @@ from fda_flower.aggregation import (
     by_kind,
     check_deviation,
     head_in,
-    joined_head,
     paths_of,
     shape_of_head,
     widths_of,
@@ -34,29 +30,25 @@ from fda_flower.aggregation import (
     with_kinds,
 )
 from fda_flower.errors import ConfigError, invalid
-from fda_flower.metrics import METRICS, Metric
 from fda_flower.names.words import counted
-from fda_flower.records.record import TEST_EXAMPLES, Record
+from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.benefit import UNITS, benefit_of_sources, units_of
 from fda_flower.strategies.columns import in_common_columns
 from fda_flower.strategies.features import OnFeatures
-from fda_flower.strategies.replies import BadReplyError, check_figures
+from fda_flower.strategies.replies import BadReplyError
 from fda_flower.strategies.secure_sums import SecureSum
 from fda_flower.wire import protocol
-from fda_flower.wire.asked.ridge import FitHead, FitSiteHead, HeadFitted, SiteFitted, SumRows
+from fda_flower.wire.asked.ridge import FitHead, HeadFitted, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.protocol import TrainRequest, to_layers
 from fda_flower.wire.questions import Question
 from fda_flower.wire.secure_sums import FEWEST, KEYS, MOST, decode
 
 RIDGE, SHARE, WEIGHTS = "ridge", "share", "weights"
+
 FEWEST_LABELS = "fewest-labels"
 """Entries of the record."""
-
-SITES, GAIN, INTERVAL, JUDGED_BY = "sites", "gain", "interval", "judged-by"
-ALONE, TOGETHER = "alone", "with-others"
-"""Entries of the record if every site is a target."""
 
 WIDEST = 8192
 """Largest number of features; with more, a source's sums would take hundreds of megabytes."""
@@ -417,163 +409,3 @@ def _ready(total: Sums, form: Form) -> Sums:
     rounded = Sums.from_arrays(total.to_arrays(), *form)
     rounded.solution()
     return rounded
-
-
-class RidgeEverySite(Ridge):
-    """Ridge in which every site is a target and learns its benefit from the others.
-
-    Each node, whatever role it reports, sends sums over its rows, receives the total, and subtracts its own.
-    It then has exactly the sums of the others: the total travels in float64, and a site subtracts its sums as
-    sent, in float32 or, with ``secure``, in fixed point. It fits its head as `Ridge`'s target does, and keeps
-    it. The server sees sums, with ``secure`` only the total, and, if a site reports them, figures. The
-    server's model is the head of all sites together, for a site that joins without labels; no site evaluates
-    it.
-
-    The record has ``sites``: for each its ``labels``, ``test-examples``, the accuracy (for a regression R²)
-    ``alone`` and ``with-others``, their difference ``gain`` with its 95% ``interval``, ``judged-by`` (the
-    site's own ``test`` samples, or leave-one-out on its labels, ``held-out``), and ``share``, the share of
-    the others' solution in the heads that shrink it. The headline is the mean over sites of the figures with
-    the others.
-
-    Parameters
-    ----------
-    report : {"full", "none"}
-        With ``"none"`` sites report no figures.
-    """
-
-    questions = (SumRows, MaskSums, FitSiteHead)
-    has_target: ClassVar[bool] = False
-
-    report: Literal["full", "none"] = "full"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.per_source:
-            why = "but if every site is a target, none sees another's head"
-            raise invalid("per_source", True, "leave it out", why)
-
-    @property
-    def without_patients(self) -> str | None:  # type: ignore[override]
-        """Why noise cannot protect each patient: a site would subtract its sums without the noise."""
-        return "but if every site is a target, each would subtract open sums from noisy ones"
-
-    def takes_noise(self, round: Round) -> bool:
-        """Return false; see `without_patients`."""
-        return False
-
-    def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
-        """Do nothing: a site with a single label uses the others' head."""
-
-    def _check_units(self, node: Node) -> None:
-        """Do nothing, likewise."""
-
-    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Add the sums up, and let each included site fit its head."""
-        forms = forms_of(round.model)
-        sources, columns = self._in_common_columns(round, sources, forms)
-        add_up = self.unmasked if self.secure else self._open_totals
-        totals, domains = add_up(round, sources, forms)
-        if len(domains) == 2:
-            log(
-                WARNING,
-                "Round %d: with two sites each can compute the other's sums: add more sites",
-                round.number,
-            )
-        question = FitSiteHead(
-            paths=self.paths,
-            report=self.report,
-            total=with_kinds([total.to_arrays(np.float64) for total in totals]),
-            columns=columns.to_arrays() if columns else None,
-            masked=self.secure,
-            unlabelled=self.unlabelled,
-        )
-        request = TrainRequest(round.arrays, round.config, question=question)
-        nodes = {node: request for node in round.sources if node.domain in domains}
-        _, replied = round.exchange(nodes)
-        regression = any(node.info.get(protocol.REGRESSION) for node in nodes)
-        self._note_sites(round, replied, "r2" if regression else "accuracy")
-        heads = [total.head(scaled=regression) / len(totals) for total in totals]
-        head = joined_head(heads, widths_of(round.model))
-        if columns:  # for a site whose columns have the mean and deviation of all
-            head[:-1] /= np.sqrt(len(head) - 1)
-        return Aggregated(with_head(round.model, head[:-1].T, head[-1]))
-
-    def _open_totals(
-        self, round: Round, sources: Sources, forms: Sequence[Form]
-    ) -> tuple[list[Sums], list[str]]:
-        """Return the total of open sums over each kind of rows, and the domains in it."""
-        most = len(sources)
-        # Check each alone, so that the others' sums are valid whichever site subtracts its own.
-        domains = self.usable(round, list(sources), lambda domain: _check_each(sources, forms, domain, most))
-        read = [read_open(sources, forms, domain) for domain in domains]
-        return [Sums.total((each[kind] for each in read), *form) for kind, form in enumerate(forms)], domains
-
-    def _note_sites(self, round: Round, replied: Sources, metric: str) -> None:
-        """Write the sites' figures into the record."""
-        entries, sites = round.record["sources"], dict[str, Record]()
-        nodes = {node.domain: node for node in round.nodes}
-        for domain, update in replied.items():
-            try:
-                figures = of_test(update.answer)
-                sites[domain] = site_entry(entries[domain]["examples"], update.answer, METRICS[metric])
-                sites[domain] |= units_of(nodes[domain])
-                entries[domain] |= figures
-            except BadReplyError as error:
-                del entries[domain]
-                round.drop(domain, error)
-        round.record[SITES] = sites
-        round.record |= headline(sites, {domain: entries[domain] for domain in sites}, metric)
-
-    def conclusion(self, record: Record) -> list[str]:
-        """Return a line on the benefit of the others."""
-        sites = [site for site in record.get(SITES, {}).values() if GAIN in site]
-        if not sites:
-            return ["The sites report no figures (report=none)"] if self.report == "none" else []
-        metric = METRICS["r2" if "r2" in record else "accuracy"]
-        gain = metric.scaled(mean(site[GAIN] for site in sites))
-        sure = sum(site[INTERVAL][0] > 0 for site in sites if INTERVAL in site)
-        unit = " points" if metric.percent else f" of {metric.title}"
-        return [
-            f"The others bring {gain:+.{metric.decimals}f}{unit} per site on average; the 95% interval of "
-            f"the gain is above 0 at {sure or 'none'} of {len(sites)} sites"
-        ]
-
-
-def of_test(answer: SiteFitted) -> Record:
-    """Return a site's metrics on its test set; raise a `BadReplyError` if one is impossible."""
-    if unknown := sorted(set(answer.test or {}) - set(METRICS)):
-        raise BadReplyError(f"its answer has the unknown metric '{unknown[0]}'")
-    number = {} if answer.test_examples is None else {TEST_EXAMPLES: answer.test_examples}
-    return check_figures({**(answer.test or {}), **number})
-
-
-def site_entry(labels: int, answer: SiteFitted, metric: Metric) -> Record:
-    """Return the record of a site with `labels`; raise a `BadReplyError` if its figures are impossible."""
-    entry: Record = {"labels": labels}
-    if answer.test_examples is not None:
-        entry[TEST_EXAMPLES] = answer.test_examples
-    alone, together = answer.alone, answer.with_others
-    for name, value in ((ALONE, alone), (TOGETHER, together)):
-        if value is not None and not metric.allows(value):
-            raise BadReplyError(f"its '{name}' is {value:g}, which no {metric.title} can be")
-    if together is None:
-        return entry
-    entry[JUDGED_BY] = "held-out" if answer.test_examples is None else "test"
-    figures = {ALONE: alone, TOGETHER: together, SHARE: answer.share}
-    entry |= {name: value for name, value in figures.items() if value is not None}
-    if alone is not None:
-        entry[GAIN] = together - alone
-        if answer.gain_low is not None and answer.gain_high is not None:
-            entry[INTERVAL] = [answer.gain_low, answer.gain_high]
-    return entry
-
-
-def headline(sites: Mapping[str, Record], entries: Mapping[str, Record], metric: str) -> dict[str, float]:
-    """Return the means over sites of the test metrics, and of `metric` over all sites."""
-    means = {
-        name: mean(values)
-        for name in METRICS
-        if (values := [entry[name] for entry in entries.values() if name in entry])
-    }
-    together = [site[TOGETHER] for site in sites.values() if TOGETHER in site]
-    return means | ({metric: mean(together)} if together else {})

@@ -13,12 +13,10 @@ from fda_flower.aggregation.ridge import (
     STRENGTHS,
     TEMPERATURES,
     RegularizationPath,
-    factorised,
     fit_shares,
-    solved,
     temperatures_without,
-    unpack,
 )
+from fda_flower.aggregation.sums import factorised, solved, unpack
 from fda_flower.aggregation.units import Units
 
 

@@ -18,7 +18,8 @@ from fda_flower.clients import (
     ridge_reply,
 )
 from fda_flower.clients.own_state import OwnState
-from fda_flower.clients.ridge_numpy import Labelled, fit_target, masked_sums
+from fda_flower.clients.ridge_numpy import Labelled, fit_target
+from fda_flower.clients.secure_sums import masked_sums
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError, RunError

@@ -10,7 +10,7 @@ from fda_flower import RunConfig
 from fda_flower.aggregation import Sums
 from fda_flower.client_app import forget, make_client_app
 from fda_flower.clients import serve
-from fda_flower.clients.ridge_numpy import as_masked
+from fda_flower.clients.secure_sums import as_masked
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.runs.network import make_model
 from fda_flower.site import read_log

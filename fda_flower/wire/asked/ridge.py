@@ -117,7 +117,7 @@ class FitSiteHead(Question):
     roles = ("source",)
     model = Release.NOTHING
     answer = SiteFitted
-    answered_by = "fda_flower.clients.ridge:fit_site_head"
+    answered_by = "fda_flower.clients.ridge_sites:fit_site_head"
 
     paths: Paths
     report: Literal["full", "none"]

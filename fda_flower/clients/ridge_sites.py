@@ -1,0 +1,140 @@
+"""Ridge where every site is a target: fit a head to the others' sums and the own rows, and keep it."""
+
+import math
+from collections.abc import Sequence
+from logging import ERROR
+from typing import Any
+
+import numpy as np
+from flwr.common import log
+from numpy.typing import NDArray
+
+from fda_flower.aggregation import (
+    LEAST_LABELS,
+    Columns,
+    Paths,
+    Sums,
+    by_kind,
+    joined_head,
+    move,
+    shape_of_head,
+)
+from fda_flower.aggregation.ridge import paths_of
+from fda_flower.clients.client import DomainClient
+from fda_flower.clients.features import groups_of
+from fda_flower.clients.ridge import both_columns, rows_of, unchanged
+from fda_flower.clients.ridge_numpy import Array, Labelled, TargetHead, figure, fit_from, placed
+from fda_flower.clients.secure_sums import as_masked
+from fda_flower.metrics import paired_interval, paired_shares
+from fda_flower.prediction.predictors import Single
+from fda_flower.wire.asked.ridge import FitSiteHead, SiteFitted
+from fda_flower.wire.protocol import TrainReply, TrainRequest
+
+
+def fit_site(
+    own: Labelled,
+    totals: Sequence[Sums],
+    sent: Sequence[Sums],
+    paths: Paths,
+    columns: tuple[Columns, Columns] | None = None,
+) -> TargetHead:
+    """Fit a site's head, if every site is a target, from the total of all sites minus its own sums.
+
+    With labels of too few patients to leave one out, it is the others' head. `totals` and `sent`, the sums
+    that this site has sent, have an entry for each kind of rows. `columns` are this site's own, as in `own`
+    and `sent`, and the ones in `totals`; the head is fitted in the columns of the other sites.
+
+    Raises a `ValueError` if `totals` include no other site, or the difference cannot come from rows.
+    """
+    if columns:
+        sent = [move(each, columns[0].into(columns[1])) for each in sent]
+    others = [total - each for total, each in zip(totals, sent, strict=True)]
+    if others[0].rows < 1:
+        raise ValueError("the sums of all sites have no row of another site")
+    if columns:
+        rest = Columns.pooled([(columns[1], others[0])])
+        matrix = columns[0].into(rest)
+        moved = [move(others[0], columns[1].into(rest))]
+        return _fit_to(own.moved(matrix), moved, paths).moved(matrix)
+    return _fit_to(own, others, paths)
+
+
+def _fit_to(own: Labelled, others: Sequence[Sums], paths: Paths) -> TargetHead:
+    scaled = own.classes is None
+    if own.units.count < LEAST_LABELS:
+        heads = [each.head(scaled) / len(others) for each in others]
+        return TargetHead(joined_head(heads, own.widths), {"share": 1.0})
+    starts = [each.start("pooled" in paths_of(paths), scaled) for each in others]
+    return fit_from(own, starts, paths, {})
+
+
+def compare(
+    alone: Array, together: Array, labels: NDArray[Any], groups: NDArray[Any] | None = None
+) -> dict[str, float]:
+    """Return the figures of two heads' outputs on some rows, and the 95% interval of the difference.
+
+    These are accuracies or, for numbers, R²; with a single patient, of `groups` or else the rows, or constant
+    labels there is no interval.
+    """
+    figures = {"alone": figure(alone, labels), "with_others": figure(together, labels)}
+    if labels.dtype.kind == "f":
+        spread = np.square(labels - labels.mean(axis=0)).sum() / len(labels)
+        errors = [np.square(each - labels).sum(axis=1) for each in (alone, together)]
+        ends = paired_interval((errors[0] - errors[1]) / spread, groups) if spread > 0 else None
+    else:
+        right = [each.argmax(axis=1) == labels for each in (alone, together)]
+        ends = paired_shares(right[0], right[1], groups)
+    figures |= {} if ends is None else {"gain_low": ends[0], "gain_high": ends[1]}
+    return {name: value for name, value in figures.items() if np.isfinite(value)}
+
+
+def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSiteHead) -> TrainReply:
+    """Fit a linear layer for this site alone, and keep it; the reply has the received model.
+
+    The site subtracts its own sums, as sent, from the total. Figures are on its own test set or, without
+    one, by leave-one-out on its labels. A client that `hides` them has the same answer if it has no head.
+    """
+    figures: dict[str, Any] = {}
+    try:
+        figures = _kept_head(client, request, question)
+    except Exception as error:  # of any kind
+        if not client.hides:
+            raise
+        log(ERROR, "'%s' keeps no head", client.domain.name, exc_info=error)
+    told = {} if client.hides else figures
+    return unchanged(client, request, SiteFitted(kept=client.publish is not None, **told))
+
+
+def _kept_head(client: DomainClient, request: TrainRequest, question: FitSiteHead) -> dict[str, Any]:
+    """Fit a site's head and keep it; return the figures that the server asks for."""
+    model = client.received(request)
+    own = rows_of(client, request, question.unlabelled)
+    sent = [as_masked(sums) if question.masked else sums.rounded() for sums in own.sums()]
+    totals = [
+        Sums.from_arrays(total, width + 1, shape_of_head(model)[0])
+        for total, width in zip(by_kind(question.total), own.widths, strict=True)
+    ]
+    fitted = fit_site(own, totals, sent, question.paths, both_columns(client, own.rows, question.columns))
+    whole = Single(fitted.in_model(model))
+    client.announce(whole, request.config, fitted.calibration(own))
+    return _figures(client, request, whole, fitted, own) if question.report == "full" else {}
+
+
+def _figures(
+    client: DomainClient, request: TrainRequest, whole: Single, fitted: TargetHead, own: Labelled
+) -> dict[str, Any]:
+    """Return the figures of a site's answer."""
+    test, share = client.domain.test, fitted.numbers.get("share")
+    if not len(test):
+        held_out = fitted.held_out
+        judged = compare(**held_out, labels=own.labels, groups=own.groups) if held_out else {}
+        return {"share": share, **judged}
+    passes = client.passes(request.config)
+    outputs = whole.outputs(passes)
+    metrics = {name: value for name, value in client.figures(outputs, test).items() if math.isfinite(value)}
+    figures = {"share": share, "test": metrics, "test_examples": len(test)}
+    if fitted.alone is None:
+        return {**figures, "with_others": metrics.get("r2" if test.y.is_floating_point() else "accuracy")}
+    alone = Single(placed(client.received(request), fitted.alone)).outputs(passes)
+    without, together = (each.cpu().double().numpy() for each in (alone, outputs))
+    return {**figures, **compare(without, together, test.y.cpu().numpy(), groups_of(test))}
