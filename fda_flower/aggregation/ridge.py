@@ -34,7 +34,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation.joint import nonnegative_least_squares
+from fda_flower.aggregation.kernel import Kernel
 from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.sums import USUAL_TEMPERATURE, Array, factorised, solved
 from fda_flower.aggregation.units import Units
@@ -72,6 +72,9 @@ def paths_of(paths: Paths) -> frozenset[str]:
 LEAST_LABELS = 2
 """Smallest number of labelled units for leave-one-out."""
 
+ROUNDING = 1e-13
+"""Share of a sum up to which what is left of it without a part is rounding."""
+
 TEMPERATURES = np.geomspace(0.5, 60, 40)
 """Candidate values of ``σ``."""
 
@@ -80,13 +83,13 @@ TEMPERATURES = np.geomspace(0.5, 60, 40)
 class Head:
     """One head on a path: `weights`, ``(d, C)``, and the `residuals` of ``Y`` without a unit, ``(n, C)``.
 
-    `path` and `strength` are its key in `HEADS`, and `shares` ``a`` of each head that it starts from. In
+    `path` and `strength` are its key in `HEADS`, and `share` is ``a``, of the head that it starts from. In
     `judged`, the residuals of a unit of several rows have ``a`` from the others' alone.
     """
 
     path: str
     strength: float
-    shares: Array
+    share: float
     weights: Array
     residuals: Array
     judged: Array
@@ -117,10 +120,11 @@ class RidgeFit:
         return self.targets - self.judged
 
     @property
-    def shares(self) -> Array:
-        """``a`` of each head that *shrunk* starts from, a weighted mean; empty without such heads."""
+    def share(self) -> float | None:
+        """``a``, a weighted mean over the heads of *shrunk*; None without such heads."""
         heads = self._of("shrunk")
-        return np.average([h.shares for _, h in heads], 0, _weights(heads)) if heads else np.zeros(0)
+        shares = [head.share for _, head in heads]
+        return float(np.average(shares, weights=_weights(heads))) if heads else None
 
     @property
     def source_weight(self) -> float | None:
@@ -135,15 +139,18 @@ class RidgeFit:
         Its result, shape ``(m, C)``, is ``U (W − W_{−g})`` with the heads' weights and shares kept, since
         ``W − W_{−g} = back (K + λ)⁻¹[:, g] E_g`` of each head.
         """
-        outputs = {name: rows @ path.back @ path.vectors for name, path in self.paths.items()}
+        outputs = {name: rows @ path.back @ path.kernel.vectors for name, path in self.paths.items()}
 
         def without(unit: NDArray[np.intp]) -> Array:
             lost = np.zeros((len(rows), self.targets.shape[1]))
             for name, path in self.paths.items():
                 heads = self._of(name)
-                shrunk = np.stack([w / (path.values + head.strength) for w, head in heads], axis=1)
-                left_out = np.stack([head.residuals[unit] for _, head in heads], axis=1)
-                parts = [path.vectors[i][:, None] * (shrunk @ e) for i, e in zip(unit, left_out, strict=True)]
+                shrunk = np.stack([w / (path.kernel.values + head.strength) for w, head in heads], axis=1)
+                left_out, vectors = (
+                    np.stack([h.residuals[unit] for _, h in heads], axis=1),
+                    path.kernel.vectors,
+                )
+                parts = [vectors[i][:, None] * (shrunk @ e) for i, e in zip(unit, left_out, strict=True)]
                 lost += outputs[name] @ np.sum(parts, axis=0)
             return lost
 
@@ -169,7 +176,6 @@ def fit_ridge(
     targets: Array,
     solution: Array,
     gram: Array | None = None,
-    others: Sequence[Array] = (),
     paths: Paths = "both",
     groups: NDArray[Any] | None = None,
 ) -> RidgeFit:
@@ -183,9 +189,6 @@ def fit_ridge(
         ``W_S``, shape ``(d, C)``; or several, shape ``(k, d, C)``, with heads from each.
     gram : array, optional
         ``Σ G_i`` of the sources, shape ``(d, d)``; required for the path *pooled*.
-    others : sequence of array
-        Solutions of single sources, of the same shape. With them, *shrunk* has a share of each, ``a ≥ 0`` and
-        ``Σ a ≤ 1``.
     paths : str
         One of `PATHS`.
     groups : array, optional
@@ -199,6 +202,7 @@ def fit_ridge(
 
     Examples
     --------
+    >>> from fda_flower.aggregation import Sums, to_rows, to_targets
     >>> X, Y = to_rows(np.eye(4)), to_targets(np.array([0, 0, 1, 1]), 2)
     >>> fit = fit_ridge(X, Y, Sums.of(X, Y).solution(), X.T @ X)
     >>> len(fit.heads), (fit.held_out @ [1, -1] > 0).tolist()
@@ -209,29 +213,30 @@ def fit_ridge(
     if units.count < LEAST_LABELS:
         what = "rows" if units.single else f"rows of {units.count} unit"
         raise ValueError(f"{len(x)} labelled {what}, leaving one out needs {LEAST_LABELS}")
-    solutions = [each.reshape(-1, *each.shape[-2:]) for each in (solution, *others)]
     heads: list[Head] = []
     used_paths = dict[str, RegularizationPath]()
+    solutions = list(np.asarray(solution, np.float64).reshape(-1, *solution.shape[-2:]))
+    starts = {"target": [np.zeros_like(solutions[0])], "pooled": solutions, "shrunk": solutions}
     for name in dict.fromkeys(path for path, _ in HEADS[paths]):
         strengths = [strength for path, strength in HEADS[paths] if path == name]
         if name == "sources":
-            left = [targets - x @ w for w in solutions[0]]
-            heads += [Head(name, 0.0, np.ones(1), w, r, r) for w, r in zip(solutions[0], left, strict=True)]
+            left = [targets - x @ w for w in solutions]
+            heads += [Head(name, 0.0, 1.0, w, r, r) for w, r in zip(solutions, left, strict=True)]
             continue
-        path = used_paths[name] = RegularizationPath(x, _back(x, name, gram), name, units)
-        used = {"shrunk": len(solutions), "pooled": 1, "target": 0}[name]
-        for starts in zip(*solutions[:used], strict=True) if used else [()]:
-            heads += path.heads(targets, starts, strengths)
+        path = used_paths[name] = RegularizationPath(x, name, _factor(name, gram), units)
+        for start in starts[name]:
+            heads += path.heads(targets, start, strengths)
     weights, judged = weighed([head.judged for head in heads], units)
     return RidgeFit(tuple(heads), weights, targets, judged, used_paths)
 
 
-def _back(rows: Array, path: str, gram: Array | None) -> Array:
+def _factor(path: str, gram: Array | None) -> Array | None:
+    """Return ``L`` with ``L Lᵀ = Σ G_i + I`` for *pooled*; the other paths have the metric ``I``."""
     if path != "pooled":
-        return rows.T
+        return None
     if gram is None:
         raise ValueError("the path 'pooled' needs the sources' sums of squares")
-    return solved(factorised(gram), rows.T)
+    return factorised(gram)
 
 
 def likelihoods(residuals: Sequence[Array], units: Units, power: float | None = None) -> Array:
@@ -265,105 +270,61 @@ def weighed(residuals: Sequence[Array], units: Units) -> tuple[Array, Array]:
 
 
 class RegularizationPath:
-    """The ridge regressions with one kernel: ``W = Σ_k a_k B_k + back (K + λ)⁻¹ (Y − Σ_k a_k X B_k)``.
+    """The ridge regressions with one kernel: ``W = a W_S + back (K + λ)⁻¹ (Y − a X W_S)``.
 
-    `back` is ``Xᵀ`` for *shrunk*, ``(Σ G_i + I)⁻¹ Xᵀ`` for *pooled*; ``K = X back``, shape ``(n, n)``. The
-    `units` are left out; by default each row.
+    `back` is ``Xᵀ`` or, with the `factor` ``L`` of *pooled*, ``(L Lᵀ)⁻¹ Xᵀ``. The `units` are left out; by
+    default each row.
     """
 
-    def __init__(self, rows: Array, back: Array, name: str, units: Units | None = None) -> None:
-        self.rows, self.back, self.name = rows, back, name
+    def __init__(
+        self, rows: Array, name: str, factor: Array | None = None, units: Units | None = None
+    ) -> None:
+        self.rows, self.name = rows, name
         self.units = units or Units.of(len(rows))
-        kernel = rows @ back
-        values, self.vectors = np.linalg.eigh((kernel + kernel.T) / 2)
-        self.values = np.maximum(values, 0.0)
+        self.back = rows.T if factor is None else solved(factor, rows.T)
+        self.kernel = Kernel.of(rows, self.back, factor)
 
     def left_out(self, strength: float, values: Array) -> Array:
         """Return ``E_λ(Z)``, the residuals of ``Z`` without each unit; same shape as `values`."""
-        factors = strength / (self.values + strength)
-        whole = self.vectors @ (factors[:, None] * (self.vectors.T @ values))
-        if not self.units.single:
-            return self.units.left_out(self.vectors, factors, whole)
-        return np.asarray(whole / (self.vectors**2 @ factors)[:, None])
+        return self.kernel.left_out(strength, values, self.units)
 
-    def heads(self, targets: Array, starts: Sequence[Array], strengths: Sequence[float]) -> list[Head]:
-        """Return the head of each strength, from the heads `starts`; *pooled* takes the first one whole."""
-        outputs, heads = [self.rows @ start for start in starts], []
+    def heads(self, targets: Array, start: Array, strengths: Sequence[float]) -> list[Head]:
+        """Return the head of each strength, from the head `start`, which *pooled* takes whole."""
+        outputs, heads = self.rows @ start, []
         for strength in strengths:
-            own = self.left_out(strength, targets)
-            each = [self.left_out(strength, output) for output in outputs]
+            own, started = self.left_out(strength, targets), self.left_out(strength, outputs)
             whole = self.name == "pooled"
-            shares = np.ones(1) if whole else fit_shares(*_equal(self.units, own, each))
-            residuals = judged = own - _combined(shares, each, own)
-            if each and not (whole or self.units.single):
-                without = _shares_without(own, each, self.units)[self.units.numbers]
-                judged = own - np.einsum("nk,knc->nc", without, np.stack(each))
-            rest = targets - _combined(shares, outputs, targets)
-            coefficients = self.vectors.T @ rest / (self.values + strength)[:, None]
-            weights = self.back @ (self.vectors @ coefficients)
-            heads.append(
-                Head(
-                    self.name,
-                    strength,
-                    shares,
-                    weights + _combined(shares, starts, weights),
-                    residuals,
-                    judged,
-                )
-            )
+            share = 1.0 if whole else fit_share(self.units.weighed(own), self.units.weighed(started))
+            residuals = judged = own - share * started
+            if not (whole or self.units.single):
+                without = _shares_without(own, started, self.units)[self.units.numbers]
+                judged = own - without[:, None] * started
+            coefficients = self.kernel.coefficients(strength, targets - share * outputs)
+            weights = self.back @ coefficients + share * start
+            heads.append(Head(self.name, strength, share, weights, residuals, judged))
         return heads
 
 
-def _combined(shares: Array, arrays: Sequence[Array], like: Array) -> Array:
-    return _mean(shares, arrays) if len(arrays) else np.zeros_like(like)
-
-
-def _equal(units: Units, own: Array, each: Sequence[Array]) -> tuple[Array, list[Array]]:
-    """Return residuals in which each unit counts as one."""
-    return units.weighed(own), [units.weighed(values) for values in each]
-
-
-def _shares_without(own: Array, each: Sequence[Array], units: Units) -> Array:
-    """Return the shares that fit the rows of all other units, for each unit, shape ``(G, len(each))``.
-
-    They follow from the products of all residuals less those of the unit's.
-    """
-    first, others = _equal(units, own, each)
-    products = np.stack([*others, first], axis=1)
-    of_units = np.zeros((units.count, products.shape[1], products.shape[1]))
-    np.add.at(of_units, units.numbers, products @ products.transpose(0, 2, 1))
-    values, vectors = np.linalg.eigh(of_units.sum(axis=0) - of_units)
-    roots = np.sqrt(np.maximum(values, 0.0))[:, :, None] * vectors.transpose(0, 2, 1)
-    return np.stack([fit_shares(root[:, -1], [*root[:, :-1].T]) for root in roots])
-
-
-def fit_shares(own: Array, each: Sequence[Array]) -> Array:
-    """Return ``argmin ‖own − Σ_k a_k each_k‖`` with ``a ≥ 0`` and ``Σ a ≤ 1``, shape ``(len(each),)``.
-
-    Among equally good solutions it is the one of smallest norm, up to rounding.
+def fit_share(own: Array, started: Array) -> float:
+    """Return ``argmin ‖own − a started‖`` over ``a`` from 0 to 1.
 
     Examples
     --------
-    >>> fit_shares(np.array([[2.0], [1.0]]), [np.array([[4.0], [0.0]])])
-    array([0.5])
+    >>> fit_share(np.array([[2.0], [1.0]]), np.array([[4.0], [0.0]]))
+    0.5
     """
-    if len(each) == 1:
-        square = float(np.square(each[0]).sum())
-        share = float((own * each[0]).sum()) / square if square > 0 else 0.0
-        return np.array([min(max(share, 0.0), 1.0)])
-    if not each:
-        return np.zeros(0)
-    columns = np.stack([array.ravel() for array in each], axis=1)
-    size = np.abs(columns).max(initial=0.0) or 1.0
-    number, heavy = len(each), 1e3 * np.sqrt(len(columns))
-    # Σ a + slack = 1 is a heavy row; a light one for each share makes the minimum unique.
-    matrix = np.zeros((len(columns) + 1 + number, number + 1))
-    matrix[: len(columns), :number] = columns / size
-    matrix[len(columns)] = heavy
-    matrix[len(columns) + 1 :, :number] = 1e-5 * np.eye(number)
-    values = np.concatenate([own.ravel() / size, [heavy], np.zeros(number)])
-    shares = nonnegative_least_squares(matrix, values)[:number]
-    return np.asarray(shares / max(shares.sum(), 1.0))
+    square = float(np.square(started).sum())
+    share = float((own * started).sum()) / square if square > 0 else 0.0
+    return min(max(share, 0.0), 1.0)
+
+
+def _shares_without(own: Array, started: Array, units: Units) -> Array:
+    """Return the share that fits the rows of all other units, for each unit, shape ``(G,)``."""
+    products, squares = units.means(own * started), units.means(np.square(started))
+    rest = squares.sum() - squares
+    some = rest > ROUNDING * squares.sum()
+    shares = np.divide(products.sum() - products, rest, out=np.zeros(units.count), where=some)
+    return np.asarray(np.clip(shares, 0.0, 1.0))
 
 
 def fit_temperature(

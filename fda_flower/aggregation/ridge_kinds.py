@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation.features import shape_of_head
+from fda_flower.aggregation.kernel import Kernel
 from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.ridge import Paths, RidgeFit, fit_ridge, fit_temperature, likelihoods, weighed
 from fda_flower.aggregation.sums import USUAL_TEMPERATURE, Array, factorised, solved
@@ -143,15 +144,12 @@ class Kind:
         ``W_S`` and ``Σ G_i``; see `fit_ridge`. Without the latter, the second fit has ``κ = 0``.
     unlabelled : array
         Rows of the samples without labels, shape ``(m, d)``.
-    others : sequence of array
-        Solutions of single sources.
     """
 
     rows: Array
     solution: Array
     gram: Array | None = None
     unlabelled: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    others: Sequence[Array] = ()
 
 
 @dataclass(frozen=True)
@@ -214,7 +212,7 @@ def fit_kinds(
     ValueError
         For the reasons of `fit_ridge`.
     """
-    fits = [fit_ridge(k.rows, targets, k.solution, k.gram, k.others, paths, groups) for k in kinds]
+    fits = [fit_ridge(k.rows, targets, k.solution, k.gram, paths, groups) for k in kinds]
     units = Units.of(len(targets), groups)
     first = _Stage.of([fit.head for fit in fits], [fit.held_out for fit in fits], targets, labels, units)
     if len(kinds[0].unlabelled) and labels is not None and paths in ("both", "shrunk"):
@@ -329,6 +327,9 @@ def _pseudo(outputs: Array) -> Array:
     return np.asarray(np.exp(log_softmax(outputs)) - 1 / outputs.shape[1])
 
 
+Rows = NDArray[np.intp] | slice
+
+
 class _Regression:
     """The heads of one kind of rows with one ``κ`` and ``u``, for each of `STRENGTHS`.
 
@@ -354,27 +355,37 @@ class _Regression:
         factor = factorised(metric)
         solutions = solved(factor, np.hstack([x.T, known, known + products]))
         back, from_known, base = np.split(solutions, [len(x), len(x) + targets.shape[1]], axis=1)
-        values, vectors = np.linalg.eigh((x @ back + (x @ back).T) / 2)
-        values = np.maximum(values, 0.0)
-        inverses = [(vectors / (values + strength)) @ vectors.T for strength in STRENGTHS]
+        kernel = Kernel.of(x, back, factor)
+        self._inverses = [kernel.inverse(strength) for strength in STRENGTHS]
         self._members, self._rest = units.members, rest
-        self._of_units = [np.stack([each[np.ix_(rows, rows)] for each in inverses]) for rows in units.members]
-        self._through = u * np.stack(inverses) @ (back.T @ unlabelled.T)
-        self.heads = np.stack([base + back @ (each @ (targets - x @ base)) for each in inverses])
-        self.residuals = np.stack([each @ (targets - x @ from_known) for each in inverses])
+        lefts = np.stack([each.left for each in self._inverses])
+        self._through: tuple[Array, Array | None]
+        if kernel.thin:
+            self._through = lefts, u * (kernel.vectors.T @ back.T) @ unlabelled.T
+        else:
+            self._through = u * lefts @ (back.T @ unlabelled.T), None
+        self.heads = np.stack([base + back @ (each @ (targets - x @ base)) for each in self._inverses])
+        self.residuals = np.stack([each @ (targets - x @ from_known) for each in self._inverses])
         if any(map(len, rest)):
             self._both = _BothLeftOut(kind, u, targets, factor, back, from_known, rest)
 
+    def through(self, rows: Rows, rest: Rows = slice(None)) -> Array:
+        """Return ``u Q X Λ⁻¹ Uᵀ`` of some rows with and without labels, for each strength."""
+        left, right = self._through
+        return left[:, rows][:, :, rest] if right is None else left[:, rows] @ right[:, rest]
+
     def leave_out(self, unit: int, pseudo: Array) -> None:
         """Leave a unit out; `pseudo` is ``T_{−g}``, shape ``(m, C)``."""
-        rows, rest, own = self._members[unit], self._rest[unit], self._of_units[unit]
+        rows, rest = self._members[unit], self._rest[unit]
+        own = np.stack([each.block(rows) for each in self._inverses])
         if len(rest):
             pseudo = np.array(pseudo)
             pseudo[rest] = 0.0
         found = self.residuals[:, rows]
-        told = np.stack([[through[i] @ pseudo for i in rows] for through in self._through])
+        told = np.stack([[row @ pseudo for row in each] for each in self.through(rows)])
         if len(rest):
-            found = self._both.residuals(unit, rows, own, found - told, self._through[:, :, rest], pseudo)
+            through = self.through(slice(None), rest)
+            found = self._both.residuals(unit, rows, own, found - told, through, pseudo)
         elif len(rows) > 1:
             found = np.linalg.solve(own, found - told)
         else:

@@ -49,6 +49,28 @@ def to_targets(labels: NDArray[np.integer], classes: int) -> Array:
     return np.asarray(np.eye(classes)[labels] - 1 / classes)
 
 
+def counts_of_classes(rows: float, products: Array, squares: Array) -> Array | None:
+    """Return the number of rows of each class, shape ``(C,)``, from sums with their `to_targets`.
+
+    None if the targets are numbers: of classes, each row of ``Y`` sums to 0, and the squares follow from
+    the counts. `products` and `squares` are as in `Sums`, up to rounding to float32.
+
+    Examples
+    --------
+    >>> X, Y = to_rows(np.eye(3)), to_targets(np.array([0, 1, 1]), 2)
+    >>> counts_of_classes(3, X.T @ Y, (Y**2).sum(axis=0))
+    array([1., 2.])
+    >>> counts_of_classes(3, X.T @ (Y + 1), ((Y + 1)**2).sum(axis=0)) is None
+    True
+    """
+    classes, near = products.shape[1], 0.01 + 1e-5 * rows
+    counts = products[-1] + rows / classes
+    away = squares - counts * (1 - 2 / classes) - rows / classes**2
+    if classes < 2 or max(abs(products[-1].sum()), np.abs(away).max()) > near:
+        return None
+    return np.asarray(counts)
+
+
 @dataclass(frozen=True)
 class Sums:
     """Sums over the rows of one or more sites. Sums add up, and a site's own can be subtracted again.
@@ -257,14 +279,17 @@ def factorised(gram: Array) -> Array:
     return factor
 
 
-def solved(factor: Array, values: Array) -> Array:
-    """Return ``(L Lᵀ)⁻¹ values``, by substitution in blocks, with the factor of `factorised`."""
+def solved(factor: Array, values: Array, half: bool = False) -> Array:
+    """Return ``(L Lᵀ)⁻¹ values``, by substitution in blocks, with the factor of `factorised`.
+
+    With `half` it is ``L⁻¹ values``.
+    """
     solution, starts = np.array(values, order="C"), range(0, len(factor), BLOCK)
     ends = [start + BLOCK for start in starts]
     inverses = [np.linalg.inv(factor[i:j, i:j]) for i, j in zip(starts, ends, strict=True)]
     steps = list(zip(starts, ends, inverses, strict=True))
     for start, end, inverse in steps:
         solution[start:end] = inverse @ (solution[start:end] - factor[start:end, :start] @ solution[:start])
-    for start, end, inverse in reversed(steps):
+    for start, end, inverse in () if half else reversed(steps):
         solution[start:end] = inverse.T @ (solution[start:end] - factor[end:, start:end].T @ solution[end:])
     return solution

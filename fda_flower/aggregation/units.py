@@ -112,18 +112,21 @@ class Units:
         pairs = np.unique(np.stack([self.numbers, labels]), axis=1)
         return np.bincount(pairs[1], minlength=classes)
 
-    def left_out(self, vectors: Array, factors: Array, residuals: Array) -> Array:
-        """Return ``(U_g D U_gᵀ)⁻¹ r_g`` for the rows ``g`` of each unit, shape ``(n, C)``.
+    def left_out(self, vectors: Array, factors: Array, residuals: Array, rest: float = 0.0) -> Array:
+        """Return ``(R_gg)⁻¹ r_g`` for the rows ``g`` of each unit, shape ``(n, C)``, ``R = δ I + U D Uᵀ``.
 
-        If ``U D Uᵀ`` is ``I − H`` of a linear smoother and ``r`` are its residuals, shape ``(n, C)``, these
-        are the residuals of each unit under the smoother fitted without it. ``D`` has positive `factors` on
-        its diagonal, shape ``(k,)``, and ``U`` are `vectors`, shape ``(n, k)``, so that no difference of
-        nearly equal numbers is taken.
+        If ``R`` is ``I − H`` of a linear smoother and ``r`` are its residuals, shape ``(n, C)``, these are
+        the residuals of each unit under the smoother fitted without it. ``U`` are `vectors`, shape
+        ``(n, k)``, ``D`` has `factors` on its diagonal, shape ``(k,)``, and ``δ`` is the `rest`; with 0
+        and positive factors no difference of nearly equal numbers is taken.
         """
+        if self.single:
+            return np.asarray(residuals / (rest + vectors**2 @ factors)[:, None])
         found = np.empty_like(residuals)
         for rows in self._batches():
             own = vectors[rows]
-            found[rows] = np.linalg.solve((own * factors) @ own.transpose(0, 2, 1), residuals[rows])
+            matrices = rest * np.eye(rows.shape[1]) + (own * factors) @ own.transpose(0, 2, 1)
+            found[rows] = np.linalg.solve(matrices, residuals[rows])
         return found
 
     def _batches(self) -> Iterator[NDArray[np.intp]]:

@@ -148,21 +148,18 @@ def fit_target(own: Labelled, question: FitHead) -> TargetHead:
     """
     if not question.unlabelled:
         own = replace(own, unlabelled=None)
-    return fit_from(own, by_kind(question.start), question.paths, question.solutions or {})
+    return fit_from(own, by_kind(question.start), question.paths)
 
 
-def fit_from(own: Labelled, starts: Sequence[Layers], paths: Paths, others: Layers) -> TargetHead:
+def fit_from(own: Labelled, starts: Sequence[Layers], paths: Paths) -> TargetHead:
     """Fit a head from the `starts` of the sources' sums, of each kind of rows; see `Sums.start`."""
     labels, regression, units = own.labels, own.classes is None, own.units
     mean, deviation = starts[0].get("mean", np.zeros(1)), starts[0].get("deviation", np.ones(1))
     targets, classes = (own.targets - mean) / deviation, None if regression else labels
-    kinds = _kinds_of(own, starts, list(others.values()))
+    kinds = _kinds_of(own, starts)
     patients = own.groups, own.unlabelled_groups
     fit = fit_kinds(kinds, targets, classes, paths, *patients)
-    alone, sources = (
-        fit_kinds([replace(kind, others=()) for kind in kinds], targets, classes, side, *patients)
-        for side in ("target", "sources")
-    )
+    alone, sources = (fit_kinds(kinds, targets, classes, side, *patients) for side in ("target", "sources"))
     outputs = {
         "held_out": fit.held_out,
         "held_out_target": alone.held_out,
@@ -171,7 +168,7 @@ def fit_from(own: Labelled, starts: Sequence[Layers], paths: Paths, others: Laye
     outputs = {name: values * deviation + mean for name, values in outputs.items()}
     judged = {name: figure(values, labels) for name, values in outputs.items()}
     numbers: dict[str, Any] = {name: figure for name, figure in judged.items() if np.isfinite(figure)}
-    numbers |= {"temperature": 1.0, **_numbers(fit, list(others))}
+    numbers |= {"temperature": 1.0, **_numbers(fit)}
     temperatures = None
     if not regression:
         numbers["temperature"] = fit_temperature(fit.held_out, labels, fit.usual, units)
@@ -189,7 +186,7 @@ def fit_from(own: Labelled, starts: Sequence[Layers], paths: Paths, others: Laye
     return TargetHead(heads[0], numbers, heads[1], held_out, temperatures)
 
 
-def _kinds_of(own: Labelled, starts: Sequence[Layers], others: Sequence[Array]) -> list[Kind]:
+def _kinds_of(own: Labelled, starts: Sequence[Layers]) -> list[Kind]:
     """Return the kinds of rows that the sources have sums of."""
     rest = np.zeros((0, own.rows.shape[1])) if own.unlabelled is None else own.unlabelled
     rows = zip(own.kinds, split_rows(rest, own.widths), strict=True)
@@ -199,13 +196,12 @@ def _kinds_of(own: Labelled, starts: Sequence[Layers], others: Sequence[Array]) 
             start["solution"],
             unpack(start["gram"]) if "gram" in start else None,
             unlabelled,
-            others,
         )
         for (labelled, unlabelled), start in zip(rows, starts, strict=False)
     ]
 
 
-def _numbers(fit: KindsFit, domains: Sequence[str]) -> dict[str, Any]:
+def _numbers(fit: KindsFit) -> dict[str, Any]:
     """Return the weights of the heads, and the share of the sources in them: means over kinds of rows."""
     weights, numbers = dict[str, float](), dict[str, Any]()
     pairs = list(zip(fit.shares.tolist(), fit.fits, strict=True))
@@ -213,10 +209,8 @@ def _numbers(fit: KindsFit, domains: Sequence[str]) -> dict[str, Any]:
         for head, weight in zip(each.heads, each.weights.tolist(), strict=True):
             name = f"{head.path}-{head.strength:g}"
             weights[name] = weights.get(name, 0.0) + kind * weight
-    if fit.fits[0].shares.size:
-        numbers["share"] = float(sum(kind * each.shares[0] for kind, each in pairs))
-        shares = dict(zip(domains, fit.fits[0].shares[1:].tolist(), strict=True))
-        numbers |= {"shares": shares} if shares else {}
+    shares = [kind * each.share for kind, each in pairs if each.share is not None]
+    numbers |= {"share": float(sum(shares))} if shares else {}
     weighed = [(kind, each.source_weight) for kind, each in pairs if each.source_weight is not None]
     if weighed:
         logarithms = [kind * np.log(weight) for kind, weight in weighed]

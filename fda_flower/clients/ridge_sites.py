@@ -65,7 +65,7 @@ def _fit_to(own: Labelled, others: Sequence[Sums], paths: Paths) -> TargetHead:
         heads = [each.head(scaled) / len(others) for each in others]
         return TargetHead(joined_head(heads, own.widths), {"share": 1.0})
     starts = [each.start("pooled" in paths_of(paths), scaled) for each in others]
-    return fit_from(own, starts, paths, {})
+    return fit_from(own, starts, paths)
 
 
 def compare(

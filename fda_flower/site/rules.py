@@ -9,6 +9,7 @@ from functools import cached_property
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
+from fda_flower.aggregation.sums import counts_of_classes
 from fda_flower.errors import unknown
 from fda_flower.site.asked import Asked, announced, values_in
 from fda_flower.site.batches import LEVELS, level_in, refuses_sketch, wanted_level
@@ -224,14 +225,16 @@ class Rules:
         """Return why open sums may not leave; see `fda_flower.aggregation.to_targets` for what they hold."""
         if self.of_patients or not self.min_per_class:
             return None
-        gram, products = (
-            values_in(record[name]) if name in record else None for name in ("gram", "products")
-        )
-        if gram is None or products is None or not gram.size or products.ndim != 2:
+        names = ("gram", "products", "squares")
+        gram, products, squares = (values_in(record[name]) if name in record else None for name in names)
+        if (
+            (gram is None or products is None or squares is None)
+            or (gram.ndim, products.ndim, products.shape[1:]) != (1, 2, squares.shape)
+            or not (gram.size and products.size)
+        ):
             return "its sums are of an unknown form"
-        classes = products.shape[1]
-        counts = products[-1] + gram.flat[-1] / classes
-        if classes < 2 or not any(0.5 < count < self.min_per_class - 0.5 for count in counts):
+        counts = counts_of_classes(float(gram[-1]), products, squares)
+        if counts is None or not any(0.5 < count < self.min_per_class - 0.5 for count in counts):
             return None
         return (
             f"a class has fewer than {self.min_per_class} samples here, and open sums reveal them: mask the "

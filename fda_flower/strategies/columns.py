@@ -1,58 +1,44 @@
 """Ridge's sums over a table's rows, in the columns that the mean and deviation of all sources standardise."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from fda_flower.aggregation import Columns, Sums, columns_out_of_line, move
-from fda_flower.strategies.base import Sources
-
-Usable = Callable[[list[str], Callable[[str], object]], list[str]]
-"""Returns the domains that pass a check, which raises a `ValueError`, and drops the others."""
+from fda_flower.strategies.ridge_sums import OpenSums
 
 
-def in_common_columns(
-    sources: Sources, read: Callable[[str], Sequence[Sums]], usable: Usable
-) -> tuple[Sources, Columns | None]:
-    """Return the usable replies, with sums over rows in common columns, and these.
+def in_common_columns(sums: OpenSums) -> OpenSums:
+    """Return the usable sums, over rows in the common columns of the sources.
 
     Nothing changes unless most sources send their columns; then each must, with sums that fit them, and in
     line with the others'.
-
-    Parameters
-    ----------
-    sources : Sources
-        The sources' replies.
-    read : callable
-        Returns the sums in a domain's reply; raises a `ValueError` if they are of no use.
-    usable : callable
-        See `Usable`.
     """
+    sources = sums.sources
     answers = {domain: sources[domain].answer for domain in sources}
     said = [domain for domain in sources if getattr(answers[domain], "columns", None) is not None]
     if 2 * len(said) <= len(sources):
-        return sources, None
+        return sums
     found = dict[str, tuple[Columns, Sums]]()
 
     def check(domain: str) -> None:
         if answers[domain].columns is None:
             raise ValueError("its sums are without its columns, which most sources send")
-        (sums,) = read(domain)
-        found[domain] = Columns.from_arrays(answers[domain].columns), sums
+        (own,) = sums.read(domain)
+        found[domain] = Columns.from_arrays(answers[domain].columns), own
 
-    readable = usable(list(sources), check)
+    readable = sums.usable(list(sources), check)
     faults = columns_out_of_line({domain: found[domain] for domain in sorted(readable)})
 
     def check_line(domain: str) -> None:
         if domain in faults:
             raise ValueError(faults[domain])
 
-    domains = usable(readable, check_line)
+    domains = sums.usable(readable, check_line)
     common = Columns.pooled(found[domain] for domain in sorted(domains))
     moved = {}
     for domain in domains:
-        own, sums = found[domain]
-        arrays = move(sums, own.into(common)).to_arrays(np.float64)
+        columns, own = found[domain]
+        arrays = move(own, columns.into(common)).to_arrays(np.float64)
         moved[domain] = replace(sources[domain], answer=replace(answers[domain], sums=arrays))
-    return moved, common
+    return replace(sums, sources=moved, columns=common)

@@ -1,34 +1,11 @@
-"""Ridge: in one round, a linear head in closed form from sums of the sources and the target's own rows.
+"""Ridge: in one round, a linear head in closed form from sums of the sources and the target's own rows."""
 
-Where every site is a target, each subtracts its own sums from the total, and keeps its head.
-"""
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable
 from typing import ClassVar
 
-import numpy as np
 from flwr.app import ArrayRecord
-from numpy.typing import NDArray
 
-from fda_flower.aggregation import (
-    HEADS,
-    LEAST_LABELS,
-    CentredSums,
-    Columns,
-    Layers,
-    Paths,
-    PrivateSums,
-    Sums,
-    by_kind,
-    check_deviation,
-    head_in,
-    paths_of,
-    shape_of_head,
-    widths_of,
-    with_head,
-    with_kinds,
-)
+from fda_flower.aggregation import HEADS, LEAST_LABELS, Paths, head_in, widths_of, with_head
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.names.words import counted
 from fda_flower.records.record import Record
@@ -37,16 +14,17 @@ from fda_flower.strategies.benefit import UNITS, benefit_of_sources, units_of
 from fda_flower.strategies.columns import in_common_columns
 from fda_flower.strategies.features import OnFeatures
 from fda_flower.strategies.replies import BadReplyError
-from fda_flower.strategies.secure_sums import SecureSum
+from fda_flower.strategies.ridge_noise import NoisySums
+from fda_flower.strategies.ridge_sums import OpenSums
+from fda_flower.strategies.secure_sums import MaskedSums
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.ridge import FitHead, HeadFitted, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.protocol import TrainRequest, to_layers
 from fda_flower.wire.questions import Question
-from fda_flower.wire.secure_sums import FEWEST, KEYS, MOST, decode
+from fda_flower.wire.secure_sums import FEWEST, KEYS, MOST
 
-RIDGE, SHARE, WEIGHTS = "ridge", "share", "weights"
-
+RIDGE, WEIGHTS = "ridge", "weights"
 FEWEST_LABELS = "fewest-labels"
 """Entries of the record."""
 
@@ -55,11 +33,6 @@ WIDEST = 8192
 
 ENOUGH = 3
 """Labels per class from which leaving one out measures the sources' benefit reliably."""
-
-Array = NDArray[np.float64]
-
-Form = tuple[int, int]
-"""``d``, the length of a row, and ``C``, the number of outputs."""
 
 
 class Ridge(OnFeatures):
@@ -93,9 +66,6 @@ class Ridge(OnFeatures):
         Which heads are averaged. With ``shrunk``, the first path, the target receives only ``W_S``, which is
         small. The others are alternatives: the target's own ridge regressions; ``W_S``; and the ridge
         regression of all rows together (AFL, Fed3R).
-    per_source : bool
-        Whether the first path also has a share of each source's own head. The target sees these heads. It
-        takes one kind of rows.
     unlabelled : bool
         Whether the target fits its head to its samples without labels, too.
     secure : bool
@@ -109,7 +79,6 @@ class Ridge(OnFeatures):
     refused_buffers: ClassVar = {"target": "the model has no statistics"}
 
     paths: Paths = "both"
-    per_source: bool = False
     unlabelled: bool = True
     secure: bool = False
 
@@ -118,9 +87,6 @@ class Ridge(OnFeatures):
         roles = self.trains if self.has_target else {"source", "target"}
         asks = protocol.MASKED_SUMS if self.secure else protocol.OPEN_SUMS
         self.roster.asks = dict.fromkeys(sorted(roles), asks)
-        if self.secure and self.per_source:
-            why = "but with secure nobody sees a source's own head"
-            raise invalid("per_source", self.per_source, "leave one of the two out", why)
         if self.secure and self.warmup_rounds:
             why = "in which the server sees each source's model, which secure is to prevent"
             raise invalid("warmup_rounds", self.warmup_rounds, "leave one of the two out", why)
@@ -165,15 +131,9 @@ class Ridge(OnFeatures):
             raise ConfigError(why, thing=who, value=samples, remedy=f"give at least {LEAST_LABELS}")
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
-        """Begin the run; raise a `ConfigError` if the model is not linear or has too many inputs.
-
-        `per_source` takes one kind of rows.
-        """
+        """Begin the run; raise a `ConfigError` if the model is not linear or has too many inputs."""
         super().begin(arrays, done)
         widths = widths_of(to_layers(arrays))
-        if self.per_source and len(widths) > 1:
-            why = f"but the model has {len(widths)} kinds of rows"
-            raise invalid("per_source", True, "choose a model of one network", why)
         if (features := max(widths)) > WIDEST:
             megabytes = 2 * (features + 1) * (features + 2) / 1e6
             what = f"a sample has {features:,} numbers, so that a source would send {megabytes:,.0f} MB"
@@ -208,101 +168,21 @@ class Ridge(OnFeatures):
         self._note(round, question.paths, target.answer)
         return Aggregated(with_head(round.model, *head_in(target.model)))
 
-    def _named(self, round: Round) -> list[str]:
-        """Return the sources whose own heads the target receives."""
-        return list(round.record["sources"]) if self.per_source else []
+    def sums(self, round: Round, sources: Sources) -> OpenSums:
+        """Return the sums in the sources' replies, open, with noise or masked."""
+        if self.secure:
+            return MaskedSums(round, sources, self.min_sources)
+        kind = NoisySums if self.takes_noise(round) else OpenSums
+        return in_common_columns(kind(round, sources, self.min_sources + (not self.has_target)))
 
     def _solve(self, round: Round, sources: Sources, scaled: bool) -> FitHead:
         """Return the question to the target; drop sources whose sums are unusable.
 
-        With `scaled` labels it has their mean and deviation. The path *pooled* uses the sums directly, so
-        with noise only the path *shrunk* remains.
+        With `scaled` labels it has their mean and deviation.
         """
-        forms, noise = forms_of(round.model), self.takes_noise(round)
-        sources, columns = self._in_common_columns(round, sources, forms)
-        add_up = self._secure_totals if self.secure else partial(self._totals, noise=noise)
-        totals, solutions = add_up(round, sources, forms), dict[str, Array]()
-        if isinstance(totals[0], CentredSums):
-            paths: Paths = "shrunk" if self.paths == "both" else self.paths
-            starts = [{"solution": totals[0].solution()}]
-            for domain in self._named(round):
-                own = read_sums(sources, forms, domain, noise)[0]
-                solutions[domain] = CentredSums.total([own]).solution()
-        else:
-            paths, starts = (
-                self.paths,
-                [total.start("pooled" in paths_of(self.paths), scaled) for total in totals],
-            )
-            for domain in self._named(round):
-                single = _ready(read_open(sources, forms, domain)[0], forms[0])
-                solutions[domain] = (single.scaled(*totals[0].scale) if scaled else single).solution()
-        return FitHead(
-            paths=paths,
-            start=with_kinds([in_float32(start) for start in starts]),
-            solutions=in_float32(solutions) if solutions else None,
-            columns=columns.to_arrays() if columns else None,
-            unlabelled=self.unlabelled,
-        )
-
-    def _in_common_columns(
-        self, round: Round, sources: Sources, forms: Sequence[Form]
-    ) -> tuple[Sources, Columns | None]:
-        """Return `in_common_columns`; drop the sources that its checks name."""
-        usable = partial(self.usable, round)
-        return in_common_columns(sources, lambda domain: read_open(sources, forms, domain), usable)
-
-    def _totals(
-        self, round: Round, sources: Sources, forms: Sequence[Form], noise: bool
-    ) -> list[Sums] | list[CentredSums]:
-        """Return the total of the sources' sums over each kind of rows; with noise over the first alone."""
-        domains = self.usable(round, list(sources), partial(read_sums, sources, forms, noise=noise))
-        if any(is_private(sources, domain) for domain in domains):
-            # Read again each time: all sums as float64 would be too much memory.
-            first = partial(_first_sums, sources, forms)
-            read = ((domain, first(domain)) for domain in domains)
-            claimed = {domain: sums.deviation for domain, sums in read if isinstance(sums, PrivateSums)}
-            believed = self.usable(round, domains, partial(_check_deviation, claimed))
-            return [CentredSums.total(map(first, believed))]
-        try:
-            return _added(sources, forms, domains)
-        except ValueError:
-            most = len(domains)
-            domains = self.usable(round, domains, lambda domain: _check_each(sources, forms, domain, most))
-            return _added(sources, forms, domains)
-
-    def _secure_totals(self, round: Round, sources: Sources, forms: Sequence[Form]) -> list[Sums]:
-        """Return the total of masked sums over each kind of rows."""
-        totals, _ = self.unmasked(round, sources, forms)
-        return [_ready(total, form) for total, form in zip(totals, forms, strict=True)]
-
-    def unmasked(self, round: Round, sources: Sources, forms: Sequence[Form]) -> tuple[list[Sums], list[str]]:
-        """Request masked sums; return their totals, without seeing any of them, and the domains in them."""
-        sizes = [len(Sums.zero(*form).vector) for form in forms]
-        words, updates = SecureSum(round, sum(sizes), self.min_sources).total(sources)
-        parts = np.split(decode(words), np.cumsum(sizes)[:-1])
-        totals = [Sums.from_vector(part, *form) for part, form in zip(parts, forms, strict=True)]
-        rows = sum(each.examples for each in updates.values())
-        for total in totals:
-            if total.rows != rows:
-                raise ValueError(
-                    f"the sums are of {total.rows:g} rows, but the sources report {rows} examples"
-                )
-        return totals, list(updates)
-
-    def usable(self, round: Round, domains: list[str], check: Callable[[str], object]) -> list[str]:
-        """Return the domains whose sums pass a check, and drop the others; raise if too few are left."""
-        usable = []
-        for domain in domains:
-            try:
-                check(domain)
-                usable.append(domain)
-            except ValueError as error:
-                del round.record["sources"][domain]
-                round.drop(domain, BadReplyError(str(error)))
-        least = self.min_sources + (not self.has_target)
-        if len(usable) < least:
-            raise BadReplyError(f"{len(usable)} usable replies of sources, at least {least} needed")
-        return usable
+        sums = self.sums(round, sources)
+        paths, start = sums.start(self.paths, scaled)
+        return FitHead(paths=paths, start=start, columns=sums.sent_columns, unlabelled=self.unlabelled)
 
     def _note(self, round: Round, paths: Paths, answer: HeadFitted) -> None:
         """Write the target's numbers into the record."""
@@ -314,8 +194,6 @@ class Ridge(OnFeatures):
         round.record[RIDGE] = {"paths": paths, **entry, **units_of(round.target), WEIGHTS: weights}
         if self.secure:
             round.record[RIDGE]["secure"] = True
-        for domain in self._named(round):
-            round.record["sources"][domain][SHARE] = (answer.shares or {}).get(domain)
 
     def conclusion(self, record: Record) -> list[str]:
         """Return a line on the sources' benefit, by leave-one-out on the target's labels."""
@@ -328,84 +206,6 @@ class Ridge(OnFeatures):
         return lines
 
 
-def forms_of(model: Layers) -> list[Form]:
-    """Return the form of each kind of rows of a linear model."""
-    outputs, _ = shape_of_head(model)
-    return [(width + 1, outputs) for width in widths_of(model)]
-
-
 def names_of_heads(paths: Paths) -> list[str]:
     """Return the names of the averaged heads in order."""
     return [f"{path}-{strength:g}" for path, strength in HEADS[paths]]
-
-
-def is_private(sources: Sources, domain: str) -> bool:
-    """Whether the sums in a source's reply protect patients."""
-    return "centre" in sources[domain].answer.sums
-
-
-def read_open(sources: Sources, forms: Sequence[Form], domain: str) -> list[Sums]:
-    """Return the sums without noise in a source's reply; raise a `ValueError` if they are unusable."""
-    if is_private(sources, domain):
-        raise ValueError("its sums have noise, which takes classes, one target, and paths but 'pooled'")
-    update = sources[domain]
-    kinds = by_kind(update.answer.sums)
-    if len(kinds) != len(forms):
-        raise ValueError(f"its sums are over {len(kinds)} kinds of rows, not {len(forms)}")
-    sums = [Sums.from_arrays(arrays, *form) for arrays, form in zip(kinds, forms, strict=True)]
-    for each in sums:
-        if each.rows != np.float32(update.examples):
-            reports = f"but it reports {update.examples} examples"
-            raise ValueError(f"its sums are of {each.rows:g} rows, {reports}")
-    return sums
-
-
-def read_sums(
-    sources: Sources, forms: Sequence[Form], domain: str, noise: bool
-) -> list[Sums] | list[PrivateSums]:
-    """Return the sums in a source's reply, with `noise` also those that protect patients.
-
-    The latter are over the first kind of rows alone.
-    """
-    if not (noise and is_private(sources, domain)):
-        return read_open(sources, forms, domain)
-    update = sources[domain]
-    sums = PrivateSums.from_arrays(update.answer.sums, *forms[0])
-    if sums.rows > update.examples:  # patients, each with one row or more
-        raise ValueError(f"its sums are of {sums.rows:g} patients, but it reports {update.examples} examples")
-    return [sums]
-
-
-def _first_sums(sources: Sources, forms: Sequence[Form], domain: str) -> Sums | PrivateSums:
-    """Return a source's sums over the first kind of rows, with or without noise."""
-    return read_sums(sources, forms, domain, noise=True)[0]
-
-
-def _check_deviation(claimed: Mapping[str, float], domain: str) -> None:
-    """Raise a `ValueError` if a source's noise, if it has any, is far above most sources'."""
-    if domain in claimed:
-        check_deviation(claimed[domain], claimed.values())
-
-
-def _added(sources: Sources, forms: Sequence[Form], domains: Sequence[str]) -> list[Sums]:
-    """Return the total over each kind of rows; raise a `ValueError` if one is unusable."""
-    read = [read_open(sources, forms, domain) for domain in domains]
-    return [_ready(Sums.total((each[kind] for each in read), *form), form) for kind, form in enumerate(forms)]
-
-
-def _check_each(sources: Sources, forms: Sequence[Form], domain: str, sites: int) -> None:
-    """Raise a `ValueError` unless `sites` such sums together can be of any rows."""
-    for sums in read_open(sources, forms, domain):
-        sums.check_definite(sites)
-
-
-def in_float32(arrays: Mapping[str, Array]) -> Layers:
-    """Return arrays as they travel."""
-    return {name: array.astype(np.float32) for name, array in arrays.items()}
-
-
-def _ready(total: Sums, form: Form) -> Sums:
-    """Return the sums in the form that server and target solve with; raise a `ValueError` if unusable."""
-    rounded = Sums.from_arrays(total.to_arrays(), *form)
-    rounded.solution()
-    return rounded

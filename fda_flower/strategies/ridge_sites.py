@@ -1,6 +1,6 @@
 """Ridge where every site is a target: each subtracts its own sums from the total, and keeps its head."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from logging import WARNING
 from statistics import mean  # exact, so that it never overflows
 from typing import ClassVar, Literal
@@ -8,14 +8,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.common import log
 
-from fda_flower.aggregation import Sums, joined_head, widths_of, with_head, with_kinds
-from fda_flower.errors import invalid
+from fda_flower.aggregation import joined_head, widths_of, with_head, with_kinds
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.benefit import units_of
 from fda_flower.strategies.replies import BadReplyError, check_figures
-from fda_flower.strategies.ridge import SHARE, Form, Ridge, _check_each, forms_of, read_open
+from fda_flower.strategies.ridge import Ridge
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.ridge import FitSiteHead, SiteFitted, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
@@ -23,7 +22,7 @@ from fda_flower.wire.protocol import TrainRequest
 
 SITES, GAIN, INTERVAL, JUDGED_BY = "sites", "gain", "interval", "judged-by"
 
-ALONE, TOGETHER = "alone", "with-others"
+ALONE, TOGETHER, SHARE = "alone", "with-others", "share"
 """Entries of the record if every site is a target."""
 
 
@@ -54,12 +53,6 @@ class RidgeEverySite(Ridge):
 
     report: Literal["full", "none"] = "full"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.per_source:
-            why = "but if every site is a target, none sees another's head"
-            raise invalid("per_source", True, "leave it out", why)
-
     @property
     def without_patients(self) -> str | None:  # type: ignore[override]
         """Why noise cannot protect each patient: a site would subtract its sums without the noise."""
@@ -77,10 +70,8 @@ class RidgeEverySite(Ridge):
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Add the sums up, and let each included site fit its head."""
-        forms = forms_of(round.model)
-        sources, columns = self._in_common_columns(round, sources, forms)
-        add_up = self.unmasked if self.secure else self._open_totals
-        totals, domains = add_up(round, sources, forms)
+        sums = self.sums(round, sources)
+        totals, domains = sums.total()
         if len(domains) == 2:
             log(
                 WARNING,
@@ -91,7 +82,7 @@ class RidgeEverySite(Ridge):
             paths=self.paths,
             report=self.report,
             total=with_kinds([total.to_arrays(np.float64) for total in totals]),
-            columns=columns.to_arrays() if columns else None,
+            columns=sums.sent_columns,
             masked=self.secure,
             unlabelled=self.unlabelled,
         )
@@ -102,19 +93,9 @@ class RidgeEverySite(Ridge):
         self._note_sites(round, replied, "r2" if regression else "accuracy")
         heads = [total.head(scaled=regression) / len(totals) for total in totals]
         head = joined_head(heads, widths_of(round.model))
-        if columns:  # for a site whose columns have the mean and deviation of all
+        if sums.columns:  # for a site whose columns have the mean and deviation of all
             head[:-1] /= np.sqrt(len(head) - 1)
         return Aggregated(with_head(round.model, head[:-1].T, head[-1]))
-
-    def _open_totals(
-        self, round: Round, sources: Sources, forms: Sequence[Form]
-    ) -> tuple[list[Sums], list[str]]:
-        """Return the total of open sums over each kind of rows, and the domains in it."""
-        most = len(sources)
-        # Check each alone, so that the others' sums are valid whichever site subtracts its own.
-        domains = self.usable(round, list(sources), lambda domain: _check_each(sources, forms, domain, most))
-        read = [read_open(sources, forms, domain) for domain in domains]
-        return [Sums.total((each[kind] for each in read), *form) for kind, form in enumerate(forms)], domains
 
     def _note_sites(self, round: Round, replied: Sources, metric: str) -> None:
         """Write the sites' figures into the record."""

@@ -8,8 +8,9 @@ from itertools import combinations, islice
 
 import numpy as np
 
-from fda_flower.aggregation import Layers
+from fda_flower.aggregation import Layers, Sums
 from fda_flower.strategies.base import BadReplyError, ClientUpdate, Round, Sources, TrainRequest
+from fda_flower.strategies.ridge_sums import OpenSums
 from fda_flower.wire import secure_sums as wire
 from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.internals import combine_shares
@@ -19,6 +20,28 @@ TRIES, LONGEST = 200, 1000
 
 Check = Callable[[str, wire.Bytes], None]
 """Raises a `ValueError` if a source's entries are unusable; receives its domain and the entries."""
+
+
+class MaskedSums(OpenSums):
+    """Ridge's sums of which the server sees only the total; `least` sources are in it."""
+
+    def total(self) -> tuple[list[Sums], list[str]]:
+        """Request masked sums; return their total over each kind of rows, and the domains in it."""
+        sizes = [len(Sums.zero(*form).vector) for form in self.forms]
+        words, updates = SecureSum(self.round, sum(sizes), self.least).total(self.sources)
+        parts = np.split(wire.decode(words), np.cumsum(sizes)[:-1])
+        totals = [Sums.from_vector(part, *form) for part, form in zip(parts, self.forms, strict=True)]
+        rows = sum(each.examples for each in updates.values())
+        for total in totals:
+            if total.rows != rows:
+                raise ValueError(
+                    f"the sums are of {total.rows:g} rows, but the sources report {rows} examples"
+                )
+        return totals, list(updates)
+
+    def solvable(self) -> list[Sums]:
+        """Return the total in the form that server and target solve with."""
+        return self.ready(self.total()[0])
 
 
 class SecureSum:

@@ -34,3 +34,10 @@ def make_target(make_update):
         return target, BatchUpdates.from_arrays(arrays, form, len(rows), rows.shape[1], sketch)
 
     return build
+
+
+@pytest.fixture(params=["whole", "thin"])
+def kernels(request, monkeypatch):
+    """Ridge's kernels, also of few rows by the singular vectors of as many as a row has numbers."""
+    if request.param == "thin":
+        monkeypatch.setattr("fda_flower.aggregation.kernel.FEW", 0)

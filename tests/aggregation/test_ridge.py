@@ -1,5 +1,7 @@
 """Ridge regressions in closed form: each against its definition, by explicit refits or stacked rows."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from fda_flower.aggregation.ridge import (
     STRENGTHS,
     TEMPERATURES,
     RegularizationPath,
-    fit_shares,
+    fit_share,
     temperatures_without,
 )
 from fda_flower.aggregation.sums import factorised, solved, unpack
@@ -165,6 +167,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("of", GROUPS.values(), ids=GROUPS)
 @pytest.mark.parametrize("strength", [0.001, 0.3, 100.0])
@@ -172,22 +175,23 @@ def test_leaving_one_out_is_exact_on_the_shrunk_path(rows, of, strength):
     """With pairs, the rows that are there twice are of one unit."""
     targets, groups = np.resize(Y, (len(rows), 3)), of(len(rows))
     start = np.random.default_rng(2).normal(size=(rows.shape[1], 3))
-    path = RegularizationPath(rows, rows.T, "shrunk", Units.of(len(rows), groups))
-    (head,) = path.heads(targets, [start], [strength])
-    begun = head.shares[0] * start
+    path = RegularizationPath(rows, "shrunk", None, Units.of(len(rows), groups))
+    (head,) = path.heads(targets, start, [strength])
+    begun = head.share * start
     precision = strength * np.eye(rows.shape[1])
     np.testing.assert_allclose(head.weights, ridge(rows, targets, precision, begun), atol=1e-8)
     np.testing.assert_allclose(head.residuals, refitted(rows, targets, precision, begun, groups), atol=1e-9)
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("rows", [X, np.concatenate([X, X]), X[:2]])
 @pytest.mark.parametrize("of", GROUPS.values(), ids=GROUPS)
 @pytest.mark.parametrize("c", [0.01, 1.0, 10.0])
 def test_leaving_one_out_is_exact_on_the_pooled_path(rows, of, c):
     targets, groups = np.resize(Y, (len(rows), 3)), of(len(rows))
     units = Units.of(len(rows), groups)
-    path = RegularizationPath(rows, solved(factorised(GRAM), rows.T), "pooled", units)
-    (head,) = path.heads(targets, [SOLUTION], [c])
+    path = RegularizationPath(rows, "pooled", factorised(GRAM), units)
+    (head,) = path.heads(targets, SOLUTION, [c])
     precision = c * (GRAM + np.eye(6))
     np.testing.assert_allclose(head.weights, ridge(rows, targets, precision, SOLUTION), atol=1e-8)
     found = refitted(rows, targets, precision, SOLUTION, groups)
@@ -196,14 +200,12 @@ def test_leaving_one_out_is_exact_on_the_pooled_path(rows, of, c):
 
 @pytest.mark.parametrize("numbers", [False, True])
 @pytest.mark.parametrize("paths", PATHS)
-@pytest.mark.parametrize("joint", [False, True])
-def test_every_estimate_counts_units(paths, numbers, joint):
+def test_every_estimate_counts_units(paths, numbers):
     """The weights of heads, ``a`` and the temperature are by units, from their definitions."""
     groups = np.array([0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 4, 5])
     targets = np.random.default_rng(4).normal(size=(12, 2)) if numbers else Y
     solution = SOLUTION[:, : targets.shape[1]]
-    others = [solution[::-1], 2 * solution] if joint else []
-    fit = fit_ridge(X, targets, solution, GRAM, others, paths, groups)
+    fit = fit_ridge(X, targets, solution, GRAM, paths, groups)
     patients = [groups == name for name in range(6)]
 
     def error(residuals):
@@ -220,25 +222,19 @@ def test_every_estimate_counts_units(paths, numbers, joint):
         np.testing.assert_allclose(fit.held_out[rows], outputs, rtol=1e-9, atol=1e-12)
     for head in (head for head in fit.heads if head.path == "shrunk"):
         precision = head.strength * np.eye(6)
-        starts = [refitted(X, X @ w, precision, 0 * w, groups) for w in (solution, *others)]
+        started = refitted(X, X @ solution, precision, 0 * solution, groups)
         own = refitted(X, targets, precision, 0 * solution, groups)
 
-        def loss(shares, own=own, starts=starts):
-            return error(own - np.tensordot(shares, starts, 1))
+        def loss(share, own=own, started=started):
+            return error(own - share * started)
 
         for rows in patients:  # and shares
-            kept = [
-                np.sqrt([1 / sum(groups == g) for g in groups])[~rows, None] * r[~rows]
-                for r in (own, *starts)
-            ]
-            left = own - np.tensordot(fit_shares(kept[0], kept[1:]), starts, 1)
+            sizes = np.sqrt([1 / sum(groups == g) for g in groups])[~rows, None]
+            left = own - fit_share(sizes * own[~rows], sizes * started[~rows]) * started
             np.testing.assert_allclose(head.judged[rows], left[rows], atol=1e-6)
-
-        for change in np.eye(len(starts)):
-            for step in (1e-3, -1e-3):
-                other = head.shares + step * change
-                if other.min() >= 0 and other.sum() <= 1:
-                    assert loss(head.shares) <= loss(other) + 1e-12
+        for other in (head.share + 1e-3, head.share - 1e-3):
+            if 0 <= other <= 1:
+                assert loss(head.share) <= loss(other) + 1e-12
     labels = targets.argmax(axis=1)
     sigma = fit_temperature(fit.held_out, labels, units=Units.of(12, groups))
     chosen = [log_softmax(s * fit.held_out)[np.arange(12), labels] for s in TEMPERATURES]
@@ -271,10 +267,8 @@ def test_of_a_patient_nothing_is_known_when_he_is_left_out(seed, n, features, un
     rows = np.vstack([rows, rows[:1]])
     targets, changed = rng.normal(size=(2, n + 1, 2))
     changed[groups != 0] = targets[groups != 0]
-    path, start = (
-        RegularizationPath(rows, rows.T, "target", Units.of(n + 1, groups)),
-        np.zeros((features + 1, 2)),
-    )
+    path = RegularizationPath(rows, "target", None, Units.of(n + 1, groups))
+    start = np.zeros((features + 1, 2))
     for strength in (0.001, 1.0):
         one, two = path.left_out(strength, targets), path.left_out(strength, changed)
         known, own = groups != 0, groups == 0
@@ -300,10 +294,29 @@ def test_heads_weigh_by_their_errors_and_become_one():
     np.testing.assert_allclose(fit.head, mean)
     outputs = sum(w * (Y - head.residuals) for w, head in zip(fit.weights, fit.heads, strict=True))
     np.testing.assert_allclose(fit.held_out, outputs)
-    a = np.average([head.shares[0] for head in fit.heads[:10]], weights=fit.weights[:10])
+    a = np.average([head.share for head in fit.heads[:10]], weights=fit.weights[:10])
     c = np.exp(np.average(np.log(SOURCE_WEIGHTS), weights=fit.weights[10:]))
-    np.testing.assert_allclose(fit.shares, [a])
+    assert fit.share == pytest.approx(a)
     assert fit.source_weight == pytest.approx(c)
+
+
+def test_a_solution_as_it_travels_loses_no_digits_of_the_heads():
+    travelled: Any = SOLUTION.astype(np.float32)
+    once, twice = (fit_ridge(X, Y, each, GRAM) for each in (travelled, travelled.astype(np.float64)))
+    assert np.array_equal(once.head, twice.head)
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(300) % 70])
+def test_of_many_rows_as_many_eigenvectors_as_numbers_in_a_row_are_enough(groups, monkeypatch):
+    rows, targets = site(8, n=300)
+    thin = fit_ridge(rows, targets, SOLUTION, GRAM, groups=groups)
+    assert {path.kernel.vectors.shape for path in thin.paths.values()} == {(300, 6)}
+    monkeypatch.setattr("fda_flower.aggregation.kernel.FEW", 300)
+    whole = fit_ridge(rows, targets, SOLUTION, GRAM, groups=groups)
+    for name in ("weights", "head", "held_out", "judged"):
+        np.testing.assert_allclose(getattr(thin, name), getattr(whole, name), rtol=1e-9, atol=1e-9)
+    lost, other = (fit.lost(rows[:9])(np.array([3, 5])) for fit in (thin, whole))
+    np.testing.assert_allclose(lost, other, rtol=1e-9, atol=1e-12)
 
 
 def test_the_other_paths_are_parts_of_both():
@@ -311,12 +324,12 @@ def test_the_other_paths_are_parts_of_both():
     for head, same in zip(fits["shrunk"].heads, fits["both"].heads, strict=False):
         np.testing.assert_array_equal(head.weights, same.weights)
     np.testing.assert_allclose(fits["target"].heads[3].weights, ridge(X, Y, 0.1 * np.eye(6), 0 * SOLUTION))
-    assert fits["target"].shares.size == 0
+    assert fits["target"].share is None
     assert fits["shrunk"].source_weight is None
     sources = fit_ridge(X, Y, SOLUTION, paths="sources")
     np.testing.assert_array_equal(sources.head, SOLUTION)
     np.testing.assert_allclose(sources.held_out, X @ SOLUTION)
-    assert sources.shares.size == 0
+    assert sources.share is None
 
 
 def test_a_target_like_its_sources_trusts_them_and_one_with_other_labels_does_not():
@@ -326,8 +339,7 @@ def test_a_target_like_its_sources_trusts_them_and_one_with_other_labels_does_no
     sums, own = Sums.of(rows[20:], targets[20:]), (rows[:20], targets[:20])
     like = fit_ridge(*own, sums.solution(), sums.whole)
     other = fit_ridge(own[0], own[1][:, [1, 2, 0]], sums.solution(), sums.whole)
-    assert like.shares.sum() > 0.7
-    assert other.shares.sum() < 0.05
+    assert (other.share or 0) < 0.05 < 0.7 < (like.share or 0)
     assert (other.source_weight or 1) < 0.05 < (like.source_weight or 0)
 
 
@@ -340,48 +352,21 @@ def test_one_label_is_too_few_and_pooling_needs_the_sums():
         fit_ridge(X, Y, SOLUTION)
 
 
-# Shares of single sources
+@pytest.mark.parametrize(("true", "share"), [(0.25, 0.25), (0.0, 0.0), (1.0, 1.0), (3.0, 1.0), (-0.5, 0.0)])
+def test_the_share_is_the_best_that_is_allowed(true, share):
+    started = np.random.default_rng(3).normal(size=(30, 2))
+    assert fit_share(true * started, started) == pytest.approx(share)
+    assert fit_share(started, 0 * started) == 0
 
 
-def brute_force(own, each, steps=40):
-    """The best share of two, on a grid."""
-    grid = [(a / steps, b / steps) for a in range(steps + 1) for b in range(steps + 1 - a)]
-    return min(grid, key=lambda s: np.square(own - s[0] * each[0] - s[1] * each[1]).sum())
-
-
-@pytest.mark.parametrize(
-    "true", [(0.25, 0.5), (0.0, 0.75), (1.0, 0.0), (0.75, 0.75), (-0.5, 0.5), (0.0, 3.0)]
-)
-def test_shares_are_the_best_that_are_allowed(true):
-    rng = np.random.default_rng(3)
-    each = [rng.normal(size=(30, 2)) for _ in range(2)]
-    own = true[0] * each[0] + true[1] * each[1]
-    shares = fit_shares(own, each)
-    assert shares.min() >= 0
-    assert shares.sum() <= 1
-    np.testing.assert_allclose(shares, brute_force(own, each), atol=0.03)
-    if min(true) >= 0 and sum(true) <= 1:
-        np.testing.assert_allclose(shares, true, atol=1e-5)
-
-
-def test_alike_sources_share_and_useless_ones_have_nothing():
-    own = np.array([[1.0], [-1.0], [0.5]])
-    np.testing.assert_allclose(fit_shares(own, [own, own]), [0.5, 0.5], atol=1e-4)
-    assert fit_shares(own, [np.zeros_like(own)]) == 0
-    np.testing.assert_allclose(fit_shares(own, [np.zeros_like(own), -own]), 0, atol=1e-5)
-    assert fit_shares(own, []).size == 0
-
-
-def test_with_single_sources_the_twin_is_found():
-    rng = np.random.default_rng(5)
-    rows, targets = to_rows(rng.normal(size=(20, 40))), to_targets(rng.integers(0, 3, 20), 3)
-    twin = Sums.of(rows, targets).solution()  # in as many columns as this, no label follows from others
-    fit = fit_ridge(rows, targets, 0 * twin, rows.T @ rows, [-twin, twin])
-    shares = np.stack([head.shares for head in fit.heads[:10]])
-    assert shares.shape == (10, 3)
-    assert (shares[:, 2] > 0.99).all()
-    assert (shares[:, :2] < 1e-3).all()
-    assert 0 < fit.shares.sum() <= 1
+def test_a_unit_that_alone_tells_of_the_sources_leaves_a_share_of_0():
+    """What is left of the squares without it is rounding."""
+    x, groups = np.vstack([np.eye(3)[[0, 0, 0]], np.eye(3)[[1, 2, 2]]]), np.array([0, 0, 0, 1, 2, 2])
+    start = np.array([[0.1], [0.0], [0.0]])
+    y = np.linspace(1, 2, 6)[:, None]
+    (head,) = RegularizationPath(x, "shrunk", None, Units.of(6, groups)).heads(y, start, [1.0])
+    alone = RegularizationPath(x, "target", None, Units.of(6, groups)).left_out(1.0, y)
+    np.testing.assert_allclose(head.judged[:3], alone[:3], rtol=1e-12)
 
 
 # The temperature
@@ -410,9 +395,8 @@ TABLES = st.integers(0, 2**32 - 1).map(np.random.default_rng)
     features=st.integers(1, 6),
     classes=st.integers(2, 12),
     kind=st.sampled_from(["normal", "zero", "collinear", "one row", "tiny", "huge"]),
-    joint=st.booleans(),
 )
-def test_any_table_has_a_finite_head_and_its_weights_sum_to_one(rng, n, features, classes, kind, joint):
+def test_any_table_has_a_finite_head_and_its_weights_sum_to_one(rng, n, features, classes, kind):
     """Among them fewer labels than classes, classes that nobody has, and duplicate rows."""
     size = {"tiny": 1e-300, "huge": 1e300}.get(kind, 1.0)
 
@@ -425,14 +409,13 @@ def test_any_table_has_a_finite_head_and_its_weights_sum_to_one(rng, n, features
 
     sites = [table(int(rng.integers(1, 9))) for _ in range(3)]
     total = Sums.total((Sums.of(*each) for each in sites), features + 1, classes)
-    others = [Sums.of(*each).solution() for each in sites] if joint else []
     rows, targets = table(n)
-    fit = fit_ridge(rows, targets, total.solution(), total.whole, others)
+    fit = fit_ridge(rows, targets, total.solution(), total.whole)
     assert fit.weights.sum() == pytest.approx(1)
     assert np.isfinite(fit.head).all()
     assert np.isfinite(fit.held_out).all()
     for head in fit.heads:
-        assert 0 <= head.shares.min() <= head.shares.sum() <= 1 + 1e-12
+        assert 0 <= head.share <= 1
         assert np.isfinite(head.residuals).all()
 
 
@@ -449,9 +432,9 @@ def test_the_upper_triangle_is_the_whole(rng, width, n):
 
 @pytest.mark.parametrize("paths", ["shrunk", "sources"])
 def test_from_several_solutions_there_are_heads_of_each_weighed_together(paths):
-    solutions, others = np.stack([SOLUTION, SOLUTION / 9]), np.stack([SOLUTION, -SOLUTION])
-    fit = fit_ridge(X, Y, solutions, others=[others], paths=paths)
-    each = [fit_ridge(X, Y, solutions[k], None, [others[k]], paths) for k in range(2)]
+    solutions = np.stack([SOLUTION, SOLUTION / 9])
+    fit = fit_ridge(X, Y, solutions, paths=paths)
+    each = [fit_ridge(X, Y, solution, paths=paths) for solution in solutions]
     for k, alone in enumerate(each):
         found = fit.heads[k * len(alone.heads) : (k + 1) * len(alone.heads)]
         assert [head.strength for head in found] == [head.strength for head in alone.heads]

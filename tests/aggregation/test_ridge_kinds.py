@@ -51,7 +51,7 @@ def refit(kind, fit, without, targets):
     keep = [i for i in range(len(targets)) if i not in without]
     x, y, head = kind.rows[keep], targets[keep], np.zeros_like(kind.solution)
     for weight, each in zip(fit.weights, fit.heads, strict=True):
-        start = each.shares[0] * kind.solution
+        start = each.share * kind.solution
         metric = np.eye(x.shape[1]) if each.path == "shrunk" else kind.gram + np.eye(x.shape[1])
         own = np.linalg.solve(metric + x.T @ x / each.strength, x.T @ (y - x @ start) / each.strength)
         head += weight * (start + own)
@@ -80,6 +80,7 @@ def mean_of_units(values, groups):
     return np.mean([values[groups == name].mean() for name in np.unique(groups)])
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("gram", [True, False])
 @pytest.mark.parametrize(
     ("groups", "rest"),

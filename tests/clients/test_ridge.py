@@ -79,23 +79,21 @@ def test_a_source_sends_its_sums_and_the_model_as_it_came(spec):
     assert dict(reply.metrics) == {}
 
 
-@pytest.mark.parametrize("joint", [False, True])
 @pytest.mark.parametrize("paths", ["both", "shrunk", "sources"])
 @pytest.mark.parametrize("spec", [CLASSES, REGRESSION])
-def test_the_target_fits_its_head_and_tells_how_good_it_is(spec, paths, joint):
+def test_the_target_fits_its_head_and_tells_how_good_it_is(spec, paths):
     data, others = sources_of(spec)
     sites = [Sums.of(*rows_and_targets(data.domains[name], data.classes)) for name in others]
     total = Sums.total(sites, sites[0].products.shape[0], data.classes)
     scale = total.scale if spec is REGRESSION else (np.zeros(1), np.ones(1))
-    solutions = [each.scaled(*scale).solution() for each in (total, *sites)]
-    start = {"gram": total.gram, "solution": solutions[0]}
+    solution = total.scaled(*scale).solution()
+    start = {"gram": total.gram, "solution": solution}
     start |= dict(zip(("mean", "deviation"), scale, strict=True)) if spec is REGRESSION else {}
-    single = dict(zip(others, solutions[1:], strict=True)) if joint else None
     target = client(TargetClient, spec, data.target)
-    reply = ask(target, FitHead(paths=paths, start=start, solutions=single))
+    reply = ask(target, FitHead(paths=paths, start=start))
     rows, y = rows_and_targets(data.domains[data.target], data.classes)
     scaled = (y - scale[0]) / scale[1]
-    fit = fit_ridge(rows, scaled, solutions[0], total.whole, solutions[1:] if joint else [], paths)
+    fit = fit_ridge(rows, scaled, solution, total.whole, paths)
     labels = data.domains[data.target].train.y.numpy()
     sigma = 1.0 if spec is REGRESSION else fit_temperature(fit.held_out, labels)
     told: Any = reply.answer
@@ -113,7 +111,6 @@ def test_the_target_fits_its_head_and_tells_how_good_it_is(spec, paths, joint):
         figure = 1 - np.square(held_out - labels).sum() / np.square(labels - labels.mean(axis=0)).sum()
     assert told.held_out == pytest.approx(figure, abs=1e-3)
     assert (told.fewest_labels is not None) == (spec is CLASSES)
-    assert list(told.shares or ()) == [name for name in others if joint and paths != "sources"]
     assert reply.arrays.get("rows.power", 1) == 1
 
 

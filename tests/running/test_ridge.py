@@ -29,7 +29,7 @@ def inputs(samples):
     return samples.x.flatten(1).numpy(), samples.y.numpy()
 
 
-def by_hand(settings, power=1.0, joint=False, **options):
+def by_hand(settings, power=1.0, **options):
     """The fraction of the test set that is right, computed from the data in one place."""
     data = all_data(RunConfig(method="ridge", **settings))
     made = {
@@ -38,8 +38,7 @@ def by_hand(settings, power=1.0, joint=False, **options):
     }
     rows, targets = made.pop(data.target)
     total = Sums.total((Sums.of(*each) for each in made.values()), rows.shape[1], data.classes)
-    others = [Sums.of(*each).solution() for each in made.values()] if joint else []
-    fit = fit_ridge(rows, targets, total.solution(), total.whole, others, **options)
+    fit = fit_ridge(rows, targets, total.solution(), total.whole, **options)
     x, y = inputs(data.domains[data.target].test)
     return fit, ((to_rows(x, power) @ fit.head).argmax(axis=1) == y).mean()
 
@@ -47,10 +46,10 @@ def by_hand(settings, power=1.0, joint=False, **options):
 PATHS = ("shrunk", "pooled", "target")
 
 
-@pytest.mark.parametrize("options", [{}, *({"paths": each} for each in PATHS), {"per_source": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, *({"paths": each} for each in PATHS)], ids=str)
 def test_a_run_has_the_head_of_the_same_data_in_one_place(options):
     result = run(**PIXELS, method="ridge", method_options={**FIRST, **options})
-    fit, accuracy = by_hand(PIXELS, joint="per_source" in options, paths=options.get("paths", "both"))
+    fit, accuracy = by_hand(PIXELS, **options)
     (record,) = result.history
     assert result.accuracies == [pytest.approx(100 * accuracy, abs=0.3)]
     entry = record["ridge"]
@@ -59,9 +58,6 @@ def test_a_run_has_the_head_of_the_same_data_in_one_place(options):
     head = np.vstack([weight.T, bias]) / entry["temperature"]
     np.testing.assert_allclose(head, fit.head, atol=1e-3)
     assert (record["held"], record["dropped"]) == (None, [])
-    if "per_source" in options:
-        shares = [entry["share"] for entry in record["sources"].values()]
-        np.testing.assert_allclose(shares, fit.shares[1:], atol=1e-2)
 
 
 def test_random_filters_and_samples_without_labels_are_recorded_and_help(tmp_path):
@@ -100,11 +96,6 @@ def test_noise_for_each_patient_is_on_the_first_kind_alone():
     weight = result.model["head.weight"]
     assert weight[:, :64].any()
     assert not weight[:, 64:].any()
-
-
-def test_each_sources_own_head_takes_one_kind():
-    with pytest.raises(ConfigError, check=names("per_source", True)):
-        run(**DIGITS, method="ridge", method_options={"per_source": True})
 
 
 def test_several_networks_are_for_one_linear_layer():
@@ -154,7 +145,7 @@ def test_numbers_and_tables(tmp_path):
         run(**settings, dp_unit="patient", dp_group="row", dp_noise=1.0, dp_open_target=True)
 
 
-@pytest.mark.parametrize("options", [{}, {"per_source": True}, {"paths": "sources"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"paths": "sources"}], ids=str)
 def test_a_tables_columns_are_standardised_by_all_sources(options, tmp_path):
     write_sites(write_table, tmp_path, "abc", rows=60)
     settings: dict[str, Any] = {"dataset": "table", "dataset_options": {"domains": "a,b,c"}, "target": "c"}
@@ -176,9 +167,8 @@ def test_a_tables_columns_are_standardised_by_all_sources(options, tmp_path):
 
     sums = [Sums.of(rows(d, d.train), to_targets(d.train.y.numpy(), data.classes)) for d in sources]
     total = sums[0] + sums[1]
-    others = [each.solution() for each in sums] if "per_source" in options else []
     own, y = rows(target, target.train), to_targets(target.train.y.numpy(), data.classes)
-    fit = fit_ridge(own, y, total.solution(), total.whole, others, options.get("paths", "both"))
+    fit = fit_ridge(own, y, total.solution(), total.whole, options.get("paths", "both"))
     weight, bias = (np.float64(result.model[f"head.{name}"]) for name in ("weight", "bias"))
     outputs = target.test.x.double().numpy() @ weight.T + bias
     sigma = result.history[0]["ridge"]["temperature"]

@@ -215,6 +215,21 @@ def test_a_site_sends_no_open_sums_of_a_rare_class(labels, refused):
     assert reason is None or "min-per-class" in reason
 
 
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+@pytest.mark.parametrize("centred", [False, True])
+def test_sums_of_numbers_have_no_rare_class(outputs, centred):
+    """Their sum of labels may well lie between 0 and the least number of a class."""
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(0.05, 1, size=(30, outputs))
+    numbers -= numbers.mean(axis=1, keepdims=True) if centred else 0
+    sums = Sums.of(to_rows(rng.normal(size=(30, 3))), numbers).to_arrays()
+    node: dict[str, Any] = {"min-per-class": 40}
+    of, rules = asked_of(asked(kind="train.sum_rows").message, node), Site.read(node).rules
+    assert rules.refuses_reply(of, reply(sums, "answer/sums")) is None
+    unknown = rules.refuses_reply(of, reply({**sums, "squares": np.ones(9)}, "answer/sums"))
+    assert "unknown form" in str(unknown)
+
+
 @pytest.mark.parametrize("how", ["raises", "replies", "has a problem"])
 def test_of_an_error_only_its_beginning_leaves(how, tmp_path, in_a_run):
     text, kind = "x" * 67_600, "query.role" if how == "has a problem" else "train"

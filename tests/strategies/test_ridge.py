@@ -69,8 +69,7 @@ class Site:
 
     def sent(self):
         """What the target was sent, by name."""
-        single = {f"solution.{name}": array for name, array in (self.asked.solutions or {}).items()}
-        return {**self.asked.start, **single}
+        return dict(self.asked.start)
 
 
 def with_answer(content, answer):
@@ -110,9 +109,8 @@ def test_the_target_gets_the_sources_solution_and_its_head_is_the_model():
     assert record["dropped"] == []
 
 
-@pytest.mark.parametrize("per_source", [False, True])
-def test_the_order_of_the_sources_changes_no_bit(per_source):
-    ways = [start(order, per_source=per_source)[0]["t"].sent() for order in ("abct", "tcab", "cbta")]
+def test_the_order_of_the_sources_changes_no_bit():
+    ways = [start(order)[0]["t"].sent() for order in ("abct", "tcab", "cbta")]
     assert bits(ways[0]) == bits(ways[1]) == bits(ways[2])
 
 
@@ -120,16 +118,6 @@ def test_one_path_and_the_rivals_send_less():
     assert start(paths="shrunk")[0]["t"].sent().keys() == {"solution"}
     assert start(paths="sources")[0]["t"].sent().keys() == {"solution"}
     assert start(paths="pooled")[0]["t"].sent().keys() == {"gram", "solution"}
-
-
-def test_the_heads_of_single_sources_are_sent_if_they_are_asked_for():
-    told = replace(TOLD, shares={"a": 0.5, "c": 0.125})
-    found, _, strategy = start(per_source=True, sites={"t": Site("t", told=told)})
-    sent = found["t"].sent()
-    for domain in "abc":
-        np.testing.assert_allclose(sent[f"solution.{domain}"], sums_of(domain).solution(), atol=1e-5)
-    entries = strategy.history[0]["sources"]
-    assert [entries[domain]["share"] for domain in "abc"] == [0.5, None, 0.125]
 
 
 def private_sums(domain):
@@ -143,12 +131,10 @@ def private_sums(domain):
 def test_noisy_sums_have_several_solutions_without_the_path_that_takes_them_as_they_are(noisy):
     sums = {domain: private_sums(domain) if domain in noisy else sums_of(domain) for domain in "abc"}
     sites = {domain: Site(domain, sums=each) for domain, each in sums.items()}
-    found, _, strategy = start(sites=sites, per_source=True)
+    found, _, strategy = start(sites=sites)
     sent = found["t"].sent()
-    assert sent.keys() == {"solution", "solution.a", "solution.b", "solution.c"}
-    assert {array.shape for array in sent.values()} == {(3, WIDTH, CLASSES)}
+    assert {name: array.shape for name, array in sent.items()} == {"solution": (3, WIDTH, CLASSES)}
     np.testing.assert_allclose(sent["solution"], CentredSums.total(sums.values()).solution(), atol=1e-5)
-    np.testing.assert_allclose(sent["solution.b"], CentredSums.total([sums["b"]]).solution(), atol=1e-5)
     assert found["t"].asked.paths == "shrunk"
     assert strategy.history[0]["ridge"]["paths"] == "shrunk"
     assert len(strategy.history[0]["ridge"]["weights"]) == 10
@@ -168,7 +154,7 @@ def test_a_source_that_claims_far_more_noise_than_most_is_dropped():
 
 def test_the_labels_of_a_regression_are_scaled_by_all_sources():
     sites = {domain: Site(domain, regression=True) for domain in "abct"}
-    found, _, _ = start(info={"t": {"regression": True}}, sites=sites, per_source=True)
+    found, _, _ = start(info={"t": {"regression": True}}, sites=sites)
     sent = found["t"].sent()
     total = Sums.total((sums_of(domain, True) for domain in "abc"), WIDTH, CLASSES)
     mean, deviation = total.scale
@@ -177,8 +163,6 @@ def test_the_labels_of_a_regression_are_scaled_by_all_sources():
     assert (np.abs(mean - 50) < 5).all()
     assert (np.abs(deviation - 7) < 2).all()
     np.testing.assert_allclose(sent["solution"], total.scaled(mean, deviation).solution(), atol=1e-3)
-    own = sums_of("a", True).scaled(mean, deviation).solution()
-    np.testing.assert_allclose(sent["solution.a"], own, atol=1e-3)
 
 
 SENT = sums_of("b").to_arrays()
@@ -200,14 +184,13 @@ def indefinite(size):
         ({"gram": indefinite(1.0)}, "positive definite"),
     ],
 )
-@pytest.mark.parametrize("per_source", [False, True])
-def test_sums_that_cannot_be_are_dropped_and_change_nothing(changed, says, per_source):
-    found, _, strategy = start(sites={"b": Site("b", **changed)}, per_source=per_source)
+def test_sums_that_cannot_be_are_dropped_and_change_nothing(changed, says):
+    found, _, strategy = start(sites={"b": Site("b", **changed)})
     (record,) = strategy.history
     (dropped,) = record["dropped"]
     assert (dropped["domain"], says in dropped["reason"], record["held"]) == ("b", True, None)
     assert list(record["sources"]) == ["a", "c"]
-    assert bits(found["t"].sent()) == bits(start("act", per_source=per_source)[0]["t"].sent())
+    assert bits(found["t"].sent()) == bits(start("act")[0]["t"].sent())
 
 
 TOLD_OF_COLUMNS = {"means": np.arange(4.0), "deviations": np.full(4, 2.0)}
@@ -371,8 +354,6 @@ def test_a_round_with_masks_is_held_without_enough_sources_or_with_rows_that_can
 
 
 def test_what_masks_cannot_do_is_refused():
-    with pytest.raises(ConfigError, check=names("per_source", True)):
-        Ridge(secure=True, per_source=True)
     with pytest.raises(ConfigError, check=names("warmup_rounds", 1)):
         Ridge(secure=True, warmup_rounds=1)
     with pytest.raises(ConfigError, check=names("secure", 2, "wait_for")):
@@ -526,11 +507,9 @@ def test_of_two_sites_each_can_tell_the_others_sums_which_is_said(flower_log):
     assert "two sites" in flower_log.text
 
 
-def test_one_site_alone_and_heads_of_single_sources_are_refused():
+def test_one_site_alone_is_refused():
     with pytest.raises(RunError, check=names("sources", 1)):
         start_all("a", wait_seconds=0.1)
-    with pytest.raises(ConfigError, check=names("per_source", True)):
-        RidgeEverySite(per_source=True)
     with pytest.raises(ConfigError, check=names("secure", 2, "wait_for")):
         start_all("ab", secure=True)
     RidgeEverySite().check_samples("source", "a", 1, 4)

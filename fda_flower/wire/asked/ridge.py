@@ -45,10 +45,9 @@ class HeadFitted(Answer):
     """Numbers of the target's head; a model sent with them is the received one with this head.
 
     `temperature` is the factor on its outputs, and `weights` are the ones of the averaged heads. `share` is
-    the share of the sources' solution in the heads that shrink it, `shares` the shares of single sources'
-    own, and `source_weight` the weight of the sources' rows in the heads that pool. `kinds` are the weights
-    of several kinds of rows; `unlabelled` counts the samples without labels, whose fit has the weight
-    `unlabelled_share`. `held_out` is the
+    the share of the sources' solution in the heads that shrink it, and `source_weight` the weight of the
+    sources' rows in the heads that pool. `kinds` are the weights of several kinds of rows; `unlabelled`
+    counts the samples without labels, whose fit has the weight `unlabelled_share`. `held_out` is the
     leave-one-out accuracy, for a regression R², on the target's labels; `held_out_target` and
     `held_out_sources` are the same with one side alone. `fewest_labels` counts the rarest class.
     """
@@ -56,7 +55,6 @@ class HeadFitted(Answer):
     temperature: Annotated[Positive, Release.HEAD]
     weights: Annotated[Mapping[str, NotNegative], Release.HEAD]
     share: OfHead | None = None
-    shares: Annotated[Mapping[str, float], Release.HEAD] | None = None
     source_weight: OfHead | None = None
     held_out: OfHead | None = None
     held_out_target: OfHead | None = None
@@ -70,9 +68,8 @@ class HeadFitted(Answer):
 class FitHead(Question):
     """Ridge's target: fit the linear layer to your rows, starting from the sources' sums.
 
-    `start` has the arrays of `fda_flower.aggregation.Sums.start`, of each kind of rows; `solutions` are the
-    ones of single sources; `columns` standardise the rows of all sources. `unlabelled` asks for a fit to the
-    samples without labels, too.
+    `start` has the arrays of `fda_flower.aggregation.Sums.start`, of each kind of rows; `columns`
+    standardise the rows of all sources. `unlabelled` asks for a fit to the samples without labels, too.
     """
 
     action = "fit_head"
@@ -83,7 +80,6 @@ class FitHead(Question):
 
     paths: Paths
     start: Layers
-    solutions: Layers | None = None
     columns: OfColumns = None
     unlabelled: bool = False
 
