@@ -208,7 +208,7 @@ def _run_of(settings: str, site: Site) -> RunConfig:
 
 @lru_cache(maxsize=2)
 def _at_site(config: RunConfig, site: Site) -> RunConfig:
-    return RunConfig.at_site(config.given, site)
+    return RunConfig.at_site(config.values, site)
 
 
 def at_node(config: RunConfig, site: Site) -> tuple[RunConfig, str]:

@@ -61,7 +61,7 @@ def pictures(monkeypatch):
 @pytest.fixture(scope="session", autouse=True)
 def rule():
     """Have runs that name no method train in rounds by FedGP_Auto, as most tests need; the rule otherwise."""
-    config = importlib.import_module("fda_flower.runs.config")
+    config = importlib.import_module("fda_flower.runs.completion")
     rule = config.fitting_method
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "fitting_method", lambda *_: ("fedgp-auto", "the tests need rounds"))
@@ -71,7 +71,7 @@ def rule():
 @pytest.fixture
 def by_the_rule(rule, monkeypatch):
     """Have runs that name no method take the one that fits, as they do outside the tests."""
-    monkeypatch.setattr("fda_flower.runs.config.fitting_method", rule)
+    monkeypatch.setattr("fda_flower.runs.completion.fitting_method", rule)
 
 
 @pytest.fixture

@@ -136,6 +136,10 @@ WITHOUT_INTERNALS = [
 ]
 
 
+def test_nothing_assigns_to_a_frozen_object():
+    assert [name for name, path in MODULES.items() if "object.__setattr__" in path.read_text("utf-8")] == []
+
+
 def test_only_internals_and_border_import_what_is_private_in_flower():
     flower = {(m, name) for m in WITHOUT_INTERNALS for name in IMPORTS[m] if name.split(".")[0] == "flwr"}
     assert {each for each in flower if not PUBLIC.fullmatch(each[1])} == set()

@@ -21,7 +21,7 @@ from mkdocstrings import Inventory
 import fda_flower
 from fda_flower.datasets import DataSpec
 from fda_flower.experiments.comparison import USUAL
-from fda_flower.runs.config import fitting_method
+from fda_flower.runs.completion import fitting_method
 from fda_flower.runs.methods import METHODS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -49,7 +49,7 @@ def check(
     from fda_flower.datasets import DataSpec
     from fda_flower.errors import unknown
     from fda_flower.own_data.check import OWN, find_dataset
-    from fda_flower.runs.config import fitting_method
+    from fda_flower.runs.completion import fitting_method
 
     dataset = known_name(settings.pop("dataset"), OWN) or find_dataset(folder)
     if dataset not in OWN:

@@ -2,6 +2,7 @@
 
 import logging
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +13,9 @@ from fda_flower.cli.output import out
 from fda_flower.cli.stopping import stop, this_command, when_stopped
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.metrics import METRICS
-from fda_flower.names.registry import known_name
 from fda_flower.records.record import Record, figure_of, round_line, source_weight
 from fda_flower.runs.config import RunConfig
+from fda_flower.runs.request import Request
 
 if TYPE_CHECKING:
     from fda_flower.reporting import Table
@@ -183,12 +184,13 @@ def rehearse(
 
     All processes end with the command, even after an error. OUTPUT holds the run and each process's log.
     """
-    dataset = DATASETS.get(known_name(settings.get("dataset", RunConfig.dataset), DATASETS))
-    if config is None and settings.get("sources") is None and dataset and dataset.domains == ():
-        settings["sources"] = 2
-    wanted = RunConfig(**settings)
+    request = Request(**settings)
+    dataset = DATASETS.get(request.dataset)
+    if config is None and request.sources is None and dataset and dataset.domains == ():
+        request = replace(request, sources=2)
+    wanted = RunConfig.of(request)
     if "rounds" not in settings and wanted.entry.rounds is None:
-        wanted = RunConfig(**settings, rounds=ROUNDS)
+        wanted = RunConfig.of(replace(request, rounds=ROUNDS))
     done, before = 0, None
     when_stopped(
         lambda: (

@@ -2,8 +2,6 @@
 
 import logging
 import os
-import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fda_flower.cli.advice import advice
 from fda_flower.cli.cells import CellBar, end_with, read_seeds
 from fda_flower.cli.options import ConfigFile, Track, among, complete_methods, with_settings
 from fda_flower.cli.output import out, saying
@@ -20,13 +19,12 @@ from fda_flower.datasets.registry import DATASETS
 from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError, invalid, near
 from fda_flower.files import only_writer, read_json
-from fda_flower.names.options import read_options, split_options
+from fda_flower.names.options import split_options
 from fda_flower.names.packages import importing
-from fda_flower.names.registry import known_name
 from fda_flower.records.record import COSTS, Record, headline, round_line
 from fda_flower.reporting.trackers import read_names
-from fda_flower.runs.config import NAMED, RunConfig
-from fda_flower.runs.methods import method_names
+from fda_flower.runs.config import RunConfig
+from fda_flower.runs.request import Request
 from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS
 
 if TYPE_CHECKING:
@@ -88,7 +86,9 @@ def run(
     """
     trackers = read_names(track)
     with importing():
-        wanted, folder = _begin(settings, output, resume, repeats=config is not None and not resume)
+        wanted, folder = _begin(
+            Request(**settings), output, resume, repeats=config is not None and not resume
+        )
         from fda_flower.experiments import Execution, run_config
     from fda_flower.records.folder import RunFolder
 
@@ -147,9 +147,9 @@ def run(
         out.text(sites_note(result.history))
     if faults := missing_replies(wanted, result.history):
         out.warning(f"{faults} (see rounds.jsonl)", "Incomplete")
-    about, advice = {"folder": folder, "method": wanted.method, "seed": wanted.seed}, _judged(result)
+    about, lines = {"folder": folder, "method": wanted.method, "seed": wanted.seed}, advice(result)
     out.result(about | result.summary, *_conclusion(result, folder))
-    for line in advice:
+    for line in lines:
         out.text(line)
 
 
@@ -169,25 +169,6 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str]:
             f"(δ = {largest['delta']:g}{', for each patient by dp-group' if 'unit' in largest else ''})"
         )
     return lines
-
-
-def _judged(result: "RunResult") -> list[str]:
-    """Return whether the model is useful, and the command of the comparison to run next."""
-    from fda_flower.experiments.comparison import USUAL, comparison_of
-    from fda_flower.reporting.summary import PARAMETERS
-    from fda_flower.reporting.words import is_better, judge
-
-    config, summary, alone = result.config, result.summary, "target-only"
-    lines, useful = judge(summary), is_better(summary)
-    known = config.entry.centralised or config.method == alone or "source" not in config.strategy.trains
-    if PARAMETERS not in summary or (useful and (known or config.strategy.conclusion(result.history[-1]))):
-        return lines
-    what = "What the sources bring" if useful else "Other methods on the same data"
-    methods, options = comparison_of(config, [alone] if useful else USUAL)
-    if len(methods) < 2:
-        return lines
-    chosen = [] if methods == list(USUAL) else ["--methods", ",".join(methods)]
-    return [*lines, f"{what}: {shlex.join(['fda', 'compare', *chosen, *options])}"]
 
 
 @with_settings([each.name for each in SETTINGS if each.name not in ("method", "seed")])
@@ -257,21 +238,19 @@ def _parallel(engine: str, workers: int | None) -> int:
     return 1 if engine == "ray" else max((os.cpu_count() or 1) // (workers or 1), 1)
 
 
-def _begin(
-    settings: dict[str, Any], output: Path | None, resume: bool, repeats: bool
-) -> tuple[RunConfig, Path]:
-    """Return a run's configuration and folder; raise a `ConfigError` early for a folder that holds a run."""
+def _begin(request: Request, output: Path | None, resume: bool, repeats: bool) -> tuple[RunConfig, Path]:
+    """Return a run and its folder; raise a `ConfigError` early for a folder that holds a run."""
     wanted = None
-    if output is None and known_name(settings.get("method", AUTO), [AUTO]) == AUTO:
-        wanted = RunConfig(**settings)
-        settings = settings | {"method": wanted.method}  # the folder's name has it
-    folder = output or _free_folder(settings, repeats)
+    if output is None and request.method == AUTO:
+        wanted = RunConfig.of(request)
+        request = replace(request, method=wanted.method)  # the folder's name has it
+    folder = output or _free_folder(request, repeats)
     if not resume:
-        _refuse_held(folder, settings)
-    return wanted or RunConfig(**settings), folder
+        _refuse_held(folder, request)
+    return wanted or RunConfig.of(request), folder
 
 
-def _refuse_held(folder: Path, settings: Mapping[str, Any]) -> None:
+def _refuse_held(folder: Path, request: Request) -> None:
     """Raise a `ConfigError` for a folder that holds a run, early; `RunFolder` checks the rest."""
     if not (folder / "config.json").exists():
         return
@@ -280,17 +259,10 @@ def _refuse_held(folder: Path, settings: Mapping[str, Any]) -> None:
             earlier = read_json(folder / "config.json", "", run=dict)["run"]
         except ConfigError:
             return
-    request = {
-        each.name: settings.get(each.name, each.default) for each in SETTINGS if each.name in COMPARABLE
-    }
-    request = dict(read_options("the run", RunConfig, request, set()))
-    request |= {
-        name: known_name(str(request[name]), names()) for name, names in NAMED.items() if name in request
-    }
     differences = [
         f"{name}: {earlier[name]!r} there, {value!r} requested"
-        for name, value in request.items()
-        if name in earlier and value not in (earlier[name], AUTO)
+        for name in COMPARABLE
+        if (value := getattr(request, name)) != AUTO and value != earlier.get(name, value)
     ]
     if differences:
         raise ConfigError(
@@ -305,15 +277,13 @@ def _refuse_held(folder: Path, settings: Mapping[str, Any]) -> None:
     )
 
 
-def _free_folder(settings: Mapping[str, Any], repeats: bool) -> Path:
+def _free_folder(request: Request, repeats: bool) -> Path:
     """Return the folder named after a run, with a number if the run repeats another."""
-    dataset, shift, method, seed = (
-        settings.get(name, getattr(RunConfig, name)) for name in ("dataset", "shift", "method", "seed")
-    )
-    dataset, method = known_name(dataset, DATASETS), known_name(method, method_names()).replace(":", "-")
-    if shift is None and dataset in DATASETS and DATASETS[dataset].domains == ():
-        shift = DATASETS[dataset].shift
-    folder = Path("runs") / "-".join(filter(None, (dataset, shift, method, f"seed{seed}")))
+    shift, dataset = request.shift, DATASETS.get(request.dataset)
+    if shift is None and dataset is not None and dataset.domains == ():
+        shift = dataset.shift
+    method = request.method.replace(":", "-")
+    folder = Path("runs") / "-".join(filter(None, (request.dataset, shift, method, f"seed{request.seed}")))
     if not repeats or not folder.exists():
         return folder
     numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))

@@ -1,14 +1,16 @@
 """Settings of a round's local training, checked without importing torch."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from fda_flower.names.options import Count, NotNegative, Positive, check_fields
+from fda_flower.names.options import Count, NotNegative, Positive, built_from, read_fields
 
 CALLED = {"learning_rate": "the learning rate", "batch_size": "batch size", "epochs": "number of epochs"}
 """What errors call the numbers, for either role."""
 
 
+@built_from(partial(read_fields, called=CALLED))
 @dataclass(frozen=True)
 class LocalTraining:
     """Settings of a client's training in a round; each round starts with a new optimizer.
@@ -43,9 +45,6 @@ class LocalTraining:
     batches: Literal["even", "keep-last", "drop-last"] = "even"
     proximal: NotNegative = 0.0
     class_weights: Literal["none", "balanced"] = "none"
-
-    def __post_init__(self) -> None:
-        check_fields(self, CALLED)
 
     def steps(self, examples: int) -> int:
         """Return ``K``, the optimizer steps of a round with this number of examples."""

@@ -1,6 +1,6 @@
 """The settings that define a federation's data, checked before anything is loaded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,13 +14,115 @@ from fda_flower.datasets.site_options import by_patient, options_at_site
 from fda_flower.datasets.splitting import HeldOut, read_validation
 from fda_flower.errors import ConfigError, invalid, unknown
 from fda_flower.names.options import EVERY_SITE as EVERY_SITE
-from fda_flower.names.options import Count, Natural, check_fields, read_options
+from fda_flower.names.options import Count, Natural, built_from, read_fields, read_options
 from fda_flower.names.registry import resolve
 from fda_flower.names.words import ROW
 
 Pairs = tuple[tuple[str, str | int | float | bool], ...]
 
 
+AMOUNTS = ("target_samples", "source_samples", "test_samples")
+"""Settings that are numbers of samples."""
+
+
+def _complete(kind: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a spec, with what follows from the data set, its folder and its shift."""
+    values = read_fields(kind, arguments, {"num_sources": "sources"})
+    if values["dataset"] not in DATASETS:
+        raise unknown("data set", values["dataset"], DATASETS)
+    entry = DATASETS[values["dataset"]]
+    values["dataset_options"] = _dataset_options(entry, values)
+    if values["partition"] not in PARTITIONS:
+        raise unknown("partition", values["partition"], PARTITIONS)
+    what, build = f"partition '{values['partition']}'", PARTITIONS[values["partition"]]
+    values["partition_options"] = _read_options(what, build, values["partition_options"])
+    if own := _own_domains(entry, values["dataset_options"]):
+        _check_own(own, values)
+    else:
+        values |= _shift(entry, values)
+    values |= {name: read_amount(name.replace("_", "-"), values[name]) for name in AMOUNTS}
+    if values["target"] is None:
+        values["target"] = own[-1] if own else SHIFTS[values["shift"]].default_target
+    return values
+
+
+def _dataset_options(entry: Dataset, values: Mapping[str, Any]) -> Pairs:
+    """Return the options with those in the data's folder, and those that follow from it if it is here."""
+    what, patients = f"data set '{values['dataset']}'", values["patients"]
+    options = dict(values["dataset_options"])
+    group = str(options.pop("group", "")) if patients else ""
+    found: dict[str, Any] = {}
+    if values["site"] is not None and not entry.public:
+        options = _options_at_site(what, entry, values, options)
+    else:
+        folder = None if values["data_dir"] is None else Path(values["data_dir"]).expanduser()
+        if entry.is_own:
+            options = options_in(folder, entry.loader) | options
+        if entry.complete is not None:
+            complete = resolve(entry.complete)
+            grouped = {"group": patients} if patients not in ("", ROW) else {}
+            found = dict(complete(folder, options | grouped, values["target"], values["only_sources"]))
+    if patients:
+        options = by_patient(what, entry.loader, patients, group, options, found)
+    options |= found
+    return _read_options(what, entry.loader, options, "data_dir", "seed") if options else ()  # it is heavy
+
+
+def _options_at_site(
+    what: str, entry: Dataset, values: Mapping[str, Any], options: Options
+) -> dict[str, Any]:
+    if not values["site"]:
+        remedy = 'give it domain="...": a run does not say which data of a site are read'
+        raise ConfigError("the node configuration has no domain", thing="domain", remedy=remedy)
+    return options_at_site(what, entry.loader, values["data_dir"], options)
+
+
+def _check_own(own: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Raise a `ConfigError` for settings that a data set with domains of its own does not have."""
+    if len(own) == 1:
+        remedy = "name two domains or more, separated by commas"
+        raise invalid("option 'domains'", own[0], remedy, "which leaves no source besides the target")
+    partition = None if values["partition"] == "even" else values["partition"]
+    unused = {"shift": values["shift"], "sources": values["num_sources"], "partition": partition}
+    why = f"but data set '{values['dataset']}' has domains of its own ({', '.join(own)})"
+    for name, value in unused.items():
+        if value is not None:
+            raise invalid(name, value, "leave it out", why)
+    if values["shift_options"]:
+        what = f"data set '{values['dataset']}' takes no shift options"
+        raise ConfigError(what, thing="data set", value=values["dataset"], remedy="leave them out")
+
+
+def _shift(entry: Dataset, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the shift with its options."""
+    shift = entry.shift if values["shift"] is None else values["shift"]
+    if shift not in SHIFTS:
+        raise unknown("shift", shift, SHIFTS)
+    options = _read_options(f"shift '{shift}'", SHIFTS[shift], values["shift_options"])
+    if values["partition"] != "even" and not SHIFTS[shift].takes_partition:
+        raise invalid("partition", values["partition"], "leave it out", f"but shift '{shift}' deals evenly")
+    return {"shift": shift, "shift_options": options}
+
+
+def _read_options(what: str, build: Callable[..., Any], options: Options | Pairs, *hidden: str) -> Pairs:
+    return tuple(sorted(read_options(what, build, dict(options), set(hidden)).items()))
+
+
+def _own_domains(entry: Dataset, options: Pairs) -> tuple[str, ...]:
+    """Return a data set's own domains, fixed or named by its options."""
+    if entry.domains is not None:
+        return entry.domains
+    named = dict(options)
+    if "domains" not in named:
+        raise ConfigError(
+            "option 'domains' is missing: name the domains, separated by commas, or give the folder that "
+            "holds them by --data-dir",
+            thing="option 'domains'",
+        )
+    return read_domains(str(named["domains"]), below=True)
+
+
+@built_from(_complete)
 @dataclass(frozen=True)
 class DataSpec:
     """The settings that define a federation's data; an invalid one raises a `ConfigError`.
@@ -83,23 +185,8 @@ class DataSpec:
     patients: str = ""
 
     def __post_init__(self) -> None:
-        check_fields(self, {"num_sources": "sources"})
-        if self.dataset not in DATASETS:
-            raise unknown("data set", self.dataset, DATASETS)
-        self._complete_options()
-        if self.dataset_options:
-            what = f"data set '{self.dataset}'"
-            self._read("dataset_options", what, self._entry.loader, "data_dir", "seed")
-        if self.partition not in PARTITIONS:
-            raise unknown("partition", self.partition, PARTITIONS)
-        self._read("partition_options", f"partition '{self.partition}'", PARTITIONS[self.partition])
         PARTITIONS[self.partition](**dict(self.partition_options))
-        self._check_shift()
-        for name in ("target_samples", "source_samples", "test_samples"):
-            called = name.replace("_", "-")
-            object.__setattr__(self, name, read_amount(called, getattr(self, name)))
         _ = self.held_out
-        object.__setattr__(self, "target", self.target_name)
         self._check_target()
         sources = [name for name in self.all_names if name != self.target_name]
         if self.only_sources is not None and not self.only_sources:
@@ -123,60 +210,6 @@ class DataSpec:
         if self.validation is not None:
             why = "but with target all there is one round, which leaves nothing to choose"
             raise invalid("validation", self.validation, "leave it out", why)
-
-    def _complete_options(self) -> None:
-        """Add the options in the data's folder and those that follow from it, if it is on this machine."""
-        options = dict(self.dataset_options)
-        group = str(options.pop("group", "")) if self.patients else ""
-        found: dict[str, Any] = {}
-        if self.site is not None and not self._entry.public:
-            options = dict(self._options_at_site(options))
-        else:
-            folder = None if self.data_dir is None else Path(self.data_dir).expanduser()
-            if self._entry.is_own:
-                options = options_in(folder, self._entry.loader) | options
-            if self._entry.complete is not None:
-                complete = resolve(self._entry.complete)
-                grouped = {"group": self.patients} if self.patients not in ("", ROW) else {}
-                found = dict(complete(folder, options | grouped, self.target, self.only_sources))
-        if self.patients:
-            what, build = f"data set '{self.dataset}'", self._entry.loader
-            options = by_patient(what, build, self.patients, group, options, found)
-        object.__setattr__(self, "dataset_options", tuple((options | found).items()))
-
-    def _options_at_site(self, options: Options) -> Options:
-        if not self.site:
-            remedy = 'give it domain="...": a run does not say which data of a site are read'
-            raise ConfigError("the node configuration has no domain", thing="domain", remedy=remedy)
-        return options_at_site(f"data set '{self.dataset}'", self._entry.loader, self.data_dir, options)
-
-    def _check_shift(self) -> None:
-        own = self._own_domains
-        if len(own) == 1:
-            remedy = "name two domains or more, separated by commas"
-            raise invalid("option 'domains'", own[0], remedy, "which leaves no source besides the target")
-        if own:
-            given = {"shift": self.shift, "sources": self.num_sources}
-            given |= {} if self.partition == "even" else {"partition": self.partition}
-            why = f"but data set '{self.dataset}' has domains of its own ({', '.join(own)})"
-            for name, value in given.items():
-                if value is not None:
-                    raise invalid(name, value, "leave it out", why)
-            if self.shift_options:
-                what = f"data set '{self.dataset}' takes no shift options"
-                raise ConfigError(what, thing="data set", value=self.dataset, remedy="leave them out")
-            return
-        shift = self._entry.shift if self.shift is None else self.shift
-        if shift not in SHIFTS:
-            raise unknown("shift", shift, SHIFTS)
-        object.__setattr__(self, "shift", shift)
-        self._read("shift_options", f"shift '{shift}'", SHIFTS[shift])
-        if self.partition != "even" and not SHIFTS[shift].takes_partition:
-            raise invalid("partition", self.partition, "leave it out", f"but shift '{shift}' deals evenly")
-
-    def _read(self, name: str, what: str, build: Callable[..., Any], *hidden: str) -> None:
-        options = read_options(what, build, dict(getattr(self, name)), set(hidden))
-        object.__setattr__(self, name, tuple(sorted(options.items())))
 
     @property
     def shift_object(self) -> Shift:
@@ -211,24 +244,10 @@ class DataSpec:
         return DATASETS[self.dataset]
 
     @property
-    def _own_domains(self) -> tuple[str, ...]:
-        """The data set's own domains, fixed or named by its options."""
-        if self._entry.domains is not None:
-            return self._entry.domains
-        options = dict(self.dataset_options)
-        if "domains" not in options:
-            raise ConfigError(
-                "option 'domains' is missing: name the domains, separated by commas, or give the folder that "
-                "holds them by --data-dir",
-                thing="option 'domains'",
-            )
-        return read_domains(str(options["domains"]), below=True)
-
-    @property
     def all_names(self) -> list[str]:
         """All domains, including those that do not take part."""
         if self.shift is None:
-            return list(self._own_domains)
+            return list(_own_domains(self._entry, self.dataset_options))
         shift = self.shift_object
         return shift.names(self.num_sources or shift.default_sources)
 
@@ -246,13 +265,10 @@ class DataSpec:
         """Whether every site is a target."""
         return self.target == EVERY_SITE
 
-    @cached_property
+    @property
     def target_name(self) -> str:
         """The target's domain, or `EVERY_SITE`."""
-        if self.target is not None:
-            return self.target
-        own = self._own_domains
-        return own[-1] if own else SHIFTS[str(self.shift)].default_target
+        return str(self.target)
 
     @cached_property
     def source_names(self) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from fda_flower.names.options import Count, NotNegative, check_fields
+from fda_flower.names.options import Count, NotNegative, built_from, read_fields
 from fda_flower.names.packages import lazy_exports
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ else:
     __getattr__, __dir__ = lazy_exports(__name__)
 
 
+@built_from(read_fields)
 @dataclass(frozen=True)
 class Resources:
     """Resources of a simulation.
@@ -46,9 +47,6 @@ class Resources:
     workers: Count | None = None
     gpus_for_target: NotNegative | None = None
     target_number: int | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def own_share(self) -> float | None:

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +20,7 @@ from fda_flower.records.folder import CONFIG
 from fda_flower.reporting.results import Results, file_name
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import OF_FLOWER, check_federated, find_method, method_names
-from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, command_options
+from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS
 
 if TYPE_CHECKING:
     from fda_flower.running.processes import Progress
@@ -188,22 +187,6 @@ def _adopted(folder: Path) -> list[str]:
                 for table in ("table.md", "table.tex", "table.csv", "comparison.png"):
                     (folder / table).unlink(missing_ok=True)
     return list(dict.fromkeys(adopted))
-
-
-def comparison_of(config: RunConfig, others: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the methods and the options of a run's comparison with those `others` that fit its settings.
-
-    A method's own number of rounds, and the network that fits, are not settings.
-    """
-    settings = config.given | ({} if config.entry.rounds is None else {"rounds": RunConfig.rounds})
-    settings |= {"model": AUTO} if config.model == config.fitting_model else {}
-    methods = []
-    for method in dict.fromkeys([*others, config.method]):
-        with suppress(ConfigError):
-            _config(method, config.seed, [config.method, method], settings)
-            methods.append(method)
-    shared = [each for each in SETTINGS if each.name not in ("method", "seed")]
-    return methods, command_options(shared, settings)
 
 
 def _methods(methods: Sequence[str] | str) -> list[str]:

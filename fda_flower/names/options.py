@@ -7,9 +7,9 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, wraps
 from numbers import Integral
-from typing import Annotated, Any, Literal, NamedTuple, dataclass_transform
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, dataclass_transform
 
 from fda_flower.errors import ConfigError, check_choice, invalid, near
 
@@ -76,7 +76,10 @@ class WithOptions:
                 raise invalid(f"{cls.__name__}.{name}", value, remedy, "which changes no option")
 
     def __post_init__(self) -> None:
-        check_fields(self, {name: name for name in option_names(type(self))})
+        names = option_names(type(self))
+        values = {name: getattr(self, name) for name in names}
+        for name, value in read_fields(type(self), values, {name: name for name in names}).items():
+            setattr(self, name, value)
 
 
 def option_names(owner: type[WithOptions]) -> tuple[str, ...]:
@@ -84,16 +87,51 @@ def option_names(owner: type[WithOptions]) -> tuple[str, ...]:
     return tuple(each.name for each in fields(owner))  # type: ignore[arg-type]
 
 
-def check_fields(owner: Any, called: Mapping[str, str] = {}) -> None:
-    """Convert the fields of a dataclass to their types, in its ``__post_init__``.
+def read_fields(kind: type, values: Mapping[str, Any], called: Mapping[str, str] = {}) -> dict[str, Any]:
+    """Convert values, by the names of a dataclass's fields, to the types of the fields.
 
     Raise a `ConfigError` on a value of another type or out of its `Bounds`; it names the field as `called`
     does, or else by its own name with ``-`` for ``_``.
     """
-    hints = _hints_of(owner.__class__)
-    for name in (each.name for each in fields(owner)):
-        thing = called.get(name, name.replace("_", "-"))
-        object.__setattr__(owner, name, read_value(thing, getattr(owner, name), hints[name]))
+    hints = _hints_of(kind)
+    return {
+        name: read_value(called.get(name, name.replace("_", "-")), value, hints[name])
+        for name, value in values.items()
+    }
+
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def built_from(read: Callable[[type, dict[str, Any]], Mapping[str, Any]]) -> Callable[[Kind], Kind]:
+    """Decorate a dataclass whose fields hold what `read` makes of the constructor's arguments.
+
+    `read` takes the class and all arguments by name, such as `read_fields`.
+
+    Examples
+    --------
+    >>> @built_from(read_fields)
+    ... @dataclass(frozen=True)
+    ... class Point:
+    ...     x: float
+    ...     y: float = 0.0
+    >>> Point("1")
+    Point(x=1.0, y=0.0)
+    """
+
+    def decorate(kind: Kind) -> Kind:
+        build, parameters = kind.__init__, inspect.signature(kind)  # type: ignore[misc]
+
+        @wraps(build)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            arguments = parameters.bind(*args, **kwargs)
+            arguments.apply_defaults()
+            build(self, **read(kind, arguments.arguments))
+
+        kind.__init__ = init  # type: ignore[misc]
+        return kind
+
+    return decorate
 
 
 @cache

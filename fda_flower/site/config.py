@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fda_flower.errors import ConfigError, check_choice, invalid, near
-from fda_flower.names.options import Bounds, Positive, check_fields
+from fda_flower.names.options import Bounds, Positive, built_from, read_fields
 from fda_flower.names.words import ROW
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ Noise = Annotated[float, Bounds("0, or at least 0.001", lambda number: number ==
 Delta = Annotated[float, Bounds("between 0 and 1, such as 1e-5", lambda number: 0 < number < 1)]
 
 
+@built_from(read_fields)
 @dataclass(frozen=True, kw_only=True)
 class PrivacySettings:
     """A site's privacy settings; by default replies are sent unchanged.
@@ -160,7 +161,6 @@ class PrivacySettings:
     dp_allow: str = ""
 
     def __post_init__(self) -> None:
-        check_fields(self)
         check_choice("dp-unit", self.dp_unit, (SITE, PATIENT))
         check_choice("dp-report", self.dp_report, (NONE, FIGURES, FULL))
         if self.max_epsilon is not None and self.dp_noise == 0 and not self.of_patients:

@@ -6,6 +6,8 @@ import json
 import logging
 import re
 import shlex
+from collections import Counter
+from functools import wraps
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,9 @@ from typer.testing import CliRunner
 
 import fda_flower
 from fda_flower import Comparison, RunConfig, run
-from fda_flower.cli import runs
+from fda_flower.cli.advice import advice
 from fda_flower.cli.app import app
-from fda_flower.datasets import DATASETS, SHIFTS
+from fda_flower.datasets import DATASETS, SHIFTS, DataSpec
 from fda_flower.errors import RunError
 from fda_flower.experiments import RUNNERS, RunResult
 from fda_flower.experiments.comparison import USUAL, _config
@@ -179,7 +181,7 @@ def test_the_comparison_that_a_run_suggests_has_it_as_it_ran_and_others_that_fit
     config = RunConfig(**about)
     floor = 0.1 if better else 0.9
     summary = {"metric": "accuracy", "last5": 0.5, "baseline": {"accuracy": floor}, "parameters": 1}
-    lines = runs._judged(RunResult(config, [{}], summary | {"figures": {}}, {}, None))
+    lines = advice(RunResult(config, [{}], summary | {"figures": {}}, {}, None))
     assert len(lines) == 1 + (methods is not None)
     if methods is not None:
         ((chosen, _, _), settings) = caught(*shlex.split(lines[-1].partition(": fda ")[2]))
@@ -188,6 +190,27 @@ def test_the_comparison_that_a_run_suggests_has_it_as_it_ran_and_others_that_fit
         assert not {"rounds", "model"} & settings.keys()
         assert _config(config.method, 0, chosen, settings_in(settings)).fingerprint() == config.fingerprint()
         assert _config("fedavg", 0, chosen, settings_in(settings)).rounds == RunConfig.rounds
+
+
+def test_a_run_completes_its_settings_once_and_once_more_for_its_picture(fda, monkeypatch):
+    built = Counter()
+
+    def counting(kind):
+        build = kind.__init__
+
+        @wraps(build)
+        def init(self, *args, **kwargs):
+            built[kind.__name__] += 1
+            build(self, *args, **kwargs)
+
+        monkeypatch.setattr(kind, "__init__", init)
+
+    counting(RunConfig)
+    counting(DataSpec)
+    monkeypatch.setattr("fda_flower.reporting.words.is_better", lambda summary: False)
+    code, out, _ = fda("run", *SMALL, "--method", "fedavg")
+    assert (code, "Other methods on the same data: fda compare --methods source-only," in out) == (0, True)
+    assert built == {"RunConfig": 2, "DataSpec": 2}
 
 
 def test_a_centralised_reference_ends_with_its_figures_and_has_a_page(fda):

@@ -287,7 +287,7 @@ def test_the_identity_is_json_and_leaves_out_how_long_and_where() -> None:
     assert json.loads(json.dumps(identity))["shift_options"] == {"angle": 45}
     elsewhere: dict[str, Any] = {"rounds": 3, "device": "cpu", "data_dir": None}
     elsewhere |= {"round_timeout": 7.0, "patience": 5, "max_epsilon": None}
-    assert set(identity) - set(GONE) == set(config.given) - set(elsewhere) - {"evaluate_every"}
+    assert set(identity) - set(GONE) == set(config.settings()) - set(elsewhere) - {"evaluate_every"}
     assert identity["metric"] == "accuracy"
     assert RunConfig(metric="ece").fingerprint() == RunConfig().fingerprint(), "nothing is chosen by it"
     assert replace(config, **elsewhere).fingerprint() == identity

@@ -1,0 +1,162 @@
+"""Checks of a run before training: whether its method, network, privacy and selection go together."""
+
+from collections.abc import Sequence
+
+from fda_flower.datasets.amounts import most
+from fda_flower.datasets.spec import DataSpec
+from fda_flower.engines import Resources
+from fda_flower.errors import ConfigError, check_choice, invalid
+from fda_flower.metrics import headline_metric
+from fda_flower.models import ADABN, AND, LINEAR, MODELS, reads_text, uses_own_statistics
+from fda_flower.runs.completion import (
+    VARIANTS,
+    Completion,
+    common_settings,
+    complete,
+    entry_of,
+    local_training,
+    starts_pretrained,
+    strategy_options,
+    trained_part,
+    typed_options,
+)
+from fda_flower.runs.methods import METHODS, Method
+from fda_flower.runs.request import Request
+from fda_flower.runs.settings import AUTO
+from fda_flower.strategies.settings import StrategySettings
+
+
+def checked(request: Request, data: DataSpec | None = None) -> tuple[Request, Completion]:
+    """Return the run that a request asks for, after all checks; those that load heavy modules are the last.
+
+    `data` are the request's, if they are known. Raise a `ConfigError` on a run that cannot work.
+    """
+    run, completion = complete(request, data)
+    data, method = completion.data, entry_of(run, run.method)
+    _check_network(run, method)
+    _ = headline_metric(run.metric, regression=data.is_regression)
+    # Building these validates their fields.
+    _ = local_training(run, method), local_training(run, method, target=True), Resources(run.threads)
+    _ = StrategySettings(**common_settings(run))
+    _check_privacy(run, method, data)
+    run = typed_options(run, method)
+    _check_method(run, method, data)
+    return run, completion
+
+
+def _check_network(run: Request, method: Method) -> None:
+    """Raise a `ConfigError` if a run's network does not fit its samples or its method."""
+    column = dict(run.dataset_options).get("text")
+    if reads_text(run.model) and not column:
+        remedy = "name the column by --dataset-option text=COLUMN, or choose another model"
+        raise invalid("model", run.model, remedy, "which reads texts, but the samples have none")
+    if column and run.model in MODELS and not reads_text(run.model):
+        remedy = "leave the model out, or the option 'text'"
+        raise invalid("model", run.model, remedy, f"which does not read the text of column '{column}'")
+    _ = trained_part(run, method)
+    if (own := method.train) is None:
+        return
+    what = f"method '{run.method}' trains only a linear layer"
+    if run.train not in (AUTO, "head", own):
+        raise invalid("train", run.train, "leave it out", f"but {what}")
+    if run.train == AUTO and run.model != LINEAR and not starts_pretrained(run):
+        raise ConfigError(
+            f"{what}, so the layers of '{run.model}' below its head would stay random: leave the model "
+            f"out, choose a pretrained one or '{LINEAR}', or keep the random layers by --train head",
+            thing="model",
+            value=run.model,
+        )
+
+
+def _check_privacy(run: Request, method: Method, data: DataSpec) -> None:
+    """Raise a `ConfigError` if a method cannot have a run's noise."""
+    if run.privacy.of_patients:
+        _check_patients(run, method, data)
+    if run.privacy.on and method.centralised:
+        why = f"but '{run.method}' has all data in one place: no client sends anything, leave it out"
+        raise ConfigError(f"dp-clip is {run.dp_clip:g}, {why}", thing="dp-clip", value=run.dp_clip)
+    if run.privacy.private and run.held_out is not None and run.held_out.in_turn:
+        why = "which takes several runs, whose ε would add up"
+        raise invalid("validation", run.validation, "hold out a share, such as 0.2", why)
+
+
+def _check_patients(run: Request, method: Method, data: DataSpec) -> None:
+    noise = None if method.centralised else method.noise
+    if noise is None:
+        able = [name for name, each in METHODS.items() if each.noise]
+        why = None if method.centralised else method.build().without_patients
+        why = why or f"but what '{run.method}' sends has no noise that protects a patient"
+        raise invalid("dp-unit", run.dp_unit, f"choose one of {', '.join(able)}", why)
+    if noise == "steps":
+        _check_steps(run, method)
+        return
+    if run.dp_clip is not None:
+        why = f"but dp-unit is patient, and the rows of '{run.method}' already have a bounded norm"
+        raise invalid("dp-clip", run.dp_clip, "leave it out", why)
+    if uses_own_statistics(run.model):
+        why = "but with dp-unit patient: one patient would change the rows of all others"
+        raise invalid("model", run.model, f"leave '{AND}{ADABN}' out", why)
+    if data.is_regression:
+        why = f"but '{run.dataset}' is a regression, whose labels have no limit that noise could follow"
+        raise invalid("dp-unit", run.dp_unit, "choose a data set with classes", why)
+    if not run.dp_open_target:
+        why = "but with dp-unit patient the target sends the head that it has fitted without noise"
+        remedy = "if it accepts that, give dp-open-target; the sources' sums have noise all the same"
+        raise invalid("dp-open-target", False, remedy, why)
+
+
+def _check_steps(run: Request, method: Method) -> None:
+    """Check a run whose clients' steps have noise for each patient."""
+    if run.class_weights != "none":
+        why = "but with dp-unit patient: they follow from the labels of all patients"
+        raise invalid("class-weights", run.class_weights, "leave it out", why)
+    if trained_part(run, method).what not in ("head", "linear", "all"):
+        why = "but its noise is on the gradients of one linear layer, and more is trained"
+        raise invalid("dp-unit", run.dp_unit, "choose --train head", why)
+
+
+def _check_method(run: Request, method: Method, data: DataSpec) -> None:
+    """Raise a `ConfigError` if a method does not take a run's settings or its numbers of samples."""
+    from fda_flower.strategies.selection import check_selection
+
+    what, sources = f"method '{run.method}'", data.source_names
+    if run.variant is not None:
+        check_choice("variant", run.variant, VARIANTS)
+    if run.beta is not None:
+        _check_beta(run, method, sources)
+    trains = not method.centralised and method.train is None
+    if run.class_weights != "none" and (data.is_regression or not trains):
+        why = f"but {what} has no local training to weigh them in"
+        if data.is_regression:
+            why = f"but '{run.dataset}' is a regression, which has no classes"
+        raise invalid("class-weights", run.class_weights, "leave it out", why)
+    strategy = method.build(**strategy_options(run, method, data))
+    if run.privacy.of_patients and strategy.without_patients is not None:
+        raise invalid("dp-unit", run.dp_unit, "leave one of the two out", strategy.without_patients)
+    strategy.model_average.check(run.rounds)
+    if not method.centralised and run.min_sources > len(sources):
+        raise invalid("min-sources", run.min_sources, f"give {len(sources)} at most, the number of sources")
+    check_selection(what, strategy, run.validation, run.patience)
+    if (samples := most(data.target_samples)) is not None:
+        batch = local_training(run, method, target=True).batch_size
+        strategy.check_samples("target", "the target", samples, batch)
+    if (samples := most(run.source_samples)) is not None:
+        strategy.check_samples("source", "each source", samples, run.batch_size)
+
+
+def _check_beta(run: Request, method: Method, sources: Sequence[str]) -> None:
+    from fda_flower.strategies.adaptive import betas_of
+
+    if not method.takes("beta"):
+        remedy = "leave it out, or choose FedDA or FedGP"
+        raise ConfigError(f"method '{run.method}' has no beta", thing="beta", value=run.beta, remedy=remedy)
+    betas_of(run.beta, sources)  # type: ignore[arg-type]
+
+
+def fits(request: Request, data: DataSpec) -> bool:
+    """Return whether the run that is asked for can work on these data, which are not read again."""
+    try:
+        checked(request, data)
+    except ConfigError:
+        return False
+    return True
