@@ -1,6 +1,6 @@
-"""The figures of a model on a test set: names, definitions and number formats.
+"""The metrics of a model on a test set: names, definitions and number formats.
 
-NumPy is imported only to compute a figure.
+NumPy is imported only to compute a metric.
 """
 
 import math
@@ -27,7 +27,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure that can be the headline of a run.
+    """A metric that can be the headline of a run.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Metric:
 
     @property
     def decimals(self) -> int:
-        """The decimals of a figure in a table."""
+        """The decimals of a metric in a table."""
         return 1 if self.percent else 3
 
     def scaled(self, value: float) -> float:
@@ -103,14 +103,14 @@ METRICS: dict[str, Metric] = {
         "loss", regression=None, percent=False, higher_is_better=False, lowest=-math.inf, highest=math.inf
     ),
 }
-"""The figures by their names in a reply, a record and ``--metric``; the first of a task is its default."""
+"""The metrics by their names in a reply, a record and ``--metric``; the first of a task is its default."""
 
 
 SETS = "sets"
 ASKED = 0.9
 """The coverage of the sets that are judged on a test set."""
 
-SET_FIGURES: dict[str, Metric] = {
+SET_METRICS: dict[str, Metric] = {
     "asked": Metric("coverage asked for", regression=None),
     "coverage": Metric("coverage", regression=None, share=True),
     "size": Metric("mean size", percent=False, highest=math.inf),
@@ -119,7 +119,7 @@ SET_FIGURES: dict[str, Metric] = {
     "width": Metric("mean width", regression=True, percent=False, highest=math.inf),
     "effective": Metric("effective size", regression=None, percent=False, highest=math.inf),
 }
-"""The figures of sets by their names in the record's entry `SETS`; in a reply they begin with ``sets-``."""
+"""The metrics of sets by their names in the record's entry `SETS`; in a reply they begin with ``sets-``."""
 
 UNITS, EFFECTIVE = "test-units", "test-effective"
 """In a reply and a record, where several test samples are of one unit, such as a patient: the number of
@@ -127,12 +127,12 @@ units, and the `effective_size` for the accuracy, which has no interval without 
 
 
 def metric_names(regression: bool) -> list[str]:
-    """Return the names of a task's figures, the default headline first."""
+    """Return the names of a task's metrics, the default headline first."""
     return [name for name, metric in METRICS.items() if metric.regression in (None, regression)]
 
 
 def headline_metric(name: str | None, *, regression: bool) -> str:
-    """Return a run's headline, by default the task's; raise a `ConfigError` if the task lacks the figure."""
+    """Return a run's headline, by default the task's; raise a `ConfigError` if the task lacks the metric."""
     names = metric_names(regression)
     if name is not None and name not in names:
         task = "a regression" if regression else "classes"
@@ -143,15 +143,15 @@ def headline_metric(name: str | None, *, regression: bool) -> str:
 
 
 def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> dict[str, float]:
-    """Return the figures of a model on samples, by their names in `METRICS`, without the loss.
+    """Return the metrics of a model on samples, by their names in `METRICS`, without the loss.
 
     For classes, `outputs` are logits or log-probabilities, ``(n, classes)``, and `y` integers, ``(n,)``. The
-    figures are ``accuracy``; ``balanced-accuracy``, the mean recall; ``macro-f1``, the mean F1; ``auroc``,
+    metrics are ``accuracy``; ``balanced-accuracy``, the mean recall; ``macro-f1``, the mean F1; ``auroc``,
     the mean area under the ROC curves of one class against the rest; ``ece``, see `calibration_error`. Means
     are over the classes with samples; with fewer than two there is no ``auroc``. If an output is not finite,
     ``auroc`` and ``ece`` are missing.
 
-    In a `regression`, both are numbers, ``(n, outputs)``; `y` may be ``(n,)``. The figures are ``r2``,
+    In a `regression`, both are numbers, ``(n, outputs)``; `y` may be ``(n,)``. The metrics are ``r2``,
     ``1 − Σ(y − f(x))² / Σ(y − ȳ)²`` over all outputs, or, if all labels are equal, 1 for an exact model and
     else 0; ``rmse``; ``mae``. If an output is not finite, all are missing.
 
@@ -160,8 +160,8 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
     Examples
     --------
     >>> import numpy as np
-    >>> figures = measure(np.array([[2.0, 1], [3, 0], [1, 2]]), np.array([0, 1, 1]), regression=False)
-    >>> round(figures["accuracy"], 3), figures["balanced-accuracy"]
+    >>> metrics = measure(np.array([[2.0, 1], [3, 0], [1, 2]]), np.array([0, 1, 1]), regression=False)
+    >>> round(metrics["accuracy"], 3), metrics["balanced-accuracy"]
     (0.667, 0.75)
     """
     import numpy as np
@@ -175,20 +175,20 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
     rows, predicted = np.ascontiguousarray(outputs.T), outputs.argmax(axis=1)
     right, counts = predicted == y, _counts(y, predicted, outputs.shape[1])
     present = counts.sum(axis=1) > 0
-    figures = {"accuracy": int(right.sum()) / len(y), **_means_over_classes(counts)}
+    metrics = {"accuracy": int(right.sum()) / len(y), **_means_over_classes(counts)}
     if np.isfinite(rows).all():
         probabilities = rows.astype(np.float64) - rows.max(axis=0)
         np.exp(probabilities, out=probabilities)
         probabilities /= probabilities.sum(axis=0)
         if present.sum() > 1:
             areas = [_auroc(probabilities[label], y == label) for label in np.flatnonzero(present)]
-            figures["auroc"] = float(np.mean(areas))
-        figures["ece"] = calibration_error(probabilities.max(axis=0), right)
-    return figures
+            metrics["auroc"] = float(np.mean(areas))
+        metrics["ece"] = calibration_error(probabilities.max(axis=0), right)
+    return metrics
 
 
 def of_most_frequent(counts: "NDArray[Any]") -> dict[str, float]:
-    """Return the figures of the model that always predicts the most frequent class of the test set.
+    """Return the metrics of the model that always predicts the most frequent class of the test set.
 
     It is the best model that ignores its input. Its ``ece`` and loss depend on its confidence, and are left
     out. `counts` is any model's `confusion` matrix on a test set that is not empty.
@@ -204,12 +204,12 @@ def of_most_frequent(counts: "NDArray[Any]") -> dict[str, float]:
     support = counts.sum(axis=1, dtype=np.float64)
     constant = np.zeros((len(support), len(support)))
     constant[:, support.argmax()] = support
-    figures = {"accuracy": float(support.max() / support.sum()), **_means_over_classes(constant)}
-    return figures | ({"auroc": 0.5} if np.count_nonzero(support) > 1 else {})
+    metrics = {"accuracy": float(support.max() / support.sum()), **_means_over_classes(constant)}
+    return metrics | ({"auroc": 0.5} if np.count_nonzero(support) > 1 else {})
 
 
-def of_mean(figures: Mapping[str, float]) -> dict[str, float]:
-    """Return the figures of the model that always predicts the mean of the test labels.
+def of_mean(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics of the model that always predicts the mean of the test labels.
 
     `figures` are any model's on the same labels. R² is 0, and RMSE is their ``RMSE / √(1 − R²)``.
 
@@ -218,12 +218,12 @@ def of_mean(figures: Mapping[str, float]) -> dict[str, float]:
     >>> of_mean({"r2": 0.75, "rmse": 1.0, "mae": 0.8})
     {'r2': 0.0, 'rmse': 2.0}
     """
-    r2, rmse = figures["r2"], figures.get("rmse")
+    r2, rmse = metrics["r2"], metrics.get("rmse")
     return {"r2": 0.0} | ({"rmse": rmse / math.sqrt(1 - r2)} if rmse and r2 < 1 else {})
 
 
 def _means_over_classes(counts: "NDArray[Any]") -> dict[str, float]:
-    """Return a confusion matrix's figures that are means over the classes with samples."""
+    """Return a confusion matrix's metrics that are means over the classes with samples."""
     import numpy as np
 
     _, recall, f1, support = _scores(counts)
@@ -303,7 +303,7 @@ def by_class(
 ) -> dict[str, dict[str, float | int]]:
     """Return ``precision``, ``recall``, ``f1`` and ``support`` of each class from its `confusion` matrix.
 
-    A figure without samples is 0. The default names are the classes' numbers.
+    A metric without samples is 0. The default names are the classes' numbers.
     """
     names = [str(label) for label in range(len(counts))] if names is None else names
     return {
@@ -315,7 +315,7 @@ def by_class(
 def measure_sets(
     sets: "NDArray[np.bool_]", y: "NDArray[Any]", units: "NDArray[Any] | None" = None
 ) -> dict[str, float]:
-    """Return the figures of sets of classes, by their names in `SET_FIGURES`.
+    """Return the metrics of sets of classes, by their names in `SET_METRICS`.
 
     `sets` says of each class whether it is in a sample's set, ``(n, C)``; `y` are the classes, ``(n,)``, and
     `units` the samples' units, ``(n,)``.
@@ -329,18 +329,18 @@ def measure_sets(
     """
     held, sizes = sets[range(len(y)), y], sets.sum(axis=1)
     single = sizes == 1
-    figures = {"coverage": held.mean(), "size": sizes.mean(), "single": single.mean()}
-    figures |= {"single-right": held[single].mean()} if single.any() else {}
-    return {name: float(value) for name, value in figures.items()} | _effective(held, units)
+    metrics = {"coverage": held.mean(), "size": sizes.mean(), "single": single.mean()}
+    metrics |= {"single-right": held[single].mean()} if single.any() else {}
+    return {name: float(value) for name, value in metrics.items()} | _effective(held, units)
 
 
 def measure_intervals(
     low: "NDArray[Any]", high: "NDArray[Any]", y: "NDArray[Any]", units: "NDArray[Any] | None" = None
 ) -> dict[str, float]:
-    """Return the figures of a regression's intervals, each array of shape ``(n, C)``; `units`, ``(n,)``."""
+    """Return the metrics of a regression's intervals, each array of shape ``(n, C)``; `units`, ``(n,)``."""
     held = (low <= y) & (y <= high)
-    figures = {"coverage": float(held.mean()), "width": float((high - low).mean())}
-    return figures | _effective(held.mean(axis=1), units)
+    metrics = {"coverage": float(held.mean()), "width": float((high - low).mean())}
+    return metrics | _effective(held.mean(axis=1), units)
 
 
 def _effective(held: "NDArray[Any]", units: "NDArray[Any] | None") -> dict[str, float]:
@@ -452,9 +452,9 @@ def paired_shares(
 
 
 def interval(name: str, value: float, samples: float | None) -> tuple[float, float] | None:
-    """Return the 95% interval of a figure that follows from the number of test samples.
+    """Return the 95% interval of a metric that follows from the number of test samples.
 
-    For shares it is Wilson's (`share_interval`). Other figures have none, because it would depend on more
+    For shares it is Wilson's (`share_interval`). Other metrics have none, because it would depend on more
     than their value and the number of samples.
     """
     return share_interval(value, samples) if METRICS[name].share else None

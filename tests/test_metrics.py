@@ -8,7 +8,7 @@ from scipy.special import softmax
 from scipy.stats import binomtest, rankdata
 from sklearn import metrics as sklearn_metrics
 
-from fda_flower.clients.training import figures as figures_of
+from fda_flower.clients.training import metrics_of
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import (
     CONFIDENCE,
@@ -123,7 +123,7 @@ def test_numbers_by_hand():
 def test_r2_of_labels_that_are_all_the_same_is_1_if_exact_else_0_in_a_record_too(outputs, r2, count):
     y, outputs = np.array([[1.0, 2.0]] * count), np.array(outputs * count)
     assert measure(outputs, y, regression=True)["r2"] == r2
-    assert figures_of(torch.from_numpy(outputs), torch.from_numpy(y))["r2"] == r2
+    assert metrics_of(torch.from_numpy(outputs), torch.from_numpy(y))["r2"] == r2
 
 
 def test_calibration_error_joins_the_samples_of_a_bin():

@@ -13,7 +13,7 @@ from fda_flower.cli.output import out
 from fda_flower.cli.stopping import stop, this_command, when_stopped
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.metrics import METRICS
-from fda_flower.records.record import Record, figure_of, round_line, source_weight
+from fda_flower.records.record import Record, round_line, source_weight, value_of
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.request import Request
 
@@ -239,12 +239,12 @@ def _table(config: RunConfig, history: list[Record]) -> "Table":
     if all(beta(record, name) is None for record in history for name in names):
         names = []  # the method weighs no sources
     for record in history:
-        value = figure_of(record, config.headline)
+        value = value_of(record, config.headline)
         betas = [beta(record, name) for name in names]
         trouble = [record["held"], *(f"{drop['domain']}: {drop['reason']}" for drop in record["dropped"])]
-        figure = "-" if value is None else metric.show(value).removesuffix("%")
+        shown = "-" if value is None else metric.show(value).removesuffix("%")
         weights = ("-" if each is None else f"{each:.2f}" for each in betas)
-        rows.append([record["round"], figure, *weights, "; ".join(filter(None, trouble))])
+        rows.append([record["round"], shown, *weights, "; ".join(filter(None, trouble))])
     label = metric.label[0].upper() + metric.label[1:]
     title = f"{config.entry.label} on {config.dataset}, over SuperLink and SuperNodes"
     return Table(["Round", label, *(f"β of {name}" for name in names), "Trouble"], rows, title)

@@ -126,39 +126,39 @@ def evaluate(
     new = _samples(model, run, csv, images, data_dir, keep, labelled=True)
     outputs, y = model.outputs(new.samples, new.drawing), new.samples.y.numpy()
     pair = (model.labels(outputs), model.labels(y)) if model.about.regression else (outputs, y)
-    figures = measure(*pair, regression=model.about.regression)
+    metrics = measure(*pair, regression=model.about.regression)
     groups = None if new.samples.groups is None else new.samples.groups.numpy()
     units = None if new.samples.units == len(y) else new.samples.units
     # Only an accuracy has an interval.
     size = None if model.about.regression else effective_size(outputs.argmax(axis=1) == y, groups)
-    intervals = {name: limits for name, value in figures.items() if (limits := interval(name, value, size))}
+    intervals = {name: limits for name, value in metrics.items() if (limits := interval(name, value, size))}
     lines = []
-    for name, value in figures.items():
+    for name, value in metrics.items():
         limits = intervals.get(name)
         between = f" (95% interval: {' to '.join(map(METRICS[name].show, limits))})" if limits else ""
         lines.append(f"{METRICS[name].title}: {METRICS[name].show(value)}{between}")
     for line in lines[1:]:
         out.text(line)
     if model.about.regression:
-        baseline: dict[str, Any] = of_mean(figures) if "r2" in figures else {}
+        baseline: dict[str, Any] = of_mean(metrics) if "r2" in metrics else {}
     else:
         counts = confusion(outputs, y)
         most = int(counts.sum(axis=1).argmax())
         baseline = {"class": (model.about.class_names or range(most + 1))[most], **of_most_frequent(counts)}
-    result = {"samples": len(y), "round": model.about.round, "figures": figures, "intervals": intervals}
+    result = {"samples": len(y), "round": model.about.round, "figures": metrics, "intervals": intervals}
     result |= {"baseline": baseline} | ({} if units is None else {"units": units})
-    headline = next(iter(figures), "accuracy")
+    headline = next(iter(metrics), "accuracy")
     judged = {
         "metric": headline,
-        "last5": figures.get(headline),
-        "figures": figures,
+        "last5": metrics.get(headline),
+        "figures": metrics,
         **Sampling(len(y), units).entries,
     }
     ends = {"interval": intervals[headline]} if headline in intervals else {}
     for line in judge({**judged, **ends, "baseline": baseline}):
         out.text(line)
     if coverage is not None:
-        result["sets"] = sets = {"asked": coverage, **model.figures_of_sets(outputs, y, coverage, groups)}
+        result["sets"] = sets = {"asked": coverage, **model.metrics_of_sets(outputs, y, coverage, groups)}
         for line in describe_sets(sets, len(y), units):
             out.text(line)
     out.result(result, f"{lines[0]}, {count_of(len(y), units)}")

@@ -87,21 +87,21 @@ def _search(make: "Make", folder: Path, spaces: "Spaces", **how: Any) -> dict[st
 
         def on_trial(state: "Tuning") -> None:
             best = state.best
-            shown = "" if best is None or best.figure is None else METRICS[state.metric].show(best.figure)
+            shown = "" if best is None or best.score is None else METRICS[state.metric].show(best.score)
             progress.update(task, completed=len(state.trials), shown=shown and f"best {shown}")
 
         tuning = run_tuning(make, spaces, folder, on_trial=on_trial, **how)
     best = tuning.best
     run = None if best is None else make(how["seeds"][0], settings_of_trial(best.values))
     files = write_tuning(tuning, folder, run)
-    if best is None or best.figure is None or run is None:
+    if best is None or best.score is None or run is None:
         failed = [trial.reason for trial in tuning.trials if trial.reason]
         why = f", the first because {failed[0]}" if failed else ""
         raise RunError(f"no trial of {len(tuning.trials)} is complete{why}: see '{folder / 'trials.md'}'")
-    figure = METRICS[tuning.metric].show(best.figure)
+    score = METRICS[tuning.metric].show(best.score)
     out.text(
         f"{run.entry.title}: best of {counted(len(tuning.trials), 'trial')}: trial {best.number}, "
-        f"{METRICS[tuning.metric].title} {figure} on the held-out labels"
+        f"{METRICS[tuning.metric].title} {score} on the held-out labels"
     )
     for doubt in tuning.doubts:
         out.warning(doubt)
@@ -111,6 +111,6 @@ def _search(make: "Make", folder: Path, spaces: "Spaces", **how: Any) -> dict[st
         "folder": folder,
         "files": files,
         "trials": len(tuning.trials),
-        "best": {"trial": best.number, "round": best.round, tuning.metric: best.figure},
+        "best": {"trial": best.number, "round": best.round, tuning.metric: best.score},
         "settings": best.values,
     }

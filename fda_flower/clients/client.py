@@ -23,7 +23,7 @@ from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.patient_steps import train_patients
 from fda_flower.clients.recorder import make_recorder
 from fda_flower.clients.settings import LocalTraining
-from fda_flower.clients.training import Objective, figures, repeatable, train, training_loss
+from fda_flower.clients.training import Objective, metrics_of, repeatable, train, training_loss
 from fda_flower.datasets import Domain, Samples
 from fda_flower.datasets.few_samples import target_problems
 from fda_flower.errors import ConfigError, invalid
@@ -33,7 +33,7 @@ from fda_flower.models.exchange import Exchange, frozen_digest
 from fda_flower.models.parts import Part
 from fda_flower.prediction.passes import Passes, load_layers
 from fda_flower.prediction.predictors import Predictor, Single
-from fda_flower.prediction.sets import figures_of_sets
+from fda_flower.prediction.sets import metrics_of_sets
 from fda_flower.site.noise import STEPS, PatientPrivacy, steps_record
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import freeze
@@ -263,25 +263,25 @@ class DomainClient(NumPyFace):
     ) -> EvaluateReply:
         """Evaluate a predictor on the test set and on the validation samples, if any.
 
-        Metrics of the latter begin with ``validation-``. A `calibration` adds the figures of sets.
+        Metrics of the latter begin with ``validation-``. A `calibration` adds the metrics of sets.
         """
         before = self.layers() if config.get(protocol.ADABN) else None
         outputs = predictor.outputs(passes or self.passes(config))
-        metrics = self.figures(outputs, self.domain.test) | self._units_of(outputs)
+        metrics = self.metrics_of(outputs, self.domain.test) | self._units_of(outputs)
         if calibration is not None:
-            metrics |= self._figures_of_sets(calibration, outputs)
+            metrics |= self._metrics_of_sets(calibration, outputs)
         reply = EvaluateReply(len(outputs), metrics, self._details(outputs, config))
         self.announce(predictor, config, calibration)
         if (held_out := self.domain.validation) is not None:
             outputs = predictor.outputs(self.passes(config, samples=held_out))
-            reply = reply.judged_by(self.figures(outputs, held_out))
+            reply = reply.judged_by(self.metrics_of(outputs, held_out))
         if before is not None:
             self.load(before)
         return reply
 
-    def figures(self, outputs: Tensor, samples: Samples) -> dict[str, float]:
+    def metrics_of(self, outputs: Tensor, samples: Samples) -> dict[str, float]:
         """Return the metrics of outputs for samples of the domain."""
-        return figures(outputs, samples.y, self.domain.labels)
+        return metrics_of(outputs, samples.y, self.domain.labels)
 
     def _units_of(self, outputs: Tensor) -> dict[str, float]:
         """Return the number of the test set's units, if some have several samples, and what they tell."""
@@ -295,20 +295,20 @@ class DomainClient(NumPyFace):
             found |= {} if size is None else {EFFECTIVE: size}
         return found
 
-    def _figures_of_sets(self, calibration: Calibration, outputs: Tensor) -> dict[str, float]:
-        """Return the figures of the usual sets on the test set; none if there are too few labels for them."""
+    def _metrics_of_sets(self, calibration: Calibration, outputs: Tensor) -> dict[str, float]:
+        """Return the metrics of the usual sets on the test set; none if there are too few labels for them."""
         if calibration.most < exact(ASKED) or not len(outputs):
             return {}
         thresholds = calibration.thresholds(ASKED, outputs.shape[1])
         predictions, y = (each.cpu().numpy() for each in (outputs, self.domain.test.y))
-        figures = figures_of_sets(
+        sets = metrics_of_sets(
             thresholds,
             predictions,
             y,
             lambda ends: self.domain.labels(torch.from_numpy(ends)).numpy(),
             _groups_of(self.domain.test),
         )
-        return {f"{SETS}-{name}": value for name, value in {"asked": ASKED, **figures}.items()}
+        return {f"{SETS}-{name}": value for name, value in {"asked": ASKED, **sets}.items()}
 
     def announce(
         self, predictor: Predictor, config: Settings, calibration: Calibration | None = None

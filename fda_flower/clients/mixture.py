@@ -25,7 +25,7 @@ from fda_flower.clients.mixture_members import (
     train_mixture,
 )
 from fda_flower.clients.personal import blended
-from fda_flower.clients.training import OPTIMIZERS, figures, train
+from fda_flower.clients.training import OPTIMIZERS, metrics_of, train
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.models.parts import head_names, head_of, to_train
@@ -209,7 +209,7 @@ def _accuracies(outputs: Mapping[str, NDArray[Any]], y: Tensor) -> dict[str, flo
 
 
 def _accuracy(outputs: NDArray[Any], y: Tensor) -> float:
-    measured = figures(torch.from_numpy(outputs), y.cpu())
+    measured = metrics_of(torch.from_numpy(outputs), y.cpu())
     return measured["r2" if y.is_floating_point() else "accuracy"]
 
 

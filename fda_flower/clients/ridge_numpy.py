@@ -166,8 +166,8 @@ def fit_from(own: Labelled, starts: Sequence[Layers], paths: Paths) -> TargetHea
         "held_out_sources": sources.held_out,
     }
     outputs = {name: values * deviation + mean for name, values in outputs.items()}
-    judged = {name: figure(values, labels) for name, values in outputs.items()}
-    numbers: dict[str, Any] = {name: figure for name, figure in judged.items() if np.isfinite(figure)}
+    judged = {name: score(values, labels) for name, values in outputs.items()}
+    numbers: dict[str, Any] = {name: value for name, value in judged.items() if np.isfinite(value)}
     numbers |= {"temperature": 1.0, **_numbers(fit)}
     temperatures = None
     if not regression:
@@ -220,7 +220,7 @@ def _numbers(fit: KindsFit) -> dict[str, Any]:
     return {**numbers, "weights": weights}
 
 
-def figure(outputs: Array, labels: NDArray[Any]) -> float:
+def score(outputs: Array, labels: NDArray[Any]) -> float:
     """Return the accuracy, of numbers R²; not finite where there is none."""
     regression = labels.dtype.kind == "f"
     metrics = measure(outputs, labels, regression=regression)

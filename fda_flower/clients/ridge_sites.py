@@ -23,7 +23,7 @@ from fda_flower.aggregation.ridge import paths_of
 from fda_flower.clients.client import DomainClient
 from fda_flower.clients.features import groups_of
 from fda_flower.clients.ridge import both_columns, rows_of, unchanged
-from fda_flower.clients.ridge_numpy import Array, Labelled, TargetHead, figure, fit_from, placed
+from fda_flower.clients.ridge_numpy import Array, Labelled, TargetHead, fit_from, placed, score
 from fda_flower.clients.secure_sums import as_masked
 from fda_flower.metrics import paired_interval, paired_shares
 from fda_flower.prediction.predictors import Single
@@ -71,12 +71,12 @@ def _fit_to(own: Labelled, others: Sequence[Sums], paths: Paths) -> TargetHead:
 def compare(
     alone: Array, together: Array, labels: NDArray[Any], groups: NDArray[Any] | None = None
 ) -> dict[str, float]:
-    """Return the figures of two heads' outputs on some rows, and the 95% interval of the difference.
+    """Return the metrics of two heads' outputs on some rows, and the 95% interval of the difference.
 
     These are accuracies or, for numbers, R²; with a single patient, of `groups` or else the rows, or constant
     labels there is no interval.
     """
-    figures = {"alone": figure(alone, labels), "with_others": figure(together, labels)}
+    answer = {"alone": score(alone, labels), "with_others": score(together, labels)}
     if labels.dtype.kind == "f":
         spread = np.square(labels - labels.mean(axis=0)).sum() / len(labels)
         errors = [np.square(each - labels).sum(axis=1) for each in (alone, together)]
@@ -84,29 +84,29 @@ def compare(
     else:
         right = [each.argmax(axis=1) == labels for each in (alone, together)]
         ends = paired_shares(right[0], right[1], groups)
-    figures |= {} if ends is None else {"gain_low": ends[0], "gain_high": ends[1]}
-    return {name: value for name, value in figures.items() if np.isfinite(value)}
+    answer |= {} if ends is None else {"gain_low": ends[0], "gain_high": ends[1]}
+    return {name: value for name, value in answer.items() if np.isfinite(value)}
 
 
 def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSiteHead) -> TrainReply:
     """Fit a linear layer for this site alone, and keep it; the reply has the received model.
 
-    The site subtracts its own sums, as sent, from the total. Figures are on its own test set or, without
+    The site subtracts its own sums, as sent, from the total. Metrics are on its own test set or, without
     one, by leave-one-out on its labels. A client that `hides` them has the same answer if it has no head.
     """
-    figures: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
     try:
-        figures = _kept_head(client, request, question)
+        answer = _kept_head(client, request, question)
     except Exception as error:  # of any kind
         if not client.hides:
             raise
         log(ERROR, "'%s' keeps no head", client.domain.name, exc_info=error)
-    told = {} if client.hides else figures
+    told = {} if client.hides else answer
     return unchanged(client, request, SiteFitted(kept=client.publish is not None, **told))
 
 
 def _kept_head(client: DomainClient, request: TrainRequest, question: FitSiteHead) -> dict[str, Any]:
-    """Fit a site's head and keep it; return the figures that the server asks for."""
+    """Fit a site's head and keep it; return the metrics that the server asks for."""
     model = client.received(request)
     own = rows_of(client, request, question.unlabelled)
     sent = [as_masked(sums) if question.masked else sums.rounded() for sums in own.sums()]
@@ -117,13 +117,13 @@ def _kept_head(client: DomainClient, request: TrainRequest, question: FitSiteHea
     fitted = fit_site(own, totals, sent, question.paths, both_columns(client, own.rows, question.columns))
     whole = Single(fitted.in_model(model))
     client.announce(whole, request.config, fitted.calibration(own))
-    return _figures(client, request, whole, fitted, own) if question.report == "full" else {}
+    return _metrics_at_site(client, request, whole, fitted, own) if question.report == "full" else {}
 
 
-def _figures(
+def _metrics_at_site(
     client: DomainClient, request: TrainRequest, whole: Single, fitted: TargetHead, own: Labelled
 ) -> dict[str, Any]:
-    """Return the figures of a site's answer."""
+    """Return the metrics of a site's answer."""
     test, share = client.domain.test, fitted.numbers.get("share")
     if not len(test):
         held_out = fitted.held_out
@@ -131,10 +131,12 @@ def _figures(
         return {"share": share, **judged}
     passes = client.passes(request.config)
     outputs = whole.outputs(passes)
-    metrics = {name: value for name, value in client.figures(outputs, test).items() if math.isfinite(value)}
-    figures = {"share": share, "test": metrics, "test_examples": len(test)}
+    metrics = {
+        name: value for name, value in client.metrics_of(outputs, test).items() if math.isfinite(value)
+    }
+    answer = {"share": share, "test": metrics, "test_examples": len(test)}
     if fitted.alone is None:
-        return {**figures, "with_others": metrics.get("r2" if test.y.is_floating_point() else "accuracy")}
+        return {**answer, "with_others": metrics.get("r2" if test.y.is_floating_point() else "accuracy")}
     alone = Single(placed(client.received(request), fitted.alone)).outputs(passes)
     without, together = (each.cpu().double().numpy() for each in (alone, outputs))
-    return {**figures, **compare(without, together, test.y.cpu().numpy(), groups_of(test))}
+    return {**answer, **compare(without, together, test.y.cpu().numpy(), groups_of(test))}

@@ -160,7 +160,7 @@ def evaluate(
     model: nn.Module, samples: Samples, generator: torch.Generator, batch_size: int = 256
 ) -> tuple[float, float]:
     """Return a model's mean loss on samples, and its accuracy; for a regression R². See `figures`."""
-    measured = figures(predict(model, samples, generator, batch_size), samples.y)
+    measured = metrics_of(predict(model, samples, generator, batch_size), samples.y)
     return measured["loss"], measured["r2" if samples.y.is_floating_point() else "accuracy"]
 
 
@@ -174,7 +174,7 @@ def mean_loss(outputs: Tensor, y: Tensor) -> float:
     return float(losses.sum(dtype=widest)) / len(y)
 
 
-def figures(
+def metrics_of(
     outputs: Tensor, y: Tensor, to_labels: Callable[[Tensor], Tensor] | None = None
 ) -> dict[str, float]:
     """Return ``loss`` and the metrics of `fda_flower.metrics.measure`; ``r2`` of infinite outputs is −∞.

@@ -45,22 +45,22 @@ Make = Callable[[int, Mapping[str, Any]], RunConfig]
 class TrialResult:
     """An ended trial: ``complete``, ``pruned``, or ``failed`` with a `reason`.
 
-    `number` counts from 1; `values` are by setting. `figure` is the mean over seeds of the figure on the
-    held-out labels, and `round` the mean of the rounds with these figures; both are None unless the trial is
+    `number` counts from 1; `values` are by setting. `score` is the mean over seeds of the metric on the
+    held-out labels, and `round` the mean of the rounds with these metrics; both are None unless the trial is
     complete.
     """
 
     number: int
     values: Mapping[str, Any]
     state: str
-    figure: float | None = None
+    score: float | None = None
     round: float | None = None
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """The result of a search; `floor` is the baseline's figure, if known.
+    """The result of a search; `floor` is the baseline's metric, if known.
 
     The baseline ignores its input; see `fda_flower.reporting.summary.baseline_of`.
     """
@@ -72,24 +72,24 @@ class Tuning:
 
     @property
     def best(self) -> TrialResult | None:
-        """The first trial with the best figure."""
-        complete = [(trial.figure, trial) for trial in self.trials if trial.figure is not None]
-        best = METRICS[self.metric].best(figure for figure, _ in complete)
-        return next((trial for figure, trial in complete if figure == best), None)
+        """The first trial with the best metric."""
+        complete = [(trial.score, trial) for trial in self.trials if trial.score is not None]
+        best = METRICS[self.metric].best(score for score, _ in complete)
+        return next((trial for score, trial in complete if score == best), None)
 
     @property
     def equals(self) -> list[TrialResult]:
-        """The trials with the best figure."""
+        """The trials with the best metric."""
         best = self.best
-        return [trial for trial in self.trials if best is not None and trial.figure == best.figure]
+        return [trial for trial in self.trials if best is not None and trial.score == best.score]
 
     @property
     def is_better(self) -> bool:
         """Whether the best trial is better than the baseline; True if unknown."""
-        if self.floor is None or self.best is None or self.best.figure is None:
+        if self.floor is None or self.best is None or self.best.score is None:
             return True
         sign = 1 if METRICS[self.metric].higher_is_better else -1
-        return sign * (self.best.figure - self.floor) > ROUNDING
+        return sign * (self.best.score - self.floor) > ROUNDING
 
     @property
     def doubts(self) -> list[str]:
@@ -166,7 +166,7 @@ def _storing(path: Path) -> Iterator[None]:
 def _check(make: Make, spaces: Spaces, seeds: Sequence[int]) -> tuple[RunConfig, float | None]:
     """Return the unchanged run, after checking the values of each space, one setting at a time.
 
-    Also return the baseline's mean figure on the held-out labels; None if unknown.
+    Also return the baseline's mean metric on the held-out labels; None if unknown.
     """
     base = make(seeds[0], {})
     if base.validation is None:
@@ -189,13 +189,13 @@ def _check(make: Make, spaces: Spaces, seeds: Sequence[int]) -> tuple[RunConfig,
 
 
 def _floors(data: FederatedDataset, metric: str) -> list[float]:
-    """Return the baseline's figure at each site that holds out labels, as far as known."""
+    """Return the baseline's metric at each site that holds out labels, as far as known."""
     held = [domain.validation.y for domain in data.domains.values() if domain.validation is not None]
     if METRICS[metric].regression is False:
-        figures = [of_most_frequent(np.diag(np.bincount(y.numpy()))) for y in held]
+        scores = [of_most_frequent(np.diag(np.bincount(y.numpy()))) for y in held]
     else:
-        figures = [of_mean({"r2": 0.0})] * len(held)
-    return [baseline[metric] for baseline in figures if metric in baseline]
+        scores = [of_mean({"r2": 0.0})] * len(held)
+    return [baseline[metric] for baseline in scores if metric in baseline]
 
 
 def _parts(config: RunConfig) -> list[RunConfig]:
@@ -265,15 +265,15 @@ def _ask(study: Study, spaces: Spaces, listed: Mapping[str, Any] | None, number:
 
 def _run(study: Study, trial: Trial, make: Make, seeds: Sequence[int], metric: str) -> None:
     try:
-        figures, rounds = [], []
+        scores, rounds = [], []
         for index, seed in enumerate(seeds):
             parts = _parts(make(seed, settings_of_trial(trial.params)))
             by_round = mean_by_round(
                 [_history(trial, part, index * len(parts) + i, metric) for i, part in enumerate(parts)]
             )
-            figure = METRICS[metric].best(by_round.values())
-            rounds.append(next(number for number, each in by_round.items() if each == figure))
-            figures.append(figure)
+            score = METRICS[metric].best(by_round.values())
+            rounds.append(next(number for number, each in by_round.items() if each == score))
+            scores.append(score)
     except optuna.TrialPruned:
         study.tell(trial, state=TrialState.PRUNED)
     except KeyboardInterrupt:
@@ -286,7 +286,7 @@ def _run(study: Study, trial: Trial, make: Make, seeds: Sequence[int], metric: s
         study.tell(trial, state=TrialState.FAIL)
     else:
         trial.set_user_attr(ROUND, float(np.mean(rounds)))
-        study.tell(trial, float(np.mean(figures)))
+        study.tell(trial, float(np.mean(scores)))
 
 
 def _history(trial: Trial, config: RunConfig, part: int, metric: str) -> list[Record]:

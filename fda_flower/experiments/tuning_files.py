@@ -50,7 +50,7 @@ def best_json(tuning: Tuning, config: RunConfig) -> str:
     content = {
         "settings": config.settings() | NO_SELECTION,
         "found": {"trial": best.number, "values": dict(best.values), "round": best.round},
-        "validation": {"by": config.validation, "metric": tuning.metric, "figure": best.figure},
+        "validation": {"by": config.validation, "metric": tuning.metric, "figure": best.score},
     }
     return json.dumps(json_safe(content), indent=2) + "\n"
 
@@ -64,7 +64,7 @@ def trials_markdown(tuning: Tuning) -> str:
         cells = [
             str(trial.number),
             *(as_text(trial.values.get(name)) for name in names),
-            "-" if trial.figure is None else f"{metric.scaled(trial.figure):.{metric.decimals}f}",
+            "-" if trial.score is None else f"{metric.scaled(trial.score):.{metric.decimals}f}",
             as_text(trial.round),
             trial.state + (f": {trial.reason}" if trial.reason else ""),
         ]
@@ -79,7 +79,7 @@ def trials_csv(tuning: Tuning) -> str:
     rows = [
         [
             *(t.number, *(t.values.get(name) for name in names)),
-            *(None if t.figure is None else scaled(t.figure), t.round, t.state, t.reason),
+            *(None if t.score is None else scaled(t.score), t.round, t.state, t.reason),
         ]
         for t in tuning.trials
     ]
@@ -105,14 +105,14 @@ def _typed(value: Any) -> Any:
 
 
 def plot_trials(tuning: Tuning) -> Figure:
-    """Plot the figure of each complete trial against the value of each setting, by Optuna."""
+    """Plot the metric of each complete trial against the value of each setting, by Optuna."""
     metric = METRICS[tuning.metric]
     study = optuna.create_study(direction=direction_of(tuning.metric))
     for trial in tuning.trials:
-        if trial.figure is not None:
-            figure, values = metric.scaled(trial.figure), dict(trial.values)
+        if trial.score is not None:
+            score, values = metric.scaled(trial.score), dict(trial.values)
             study.add_trial(
-                optuna.create_trial(value=figure, params=values, distributions=dict(tuning.spaces))
+                optuna.create_trial(value=score, params=values, distributions=dict(tuning.spaces))
             )
     # Optuna sets a global style; the context restores ours.
     with warnings.catch_warnings(action="ignore", category=ExperimentalWarning), pyplot.rc_context():

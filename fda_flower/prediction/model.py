@@ -32,7 +32,7 @@ from fda_flower.prediction.features import FeatureStore, digest_of, features
 from fda_flower.prediction.files import About, read_body, read_model
 from fda_flower.prediction.passes import Drawing, Passes, load_layers, seeded
 from fda_flower.prediction.predictors import Predictor
-from fda_flower.prediction.sets import figures_of_sets
+from fda_flower.prediction.sets import metrics_of_sets
 
 Array = NDArray[Any]
 
@@ -258,11 +258,11 @@ class LoadedModel:
         outputs = self.outputs(self.samples(samples)).astype(np.float64)
         return self.predictions(outputs - thresholds), self.predictions(outputs + thresholds)
 
-    def figures_of_sets(
+    def metrics_of_sets(
         self, outputs: Array, y: Array, coverage: float, units: Array | None = None
     ) -> dict[str, float]:
-        """Return the figures of sets on samples with labels `y`; see `fda_flower.prediction.sets`."""
-        return figures_of_sets(self.thresholds(coverage), outputs, y, self.labels, units)
+        """Return the metrics of sets on samples with labels `y`; see `fda_flower.prediction.sets`."""
+        return metrics_of_sets(self.thresholds(coverage), outputs, y, self.labels, units)
 
     def thresholds(self, coverage: float) -> Array:
         """Return the largest score of each class in a set, or half the width of each interval, ``(C,)``.

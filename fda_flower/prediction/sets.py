@@ -1,4 +1,4 @@
-"""The figures of sets of classes, or intervals, on labelled samples."""
+"""The metrics of sets of classes, or intervals, on labelled samples."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,14 +13,14 @@ from fda_flower.metrics import measure_intervals, measure_sets
 Array = NDArray[Any]
 
 
-def figures_of_sets(
+def metrics_of_sets(
     thresholds: Array,
     outputs: Array,
     y: Array,
     to_labels: Callable[[Array], Array],
     units: Array | None = None,
 ) -> dict[str, float]:
-    """Return the figures of sets, by their names in a record.
+    """Return the metrics of sets, by their names in a record.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ class Recording:
     outcomes : bool
         Whether records have the test samples that are right.
     validation : Mapping[int, float], optional
-        Figures of cross-validation by round, which choose the round of the last of its runs.
+        Metrics of cross-validation by round, which choose the round of the last of its runs.
     """
 
     on_round: Callable[[Record], None] | None = None
@@ -68,14 +68,14 @@ def source_weight(entry: Record) -> float | None:
     return entry.get("beta", entry.get("weight"))
 
 
-def figure_of(record: Mapping[str, Any], metric: str, ending: str = "") -> float | None:
+def value_of(record: Mapping[str, Any], metric: str, ending: str = "") -> float | None:
     """Return a metric of the target from a round's record, by its name in `METRICS`; None if absent.
 
     The ending is ``-average`` for the averaged model and ``-global`` for the global one.
 
     Examples
     --------
-    >>> figure_of({"accuracy": 0.7, "auroc-average": 0.9}, "auroc", "-average")
+    >>> value_of({"accuracy": 0.7, "auroc-average": 0.9}, "auroc", "-average")
     0.9
     """
     value: float | None = record.get(f"{metric}{ending}")
@@ -106,8 +106,8 @@ def without_model(history: Sequence[Record]) -> RunError | None:
 
 def recorded(history: Sequence[Mapping[str, Any]], metric: str, ending: str = "") -> list[float]:
     """Return a metric of the target by round, as recorded; NaN for rounds without evaluation."""
-    figures = (figure_of(record, metric, ending) for record in history)
-    return [math.nan if value is None else value for value in figures]
+    values = (value_of(record, metric, ending) for record in history)
+    return [math.nan if value is None else value for value in values]
 
 
 def curve(history: Sequence[Mapping[str, Any]], metric: str = "accuracy", ending: str = "") -> list[float]:
@@ -150,10 +150,10 @@ def headline(record: Record, metric: str | None = None) -> str:
 def _of_target(record: Record, metric: str | None) -> str:
     loss = {} if metric else {"loss": record.get("loss")}
     metric = metric or ("r2" if "r2" in record else "accuracy")
-    unit, value = METRICS[metric], figure_of(record, metric)
+    unit, value = METRICS[metric], value_of(record, metric)
     whose = "mean" if "sites" in record else "target"
     if value is not None:
-        average = figure_of(record, metric, "-average")
+        average = value_of(record, metric, "-average")
         beside = "" if average is None else f", average {unit.show(average)}"
         return f"{whose} {unit.title} {unit.show(value)}{beside}"
     if others := _listed(loss | record.get("metrics", {})):
@@ -243,7 +243,7 @@ Records = Sequence[Mapping[str, Any]]
 def choose(
     history: Records, number: int, value: float, *, by: str, higher_is_better: bool = True
 ) -> dict[str, Any]:
-    """Return the selection's fields for the record of a round; among equal figures, the earliest wins.
+    """Return the selection's fields for the record of a round; among equal metrics, the earliest wins.
 
     `history` holds the records of earlier rounds, and `by` names the owner of the validation samples.
 
@@ -268,9 +268,9 @@ def chosen_round(history: Records) -> int | None:
 
 
 def has_stopped(history: Records, patience: int | None) -> bool:
-    """Return whether the figure has not improved for `patience` rounds.
+    """Return whether the metric has not improved for `patience` rounds.
 
-    Rounds without a figure are not counted.
+    Rounds without a metric are not counted.
 
     Examples
     --------

@@ -197,7 +197,7 @@ def _results(run: RecordedRun, model: Model) -> list[Part]:
     last5 = shares(run.history, run.metric)["last5"]
     parts: list[Part] = []
     if last5 is None:
-        return ["The target reported no figure."]
+        return ["The target reported no metric."]
     ends = evaluation.get("interval")
     between = f", {CONFIDENCE:.0%} interval {' to '.join(map(metric.show, ends))}" if ends else ""
     count = evaluation.get(TEST_SAMPLES, 0)
@@ -251,7 +251,7 @@ def _left(run: RecordedRun, sent: Sequence[Mapping[str, Any]]) -> list[Part]:
     received = sum(record.get("bytes-received", 0) for record in run.history) / 1e6
     parts: list[Part] = [
         f"Samples and labels stay at their site. The server received {received:,.1f} MB of replies in all: "
-        "arrays of the model or sums over samples, and the figures in this card."
+        "arrays of the model or sums over samples, and the metrics in this card."
     ]
     kinds_by_site: dict[str, Counter[str]] = {}
     size = Counter[str]()
@@ -295,15 +295,15 @@ def _limits(run: RecordedRun, model: Model) -> list[Part]:
     tests = evaluation.get(TEST_SAMPLES, 0)
     if 0 < evaluation.get(UNITS, tests) < FEW_TESTS:
         of = of_units(tests, evaluation.get(UNITS))
-        lines.append(f"{tests} test samples{of} are few: read the interval, not the figure.")
+        lines.append(f"{tests} test samples{of} are few: read the interval, not the metric.")
     if weak := [name for name, each in evaluation.get("classes", {}).items() if each["recall"] < 0.5]:
         lines.append(f"It misses more than half of the test samples of the class {', '.join(weak)}.")
     if missing := [n for n, each in evaluation.get("classes", {}).items() if not each["support"]]:
         lines.append(f"The test set has no sample of the class {', '.join(missing)}.")
     if (model.description.get("predictor") or {}).get("kind") not in (None, "network"):
         lines.append("Several networks make a prediction.")
-    lines.append("One run with one seed: another seed gives another model, with other figures.")
-    lines.append("The figures are of research software: they do not replace a validation for clinical use.")
+    lines.append("One run with one seed: another seed gives another model, with other metrics.")
+    lines.append("The metrics are of research software: they do not replace a validation for clinical use.")
     return [escaped(line) for line in lines]
 
 

@@ -22,7 +22,7 @@ def sites_in(history: Sequence[Record]) -> Sites:
 
 
 def metric_of(history: Sequence[Record]) -> Metric:
-    """Return the figure by which sites are judged: the accuracy, or R²."""
+    """Return the metric by which sites are judged: the accuracy, or R²."""
     return METRICS["r2" if any("r2" in record for record in history) else "accuracy"]
 
 
@@ -34,7 +34,7 @@ def sites_table(history: Sequence[Record]) -> Table:
     rows = []
     for name, site in sites.items():
         mark = MARK if site.get("judged-by") == HELD_OUT else ""
-        figures = (_shown(metric, site.get(key)) for key in ("alone", "with-others"))
+        values = (_shown(metric, site.get(key)) for key in ("alone", "with-others"))
         low, high = site.get("interval", (None, None))
         ends = "" if low is None else f"{_shown(metric, low, '+')} to {_shown(metric, high, '+')}"
         share = f"{site['share']:.2f}" if "share" in site else ""
@@ -42,7 +42,7 @@ def sites_table(history: Sequence[Record]) -> Table:
         labels = (
             f"{site['labels']}{of}" if (of := of_units(site["labels"], site.get("units"))) else site["labels"]
         )
-        rows.append([f"{name}{mark}", labels, *figures, gain, ends, share])
+        rows.append([f"{name}{mark}", labels, *values, gain, ends, share])
     return Table(header, rows, "What the others bring to each site")
 
 

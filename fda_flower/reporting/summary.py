@@ -36,9 +36,9 @@ PARAMETERS, REFUSED = "parameters", "refused"
 
 
 def scores(history: Sequence[Record], metric: str = ACCURACY, ending: str = "") -> dict[str, float | None]:
-    """Return ``last5`` and ``best`` of a figure, in the unit of tables; None if unknown.
+    """Return ``last5`` and ``best`` of a metric, in the unit of tables; None if unknown.
 
-    If validation has chosen a round, its figure is ``selected``. Warm-up rounds do not count.
+    If validation has chosen a round, its metric is ``selected``. Warm-up rounds do not count.
     """
     return _scores(history, metric, lambda: curve(history, metric, ending))
 
@@ -49,9 +49,9 @@ def shares(history: Sequence[Record], metric: str = ACCURACY, ending: str = "") 
 
 
 def _scores(
-    history: Sequence[Record], metric: str, figures: Callable[[], list[float]]
+    history: Sequence[Record], metric: str, by_round_of: Callable[[], list[float]]
 ) -> dict[str, float | None]:
-    by_round = figures()
+    by_round = by_round_of()
     values = np.array(by_round)[[not record.get("warmup") for record in history]]
     tail = values[-LAST:]
     tail = tail[~np.isnan(tail)]
@@ -71,12 +71,12 @@ def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, An
     It has ``metric``, the headline, a name of `fda_flower.metrics.METRICS`; ``last5``, its mean over the last
     5 rounds, and ``best``, its best round on the test set, which is optimistic; the entries of
     `last_evaluation`; ``sizes``, the numbers of samples by domain; and the totals ``rounds``,
-    ``held-rounds``, ``dropped`` and ``seconds``. Figures are shares, as in records.
+    ``held-rounds``, ``dropped`` and ``seconds``. Metrics are shares, as in records.
 
     If they exist, ``average`` holds ``last5`` and ``best`` of the averaged model, ``mixture`` and ``sites``
     are from the last record with them, and ``privacy`` is the largest ``ε`` of each domain. If validation has
-    chosen a round, ``selected-round`` is its number, ``selected`` its figure on the test set, and
-    ``validation`` its figure on the labels held out. For ``delta-errors`` and ``labels-worth`` see
+    chosen a round, ``selected-round`` is its number, ``selected`` its metric on the test set, and
+    ``validation`` its metric on the labels held out. For ``delta-errors`` and ``labels-worth`` see
     `theory_of`.
     """
     average = shares(history, metric, AVERAGE)
@@ -141,7 +141,7 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
     ``figures`` are the last round's, as in the record. ``interval`` is the 95% interval of ``last5`` for the
     number of ``test-samples`` (`fda_flower.metrics.interval`) or, if these are of fewer ``test-units``, for
     the samples' effective size. ``confusion`` and ``classes`` are the confusion matrix and each class's
-    figures; ``sets`` are as in the record; for ``baseline`` see `baseline_of`.
+    metrics; ``sets`` are as in the record; for ``baseline`` see `baseline_of`.
     """
     last = _last_evaluated(history)
     tests = Sampling.of(history)
@@ -167,7 +167,7 @@ def _last_evaluated(history: Sequence[Record]) -> Record:
 
 
 def baseline_of(history: Sequence[Record]) -> dict[str, Any]:
-    """Return the figures of the baseline on the target's test set; empty if unknown.
+    """Return the metrics of the baseline on the target's test set; empty if unknown.
 
     The baseline ignores its input: it predicts the most frequent class (``class``) or the mean of the labels.
     """
@@ -176,7 +176,7 @@ def baseline_of(history: Sequence[Record]) -> dict[str, Any]:
 
 
 def baseline_in(history: Sequence[Record], metric: str = ACCURACY) -> float | None:
-    """Return a figure of the baseline, in the unit of tables; None if unknown."""
+    """Return a metric of the baseline, in the unit of tables; None if unknown."""
     value = baseline_of(history).get(metric)
     return None if value is None else METRICS[metric].scaled(value)
 
@@ -256,7 +256,7 @@ class Sampling:
 def sampling_interval(
     value: float | None, tests: Sampling, metric: str = ACCURACY
 ) -> tuple[float, float] | None:
-    """Return the 95% interval of a figure for test samples, in the unit of tables."""
+    """Return the 95% interval of a metric for test samples, in the unit of tables."""
     if value is None:
         return None
     unit = METRICS[metric]

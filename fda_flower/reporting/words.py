@@ -164,8 +164,8 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     lines = [f"{better} than {what}: {metric.title} {metric.show(floor)}{end}"]
     if is_uneven(baseline):
         fair = {METRICS[n]: (summary["figures"].get(n), baseline.get(n)) for n in FAIR}
-        figures = [f"{m.title} {m.show(a)} ({m.show(b)})" for m, (a, b) in fair.items() if None not in (a, b)]
-        lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(figures)}")
+        metrics = [f"{m.title} {m.show(a)} ({m.show(b)})" for m, (a, b) in fair.items() if None not in (a, b)]
+        lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(metrics)}")
     return lines + more
 
 
@@ -206,8 +206,8 @@ def _amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def describe_sets(figures: Mapping[str, float], samples: int, units: int | None = None) -> list[str]:
-    """Return sentences on sets, by their figures in a record; none without figures.
+def describe_sets(metrics: Mapping[str, float], samples: int, units: int | None = None) -> list[str]:
+    """Return sentences on sets, by their metrics in a record; none without metrics.
 
     `units` is the number of units, such as patients, if some have several of the `samples`.
 
@@ -220,22 +220,22 @@ def describe_sets(figures: Mapping[str, float], samples: int, units: int | None 
     Sets of one class: 60.0%, 95.0% of them right
     The 90% are promised only for samples that come as the labelled ones did
     """
-    if not {"asked", "coverage"} <= figures.keys():
+    if not {"asked", "coverage"} <= metrics.keys():
         return []
-    asked, what = f"{100 * figures['asked']:g}%", "Intervals" if "width" in figures else "Sets"
-    ends = share_interval(figures["coverage"], samples if units is None else figures.get("effective"))
+    asked, what = f"{100 * metrics['asked']:g}%", "Intervals" if "width" in metrics else "Sets"
+    ends = share_interval(metrics["coverage"], samples if units is None else metrics.get("effective"))
     between = f" (95% interval {ends[0]:.1%} to {ends[1]:.1%})" if ends else ""
-    size = f"mean width {figures['width']:.4g}" if "width" in figures else f"mean size {figures['size']:.2f}"
-    lines = [f"{what} for {asked}: {figures['coverage']:.1%} hold the label{between}; {size}"]
-    if "single-right" in figures:
-        one, right = figures["single"], figures["single-right"]
+    size = f"mean width {metrics['width']:.4g}" if "width" in metrics else f"mean size {metrics['size']:.2f}"
+    lines = [f"{what} for {asked}: {metrics['coverage']:.1%} hold the label{between}; {size}"]
+    if "single-right" in metrics:
+        one, right = metrics["single"], metrics["single-right"]
         lines.append(f"Sets of one class: {one:.1%}, {right:.1%} of them right")
     of = "samples" if units is None else "samples of new patients"
     return [*lines, f"The {asked} are promised only for {of} that come as the labelled ones did"]
 
 
 def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, Any]) -> str:
-    """Return a run's figures as text."""
+    """Return a run's metrics as text."""
     metric = METRICS[config.headline]
     text = f"{metric.title} {_shown(summary, metric)}"
     if "average" in summary:

@@ -199,7 +199,7 @@ def fold_configs(config: RunConfig) -> list[RunConfig]:
 
 
 def cross_validate(config: RunConfig, how: Execution) -> dict[int, float]:
-    """Run each fold, and return the mean of their figures by round, which choose the final run's round.
+    """Run each fold, and return the mean of their metrics by round, which choose the final run's round.
 
     The folds' records and checkpoints are in ``validation/fold-1`` and so on; `on_round` is called with their
     records, which have a ``fold``.
@@ -218,7 +218,7 @@ def cross_validate(config: RunConfig, how: Execution) -> dict[int, float]:
 
 
 def mean_by_round(histories: Sequence[Sequence[Mapping[str, object]]]) -> dict[int, float]:
-    """Return the mean figure of each round that all folds have evaluated.
+    """Return the mean metric of each round that all folds have evaluated.
 
     Examples
     --------
@@ -226,10 +226,10 @@ def mean_by_round(histories: Sequence[Sequence[Mapping[str, object]]]) -> dict[i
     {2: 0.5}
     """
     rounds = zip(*histories, strict=True)
-    figures = [[record.get(VALIDATION) for record in records] for records in rounds]
+    scores = [[record.get(VALIDATION) for record in records] for records in rounds]
     return {
         number: float(np.mean(np.array(values, np.float64)))
-        for number, values in enumerate(figures, 1)
+        for number, values in enumerate(scores, 1)
         if None not in values
     }
 
@@ -276,10 +276,10 @@ class RunResult:
     @property
     def accuracies(self) -> list[float]:
         """Target accuracy of each round, in percent; NaN for a regression."""
-        return self.figures("accuracy")
+        return self.scores("accuracy")
 
-    def figures(self, metric: str | None = None) -> list[float]:
-        """Return a figure of the target by round, in percent or its own unit.
+    def scores(self, metric: str | None = None) -> list[float]:
+        """Return a metric of the target by round, in percent or its own unit.
 
         `metric` is a name of `fda_flower.metrics.METRICS`. Default: the run's headline.
         """

@@ -59,7 +59,7 @@ class Rules:
         permits.
     require_secure : bool
         ``require-secure``: what is a function of sums over rows leaves the site only masked, or with its own
-        noise: open sums, Gaussians, heads fitted to sums and their figures, sketches of batches (`held`).
+        noise: open sums, Gaussians, heads fitted to sums and their metrics, sketches of batches (`held`).
         Default: at each node with a ``domain``, ``data-dir`` or ``state-dir``. Open sums stay, too, if the
         run's configuration has the method option ``secure``, whatever a message asks for.
     as_target : bool

@@ -302,7 +302,7 @@ def protect_evaluation(content: RecordDict, settings: PrivacySettings) -> list[s
         name: value
         for name, value in metrics.items()
         if name == protocol.NUM_EXAMPLES
-        or (settings.dp_report != NONE and _is_figure(name))
+        or (settings.dp_report != NONE and _is_metric(name))
         or settings.allows(name)
     }
     answer = _allowed_answer(content, settings)
@@ -375,8 +375,8 @@ def _check_info(content: RecordDict) -> None:
         )
 
 
-def _is_figure(name: str) -> bool:
-    """Return whether a metric is a figure of a test or validation set, for any model."""
+def _is_metric(name: str) -> bool:
+    """Return whether a number is a metric of a test or validation set, for any model."""
     own = name.removeprefix(f"{protocol.VALIDATION}-")
     return own in METRICS or name in (UNITS, EFFECTIVE)
 

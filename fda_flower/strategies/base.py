@@ -72,7 +72,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         if self.on_round is not None and not callable(self.on_round):
             raise invalid("on_round", self.on_round, "give a function of a round's record")
         if self.validation is not None and not isinstance(self.validation, Mapping):
-            raise invalid("validation", self.validation, "give a figure of each round, such as {1: 0.8}")
+            raise invalid("validation", self.validation, "give a metric of each round, such as {1: 0.8}")
         check_buffers(self, self.buffers)
         self.mean_of_sources = read_source_mean(self.source_mean)
         check_source_mean(self, self.source_mean, self.warmup_rounds)

@@ -6,12 +6,12 @@ from fda_flower.strategies.nodes import Node
 from fda_flower.wire.protocol import GROUPS, LABELLED
 
 HELD_OUT, TARGET_ALONE, UNITS = "held-out", "held-out-target", "units"
-"""Entries of a method's own part of the record: figures by held-out labels, and without the sources; the
+"""Entries of a method's own part of the record: metrics by held-out labels, and without the sources; the
 number of units, such as patients, of the labels, if some have several."""
 
 
 def benefit_of_sources(entry: Record, regression: bool) -> list[str]:
-    """Return a line on what the sources bring, by held-out labels; none if a figure is unknown.
+    """Return a line on what the sources bring, by held-out labels; none if a metric is unknown.
 
     Examples
     --------
@@ -25,9 +25,9 @@ def benefit_of_sources(entry: Record, regression: bool) -> list[str]:
         return []
     unit, digits, factor = ("", ".2f", 1) if regression else (" points", ".1f", 100)
     gain = f"{'R² ' * regression}{factor * (both - alone):+z{digits}}{unit}"
-    figures = f"{factor * both:{digits}} with them, {factor * alone:{digits}} without"
+    shares = f"{factor * both:{digits}} with them, {factor * alone:{digits}} without"
     of = of_units(0, entry.get(UNITS))
-    return [f"The sources bring {gain} here, by held-out labels{of}: {figures}"]
+    return [f"The sources bring {gain} here, by held-out labels{of}: {shares}"]
 
 
 def units_of(node: Node | None) -> dict[str, int]:

@@ -120,7 +120,7 @@ class Mixture(SourceOnly):
         return aggregated if FIRST in self.state else Aggregated(aggregated.model, {FIRST: round.model})
 
     def further_requests(self, round: Round) -> Mapping[str, EvaluateRequest]:
-        """Return none: the mixture's report has the figures of its members."""
+        """Return none: the mixture's report has the metrics of its members."""
         return {}
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
@@ -146,18 +146,18 @@ class Mixture(SourceOnly):
 
     def conclusion(self, record: Record) -> list[str]:
         """Return lines on the sources' benefit, and with the accuracies of a student and its mixture."""
-        mixture, figure = record.get("mixture", {}), "r2" if "r2" in record else "accuracy"
-        lines = benefit_of_sources(mixture, figure == "r2")
-        if not self.student or figure not in record or not {"teacher", "taught"} <= mixture.keys():
+        mixture, metric = record.get("mixture", {}), "r2" if "r2" in record else "accuracy"
+        lines = benefit_of_sources(mixture, metric == "r2")
+        if not self.student or metric not in record or not {"teacher", "taught"} <= mixture.keys():
             return lines
-        form = "{:.2f}" if figure == "r2" else "{:.1%}"
+        form = "{:.2f}" if metric == "r2" else "{:.1%}"
         taught = mixture["taught"]
         how = (
             f"its mixture, on {taught:,.0f} unlabelled samples"
             if taught
             else "its mixture's fine-tuned models"
         )
-        own, mixed = form.format(record[figure]), form.format(mixture["teacher"])
+        own, mixed = form.format(record[metric]), form.format(mixture["teacher"])
         line = f"One network, made of {how}: {own}; the mixture itself {mixed}"
         return [
             *lines,

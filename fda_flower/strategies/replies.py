@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.errors import ConfigError, printable
-from fda_flower.metrics import EFFECTIVE, METRICS, SET_FIGURES, SETS, UNITS, of_most_frequent
+from fda_flower.metrics import EFFECTIVE, METRICS, SET_METRICS, SETS, UNITS, of_most_frequent
 from fda_flower.names.words import listed
 from fda_flower.records.record import MOST_FREQUENT, OF_UNITS, TEST_EXAMPLES, Record
 from fda_flower.strategies.nodes import Node
@@ -249,16 +249,16 @@ def read_metrics(reply: Message | None) -> MetricRecord:
     if metrics.keys() <= {protocol.NUM_EXAMPLES, "loss"}:
         for name in names:
             read_number(content, name)
-    checked: dict[str, float] = check_figures(metrics)
+    checked: dict[str, float] = check_metrics(metrics)
     return filled(MetricRecord(), checked | {name: int(checked[name]) for name in checked if name == UNITS})
 
 
-def check_figures(figures: dict[str, float]) -> dict[str, float]:
+def check_metrics(metrics: dict[str, float]) -> dict[str, float]:
     """Return metrics by name; raise a `BadReplyError` if a value is impossible."""
-    samples = figures.get(protocol.NUM_EXAMPLES, 0)
-    for name, value in figures.items():
+    samples = metrics.get(protocol.NUM_EXAMPLES, 0)
+    for name, value in metrics.items():
         key = name.removeprefix(f"{protocol.VALIDATION}-")
-        metric = METRICS.get(key) or SET_FIGURES.get(key.removeprefix(f"{SETS}-"))
+        metric = METRICS.get(key) or SET_METRICS.get(key.removeprefix(f"{SETS}-"))
         if metric and not metric.allows(value):
             low, high = metric.lowest, metric.highest
             raise BadReplyError(f"its metric '{name}' is {value:g}, it must lie between {low:g} and {high:g}")
@@ -270,13 +270,13 @@ def check_figures(figures: dict[str, float]) -> dict[str, float]:
                 f"of samples, {samples:g}"
             )
         if name in (EFFECTIVE, f"{SETS}-effective") and not (
-            0 < value <= samples and figures.get(UNITS, 0) > 1
+            0 < value <= samples and metrics.get(UNITS, 0) > 1
         ):
             raise BadReplyError(
                 f"its metric '{name}' is {value:g}, it must lie above 0 and not above the number of samples, "
                 f"{samples:g}, of at least 2 '{UNITS}'"
             )
-    return figures
+    return metrics
 
 
 def content_of(reply: Message | None) -> RecordDict:

@@ -13,7 +13,7 @@ from fda_flower.metrics import METRICS, Metric
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.benefit import units_of
-from fda_flower.strategies.replies import BadReplyError, check_figures
+from fda_flower.strategies.replies import BadReplyError, check_metrics
 from fda_flower.strategies.ridge import Ridge
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.ridge import FitSiteHead, SiteFitted, SumRows
@@ -32,20 +32,20 @@ class RidgeEverySite(Ridge):
     Each node, whatever role it reports, sends sums over its rows, receives the total, and subtracts its own.
     It then has exactly the sums of the others: the total travels in float64, and a site subtracts its sums as
     sent, in float32 or, with ``secure``, in fixed point. It fits its head as `Ridge`'s target does, and keeps
-    it. The server sees sums, with ``secure`` only the total, and, if a site reports them, figures. The
+    it. The server sees sums, with ``secure`` only the total, and, if a site reports them, metrics. The
     server's model is the head of all sites together, for a site that joins without labels; no site evaluates
     it.
 
     The record has ``sites``: for each its ``labels``, ``test-examples``, the accuracy (for a regression R²)
     ``alone`` and ``with-others``, their difference ``gain`` with its 95% ``interval``, ``judged-by`` (the
     site's own ``test`` samples, or leave-one-out on its labels, ``held-out``), and ``share``, the share of
-    the others' solution in the heads that shrink it. The headline is the mean over sites of the figures with
+    the others' solution in the heads that shrink it. The headline is the mean over sites of the metrics with
     the others.
 
     Parameters
     ----------
     report : {"full", "none"}
-        With ``"none"`` sites report no figures.
+        With ``"none"`` sites report no metrics.
     """
 
     questions = (SumRows, MaskSums, FitSiteHead)
@@ -98,15 +98,15 @@ class RidgeEverySite(Ridge):
         return Aggregated(with_head(round.model, head[:-1].T, head[-1]))
 
     def _note_sites(self, round: Round, replied: Sources, metric: str) -> None:
-        """Write the sites' figures into the record."""
+        """Write the sites' metrics into the record."""
         entries, sites = round.record["sources"], dict[str, Record]()
         nodes = {node.domain: node for node in round.nodes}
         for domain, update in replied.items():
             try:
-                figures = of_test(update.answer)
+                metrics = of_test(update.answer)
                 sites[domain] = site_entry(entries[domain]["examples"], update.answer, METRICS[metric])
                 sites[domain] |= units_of(nodes[domain])
-                entries[domain] |= figures
+                entries[domain] |= metrics
             except BadReplyError as error:
                 del entries[domain]
                 round.drop(domain, error)
@@ -117,7 +117,7 @@ class RidgeEverySite(Ridge):
         """Return a line on the benefit of the others."""
         sites = [site for site in record.get(SITES, {}).values() if GAIN in site]
         if not sites:
-            return ["The sites report no figures (report=none)"] if self.report == "none" else []
+            return ["The sites report no metrics (report=none)"] if self.report == "none" else []
         metric = METRICS["r2" if "r2" in record else "accuracy"]
         gain = metric.scaled(mean(site[GAIN] for site in sites))
         sure = sum(site[INTERVAL][0] > 0 for site in sites if INTERVAL in site)
@@ -133,11 +133,11 @@ def of_test(answer: SiteFitted) -> Record:
     if unknown := sorted(set(answer.test or {}) - set(METRICS)):
         raise BadReplyError(f"its answer has the unknown metric '{unknown[0]}'")
     number = {} if answer.test_examples is None else {TEST_EXAMPLES: answer.test_examples}
-    return check_figures({**(answer.test or {}), **number})
+    return check_metrics({**(answer.test or {}), **number})
 
 
 def site_entry(labels: int, answer: SiteFitted, metric: Metric) -> Record:
-    """Return the record of a site with `labels`; raise a `BadReplyError` if its figures are impossible."""
+    """Return the record of a site with `labels`; raise a `BadReplyError` if its metrics are impossible."""
     entry: Record = {"labels": labels}
     if answer.test_examples is not None:
         entry[TEST_EXAMPLES] = answer.test_examples
@@ -148,8 +148,8 @@ def site_entry(labels: int, answer: SiteFitted, metric: Metric) -> Record:
     if together is None:
         return entry
     entry[JUDGED_BY] = "held-out" if answer.test_examples is None else "test"
-    figures = {ALONE: alone, TOGETHER: together, SHARE: answer.share}
-    entry |= {name: value for name, value in figures.items() if value is not None}
+    metrics = {ALONE: alone, TOGETHER: together, SHARE: answer.share}
+    entry |= {name: value for name, value in metrics.items() if value is not None}
     if alone is not None:
         entry[GAIN] = together - alone
         if answer.gain_low is not None and answer.gain_high is not None:

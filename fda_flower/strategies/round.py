@@ -13,7 +13,7 @@ from flwr.common import log
 
 from fda_flower.aggregation import Layers, find_buffers
 from fda_flower.errors import RunError, printable, unknown
-from fda_flower.metrics import EFFECTIVE, METRICS, SET_FIGURES, SETS, UNITS, of_mean
+from fda_flower.metrics import EFFECTIVE, METRICS, SET_METRICS, SETS, UNITS, of_mean
 from fda_flower.names.words import by_reason, listed
 from fda_flower.records.record import MEAN_OF_LABELS, TEST_EXAMPLES, Record
 from fda_flower.strategies.nodes import Node, match_replies
@@ -89,7 +89,7 @@ class Round:
     model : Layers
         The global model; empty until the replies are read.
     held_out : dict
-        Nodes' figures on their validation samples, by name.
+        Nodes' metrics on their validation samples, by name.
     silent, spent : set of Node
         The nodes that did not reply to a train message, and those whose privacy budget is spent.
     run_id : int
@@ -268,14 +268,14 @@ class Round:
     def _evaluated(self, content: RecordDict, metrics: MetricRecord) -> Record:
         """Return the record's entries for the target's evaluation."""
         entry: Record = {key: metrics[key] for key in (*METRICS, UNITS, EFFECTIVE) if key in metrics}
-        if sets := {key: metrics[of] for key in SET_FIGURES if (of := f"{SETS}-{key}") in metrics}:
+        if sets := {key: metrics[of] for key in SET_METRICS if (of := f"{SETS}-{key}") in metrics}:
             entry[SETS] = sets
         if protocol.NUM_EXAMPLES in metrics:
             entry[TEST_EXAMPLES] = metrics[protocol.NUM_EXAMPLES]
         details = (name for name in DETAILS if name in content and self.config.get(name))
         arrays = {name: read_arrays(content, name) for name in details}
         entry |= read_details(arrays, self._class_names)
-        known = {*METRICS, UNITS, EFFECTIVE, protocol.NUM_EXAMPLES, *(f"{SETS}-{key}" for key in SET_FIGURES)}
+        known = {*METRICS, UNITS, EFFECTIVE, protocol.NUM_EXAMPLES, *(f"{SETS}-{key}" for key in SET_METRICS)}
         others = {key: metrics[key] for key in metrics if key not in known}
         return entry | ({"metrics": others} if others else {})
 

@@ -25,7 +25,7 @@ class Selection:
     metric : str, optional
         The metric that chooses, a key of `METRICS`. Default: the first that the target reports.
     known : Mapping[int, float]
-        Figures known in advance, by round, as from cross-validation.
+        Metrics known in advance, by round, as from cross-validation.
     """
 
     patience: int | None
@@ -37,13 +37,13 @@ class Selection:
             check_choice("metric", self.metric, METRICS)
 
     def judge(self, round: Round, history: Sequence[Record]) -> None:
-        """Move the target's validation figures of a round to their place in its record, and choose."""
+        """Move the target's validation metrics of a round to their place in its record, and choose."""
         target = round.target
-        figures = {} if target is None else round.held_out.pop(target, {})
+        metrics = {} if target is None else round.held_out.pop(target, {})
         if round.warmup:
             return
-        name, by = self.metric or default_metric(figures), "target"
-        value = figures.get(name)
+        name, by = self.metric or default_metric(metrics), "target"
+        value = metrics.get(name)
         if round.number in self.known:
             value, by = self.known[round.number], "folds"
         if value is not None:
@@ -67,15 +67,15 @@ class Selection:
         return True
 
 
-def default_metric(figures: Mapping[str, float]) -> str:
-    """Return the first metric of `METRICS` among figures.
+def default_metric(metrics: Mapping[str, float]) -> str:
+    """Return the first metric of `METRICS` among metrics.
 
     Examples
     --------
     >>> default_metric({"loss": 0.7, "accuracy": 0.5})
     'accuracy'
     """
-    return next((name for name in METRICS if name in figures), next(iter(METRICS)))
+    return next((name for name in METRICS if name in metrics), next(iter(METRICS)))
 
 
 def check_selection(what: str, strategy: Any, validation: str | float | None, patience: int | None) -> None:

@@ -128,5 +128,5 @@ def test_each_file_runs_on_a_made_sample_of_its_data(path, made_data):
         config = experiment.config(place, 0, cut)
         result = run_config(config)
         assert len(result.history) == config.all_rounds
-        assert len(result.figures()) == config.all_rounds
-        assert all(math.isfinite(value) for value in result.figures())
+        assert len(result.scores()) == config.all_rounds
+        assert all(math.isfinite(value) for value in result.scores())

@@ -26,7 +26,7 @@ def make(seed, own, **settings):
 
 
 def facts(result):
-    return [(t.number, dict(t.values), t.state, t.figure, t.round) for t in result.trials]
+    return [(t.number, dict(t.values), t.state, t.score, t.round) for t in result.trials]
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def done(tmp_path_factory):
     return tune(make, RATES, folder, trials=4), folder
 
 
-def test_the_best_trial_is_the_first_with_the_best_figure_which_is_that_of_its_best_round(done):
+def test_the_best_trial_is_the_first_with_the_best_score_which_is_that_of_its_best_round(done):
     result, _ = done
-    figures = [trial.figure for trial in result.trials if trial.figure is not None]
+    scores = [trial.score for trial in result.trials if trial.score is not None]
     assert len(result.trials) == 4
-    assert result.best is next(trial for trial in result.trials if trial.figure == max(figures))
+    assert result.best is next(trial for trial in result.trials if trial.score == max(scores))
     history = run_config(make(0, settings_of_trial(result.best.values))).history
-    assert result.best.figure == max(record["validation"] for record in history)
+    assert result.best.score == max(record["validation"] for record in history)
     assert result.best.round == history[-1]["selected"]
 
 
@@ -109,8 +109,8 @@ def test_a_folder_holds_one_search(done, settings, spaces):
 
 
 @pytest.fixture
-def figures(monkeypatch):
-    """Replace each run by figures by round, which a function of its configuration returns."""
+def scores(monkeypatch):
+    """Replace each run by scores by round, which a function of its configuration returns."""
 
     def replace_by(function):
         def fake(config, *, on_round):
@@ -130,8 +130,8 @@ def figures(monkeypatch):
 EPOCHS = read_spaces(["epochs=1,2,3,4,5,6,7"])
 
 
-def test_a_study_that_cannot_be_read_or_written_is_an_error_with_a_remedy(figures, tmp_path, monkeypatch):
-    figures(lambda config: [0.5])
+def test_a_study_that_cannot_be_read_or_written_is_an_error_with_a_remedy(scores, tmp_path, monkeypatch):
+    scores(lambda config: [0.5])
     monkeypatch.setattr(
         optuna.Trial, "report", Mock(side_effect=optuna.exceptions.StorageInternalError("disk full"))
     )
@@ -142,25 +142,25 @@ def test_a_study_that_cannot_be_read_or_written_is_an_error_with_a_remedy(figure
         tune(make, RATES, tmp_path, trials=1, resume=True)
 
 
-def test_the_figure_is_the_mean_over_seeds(figures, tmp_path):
-    figures(lambda config: [0.1 * config.epochs + 0.01 * config.seed, 0.0, 0.0])
+def test_the_score_is_the_mean_over_seeds(scores, tmp_path):
+    scores(lambda config: [0.1 * config.epochs + 0.01 * config.seed, 0.0, 0.0])
     result = tune(make, EPOCHS, tmp_path, trials=7, seeds=[3, 5])
     assert [trial.values["epochs"] for trial in result.trials] == list("1234567")
-    assert result.trials[0].figure == pytest.approx(0.14)
+    assert result.trials[0].score == pytest.approx(0.14)
     assert result.best is result.trials[6]
     assert result.best.round == 1
 
 
-def test_the_mean_over_folds_is_taken_by_round(figures, tmp_path):
+def test_the_mean_over_folds_is_taken_by_round(scores, tmp_path):
     by_fold = {"fold:1/2": [0.9, 0.5, 0.1], "fold:2/2": [0.0, 0.5, 0.7]}
-    figures(lambda config: by_fold[config.validation])
+    scores(lambda config: by_fold[config.validation])
     result = tune(lambda s, own: make(s, own, validation="cv:2"), EPOCHS, tmp_path, trials=7)
-    assert {trial.figure for trial in result.trials} == {0.5}
+    assert {trial.score for trial in result.trials} == {0.5}
     assert result.trials[0].round == 2
     assert result.best is result.trials[0]
 
 
-def test_a_bad_trial_is_pruned_and_does_not_go_on(figures, tmp_path):
+def test_a_bad_trial_is_pruned_and_does_not_go_on(scores, tmp_path):
     seen = []
 
     def values(config):
@@ -171,10 +171,10 @@ def test_a_bad_trial_is_pruned_and_does_not_go_on(figures, tmp_path):
     figures(values)
     result = tune(make, EPOCHS, tmp_path, trials=7)
     assert [trial.state for trial in result.trials] == ["complete"] * 5 + ["pruned", "complete"]
-    assert result.trials[5].figure is None
+    assert result.trials[5].score is None
 
 
-def test_a_failed_trial_has_its_reason_and_does_not_end_the_search(figures, tmp_path):
+def test_a_failed_trial_has_its_reason_and_does_not_end_the_search(scores, tmp_path):
     def values(config):
         if config.epochs == 2:
             raise ConfigError("too much")
@@ -192,8 +192,8 @@ def test_a_failed_trial_has_its_reason_and_does_not_end_the_search(figures, tmp_
     assert seen == list(range(1, 8))
 
 
-def test_an_error_is_better_the_smaller_it_is(figures, tmp_path):
-    figures(lambda config: [0.1 * config.epochs, 0.9])
+def test_an_error_is_better_the_smaller_it_is(scores, tmp_path):
+    scores(lambda config: [0.1 * config.epochs, 0.9])
 
     result = tune(lambda seed, own: make(seed, own, metric="ece"), EPOCHS, tmp_path, trials=7)
     assert result.best is result.trials[0]

@@ -93,8 +93,8 @@ def test_they_run_on_any_data_and_a_longer_run_has_the_same_bits(method, kind, f
         assert ("temperature" in found["head"]) == (kind != "numbers")
         assert untimed(resumed.history[-1:]) == untimed(whole.history[-1:])
     else:
-        assert all(math.isfinite(figure) for figure in whole.figures())
-        assert resumed.figures() == whole.figures()
+        assert all(math.isfinite(figure) for figure in whole.scores())
+        assert resumed.scores() == whole.scores()
     if method == "kd3a":
         assert max(record["target"]["mask-share"] for record in whole.history) > 0
     assert same_bits(resumed.model, whole.model)

@@ -133,14 +133,14 @@ def test_masked_sums_give_the_same_head_up_to_fixed_point(workers):
 
 def test_numbers_and_tables(tmp_path):
     numbers = run(dataset="rbf", method="ridge", device="cpu", target_samples=16)
-    assert np.isfinite(numbers.figures()).all()
+    assert np.isfinite(numbers.scores()).all()
     assert {"held-out", "held-out-target", "held-out-sources"} <= numbers.history[0]["ridge"].keys()
     assert numbers.history[0]["ridge"]["temperature"] == 1
     write_sites(write_table, tmp_path, "abc")
     options = {"domains": "a,b,c", "classes": "0,1"}
     settings: dict[str, Any] = {"dataset": "table", "dataset_options": options, "target": "c"}
     settings |= {"data_dir": str(tmp_path), "method": "ridge", "device": "cpu"}
-    assert np.isfinite(run(**settings).figures()).all()
+    assert np.isfinite(run(**settings).scores()).all()
     with pytest.raises(ConfigError, match="the mean of each column", check=names("dp-unit", "patient")):
         run(**settings, dp_unit="patient", dp_group="row", dp_noise=1.0, dp_open_target=True)
 

@@ -14,7 +14,7 @@ class MixtureReport(Answer):
 
     `held_out` and `test` are accuracies, of a regression R², on held-out labels and the test set. Members in
     `left_out` have outputs that are not finite. `folds` are their sizes, and `alone` counts the classes with
-    one label. `held_out_mixture` and `held_out_target` are the held-out figures of the whole mixture, and of
+    one label. `held_out_mixture` and `held_out_target` are the held-out metrics of the whole mixture, and of
     one without the sources. `taught` and `teacher` are a student's number of unlabelled samples and the
     mixture's accuracy.
     """

@@ -85,7 +85,7 @@ class FitHead(Question):
 
 
 class SiteFitted(Answer):
-    """Whether the site has `kept` its head, and figures, if it reports them.
+    """Whether the site has `kept` its head, and metrics, if it reports them.
 
     `alone` and `with_others` are accuracies, for a regression R², and `gain_low` and `gain_high` the interval
     of the difference. `share` is the share of the others' solution. `test` has all metrics on
@@ -106,7 +106,7 @@ class FitSiteHead(Question):
     """Ridge where every site is a target: subtract your own sums from the `total`, fit a layer, and keep it.
 
     `columns` standardise the rows of all sites. If the sums were `masked`, yours are the ones in fixed point.
-    Without a `report` the answer has no figures.
+    Without a `report` the answer has no metrics.
     """
 
     action = "fit_site_head"
