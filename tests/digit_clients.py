@@ -91,7 +91,7 @@ def same(one, other, names=None):
 
 def kept(client, name):
     """The arrays that a client keeps for itself."""
-    return client.own_state.load(name)[0]
+    return client.private_state.load(name)[0]
 
 
 def shifted(model, by):

@@ -19,8 +19,8 @@ from fda_flower.aggregation import Calibration, Layers
 from fda_flower.aggregation.conformal import exact
 from fda_flower.clients.calibration import kept_calibration
 from fda_flower.clients.gradients import batch_gradients, own_statistics
-from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.patient_steps import train_patients
+from fda_flower.clients.private_state import PrivateState
 from fda_flower.clients.recorder import make_recorder
 from fda_flower.clients.settings import LocalTraining
 from fda_flower.clients.training import Objective, metrics_of, repeatable, train, training_loss
@@ -65,7 +65,7 @@ class DomainClient(NumPyFace):
     about : Mapping, optional
         Further properties of the data for the server, such as their ``shape``.
     state : RecordDict, optional
-        The context's ``state``, where the client keeps private data; see `OwnState`.
+        The context's ``state``, where the client keeps private data; see `PrivateState`.
     own_folder : Path, optional
         Folder for the same data instead.
     publish : callable, optional
@@ -91,7 +91,7 @@ class DomainClient(NumPyFace):
     hides: bool = False
 
     def __post_init__(self) -> None:
-        self.own_state = OwnState(RecordDict() if self.state is None else self.state, self.own_folder)
+        self.private_state = PrivateState(RecordDict() if self.state is None else self.state, self.own_folder)
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return counts of samples, whether the task is a regression, the frozen digest, and `about`."""
@@ -247,7 +247,7 @@ class DomainClient(NumPyFace):
         """Evaluate as the request asks; clients that predict with more than a network override this."""
         model, config = self.received(request), request.config
         return self.score(
-            self.single(model, config), config, calibration=kept_calibration(self.own_state, model)
+            self.single(model, config), config, calibration=kept_calibration(self.private_state, model)
         )
 
     def single(self, layers: Layers, config: Settings) -> Single:

@@ -35,7 +35,7 @@ from fda_flower.wire.asked.mixture import EvaluateMixture, MixtureReport
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest
 
 MIXTURE = "mixture"
-"""Name in `OwnState` of the members."""
+"""Name in `PrivateState` of the members."""
 
 BLEND_MU = 5.0
 """``μ`` of the member ``blend``, as in FedDAF's paper."""
@@ -127,7 +127,7 @@ class Mixing:
 
     def _own_models(self, key: str, begun: int, now: int) -> tuple[list[Layers], int]:
         """Return the target's own models by view, as kept, and the last round that trained them."""
-        saved = self.client.own_state.load(MIXTURE)
+        saved = self.client.private_state.load(MIXTURE)
         if saved is None or saved[1]["key"] != key or not begun <= saved[1]["round"] <= now:
             return [], begun - 1
         arrays, notes = saved
@@ -148,7 +148,7 @@ class Mixing:
         arrays |= {f"prior/{view}": outputs for view, outputs in enumerate(trained.prior)}
         models = {member: len(models) for member, models in trained.models.items()}
         about = {"models": models, "views": trained.views, "mixture": asdict(trained.mixture)}
-        self.client.own_state.save(MIXTURE, arrays, {**notes, **about})
+        self.client.private_state.save(MIXTURE, arrays, {**notes, **about})
 
     def _train_on(
         self,

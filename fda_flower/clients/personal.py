@@ -44,7 +44,7 @@ from fda_flower.wire.asked.personal import (
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
 PERSONAL, OWN_APFL, OWN_FEDDAF = "personal", "apfl", "feddaf"
-"""Names in `OwnState`: the model that the target keeps for `evaluate_personal`, APFL's own one with its
+"""Names in `PrivateState`: the model that the target keeps for `evaluate_personal`, APFL's own one with its
 weight ``a``, and FedDAF's."""
 
 
@@ -52,7 +52,7 @@ def fine_tune(client: TargetClient, request: TrainRequest, question: FineTune) -
     """Train the model received, and keep the result."""
     config = request.config if question.part == "all" else {**request.config, protocol.TUNE: question.part}
     reply = client.train_from(client.received(request), config)
-    client.own_state.save_after(PERSONAL, reply.arrays, {}, int(config[protocol.SERVER_ROUND]))
+    client.private_state.save_after(PERSONAL, reply.arrays, {}, int(config[protocol.SERVER_ROUND]))
     return reply
 
 
@@ -60,7 +60,7 @@ def evaluate_personal(
     client: TargetClient, request: EvaluateRequest, question: EvaluatePersonal
 ) -> EvaluateReply:
     """Evaluate the model that the target keeps; raise a `RunError` if it has lost it."""
-    state = client.own_state.load_before(PERSONAL, int(request.config[protocol.SERVER_ROUND]) + 1)
+    state = client.private_state.load_before(PERSONAL, int(request.config[protocol.SERVER_ROUND]) + 1)
     if state is None:
         raise RunError(f"'{client.domain.name}' has no model of its own", thing=client.domain.name)
     layers = {name: state[0][name] for name in client.received(request)}
@@ -82,13 +82,13 @@ def personalise(client: TargetClient, request: TrainRequest, question: Personali
     server_round = int(config[protocol.SERVER_ROUND])
     answer = _take_up(client, server_round)
     client.train_on("train", {**config, protocol.PROXIMAL: 0.0}, objective)
-    client.own_state.save_after(PERSONAL, client.layers(), {}, server_round)
+    client.private_state.save_after(PERSONAL, client.layers(), {}, server_round)
     return replace(reply, answer=answer)
 
 
 def _take_up(client: TargetClient, server_round: int) -> Personalised:
     """Load ``v`` into the client's model in place of ``θ``; return where it begins."""
-    state = client.own_state.load_before(PERSONAL, server_round)
+    state = client.private_state.load_before(PERSONAL, server_round)
     if state is None:
         return Personalised(fresh_start=True, distance=0.0)
     anchor = [p.detach().clone() for p in client.model.parameters()]
@@ -107,7 +107,7 @@ def train_to_mix(client: TargetClient, request: TrainRequest, question: TrainToM
     """
     config, model = request.config, client.received(request)
     server_round = int(config[protocol.SERVER_ROUND])
-    state = client.own_state.load_before(OWN_APFL, server_round)
+    state = client.private_state.load_before(OWN_APFL, server_round)
     layers, alpha = (model, question.mixing) if state is None else (state[0], state[1]["alpha"])
     client.load(layers)
     training = client.training_in(config)
@@ -115,14 +115,14 @@ def train_to_mix(client: TargetClient, request: TrainRequest, question: TrainToM
     joint = JointTraining(copy.deepcopy(client.model), training, float(alpha), question, loss)
     reply = client.train_from(model, config, joint.objective, joint.on_step)
     client.model.load_state_dict(joint.model.state_dict())
-    client.own_state.save_after(OWN_APFL, client.layers(), {"alpha": joint.alpha}, server_round)
+    client.private_state.save_after(OWN_APFL, client.layers(), {"alpha": joint.alpha}, server_round)
     return replace(reply, answer=TrainedToMix(alpha=joint.alpha, fresh_start=state is None))
 
 
 def evaluate_mix(client: TargetClient, request: EvaluateRequest, question: EvaluateMix) -> EvaluateReply:
     """Evaluate APFL's mixture on the test set; without ``v`` it is the received model."""
     config, model = request.config, client.received(request)
-    state = client.own_state.load_before(OWN_APFL, int(config[protocol.SERVER_ROUND]) + 1)
+    state = client.private_state.load_before(OWN_APFL, int(config[protocol.SERVER_ROUND]) + 1)
     if state is None:
         return client.score(client.single(model, config), config)
     own, alpha = state[0], state[1]["alpha"]
@@ -211,7 +211,7 @@ def blend_models(client: TargetClient, request: TrainRequest, question: Blend) -
     """
     config, received = request.config, client.received(request)
     server_round = int(config[protocol.SERVER_ROUND])
-    state = client.own_state.load_before(OWN_FEDDAF, server_round)
+    state = client.private_state.load_before(OWN_FEDDAF, server_round)
     adapted: Layers = received
     numbers: dict[str, float] = {}
     if state is not None:
@@ -224,7 +224,7 @@ def blend_models(client: TargetClient, request: TrainRequest, question: Blend) -
     drawn = replace(client.training_in(config), proximal=question.penalty)
     objective = penalised(plain_objective(client.domain.train.y, drawn), client.model, drawn, "λ")
     reply = client.train_from(adapted, config, objective)
-    client.own_state.save_after(OWN_FEDDAF, reply.arrays, {}, server_round)
+    client.private_state.save_after(OWN_FEDDAF, reply.arrays, {}, server_round)
     return replace(reply, answer=Blended(adapted=adapted, fresh_start=state is None, **numbers))
 
 
@@ -260,7 +260,9 @@ def guide(client: DomainClient, request: TrainRequest, question: Guide) -> Train
     parameters = client.exchange.parameters(client.model).items()
     guidance = {name: p.detach().cpu().numpy().copy() for name, p in parameters}
     if question.keep:
-        client.own_state.save_after(PERSONAL, reply.arrays, {}, int(request.config[protocol.SERVER_ROUND]))
+        client.private_state.save_after(
+            PERSONAL, reply.arrays, {}, int(request.config[protocol.SERVER_ROUND])
+        )
     return replace(reply, answer=Guided(guidance=guidance))
 
 

@@ -32,7 +32,7 @@ def keep_part(client: DomainClient, request: TrainRequest, question: KeepPart) -
         model = client.layers()
     reply = client.train_from(model, config)
     names = Exchange.of(client.model, question.part).own
-    client.own_state.save_after(OWN_PART, {name: reply.arrays[name] for name in names}, {}, now)
+    client.private_state.save_after(OWN_PART, {name: reply.arrays[name] for name in names}, {}, now)
     arrays = {**reply.arrays, **{name: received[name] for name in names}}
     return replace(reply, arrays=arrays, answer=PartKept(began_in=began_in))
 
@@ -57,5 +57,5 @@ def _train_head(client: DomainClient, phase: str, config: Settings, epochs: int)
 
 def _own_part(client: DomainClient, round: int) -> tuple[dict[str, NDArray[Any]], int]:
     """Return the last part kept before a round, and its round; nothing and 0 if there is none."""
-    kept = client.own_state.load_before(OWN_PART, round)
+    kept = client.private_state.load_before(OWN_PART, round)
     return ({}, 0) if kept is None else (kept[0], int(kept[1]["round"]))

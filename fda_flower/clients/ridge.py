@@ -54,7 +54,7 @@ def mask_sums(client: DomainClient, request: TrainRequest, question: MaskSums) -
     def sums() -> list[Sums]:
         return rows_of(client, request).sums()
 
-    return unchanged(client, request, masked_sums(request, question, client.own_state, sums))
+    return unchanged(client, request, masked_sums(request, question, client.private_state, sums))
 
 
 def fit_head(client: TargetClient, request: TrainRequest, question: FitHead) -> TrainReply:
@@ -66,7 +66,7 @@ def fit_head(client: TargetClient, request: TrainRequest, question: FitHead) -> 
         matrix = columns[0].into(columns[1])
         fitted = fit_target(own.moved(matrix), question).moved(matrix)
     model = fitted.in_model(client.received(request))
-    keep_calibration(client.own_state, model, fitted.calibration(own))
+    keep_calibration(client.private_state, model, fitted.calibration(own))
     return TrainReply(model, len(own.rows), answer=fitted.answer())
 
 

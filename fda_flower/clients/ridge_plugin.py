@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import widths_of
 from fda_flower.aggregation.units import without_name
-from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.private_state import PrivateState
 from fda_flower.clients.ridge_numpy import Labelled, fit_target, source_sums
 from fda_flower.clients.secure_sums import masked_sums
 from fda_flower.errors import ConfigError
@@ -76,13 +76,16 @@ def ridge_reply(
         labels = np.asarray(labels, np.float64).reshape(len(rows), -1)
     else:
         labels = np.asarray(labels, np.int64)
-    own_state, widths = None if state is None else OwnState(state), widths_of(to_layers(request.arrays))
+    private_state, widths = (
+        None if state is None else PrivateState(state),
+        widths_of(to_layers(request.arrays)),
+    )
     for name, given, of in (("groups", groups, rows), ("unlabelled_groups", unlabelled_groups, unlabelled)):
         _check_groups(name, given, of, needed=groups is not None)
     own = Labelled(
         np.asarray(rows, np.float64), labels, classes, widths, groups, unlabelled, unlabelled_groups
     )
-    reply = _reply(request, own, own_state)
+    reply = _reply(request, own, private_state)
     return Message(reply.content(request.arrays), reply_to=message)
 
 
@@ -98,7 +101,7 @@ def _check_groups(name: str, groups: NDArray[Any] | None, rows: NDArray[Any] | N
         raise ConfigError(what, thing=name, value=lacking, remedy="name each, or leave these rows out")
 
 
-def _reply(request: TrainRequest, own: Labelled, own_state: OwnState | None) -> TrainReply:
+def _reply(request: TrainRequest, own: Labelled, private_state: PrivateState | None) -> TrainReply:
     model, question = to_layers(request.arrays), request.question
     if isinstance(question, FitHead):
         if question.columns is not None:
@@ -107,6 +110,6 @@ def _reply(request: TrainRequest, own: Labelled, own_state: OwnState | None) -> 
         fitted = fit_target(own, question)
         return TrainReply(fitted.in_model(model), len(own.rows), answer=fitted.answer())
     if isinstance(question, MaskSums):
-        masked = masked_sums(request, question, own_state, own.sums)
+        masked = masked_sums(request, question, private_state, own.sums)
         return TrainReply(model, len(own.rows), answer=masked)
     return TrainReply(model, len(own.rows), answer=Summed(sums=source_sums(request, own)))

@@ -11,7 +11,7 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers, Sums
-from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.private_state import PrivateState
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.wire import protocol
 from fda_flower.wire import secure_sums as wire
@@ -35,7 +35,7 @@ class SecureSums:
     difference of two sums is a source's own. It refuses other messages with a `RunError`.
     """
 
-    def __init__(self, state: OwnState) -> None:
+    def __init__(self, state: PrivateState) -> None:
         self.state = state
 
     def answer(
@@ -161,10 +161,13 @@ SMALLEST = 1e-6
 
 
 def masked_sums(
-    request: TrainRequest, question: MaskSums, own_state: OwnState | None, sums: Callable[[], Sequence[Sums]]
+    request: TrainRequest,
+    question: MaskSums,
+    private_state: PrivateState | None,
+    sums: Callable[[], Sequence[Sums]],
 ) -> Masked:
     """Answer a stage of masked sums; `sums`, of each kind of rows, are computed when needed."""
-    if own_state is None:
+    if private_state is None:
         remedy = "give ridge_reply the context's state"
         raise ConfigError("the server asks for masked sums", thing="state", value=None, remedy=remedy)
     server_round = int(request.config[protocol.SERVER_ROUND])
@@ -172,7 +175,7 @@ def masked_sums(
     def to_mask() -> NDArray[np.float64]:
         return np.concatenate([_to_mask(each) for each in sums()])
 
-    return SecureSums(own_state).answer(question, server_round, to_mask)
+    return SecureSums(private_state).answer(question, server_round, to_mask)
 
 
 def _to_mask(sums: Sums) -> NDArray[np.float64]:

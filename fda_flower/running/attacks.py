@@ -277,7 +277,7 @@ class PoisonedSource(NumPyFace):
         """Train as a request asks, or answer its question, and poison the models of the reply."""
         client, before = self._client, self._client.received(request)
         number = int(str(request.config.get(SERVER_ROUND, 0)))
-        states = (client.own_state.load_before(name, number) for name in ("attack-first", "attack-last"))
+        states = (client.private_state.load_before(name, number) for name in ("attack-first", "attack-last"))
         first, last = (before if state is None else state[0] for state in states)
         rng = np.random.default_rng(derive_seed(self._attack.seed, "attack", number, self.domain.name))
         reply = client.train_reply(request)
@@ -316,8 +316,8 @@ class PoisonedSource(NumPyFace):
                 answer = replace(answer, guidance=poisoned(_guidance))
         if isinstance(answer, Summed) and self._attack.name.startswith("columns:"):
             answer = columns_that_lie(answer, **self._poison.keywords)
-        client.own_state.save_after("attack-first", first, {}, number)
-        client.own_state.save_after("attack-last", before, {}, number)
+        client.private_state.save_after("attack-first", first, {}, number)
+        client.private_state.save_after("attack-last", before, {}, number)
         examples, metrics = int(self._lies.get(LABELLED, reply.examples)), self._lied(reply.metrics)
         return replace(reply, arrays=arrays, answer=answer, examples=examples, metrics=metrics)
 

@@ -111,7 +111,7 @@ def test_without_its_methods_settings_it_is_a_plain_client_and_keeps_nothing(kin
     assert same(found.arrays, expected.arrays)
     assert (found.metrics, found.records) == (expected.metrics, {})
     assert evaluated(one, outcomes=True, confusion=True).metrics == evaluated(plain).metrics
-    assert not one.own_state.records
+    assert not one.private_state.records
 
 
 @every_client
@@ -268,7 +268,7 @@ def test_the_servers_penalty_replaces_the_clients(own, asked):
 def test_dittos_personal_model_has_its_own_penalty_alone():
     both = [drawn(mu) for mu in (0.0, 5.0)]
     one, other = (trained(each, question=Personalise(penalty=0.5)) for each in both)
-    assert same(*(each.own_state.load("personal")[0] for each in both))
+    assert same(*(each.private_state.load("personal")[0] for each in both))
     assert not same(one.arrays, other.arrays)
 
 

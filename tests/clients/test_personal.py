@@ -124,7 +124,7 @@ def own(state):
 def test_one_step_of_a_mixture_by_hand(mix, adaptive, decay, v, a):
     """``w = 0``, ``v = 1``, ``a = 0.5``, ``η = 0.1``."""
     client, asked = scalar(TargetClient, 0.1), settings(0.5, mix, adaptive, decay)
-    client.own_state.save_after("apfl", line(1.0), {"alpha": 0.5}, 1)
+    client.private_state.save_after("apfl", line(1.0), {"alpha": 0.5}, 1)
     reply = trained(client, 2, line(0.0), **asked)
     np.testing.assert_allclose(reply.arrays["v"], 0.2, rtol=1e-6)
     np.testing.assert_allclose(kept(client, "apfl")["v"], v, rtol=1e-6)
@@ -136,7 +136,7 @@ def test_one_step_of_a_mixture_by_hand(mix, adaptive, decay, v, a):
 @pytest.mark.parametrize(("v", "w", "a"), [(50.0, 0.0, 0.0), (1.0, -50.0, 1.0)])
 def test_the_adaptive_weight_stays_between_0_and_1(v, w, a):
     client = scalar(TargetClient, 0.1)
-    client.own_state.save_after("apfl", line(v), {"alpha": 0.5}, 1)
+    client.private_state.save_after("apfl", line(v), {"alpha": 0.5}, 1)
     assert trained(client, 2, line(w), **settings(0.5, "parameters", True)).answer.alpha == a
 
 

@@ -48,7 +48,7 @@ def assess(client, settings, round=1, final_head_epochs=0, **more):
 
 
 def own_part(client, before):
-    kept = client.own_state.load_before("local-part", before)
+    kept = client.private_state.load_before("local-part", before)
     return None if kept is None else kept[0]
 
 

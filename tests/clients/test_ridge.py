@@ -17,7 +17,7 @@ from fda_flower.clients import (
     TargetClient,
     ridge_reply,
 )
-from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.private_state import PrivateState
 from fda_flower.clients.ridge_numpy import Labelled, fit_target
 from fda_flower.clients.secure_sums import masked_sums
 from fda_flower.datasets import DataSpec, load_federation
@@ -201,7 +201,7 @@ def test_a_project_of_its_own_keeps_no_layer_and_standardises_no_columns(asked, 
 
 def test_labels_that_fixed_point_cannot_tell_from_zero_are_not_masked():
     request, labels = TrainRequest(to_record({}), {"server-round": 1}), np.array([[1e-4, 1.0], [1e-4, 0.0]])
-    own = OwnState(RecordDict())
+    own = PrivateState(RecordDict())
     own.save("secure-sums", {}, {"round": 1, "stage": "shares"})
     with pytest.raises(ConfigError, check=names("labels")):
         masked_sums(request, MaskSums(stage="masked"), own, lambda: [Sums.of(to_rows(np.eye(2)), labels)])

@@ -13,7 +13,7 @@ from whole_runs import same_bits
 
 from fda_flower import ConfigError, RunConfig
 from fda_flower.clients import SourceClient
-from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.private_state import PrivateState
 from fda_flower.datasets import Samples, load_domain
 from fda_flower.experiments import load_results, read_experiment, run_experiment
 from fda_flower.running.attacks import (
@@ -163,7 +163,7 @@ def test_an_attacker_remembers_the_models_that_it_received(config):
 
     def sent(name, model, number):
         client = client_of(config)
-        client.own_state = OwnState(state)  # a client is made for each message; what it keeps stays
+        client.private_state = PrivateState(state)  # a client is made for each message; what it keeps stays
         return sent_by(Attack(name, ("source-1",)).client(client, others), model, number)[0]
 
     for model, number, expected in ((first, 1, 0), (second, 2, 1), (third, 3, 2)):

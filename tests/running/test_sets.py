@@ -17,7 +17,7 @@ from fda_flower import ConfigError, load, run
 from fda_flower.aggregation import Calibration
 from fda_flower.cli.app import app
 from fda_flower.clients.calibration import keep_calibration, kept_calibration
-from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.private_state import PrivateState
 from fda_flower.prediction.export import Probabilities
 from fda_flower.prediction.new_samples import NONE_FITS, write_predictions
 from fda_flower.runs.model_folder import own_test_set
@@ -117,7 +117,7 @@ def test_a_model_without_scores_says_so_and_a_task_names_its_own_call(classes, n
 
 
 def test_scores_are_not_those_of_a_model_that_noise_has_changed():
-    state, model = OwnState(RecordDict()), {"w": np.ones(3, np.float32)}
+    state, model = PrivateState(RecordDict()), {"w": np.ones(3, np.float32)}
     keep_calibration(state, model, Calibration.of(np.eye(2), np.array([0, 1])))
     assert kept_calibration(state, model) is not None
     assert kept_calibration(state, {"w": model["w"] + np.float32(1e-6)}) is None

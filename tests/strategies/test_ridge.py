@@ -11,7 +11,7 @@ from naming import names
 
 from fda_flower import run
 from fda_flower.aggregation import CentredSums, PrivateSums, Sums, to_rows, to_targets
-from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.private_state import PrivateState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies import Ridge, RidgeEverySite
@@ -46,7 +46,7 @@ class Site:
         self.domain, self.change, self.told, self.examples = domain, change, told, examples
         self.sums, self.changed = sums or sums_of(domain, regression), changed
         self.received: list = []
-        self.masks = SecureSums(OwnState(RecordDict()))
+        self.masks = SecureSums(PrivateState(RecordDict()))
 
     def __call__(self, model, message):
         self.received.append(message.content)
@@ -322,7 +322,7 @@ def broken(domain):
 
     def answer(model, message):
         if MaskSums.read(message.content).stage == "masked":
-            site.masks = SecureSums(OwnState(RecordDict()))
+            site.masks = SecureSums(PrivateState(RecordDict()))
         return site(model, message)
 
     return answer

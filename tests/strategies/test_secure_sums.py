@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Message, RecordDict
 from naming import names
 
-from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.private_state import PrivateState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies.base import BadReplyError, Node, Round
@@ -34,7 +34,7 @@ class Federation:
         self.nodes = [Node(i + 2, name, False) for i, name in enumerate(names)]
         self.names = {node.id: node.domain for node in self.nodes}
         self.numbers = {name: self.rng.normal(0, 1e4, size) for name in names}
-        self.states = {name: OwnState(RecordDict()) for name in names}
+        self.states = {name: PrivateState(RecordDict()) for name in names}
         self.lost, self.forged = lost or {}, forged or {}
         self.replied: dict[tuple[str, str], dict] = {}
         self.number, self.size = 0, size
@@ -98,7 +98,7 @@ def test_three_sources_lose_none():
 
 def test_secrets_may_be_kept_in_files(tmp_path):
     federation = Federation(lost={"b": MASKED})
-    federation.states = {name: OwnState(RecordDict(), tmp_path / name) for name in SIX}
+    federation.states = {name: PrivateState(RecordDict(), tmp_path / name) for name in SIX}
     check(federation, "acdef")
     check(federation, "acdef")
     files = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}

@@ -25,7 +25,7 @@ Kept = tuple[dict[str, NDArray[Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class OwnState:
+class PrivateState:
     """A client's private store of arrays with notes, which the server never sees.
 
     A client object lasts for one message; this lasts as long as the context (`records`) or the files in a

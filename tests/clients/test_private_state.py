@@ -10,7 +10,7 @@ from flwr.app import RecordDict
 from naming import names
 from safetensors.numpy import save
 
-from fda_flower.clients.own_state import OwnState
+from fda_flower.clients.private_state import PrivateState
 from fda_flower.errors import RunError
 
 ARRAYS: dict[str, Any] = {
@@ -27,7 +27,7 @@ def make(request, tmp_path) -> Any:
     """Makes a store that sees what another one has saved."""
     records = RecordDict()
     folder = tmp_path / "not" / "yet" if request.param == "files" else None
-    return lambda: OwnState(records, folder)
+    return lambda: PrivateState(records, folder)
 
 
 def test_what_is_saved_last_is_loaded_by_another_client_of_the_same_state(make):
@@ -46,7 +46,7 @@ def test_what_is_saved_last_is_loaded_by_another_client_of_the_same_state(make):
 def file(tmp_path):
     """A state in a file, which leaves the context empty."""
     records = RecordDict()
-    OwnState(records, tmp_path).save("mixture", ARRAYS, NOTES)
+    PrivateState(records, tmp_path).save("mixture", ARRAYS, NOTES)
     assert not records
     assert [path.name for path in tmp_path.iterdir()] == ["mixture.safetensors"]
     return tmp_path / "mixture.safetensors"
@@ -64,7 +64,7 @@ def file(tmp_path):
     ids=["cut off", "a bit", "foreign", "empty", "without notes"],
 )
 def test_a_damaged_file_is_like_none_with_a_warning(file, damage, flower_log):
-    state = OwnState(RecordDict(), file.parent)
+    state = PrivateState(RecordDict(), file.parent)
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(RunError, check=names("client's state", file)):
         state.read("mixture")
@@ -75,12 +75,12 @@ def test_a_damaged_file_is_like_none_with_a_warning(file, damage, flower_log):
 
 
 def test_a_file_that_cannot_be_written_is_an_error_that_names_it_and_leaves_what_was_kept(file, monkeypatch):
-    state = OwnState(RecordDict(), file / "state")
+    state = PrivateState(RecordDict(), file / "state")
     assert state.load("mixture") is None
     with pytest.raises(RunError, check=names("client's state")):
         state.save("mixture", ARRAYS, NOTES)
     monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError("No space left on device")))
-    state = OwnState(RecordDict(), file.parent)
+    state = PrivateState(RecordDict(), file.parent)
     with pytest.raises(RunError, check=names("client's state", file)):
         state.save("mixture", {"a": np.ones(3)}, {"round": 9})
     assert state.load("mixture")[1]["round"] == 3  # type: ignore[index]
