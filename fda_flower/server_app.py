@@ -74,16 +74,16 @@ def run_server(
         outcomes=recording.outcomes,
     )
     strategy.schedules = {"source": config.source_training, "target": config.target_training}
-    strategy.roster.by_name = True
-    strategy.roster.expected = config.data.domain_names
+    strategy.nodes.by_name = True
+    strategy.nodes.expected = config.data.domain_names
     strategy.connect(grid, config.round_timeout)
     if config.evaluate_every is None and config.validation is None:
         _choose_evaluations(strategy, config.all_rounds)
-    for node in strategy.roster.nodes:
+    for node in strategy.nodes.connected:
         examples = node.info.get("examples")
         if isinstance(examples, int):
             config.check_samples(node.role, f"'{node.domain}'", examples)
-    form = form_of_data(strategy.roster.nodes)
+    form = form_of_data(strategy.nodes.connected)
     shape, classes = tuple(form["shape"]), form["classes"]
     model = make_model(config, shape, classes)
     frozen = digest_of_frozen(config, shape, classes, model)
@@ -96,9 +96,9 @@ def run_server(
         )
     if output is not None:
         output.note(DATA, form)
-        if keys := strategy.roster.keys(grid):
+        if keys := strategy.nodes.keys(grid):
             output.note(KEYS, keys)
-    target = strategy.roster.target
+    target = strategy.nodes.target
     unlabelled = target.info.get("unlabelled") if target else None
     has_backbone = backbone_of(config, shape, classes) is not None
     _check_needs(config, model, unlabelled if isinstance(unlabelled, int) else None, has_backbone)
@@ -112,7 +112,7 @@ def run_server(
 
 def _choose_evaluations(strategy: DomainAdaptationStrategy, rounds: int) -> None:
     epochs = {role: strategy.schedules[role].epochs for role in strategy.trains}
-    every = evaluation_interval(strategy.roster.nodes, epochs)
+    every = evaluation_interval(strategy.nodes.connected, epochs)
     if every is None:
         COSTS.info(
             "The target evaluates in each round, since not all nodes report how many samples they have"

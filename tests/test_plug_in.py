@@ -86,7 +86,7 @@ def initial():
 def test_fixed_beta_in_two_lines():
     strategy = FedGP(target="3")
     result = start(strategy, users_project(), initial(), 3)
-    assert strategy.roster.target.domain == "3"
+    assert strategy.nodes.target.domain == "3"
     assert all(record["held"] is None and not record["dropped"] for record in strategy.history)
     assert (result.arrays["1.running_var"].numpy() > 0).all()
     assert result.evaluate_metrics_clientapp[3]["eval_loss"] == 0.1

@@ -61,17 +61,17 @@ def ask_node(config: RunConfig, site: Site) -> Node:
     RunError
         If the node could not take part in the run; the message has its reason.
     """
-    roster = config.strategy.roster
+    nodes = config.strategy.nodes
     with TemporaryDirectory() as folder, task_identity():
         node = dict(site.node)
         if site.state_dir is not None:
             _check_state_dir(site.state_dir)
             node |= {"state-dir": folder}
-        roster.refresh(_OneNode(config, {**node, **Gate.marks, "checks-itself": True}))
-    for each in roster.missing:
+        nodes.refresh(_OneNode(config, {**node, **Gate.marks, "checks-itself": True}))
+    for each in nodes.missing:
         domain, reason = each["domain"], each["reason"]
         raise RunError(f"'{domain}' cannot take part: {reason}", thing="domain", value=domain)
-    (one,) = roster.nodes
+    (one,) = nodes.connected
     return one
 
 

@@ -62,7 +62,7 @@ class NamedProxy(ClientProxy):
 
 
 class ManagerGrid(LocalGrid):
-    """A grid over a `ClientManager`, sufficient for a `Roster`.
+    """A grid over a `ClientManager`, sufficient for `Nodes`.
 
     A role query becomes a call of ``get_properties``, an evaluation one of ``evaluate``. The older server
     itself runs training and the evaluation of the headline.

@@ -127,7 +127,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         self._encoding = "sketch" if self._at_start else self.batch_update_encoding
         roles = {"source", "target"} if self._at_start else {"target"}
         stays = {"target"} if self.asks_again else set()
-        self.roster.asks = dict.fromkeys(sorted(roles - stays), self._encoding) if self.auto else {}
+        self.nodes.asks = dict.fromkeys(sorted(roles - stays), self._encoding) if self.auto else {}
 
     @property
     def without_patients(self) -> str | None:  # type: ignore[override]

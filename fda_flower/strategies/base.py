@@ -26,7 +26,7 @@ from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_s
 from fda_flower.strategies.checks import check_aggregated, check_finite, check_initial, check_start
 from fda_flower.strategies.flowers_options import FlowersOptions
 from fda_flower.strategies.method import Aggregated, MethodHooks, Sources
-from fda_flower.strategies.nodes import Node, Roster
+from fda_flower.strategies.nodes import Node, Nodes
 from fda_flower.strategies.options import CommonOptions
 from fda_flower.strategies.replies import DETAILS, BadReplyError, ClientUpdate, NotFiniteError, read_sizes
 from fda_flower.strategies.round import Round, Updates
@@ -80,7 +80,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         self.selection = Selection(self.patience, self.metric, self.validation or {})
         self.progress = Progress(self.output, self.max_held_rounds, self.on_round)
         self.history = self.progress.history
-        self.roster = Roster(self.target, self.query_timeout, self.has_target)
+        self.nodes = Nodes(self.target, self.query_timeout, self.has_target)
         self.state: dict[str, ArrayRecord] = {}
         self._keys = Keys(self.arrayrecord_key, self.configrecord_key)
         self.schedules: Mapping[str, Any] = {}
@@ -125,11 +125,11 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
     def connect(self, grid: Grid, timeout: float | None = None) -> None:
         """Wait for the nodes and query their roles (`Node.info`); `start` calls this if necessary.
 
-        Connected nodes have `timeout` seconds to reply; by default as in `Roster.gather`.
+        Connected nodes have `timeout` seconds to reply; by default as in `Nodes.gather`.
         """
-        self.roster.gather(grid, self.wait_for or self.min_sources + 1, self.wait_seconds, timeout)
-        self.roster.require(self.min_sources)
-        self.validate_nodes(self.roster.nodes)
+        self.nodes.gather(grid, self.wait_for or self.min_sources + 1, self.wait_seconds, timeout)
+        self.nodes.require(self.min_sources)
+        self.validate_nodes(self.nodes.connected)
         self._is_connected = True
 
     def start(
@@ -170,7 +170,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             check_initial(to_layers(initial_arrays))
             check_same_model(result.arrays, initial_arrays)
             del initial_arrays  # otherwise they stay in memory until the end
-            if not self.roster.nodes:
+            if not self.nodes.connected:
                 self.connect(grid)
             self.begin(result.arrays, done)
             if evaluate_fn and done == 0 and (metrics := evaluate_fn(0, result.arrays)) is not None:
@@ -206,9 +206,9 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
     def _renew(self) -> None:
         """Forget a run, if there was one: the next begins as with a new strategy of the same options."""
         if self._has_begun:
-            known = self.roster, self._is_connected, self.schedules
+            known = self.nodes, self._is_connected, self.schedules
             self.__post_init__()
-            self.roster, self._is_connected, self.schedules = known
+            self.nodes, self._is_connected, self.schedules = known
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Write the run's configuration and first checkpoint, and log the participants."""
@@ -226,8 +226,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             self._log_participants()
 
     def _log_participants(self) -> None:
-        target = self.roster.target
-        sources = ", ".join(node.domain for node in self.roster.sources)
+        target = self.nodes.target
+        sources = ", ".join(node.domain for node in self.nodes.sources)
         named = "every site" if not self.has_target else target.domain if target else "not connected"
         log(INFO, "Target: %s. Sources: %s", named, sources)
 
@@ -260,8 +260,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
     ) -> Iterable[Message]:
         """Return a train message for each node that trains, each with its own records."""
         if self._is_connected:
-            self.roster.refresh(grid)
-            self.validate_nodes(self.roster.nodes)
+            self.nodes.refresh(grid)
+            self.validate_nodes(self.nodes.connected)
         else:
             self.connect(grid)
         if not self._has_begun:
@@ -277,7 +277,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         self._clock.append(time.perf_counter())
         round, record, new = self.round, self.round.record, None
         record.update({"held": None, "target": None, "sources": {}, "dropped": []})
-        record.update({"missing": self.roster.missing, "bytes-received": 0})
+        record.update({"missing": self.nodes.missing, "bytes-received": 0})
         updates = round.collect(replies)
         round.note(self._of_answers(round, updates), self.falls_back)
         try:
@@ -286,7 +286,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             record["held"] = str(error)
             log(WARNING, "Round %d: the model is unchanged: %s", server_round, error)
             round.check_budgets()
-        self.roster.leave_out(round.silent, round.requests, LEFT_OUT * (self._timeout or math.inf))
+        self.nodes.leave_out(round.silent, round.requests, LEFT_OUT * (self._timeout or math.inf))
         self.progress.note(record["held"])
         self._has_moved |= new is not None
         self._clock.append(time.perf_counter())
@@ -403,12 +403,12 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         record: Record = {"round": server_round, "warmup": warmup}
         sizes_before = (each["sizes"] for each in reversed(self.history) if "sizes" in each)
         known: dict[str, dict[str, int]] = next(sizes_before, {})
-        if (sizes := read_sizes(self.roster.nodes)) != known and sizes:
+        if (sizes := read_sizes(self.nodes.connected)) != known and sizes:
             record["sizes"] = sizes
         return Round(
             server_round,
             warmup,
-            self.roster.nodes,
+            self.nodes.connected,
             arrays,
             sent,
             record,

@@ -101,7 +101,7 @@ class Mixture(SourceOnly):
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Begin the run, and log the cost of the mixture."""
         super().begin(arrays, done)
-        cost, node = self._cost(arrays, self.num_rounds), self.roster.target
+        cost, node = self._cost(arrays, self.num_rounds), self.nodes.target
         labels = node.info.get(LABELLED) if node else None
         rounds = self.num_rounds - self.warmup_rounds
         evaluations = cost["evaluations"]

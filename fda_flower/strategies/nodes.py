@@ -79,7 +79,7 @@ class Missing:
     silent: bool
 
 
-class Roster:
+class Nodes:
     """The nodes by role, sorted by domain, so that results do not depend on Flower's random node ids.
 
     `target` is the domain of the target, whatever role its node reports; by default it is the node whose role
@@ -170,7 +170,7 @@ class Roster:
         registered = self._registered if self.by_name else {}
         left_out = list[tuple[str, str]]()
         for node, problem in sorted(told, key=lambda each: each[0].domain):
-            clashes = (conflict(other, node) for other in self.nodes)
+            clashes = (conflict(other, node) for other in self.connected)
             clash = next(filter(None, (another_name(node, registered.get(node.id)), *clashes)), None)
             if clash is None and node.is_target and self._first_target not in (None, node.domain):
                 why = f"it claims to be the target, which is '{self._first_target}' in this run"
@@ -189,19 +189,19 @@ class Roster:
             log(WARNING, "%s has rules that %s", nodes, reason)
 
     @property
-    def nodes(self) -> list[Node]:
+    def connected(self) -> list[Node]:
         """All participants, sorted by domain."""
         return sorted(self._nodes.values(), key=lambda node: node.domain)
 
     @property
     def sources(self) -> list[Node]:
         """The sources, sorted by domain."""
-        return [node for node in self.nodes if not node.is_target]
+        return [node for node in self.connected if not node.is_target]
 
     @property
     def target(self) -> Node | None:
         """The target, if it is connected."""
-        return next((node for node in self.nodes if node.is_target), None)
+        return next((node for node in self.connected if node.is_target), None)
 
     @property
     def missing(self) -> list[dict[str, str]]:
@@ -211,14 +211,14 @@ class Roster:
         """
         out = [(each.node.domain, each.reason) for each in self._missing.values()]
         known = {*self._domains.values(), *self.expected}
-        away = known - {node.domain for node in self.nodes} - {domain for domain, _ in out}
+        away = known - {node.domain for node in self.connected} - {domain for domain, _ in out}
         out += [(domain, NO_HEARTBEAT) for domain in away]
         return [{"domain": domain, "reason": reason} for domain, reason in sorted(out)]
 
     def keys(self, grid: Grid) -> dict[str, str]:
         """Return the fingerprints of the nodes' registered keys, by domain."""
         fingerprints = keys_of(grid)
-        return {node.domain: fingerprints[node.id] for node in self.nodes if node.id in fingerprints}
+        return {node.domain: fingerprints[node.id] for node in self.connected if node.id in fingerprints}
 
     def require(self, min_sources: int) -> None:
         """Raise a `RunError` with the reasons unless the target and enough sources take part."""
@@ -227,7 +227,7 @@ class Roster:
                 domain = each.node.domain
                 why = f"the target '{domain}' cannot take part: {each.reason}"
                 raise RunError(why, thing="target", value=domain)
-        claims = ", ".join(f"'{node.domain}'" for node in self.nodes) or "none"
+        claims = ", ".join(f"'{node.domain}'" for node in self.connected) or "none"
         problems = sorted((each.node.domain, each.reason) for each in self._missing.values())
         reasons = "; ".join(f"{domains}: {reason}" for domains, reason in by_reason(problems))
         repair = f"repair what keeps nodes out ({reasons})" if reasons else ""
@@ -238,14 +238,14 @@ class Roster:
                 'give exactly one client the role, by node configuration (role="target") or by the '
                 "strategy's target argument"
                 if self._target is None
-                else f"give another target, or {start_more(_count(self._target, len(self.nodes) + 1))}"
+                else f"give another target, or {start_more(_count(self._target, len(self.connected) + 1))}"
             )
-            message = f"no node {wanted} among the {len(self.nodes)} connected ones ({claims})"
+            message = f"no node {wanted} among the {len(self.connected)} connected ones ({claims})"
             raise RunError(message, thing=thing, value=value, remedy=remedy)
         min_sources += not self._has_target
         if len(self.sources) < min_sources:
             count = len(self.sources)
-            remedy = repair or start_more(len(self.nodes) + min_sources - count)
+            remedy = repair or start_more(len(self.connected) + min_sources - count)
             claims = ", ".join(f"'{node.domain}'" for node in self.sources) or "none"
             message = f"{count} sources are connected ({claims}), at least {min_sources} are needed"
             raise RunError(message, thing="sources", value=count, remedy=remedy)

@@ -86,7 +86,7 @@ class Ridge(OnFeatures):
         super().__post_init__()
         roles = self.trains if self.has_target else {"source", "target"}
         asks = protocol.MASKED_SUMS if self.secure else protocol.OPEN_SUMS
-        self.roster.asks = dict.fromkeys(sorted(roles), asks)
+        self.nodes.asks = dict.fromkeys(sorted(roles), asks)
         if self.secure and self.warmup_rounds:
             why = "in which the server sees each source's model, which secure is to prevent"
             raise invalid("warmup_rounds", self.warmup_rounds, "leave one of the two out", why)

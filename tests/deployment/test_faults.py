@@ -62,8 +62,8 @@ from fda_flower.supernode.resident import ResidentApp
 from fda_flower.strategies import nodes
 
 nodes.ASK_AGAIN_SECONDS = 0
-gather = nodes.Roster.gather
-nodes.Roster.gather = lambda self, grid, expected, _, timeout: gather(self, grid, expected, 1.0, timeout)
+gather = nodes.Nodes.gather
+nodes.Nodes.gather = lambda self, grid, expected, _, timeout: gather(self, grid, expected, 1.0, timeout)
 
 
 class Faulty(ClientApp):

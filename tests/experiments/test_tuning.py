@@ -168,7 +168,7 @@ def test_a_bad_trial_is_pruned_and_does_not_go_on(scores, tmp_path):
             seen.append((config.epochs, number))
             yield 0.1 if config.epochs == 6 else 0.5
 
-    figures(values)
+    scores(values)
     result = tune(make, EPOCHS, tmp_path, trials=7)
     assert [trial.state for trial in result.trials] == ["complete"] * 5 + ["pruned", "complete"]
     assert result.trials[5].score is None
@@ -182,7 +182,7 @@ def test_a_failed_trial_has_its_reason_and_does_not_end_the_search(scores, tmp_p
             raise ZeroDivisionError
         return [] if config.epochs == 4 else [0.5]
 
-    figures(values)
+    scores(values)
     seen: list[int] = []
     result = tune(make, EPOCHS, tmp_path, trials=7, on_trial=lambda state: seen.append(len(state.trials)))
     assert [trial.state for trial in result.trials[:4]] == ["complete", "failed", "failed", "failed"]

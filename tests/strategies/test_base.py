@@ -290,7 +290,7 @@ def test_it_waits_for_the_target_and_enough_sources_or_for_as_many_as_it_is_told
     grid = Arriving(HandMade([T, A, B, ("source", "c", A[2])]).app, 4)
     strategy = FedAvg(wait_seconds=60, **options)
     strategy.connect(grid)
-    assert grid.calls == len(strategy.roster.nodes) == calls
+    assert grid.calls == len(strategy.nodes.connected) == calls
     strategy.start(grid, initial(), 1)
     assert grid.calls == calls + 1
 

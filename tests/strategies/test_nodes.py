@@ -12,7 +12,7 @@ from naming import names
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
 from fda_flower.strategies import FedAvg, FedDA, FedDAJoint, FedGP
-from fda_flower.strategies.nodes import ASK_AGAIN_SECONDS, Roster
+from fda_flower.strategies.nodes import ASK_AGAIN_SECONDS, Nodes
 
 T, A, B, C = ("target", "t"), ("source", "a"), ("source", "b"), ("source", "c")
 MISSING = "the data file 'b.csv' is missing"
@@ -46,10 +46,10 @@ class Changing(Watched):
         return [(domain, timeout) for kind, domain, _, timeout in self.seen if kind == "query.role"]
 
 
-def roster_of(grid, **options):
-    roster = Roster(**options)
-    roster.refresh(grid)
-    return roster
+def nodes_of(grid, **options):
+    nodes = Nodes(**options)
+    nodes.refresh(grid)
+    return nodes
 
 
 @pytest.fixture
@@ -62,17 +62,17 @@ def clock(monkeypatch):
 
 def test_nodes_are_sorted_by_domain_whatever_their_ids_and_keep_what_they_tell():
     info = {"shape": [1, 8, 8], "examples": 50}
-    roster = roster_of(federation(C, ("target", "b"), A, b=info).grid())
-    assert [node.domain for node in roster.sources] == ["a", "c"]
-    assert roster.target.info == {"domain": "b", "role": "target", **info}
-    chosen = roster_of(federation((None, "a"), (None, "b")).grid(), target="a")
+    nodes = nodes_of(federation(C, ("target", "b"), A, b=info).grid())
+    assert [node.domain for node in nodes.sources] == ["a", "c"]
+    assert nodes.target.info == {"domain": "b", "role": "target", **info}
+    chosen = nodes_of(federation((None, "a"), (None, "b")).grid(), target="a")
     assert (chosen.target.domain, [node.domain for node in chosen.sources]) == ("a", ["b"])
 
 
 def test_a_node_that_cannot_take_part_does_not_clash():
-    roster = roster_of(federation(A, ("target", "b"), ("target", "c"), c=PROBLEM).grid())
-    assert roster.target.domain == "b"
-    assert roster.missing == [{"domain": "c", "reason": MISSING}]
+    nodes = nodes_of(federation(A, ("target", "b"), ("target", "c"), c=PROBLEM).grid())
+    assert nodes.target.domain == "b"
+    assert nodes.missing == [{"domain": "c", "reason": MISSING}]
 
 
 @pytest.mark.parametrize(
@@ -140,17 +140,17 @@ def test_nodes_that_cannot_make_a_run_are_an_error_before_any_training(
 )
 def test_data_that_do_not_fit_are_told_apart_for_a_reader(thing, a, t, shown):
     with pytest.raises(RunError, match=shown, check=names(thing, [a, t])):
-        roster_of(federation(A, T, a={thing: a}, t={thing: t}).grid())
+        nodes_of(federation(A, T, a={thing: a}, t={thing: t}).grid())
 
 
 def test_of_data_that_do_not_fit_the_names_are_told_before_their_number():
     told = {"a": {"features": ["age"], "shape": [1]}, "t": {"features": ["age", "sex"], "shape": [2]}}
     with pytest.raises(RunError, check=names("features")):
-        roster_of(federation(A, T, **told).grid())
+        nodes_of(federation(A, T, **told).grid())
 
 
 def test_nodes_that_tell_nothing_of_their_data_fit_all_others():
-    assert len(roster_of(federation(A, T, t={"shape": [3], "classes": 2}).grid()).nodes) == 2
+    assert len(nodes_of(federation(A, T, t={"shape": [3], "classes": 2}).grid()).connected) == 2
 
 
 # Nodes that come, go, and are asked again
@@ -203,11 +203,11 @@ def test_a_node_that_comes_late_and_does_not_fit_or_refuses_is_left_out_with_the
 )
 def test_late_nodes_are_taken_and_told_of_by_domain(data, nodes, missing):
     grid = Changing(federation(T, C, B, **data), (0,))
-    roster = roster_of(grid)
+    known = nodes_of(grid)
     grid.present = (0, 1, 2)
-    roster.refresh(grid)
-    assert [node.domain for node in roster.nodes] == nodes
-    assert [left_out["domain"] for left_out in roster.missing] == missing
+    known.refresh(grid)
+    assert [node.domain for node in known.connected] == nodes
+    assert [left_out["domain"] for left_out in known.missing] == missing
 
 
 def test_a_node_without_its_data_is_missing_until_it_is_mended_and_asked_again(clock, flower_log):
@@ -228,7 +228,7 @@ def test_a_node_without_its_data_is_missing_until_it_is_mended_and_asked_again(c
 
 
 def test_nodes_left_out_for_one_reason_share_a_warning(flower_log):
-    roster_of(Changing(federation(T, A, B, C, a=PROBLEM, b=PROBLEM), (0, 1, 2, 3)))
+    nodes_of(Changing(federation(T, A, B, C, a=PROBLEM, b=PROBLEM), (0, 1, 2, 3)))
     assert flower_log.messages == [f"each of 2 nodes (a, b) does not take part: {MISSING}"]
 
 
@@ -257,15 +257,15 @@ def test_an_answer_that_is_none_keeps_its_node_out_with_the_reason(answer, reaso
             raise ValueError("no disk")
         return Message(answer, reply_to=message)
 
-    roster = roster_of(LocalGrid(app, 1))
-    (missing,) = roster.missing
-    assert (roster.nodes, missing["domain"]) == ([], "node 2")
+    nodes = nodes_of(LocalGrid(app, 1))
+    (missing,) = nodes.missing
+    assert (nodes.connected, missing["domain"]) == ([], "node 2")
     assert missing["reason"].startswith(reason)
 
 
 def test_a_domain_is_shown_in_one_line_and_not_endlessly():
     forged = {"domain": "a\nFDA-RESULT 5\x1b[2J" + "x" * 1000, "problem": "no"}
-    (missing,) = roster_of(federation(T, A, a=forged).grid()).missing
+    (missing,) = nodes_of(federation(T, A, a=forged).grid()).missing
     assert (missing["domain"].isprintable(), len(missing["domain"])) == (True, 100)
 
 
@@ -278,19 +278,19 @@ def test_a_domain_is_shown_in_one_line_and_not_endlessly():
     ids=str,
 )
 def test_a_node_whose_answer_has_a_wrong_entry_is_left_out_and_the_entry_named(answer):
-    roster = roster_of(federation(T, A, ("source", "b"), a=answer).grid())
-    assert [node.domain for node in roster.nodes] == ["b", "t"]
+    nodes = nodes_of(federation(T, A, ("source", "b"), a=answer).grid())
+    assert [node.domain for node in nodes.connected] == ["b", "t"]
     ((name, _),) = answer.items()
-    assert f"its entry '{name}'" in roster.missing[0]["reason"]
+    assert f"its entry '{name}'" in nodes.missing[0]["reason"]
 
 
 def test_names_of_classes_are_printable():
-    (source,) = roster_of(federation(T, A, a={"class-names": ["\x1b[2J", "ill"]}).grid()).sources
+    (source,) = nodes_of(federation(T, A, a={"class-names": ["\x1b[2J", "ill"]}).grid()).sources
     assert source.info["class-names"] == [r"\x1b[2J", "ill"]
 
 
 def test_a_client_without_a_role_query_is_left_out():
-    assert roster_of(LocalGrid(ClientApp(), 2)).nodes == []
+    assert nodes_of(LocalGrid(ClientApp(), 2)).nodes == []
 
 
 @pytest.mark.parametrize(
@@ -327,9 +327,9 @@ def test_while_waiting_the_nodes_are_listed_ten_times_a_second_until_a_deadline(
             assert len(lists) < 20, "it never stops waiting"
             return super().get_node_ids()
 
-    roster = Roster()
-    roster.refresh(Listing(federation(T), (0,)), expected=2, patience=1.05)
-    assert (len(lists), lists[-1], len(roster.nodes)) == (13, pytest.approx(101.1), 1)
+    nodes = Nodes()
+    nodes.refresh(Listing(federation(T), (0,)), expected=2, patience=1.05)
+    assert (len(lists), lists[-1], len(nodes.connected)) == (13, pytest.approx(101.1), 1)
 
 
 @pytest.mark.parametrize(
@@ -427,21 +427,21 @@ class Registered(Changing):
 )
 def test_a_node_registered_by_a_name_may_only_serve_its_domain(registered, by_name, impostor):
     data = federation(A, ("target", "b/1"), C)
-    early, roster = Registered(data, [0, 1, 2], registered), Roster()
-    roster.by_name = by_name
+    early, nodes = Registered(data, [0, 1, 2], registered), Nodes()
+    nodes.by_name = by_name
     if impostor is None:
-        roster.refresh(early)
-        assert [node.domain for node in roster.nodes] == ["a", "b/1", "c"]
+        nodes.refresh(early)
+        assert [node.domain for node in nodes.connected] == ["a", "b/1", "c"]
         return
     with pytest.raises(RunError, check=names("node registered as", impostor)):
-        roster.refresh(early)
+        nodes.refresh(early)
     late = Registered(data, [0, 1], registered)
-    roster = Roster()
-    roster.by_name = True
-    roster.refresh(late)
+    nodes = Nodes()
+    nodes.by_name = True
+    nodes.refresh(late)
     late.present = [0, 1, 2]
-    roster.refresh(late)
-    (missing,) = roster.missing
+    nodes.refresh(late)
+    (missing,) = nodes.missing
     assert missing["domain"] == "c"
     assert "registered as 'a'" in missing["reason"]
 
@@ -449,21 +449,21 @@ def test_a_node_registered_by_a_name_may_only_serve_its_domain(registered, by_na
 def test_a_node_that_has_not_told_its_domain_is_named_by_its_registration():
     grid = Registered(federation(A, T, ("source", "b/1"), C), [0, 1, 2, 3], ["a", "t", "b%2F1", ""])
     grid.kind, grid.mute = "query.role", 2
-    roster = Roster(query_timeout=0.1)
-    roster.expected = ["a", "b/1", "t"]
-    roster.refresh(grid)
-    assert roster.missing == [{"domain": "b/1", "reason": "it does not answer within 0.1 s"}]
+    nodes = Nodes(query_timeout=0.1)
+    nodes.expected = ["a", "b/1", "t"]
+    nodes.refresh(grid)
+    assert nodes.missing == [{"domain": "b/1", "reason": "it does not answer within 0.1 s"}]
 
 
 def test_a_domain_that_nobody_serves_is_away_until_its_node_connects_and_takes_part():
     grid = Changing(federation(T, A, B, b=PROBLEM), (0,))
-    roster = Roster()
-    roster.expected = ["a", "b", "t"]
+    nodes = Nodes()
+    nodes.expected = ["a", "b", "t"]
 
     def missing(*present):
         grid.present = present
-        roster.refresh(grid)
-        return {each["domain"]: each["reason"] for each in roster.missing}
+        nodes.refresh(grid)
+        return {each["domain"]: each["reason"] for each in nodes.missing}
 
     assert missing(0) == {"a": "no heartbeat", "b": "no heartbeat"}
     assert missing(0, 1, 2) == {"b": MISSING}
@@ -472,6 +472,6 @@ def test_a_domain_that_nobody_serves_is_away_until_its_node_connects_and_takes_p
 
 
 def test_a_node_whose_rules_only_its_app_holds_is_named(flower_log):
-    roster_of(federation(A, ("target", "b"), C, a={"gated": False}, c={"gated": False}).grid())
+    nodes_of(federation(A, ("target", "b"), C, a={"gated": False}, c={"gated": False}).grid())
     assert "each of 2 nodes (a, c) has rules" in flower_log.text
     assert "fda-supernode" in flower_log.text
