@@ -113,12 +113,12 @@ def scores(monkeypatch):
     """Replace each run by scores by round, which a function of its configuration returns."""
 
     def replace_by(function):
-        def fake(config, *, on_round):
+        def fake(config, how):
             history = [
                 {"round": number, "validation": value} for number, value in enumerate(function(config), 1)
             ]
             for record in history:
-                on_round(record)
+                how.on_round(record)
             return RunResult(config, history, {}, {}, None)
 
         monkeypatch.setattr(tuning, "run_config", fake)

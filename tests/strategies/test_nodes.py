@@ -290,7 +290,7 @@ def test_names_of_classes_are_printable():
 
 
 def test_a_client_without_a_role_query_is_left_out():
-    assert nodes_of(LocalGrid(ClientApp(), 2)).nodes == []
+    assert nodes_of(LocalGrid(ClientApp(), 2)).connected == []
 
 
 @pytest.mark.parametrize(
