@@ -178,7 +178,8 @@ def _tell(line: str) -> None:
 def check_words(config: RunConfig, preparation: "Preparation | None") -> None:
     """Raise a `ConfigError` if words in a site's data would become names of features, which leave it."""
     from fda_flower.datasets.folders import OPTIONS_FILE
-    from fda_flower.datasets.preparation import TablePreparation, read_categories
+    from fda_flower.datasets.preparation import TablePreparation
+    from fda_flower.names.options import read_categories
 
     options = dict(config.data.dataset_options)
     if options.get("categorical") != "onehot" or not isinstance(preparation, TablePreparation):

@@ -10,7 +10,7 @@ import torch
 
 from fda_flower.datasets.amounts import Amount, count
 from fda_flower.datasets.domains import Domain, Split, Splits
-from fda_flower.datasets.preparation import TablePreparation, join_categories
+from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.shifts import PARTITIONS
@@ -18,7 +18,7 @@ from fda_flower.datasets.spec import DataSpec, Pairs
 from fda_flower.datasets.splitting import hold_out
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.files import derive_seed
-from fda_flower.names.options import join_names
+from fda_flower.names.options import join_categories, join_names
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Transforms from raw samples to a network's inputs, fitted to training samples and stored with the model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -16,16 +16,18 @@ from torch import Tensor
 
 from fda_flower.datasets.folders import LISTED, unusable
 from fda_flower.datasets.pixels import MOST, ImageError, decode, faults
-from fda_flower.errors import ConfigError, invalid, unknown
+from fda_flower.errors import ConfigError, unknown
 from fda_flower.models.tokens import tokens as tokens_of
-from fda_flower.names.options import quoted, split_quoted, unquoted
-from fda_flower.names.registry import check_alike
 
 Column = Sequence[float] | Sequence[str] | Tensor | NDArray[Any]
 """A column of numbers (NaN if missing), of categories (empty if missing), or of texts."""
 
+
 CHANNELS = 3
+
+
 CPU = torch.device("cpu")
+
 
 ONE_SEARCH = Lock()
 """Threads that meet damaged images at a time search for the others only once."""
@@ -343,41 +345,3 @@ def _finite(scaled: Tensor, names: Sequence[str]) -> Tensor:
 def _hashable(value: Any) -> Any:
     """Turn JSON's lists back into tuples."""
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
-
-
-def read_categories(text: str) -> dict[str, tuple[str, ...]]:
-    """Parse an option's categories by column; a name with one of the separators is in quotation marks.
-
-    Examples
-    --------
-    >>> read_categories('sex:f|m,"pain, if any":none|some|much')
-    {'sex': ('f', 'm'), 'pain, if any': ('none', 'some', 'much')}
-    """
-    categories: dict[str, tuple[str, ...]] = {}
-    for part in split_quoted(text, ",") if text else ():
-        column, *values = split_quoted(part, ":")
-        name, names = unquoted(column), tuple(map(unquoted, split_quoted(":".join(values), "[|]")))
-        if not (name and all(names)) or name in categories or len(set(names)) < len(names):
-            remedy = (
-                "give columns with their categories, each of them once, such as sex:f|m,pain:none|some|much; "
-                "put names that have a comma, colon or bar in quotation marks"
-            )
-            raise invalid("option 'categories'", text, remedy)
-        check_alike(f"categories of '{name}'", names)
-        categories[name] = names
-    return categories
-
-
-def join_categories(categories: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Return categories by column as text, for `read_categories`.
-
-    Examples
-    --------
-    >>> join_categories([("sex", ["f", "m"]), ("pain, if any", ["none", "some"])])
-    'sex:f|m,"pain, if any":none|some'
-    """
-
-    def safe(name: str) -> str:
-        return quoted(name) if {*',:|"'} & {*name} else name
-
-    return ",".join(f"{safe(column)}:{'|'.join(map(safe, words))}" for column, words in categories)

@@ -5,13 +5,14 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, wraps
 from numbers import Integral
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, dataclass_transform
 
 from fda_flower.errors import ConfigError, check_choice, invalid, near
+from fda_flower.names.registry import check_alike
 
 EVERY_SITE = "all"
 """The value of a run's `target` that makes every site a target."""
@@ -293,6 +294,44 @@ def unquoted(text: str) -> str:
     name = text.strip()
     whole = re.fullmatch('"((?:[^"]|"")*)"', name)
     return whole[1].replace('""', '"') if whole else name
+
+
+def read_categories(text: str) -> dict[str, tuple[str, ...]]:
+    """Parse an option's categories by column; a name with one of the separators is in quotation marks.
+
+    Examples
+    --------
+    >>> read_categories('sex:f|m,"pain, if any":none|some|much')
+    {'sex': ('f', 'm'), 'pain, if any': ('none', 'some', 'much')}
+    """
+    categories: dict[str, tuple[str, ...]] = {}
+    for part in split_quoted(text, ",") if text else ():
+        column, *values = split_quoted(part, ":")
+        name, names = unquoted(column), tuple(map(unquoted, split_quoted(":".join(values), "[|]")))
+        if not (name and all(names)) or name in categories or len(set(names)) < len(names):
+            remedy = (
+                "give columns with their categories, each of them once, such as sex:f|m,pain:none|some|much; "
+                "put names that have a comma, colon or bar in quotation marks"
+            )
+            raise invalid("option 'categories'", text, remedy)
+        check_alike(f"categories of '{name}'", names)
+        categories[name] = names
+    return categories
+
+
+def join_categories(categories: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """Return categories by column as text, for `read_categories`.
+
+    Examples
+    --------
+    >>> join_categories([("sex", ["f", "m"]), ("pain, if any", ["none", "some"])])
+    'sex:f|m,"pain, if any":none|some'
+    """
+
+    def safe(name: str) -> str:
+        return quoted(name) if {*',:|"'} & {*name} else name
+
+    return ",".join(f"{safe(column)}:{'|'.join(map(safe, words))}" for column, words in categories)
 
 
 @cache

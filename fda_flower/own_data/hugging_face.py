@@ -25,13 +25,14 @@ from fda_flower.datasets.pixels import (
     opened,
     size_of,
 )
-from fda_flower.datasets.preparation import CHANNELS, ImagePreparation, read_categories
+from fda_flower.datasets.preparation import CHANNELS, ImagePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, numbered
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
+from fda_flower.names.options import read_categories
 from fda_flower.names.registry import check_alike
 from fda_flower.own_data.column import Column
 from fda_flower.own_data.hugging_face_source import (

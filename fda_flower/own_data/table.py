@@ -12,7 +12,7 @@ import torch
 from fda_flower.datasets.domains import Split
 from fda_flower.datasets.folders import LISTED, PARTS, Note, own_folder, read_domains, unusable
 from fda_flower.datasets.numbers import Array, count_missing
-from fda_flower.datasets.preparation import TablePreparation, read_categories
+from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, numbered
@@ -20,7 +20,7 @@ from fda_flower.datasets.units import as_name, in_several_classes, in_several_do
 from fda_flower.errors import ConfigError, near, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import describe_cut, longer
-from fda_flower.names.options import join_names
+from fda_flower.names.options import join_names, read_categories
 from fda_flower.names.registry import alike, check_alike
 from fda_flower.names.words import counted
 from fda_flower.own_data.column import Column, check_words
