@@ -20,6 +20,7 @@ from fda_flower.names.options import (
     read_options,
     split_names,
     split_options,
+    with_options,
 )
 from fda_flower.strategies import FedGP
 
@@ -46,6 +47,14 @@ class Built:
 
     rate: float = 0.5
     kind: Literal["one", "two"] = "one"
+
+
+@with_options(Built)
+class Holder:
+    """Something whose options another class lists."""
+
+    def __init__(self, **options: Any) -> None:
+        self.built = Built(**options)
 
 
 def read(options: dict[str, Any], what: Callable[..., Any] = build, hidden: Sequence[str] = ()) -> Any:
@@ -116,7 +125,7 @@ def test_an_unknown_hidden_or_collected_option_is_refused_with_the_valid_ones(na
     assert valid == ["rate", "switch", "name", "kind", "size", "limit", "names", "many", "anything"]
 
 
-@pytest.mark.parametrize("what", [Built, partial(Built, rate=1.0), partial(partial(Built))])
+@pytest.mark.parametrize("what", [Built, partial(Built, rate=1.0), partial(partial(Built)), Holder])
 def test_options_are_those_of_a_function_a_class_or_a_part_of_one(what: Callable[..., Any]) -> None:
     assert read({"rate": "2", "kind": "two"}, what) == {"rate": 2.0, "kind": "two"}
     with pytest.raises(ConfigError, check=names("option", "name", "rate, kind")):

@@ -20,6 +20,8 @@ EVERY_SITE = "all"
 
 Options = Mapping[str, Any]
 
+Built = TypeVar("Built", bound=type)
+
 
 class Bounds(NamedTuple):
     """The bounds of an option's number, in words and as a test, for the ``Annotated`` of a field."""
@@ -217,6 +219,23 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
     return read
 
 
+def with_options(kind: type) -> Callable[[Built], Built]:
+    """Return a decorator of a class whose ``**options`` are the fields of the dataclass `kind`.
+
+    Its signature names them, for `read_options`.
+    """
+
+    def declare(build: Built) -> Built:
+        signature, hints = inspect.signature(build), typing.get_type_hints(kind)
+        *named, _ = signature.parameters.values()
+        for name, each in inspect.signature(kind).parameters.items():
+            named.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
+        build.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
+        return build
+
+    return declare
+
+
 def split_options(text: str) -> dict[str, str]:
     """Parse ``"angle=90 domains=a,New York"``; raise a `ConfigError` for a part without name or value.
 
@@ -341,8 +360,8 @@ def _declared(build: Callable[..., Any]) -> dict[str, Any]:
     while hasattr(build, "func"):
         build = build.func
     hints = typing.get_type_hints(build.__init__ if isinstance(build, type) else build)  # type: ignore[misc]
-    named = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    return {name: hints.get(name, Any) for name in named}
+    named = [each for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    return {each.name: hints.get(each.name, each.annotation) for each in named}
 
 
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, numbered
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
-from fda_flower.names.options import read_categories
+from fda_flower.names.options import with_options
 from fda_flower.names.registry import check_alike
 from fda_flower.own_data.column import Column
 from fda_flower.own_data.hugging_face_source import (
@@ -68,7 +68,14 @@ from fda_flower.own_data.table import (
 )
 from fda_flower.own_data.table_columns import SPLIT, several_rows
 from fda_flower.own_data.table_files import RawTable
-from fda_flower.own_data.table_options import Meaning, as_option, read_names, scale_of, sources_in
+from fda_flower.own_data.table_options import (
+    Meaning,
+    TableOptions,
+    as_option,
+    read_names,
+    scale_of,
+    sources_in,
+)
 
 Read = TypeVar("Read")
 
@@ -93,7 +100,7 @@ def complete(
     if column and "image_size" not in options and (sizes := sizes_of(domains.values(), column)):
         missing["image_size"] = "x".join(map(str, common_size(sizes)))
     if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
-        label, comma = str(options.get("label", Meaning.label)), options.get("decimal") == "comma"
+        label, comma = str(options.get("label", TableOptions.label)), options.get("decimal") == "comma"
         names = read_domains(str({**options, **missing}["domains"]))
         for part in parts.values():
             check_column("label", label, part.data)
@@ -140,6 +147,15 @@ def file_at(images: Any, position: int) -> bytes:
         raise ImageError("cannot be read, as its file is not there", "put it there") from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class HuggingFaceOptions(TableOptions, Source):
+    """The options of the data set `hf`: where the samples are, what the columns mean, and how images are."""
+
+    image_size: str | int = ""
+    depth: Depth = "auto"
+
+
+@with_options(HuggingFaceOptions)
 class HuggingFace(Surveyed[Rows]):
     """The domains of a data set of the library `datasets`, a fifth for testing, balanced by class.
 
@@ -152,51 +168,12 @@ class HuggingFace(Surveyed[Rows]):
 
     name = "hf"
 
-    def __init__(
-        self,
-        data_dir: Path | None,
-        seed: int,
-        domains: str,
-        path: str = "",
-        subset: str = "",
-        split: str = "train",
-        test_split: str = "",
-        domain: str = "",
-        partitioner: str = "",
-        partitioner_options: str = "",
-        label: str = "label",
-        image_size: str | int = "",
-        classes: str = "",
-        task: Literal["classes", "regression"] = "classes",
-        missing: Literal["refuse", "mean"] = "refuse",
-        categorical: Literal["refuse", "onehot"] = "refuse",
-        categories: str = "",
-        ignore: str = "",
-        group: str = "",
-        decimal: Literal["point", "comma"] = "point",
-        label_mean: float = 0.0,
-        label_deviation: float = 1.0,
-        text: str = "",
-        depth: Depth = "auto",
-    ) -> None:
+    def __init__(self, data_dir: Path | None, seed: int, domains: str, **options: Any) -> None:
         super().__init__(read_domains(domains), self._split)
         self._data_dir, self._seed = data_dir, seed
-        self._source = Source(path, subset, split, test_split, domain, partitioner, partitioner_options)
-        self._given = Meaning(
-            label,
-            group,
-            read_names("ignore", ignore),
-            missing == "mean",
-            categorical == "onehot",
-            read_categories(categories),
-            decimal == "comma",
-            read_names("classes", classes),
-            task == "regression",
-            label_mean,
-            label_deviation,
-            text,
-        )
-        self._size, self._depth = read_size(str(image_size)) if image_size else None, depth
+        self._source = given = HuggingFaceOptions(**options)
+        self._given, self._depth = given.meaning, given.depth
+        self._size = read_size(str(given.image_size)) if given.image_size else None
 
     @cached_property
     def _opened(self) -> tuple[DomainRows, list[str]]:

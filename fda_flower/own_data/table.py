@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from fda_flower.datasets.units import as_name, in_several_classes, in_several_do
 from fda_flower.errors import ConfigError, near, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import describe_cut, longer
-from fda_flower.names.options import join_names, read_categories
+from fda_flower.names.options import join_names, with_options
 from fda_flower.names.registry import alike, check_alike
 from fda_flower.names.words import counted
 from fda_flower.own_data.column import Column, check_words
@@ -54,7 +54,7 @@ from fda_flower.own_data.table_files import (
     read_table,
     tables_in,
 )
-from fda_flower.own_data.table_options import Meaning, as_option, read_names
+from fda_flower.own_data.table_options import Meaning, TableOptions, as_option
 
 Tables = Mapping[str, Mapping[str, RawTable]]
 """By domain, its tables by part: ``train`` and ``test``, or one of the part ``""``."""
@@ -85,6 +85,7 @@ class Rows:
         return [text for cells in self.labels for text in cells.texts]
 
 
+@with_options(TableOptions)
 class OwnTables(Surveyed[Rows]):
     """The rows of each domain's file, a fifth of them for testing, balanced by class.
 
@@ -101,38 +102,9 @@ class OwnTables(Surveyed[Rows]):
     name = "table"
 
     def __init__(
-        self,
-        data_dir: Path | None,
-        seed: int,
-        domains: str,
-        label: str = "label",
-        classes: str = "",
-        task: Literal["classes", "regression"] = "classes",
-        missing: Literal["refuse", "mean"] = "refuse",
-        categorical: Literal["refuse", "onehot"] = "refuse",
-        categories: str = "",
-        ignore: str = "",
-        group: str = "",
-        decimal: Literal["point", "comma"] = "point",
-        encoding: str = "",
-        label_mean: float = 0.0,
-        label_deviation: float = 1.0,
-        text: str = "",
+        self, data_dir: Path | None, seed: int, domains: str, encoding: str = "", **options: Any
     ) -> None:
-        self._meaning = Meaning(
-            label,
-            group,
-            read_names("ignore", ignore),
-            missing == "mean",
-            categorical == "onehot",
-            read_categories(categories),
-            decimal == "comma",
-            read_names("classes", classes),
-            task == "regression",
-            label_mean,
-            label_deviation,
-            text,
-        )
+        self._meaning = TableOptions(**options).meaning
         super().__init__(read_domains(domains, below=True), self._split)
         self._folder, self._seed, self._encoding = own_folder("table", data_dir), seed, encoding
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fda_flower.datasets.folders import found_names, is_here, read_domains
 from fda_flower.datasets.registry import Sources
 from fda_flower.errors import invalid
-from fda_flower.names.options import join_names, split_names
+from fda_flower.names.options import join_names, read_categories, split_names
 from fda_flower.own_data.table_files import (
     SUFFIXES,
     FileState,
@@ -26,9 +26,9 @@ from fda_flower.own_data.table_files import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """The meaning of a table's columns; the fields are parsed options of the data set `table`.
+    """The meaning of a table's columns; the fields are parsed `TableOptions`.
 
     `missing` allows missing features, `categorical` makes categories of columns of words, and `text` is the
     column for the sentence encoder. In a regression, the network predicts ``(label - label_mean) /
@@ -68,6 +68,42 @@ class Meaning:
                 raise invalid(f"option '{option}'", both[0], "a column has one meaning: name another", why)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """The options on a table's columns, as a run gives them; `docs/own-data.md` describes them."""
+
+    label: str = "label"
+    classes: str = ""
+    task: Literal["classes", "regression"] = "classes"
+    missing: Literal["refuse", "mean"] = "refuse"
+    categorical: Literal["refuse", "onehot"] = "refuse"
+    categories: str = ""
+    ignore: str = ""
+    group: str = ""
+    decimal: Literal["point", "comma"] = "point"
+    label_mean: float = 0.0
+    label_deviation: float = 1.0
+    text: str = ""
+
+    @property
+    def meaning(self) -> Meaning:
+        """The meaning of the columns; raise a `ConfigError` if options contradict one another."""
+        return Meaning(
+            label=self.label,
+            group=self.group,
+            ignore=read_names("ignore", self.ignore),
+            missing=self.missing == "mean",
+            categorical=self.categorical == "onehot",
+            categories=read_categories(self.categories),
+            decimal_comma=self.decimal == "comma",
+            classes=read_names("classes", self.classes),
+            regression=self.task == "regression",
+            label_mean=self.label_mean,
+            label_deviation=self.label_deviation,
+            text=self.text,
+        )
+
+
 def as_option(name: str, names: Iterable[str]) -> str:
     """Return words of a command that give names in an option of the data set."""
     return f"--dataset-option {shlex.quote(f'{name}={join_names(names)}')}"
@@ -103,7 +139,7 @@ def label_scale(
     folder: Path, options: Mapping[str, Any], target: str | None, only_sources: Sources
 ) -> dict[str, float]:
     """Return the mean and the deviation of the labels of the sources that take part, as options."""
-    column, encoding = str(options.get("label", Meaning.label)), str(options.get("encoding", ""))
+    column, encoding = str(options.get("label", TableOptions.label)), str(options.get("encoding", ""))
     comma = options.get("decimal") == "comma"
     domains = read_domains(str(options["domains"]), below=True)
     return scale_of(

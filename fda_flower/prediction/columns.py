@@ -177,7 +177,7 @@ def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: b
     """Return a table's columns for a preparation; a `ConfigError` names file, line and column."""
     problems, may_lack = Problems(), bool(preparation.fill)
     meaning = Meaning(
-        "", missing=may_lack, categorical=True, decimal_comma=decimal_comma, text=preparation.text
+        label="", missing=may_lack, categorical=True, decimal_comma=decimal_comma, text=preparation.text
     )
     columns = clean(table, preparation.raw, preparation.known, meaning, problems)
     for problem in problems.entries.values():  # A run's options are no remedy for new rows.
