@@ -159,7 +159,7 @@ def mean_gradient(
 def evaluate(
     model: nn.Module, samples: Samples, generator: torch.Generator, batch_size: int = 256
 ) -> tuple[float, float]:
-    """Return a model's mean loss on samples, and its accuracy; for a regression R². See `figures`."""
+    """Return a model's mean loss on samples, and its accuracy; for a regression R². See `metrics_of`."""
     measured = metrics_of(predict(model, samples, generator, batch_size), samples.y)
     return measured["loss"], measured["r2" if samples.y.is_floating_point() else "accuracy"]
 

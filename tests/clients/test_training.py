@@ -17,9 +17,9 @@ from fda_flower import run
 from fda_flower.clients import LocalTraining, evaluate, train
 from fda_flower.clients.training import (
     OPTIMIZERS,
-    figures,
     light,
     mean_loss,
+    metrics_of,
     repeatable,
     training_loss,
 )
@@ -184,7 +184,7 @@ def test_the_loss_of_classes_is_the_cross_entropy_of_torch(scale):
     outputs[3, 2] = -torch.inf  # of another class: this one is impossible
     loss = mean_loss(outputs, y)
     assert loss == pytest.approx(float(cross_entropy(outputs.double(), y)), rel=1e-6)
-    assert figures(outputs, y)["loss"] == loss
+    assert metrics_of(outputs, y)["loss"] == loss
     outputs[3, 3] = -torch.inf
     assert mean_loss(outputs, y) == torch.inf
     outputs[0, 0] = torch.nan
@@ -200,7 +200,7 @@ def test_the_loss_of_classes_is_the_cross_entropy_of_torch(scale):
     ],
 )
 def test_determination_of_a_regression(y, predicted, expected) -> None:
-    found = figures(torch.tensor(predicted)[:, None], torch.tensor(y)[:, None])
+    found = metrics_of(torch.tensor(predicted)[:, None], torch.tensor(y)[:, None])
     np.testing.assert_array_equal(found["r2"], expected)
 
 
