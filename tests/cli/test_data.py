@@ -184,7 +184,7 @@ def test_a_narrow_terminal_shows_all_in_tables_of_their_own(fda, monkeypatch):
     assert "\u2026" not in tables
     assert cells_of(out)[0][0] == "a-hospital-with-a-long-name"
     assert [row for row in cells_of(out) if row[0].startswith("class-")] == [
-        [f"class-{letter * 9}", "10", "10", "10"] for letter in "ab"
+        [f"class-{letter * 9}", *counts] for counts in (["10", "10"], ["10"]) for letter in "ab"
     ]
 
 
