@@ -387,9 +387,7 @@ def test_a_comparison_says_which_rows_are_centralised(small, tmp_path, in_proces
     assert done.failures == {}
     assert done.results.rows == ["FedDA", "ERM (centralised)", "MME (centralised)"]
     assert "| MME (centralised) |" in (tmp_path / "out" / "report.md").read_text("utf-8")
-    configs = [
-        json.loads(path.read_text("utf-8")) for path in sorted((tmp_path / "out").glob("*/config.json"))
-    ]
+    configs = [json.loads(path.read_text("utf-8")) for path in (tmp_path / "out").glob("runs/*/config.json")]
     assert {c["run"]["method"]: c["run"]["method_options"] for c in configs} == {
         **{"fedda": {}, "central:erm": {}, "central:mme": {"lam": 0.5}}
     }

@@ -108,16 +108,16 @@ def test_the_model_file_has_what_was_trained_and_the_body_is_checked(tmp_path):
 def test_runs_of_a_table_keep_one_body_and_each_can_be_used_alone(tmp_path, in_process):
     settings = {**SETTINGS, "target_samples": 60, "validation": 0.2}
     del settings["seed"]
-    folder = compare(["fedavg", "ditto"], [3], tmp_path / "runs", **settings).path
+    folder = compare(["fedavg", "ditto"], [3], tmp_path / "out", **settings).path / "runs"
     (kept,) = (folder / BODIES).iterdir()
     bodies = sorted(folder.rglob(BODY))
     assert [str(body.parent.relative_to(folder)) for body in bodies] == [
-        *("ditto-seed3", "ditto-seed3/selected", "fedavg-seed3", "fedavg-seed3/selected")
+        *("Ditto-seed3", "Ditto-seed3/selected", "FedAvg-seed3", "FedAvg-seed3/selected")
     ]
     assert all(body.samefile(kept) for body in bodies)
     assert not list(folder.rglob("*.link"))
-    assert not verify(folder / "ditto-seed3").problems
-    copy = shutil.copytree(folder / "fedavg-seed3", tmp_path / "copy")
+    assert not verify(folder / "Ditto-seed3").problems
+    copy = shutil.copytree(folder / "FedAvg-seed3", tmp_path / "copy")
     shutil.rmtree(folder)
     load(copy, trust=True).predict_proba(np.zeros((1, 1, 8, 8), np.float32))
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -175,7 +176,8 @@ def test_a_launcher_ends_with_its_process_however_that_ends(here, number):
         (process,) = psutil.Process(parent.pid).children()
         both = [process, *children(process, 1)]
         for each in both:
-            each.terminate()  # as whoever ends a SuperNode with all that it started
+            with suppress(psutil.NoSuchProcess):  # the first ends the second
+                each.terminate()  # as whoever ends a SuperNode with all that it started
         parent.send_signal(number)
         parent.wait()
     psutil.wait_procs(both)
