@@ -176,9 +176,9 @@ class Sums:
         if squares.min() < 0 or self.squares.min() < 0:
             raise ValueError("its sums of squares are negative")
         if np.abs(self.gram).max() > allowed:
-            raise ValueError("its sums of products are larger than those of squares")
+            raise ValueError("its sums of products are larger than its squares allow")
         if np.abs(self.products).max() > np.sqrt(allowed * 1.001 * self.squares.max()):
-            raise ValueError("its sums of products with labels are larger than those of squares")
+            raise ValueError("its sums of products with labels are larger than its squares allow")
 
     @property
     def scale(self) -> tuple[Array, Array]:

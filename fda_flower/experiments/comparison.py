@@ -212,7 +212,7 @@ def _each_once(name: str, values: Iterable[Any]) -> list[Any]:
 
 
 def _row(method: str, methods: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a method's own settings, as an experiment's file has them: without those of other methods."""
+    """Return a method's own settings, as an experiment's file has them, without other methods' settings."""
 
     def applies(option: str) -> bool:
         takers = [name for name in methods if find_method(name).takes(option)]

@@ -125,7 +125,7 @@ class Column:
 
     @cached_property
     def tells_apart(self) -> bool:
-        """Whether so many words are all different that they must tell rows apart."""
+        """Whether words are many and all different, so that they must tell rows apart."""
         return ENOUGH <= len(self.words) == int(np.count_nonzero(~self.missing))
 
     @cached_property
@@ -142,7 +142,7 @@ class Column:
 
 
 def joined(columns: Sequence[Column]) -> Column:
-    """Return the cells of columns, such as one column in several tables, as those of the first."""
+    """Return the cells of columns, such as one column in several tables, as the first's."""
     texts = [*chain.from_iterable(each.texts for each in columns)]
     lines = np.concatenate([each.lines for each in columns])
     return Column(columns[0].name, texts, columns[0].path, lines, columns[0].comma)

@@ -76,7 +76,7 @@ def plot_runs(results: Results) -> Figure:
 
 
 def _draw_scores(part: SubFigure, results: Results, rows: Sequence[str]) -> None:
-    """Draw a comparison's rows by round, and their last rounds beside it."""
+    """Draw a comparison's rows by round, and their last rounds next to it."""
     metric, line, styles = results.metric("", ""), results.line("", ""), styles_of(results.rows)
     last = {row: results.scores(("", row, ""), "last5") for row in rows}
     sign = -1 if metric.higher_is_better else 1

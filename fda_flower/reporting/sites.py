@@ -22,7 +22,7 @@ def sites_in(history: Sequence[Record]) -> Sites:
 
 
 def metric_of(history: Sequence[Record]) -> Metric:
-    """Return the metric by which sites are judged: the accuracy, or R²."""
+    """Return the metric that sites are judged by: the accuracy, or R²."""
     return METRICS["r2" if any("r2" in record for record in history) else "accuracy"]
 
 

@@ -50,7 +50,7 @@ class FlowersOptions(ABCMeta):
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """The signature of the class's own ``__init__``: its own options first, then those of its bases."""
+        """The signature of the class's own ``__init__``: its own options first, then its bases' options."""
         signature = inspect.signature(cls.__init__)  # type: ignore[misc]
         parameters = sorted([*signature.parameters.values()][1:], key=lambda each: cls._depth(each.name))
         return signature.replace(parameters=parameters, return_annotation=signature.empty)

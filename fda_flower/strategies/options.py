@@ -33,7 +33,7 @@ class CommonOptions(StrategySettings):
     on_round : callable, optional
         Called with each round's record.
     validation : Mapping[int, float], optional
-        Metrics known in advance by which `Selection` chooses a round, by round.
+        Metrics known in advance, by round, for `Selection` to choose one.
     """
 
     target: str | None = None

@@ -7,7 +7,7 @@ from fda_flower.strategies.ridge_sums import OpenSums, in_float32
 
 
 class NoisySums(OpenSums):
-    """Sums of which some protect patients, over the first kind of rows alone; without any, `OpenSums`.
+    """Sums, some with noise for patients, over the first kind of rows alone; without noise, `OpenSums`.
 
     Their total has several solutions, and the path *pooled*, which uses the sums directly, none.
     """

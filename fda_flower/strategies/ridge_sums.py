@@ -119,7 +119,7 @@ class OpenSums:
         return rounded
 
     def _definite(self, domains: list[str]) -> list[str]:
-        """Return the domains with sums as many of which as there are domains can be of any rows."""
+        """Return the domains whose sums pass `Sums.check_definite`; drop the others."""
 
         def check(domain: str) -> None:
             for sums in self.read(domain):

@@ -23,7 +23,7 @@ Check = Callable[[str, wire.Bytes], None]
 
 
 class MaskedSums(OpenSums):
-    """Ridge's sums of which the server sees only the total; `least` sources are in it."""
+    """Ridge's masked sums: the server sees only their total, of at least `least` sources."""
 
     def total(self) -> tuple[list[Sums], list[str]]:
         """Request masked sums; return their total over each kind of rows, and the domains in it."""

@@ -11,7 +11,7 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture(params=[30, FEW + 44], ids=["whole", "thin"])
 def case(request):
-    """Rows with a metric's factor, their kernel, and ``(K + 0.7)⁻¹`` as it is."""
+    """Rows with a metric's factor, their kernel, and the dense ``(K + 0.7)⁻¹``."""
     rows = RNG.normal(size=(request.param, 4))
     factor = np.asarray(np.linalg.cholesky(np.cov(RNG.normal(size=(4, 9))) + np.eye(4)), np.float64)
     back = np.asarray(np.linalg.solve(factor @ factor.T, rows.T), np.float64)

@@ -15,7 +15,7 @@ DELTA = 1e-5
 
 
 def exact(multiplier, count):
-    """Balle and Wang (2018), theorem 8: so many releases are one with a smaller multiplier."""
+    """Balle and Wang (2018), theorem 8: several releases are one with a smaller multiplier."""
     mu = np.sqrt(count) / multiplier
     return brentq(
         lambda e: norm.cdf(mu / 2 - e / mu) - np.exp(e + norm.logcdf(-mu / 2 - e / mu)) - DELTA, 0, 1e6

@@ -177,7 +177,7 @@ def test_a_launcher_ends_with_its_process_however_that_ends(here, number):
         both = [process, *children(process, 1)]
         for each in both:
             with suppress(psutil.NoSuchProcess):  # the first ends the second
-                each.terminate()  # as whoever ends a SuperNode with all that it started
+                each.terminate()  # like ending a SuperNode and all that it started
         parent.send_signal(number)
         parent.wait()
     psutil.wait_procs(both)

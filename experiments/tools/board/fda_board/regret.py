@@ -223,7 +223,7 @@ def by_cell(results: Results) -> Table:
 
 SCORES = REPORTS["table"]
 REGRET = Report([*SCORES.sections, report], {**SCORES.tables, "-regret": by_cell})
-"""The usual tables, then those of regrets."""
+"""The usual tables, then the regrets."""
 
 
 def cell_label(cell: BoardCell) -> str:
