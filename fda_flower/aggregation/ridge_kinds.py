@@ -381,16 +381,16 @@ class _Regression:
         if len(rest):
             pseudo = np.array(pseudo)
             pseudo[rest] = 0.0
-        found = self.residuals[:, rows]
-        told = np.stack([[row @ pseudo for row in each] for each in self.through(rows)])
+        residuals = self.residuals[:, rows]
+        known_part = np.stack([[row @ pseudo for row in each] for each in self.through(rows)])
         if len(rest):
             through = self.through(slice(None), rest)
-            found = self._both.residuals(unit, rows, own, found - told, through, pseudo)
+            residuals = self._both.residuals(unit, rows, own, residuals - known_part, through, pseudo)
         elif len(rows) > 1:
-            found = np.linalg.solve(own, found - told)
+            residuals = np.linalg.solve(own, residuals - known_part)
         else:
-            found = found / own - told / own
-        self.residuals[:, rows] = found
+            residuals = residuals / own - known_part / own
+        self.residuals[:, rows] = residuals
 
 
 class _BothLeftOut:

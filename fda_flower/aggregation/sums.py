@@ -250,12 +250,12 @@ def _last_column(width: int) -> NDArray[np.intp]:
 def unpack(gram: NDArray[np.floating]) -> Array:
     """Return the symmetric matrix with this upper triangle, row by row, float64."""
     width = round(((8 * len(gram) + 1) ** 0.5 - 1) / 2)
-    whole, start = np.empty((width, width)), 0
+    matrix, start = np.empty((width, width)), 0
     for i in range(width):
         end = start + width - i
-        whole[i, i:] = whole[i:, i] = gram[start:end]
+        matrix[i, i:] = matrix[i:, i] = gram[start:end]
         start = end
-    return whole
+    return matrix
 
 
 def factorised(gram: Array) -> Array:

@@ -242,9 +242,9 @@ def _table(config: RunConfig, history: list[Record]) -> "Table":
         value = value_of(record, config.headline)
         betas = [beta(record, name) for name in names]
         trouble = [record["held"], *(f"{drop['domain']}: {drop['reason']}" for drop in record["dropped"])]
-        shown = "-" if value is None else metric.show(value).removesuffix("%")
+        text = "-" if value is None else metric.show(value).removesuffix("%")
         weights = ("-" if each is None else f"{each:.2f}" for each in betas)
-        rows.append([record["round"], shown, *weights, "; ".join(filter(None, trouble))])
+        rows.append([record["round"], text, *weights, "; ".join(filter(None, trouble))])
     label = metric.label[0].upper() + metric.label[1:]
     title = f"{config.entry.label} on {config.dataset}, over SuperLink and SuperNodes"
     return Table(["Round", label, *(f"β of {name}" for name in names), "Trouble"], rows, title)

@@ -71,8 +71,8 @@ def tune(
     def make(seed: int, own: Mapping[str, Any]) -> RunConfig:
         return RunConfig(**{**merged(settings, own), "seed": seed})
 
-    found = _search(make, output, spaces, trials=trials, seeds=given, resume=resume)
-    end_with({}, {"searches": [found]}, f"Written to {output}")
+    tuning = _search(make, output, spaces, trials=trials, seeds=given, resume=resume)
+    end_with({}, {"searches": [tuning]}, f"Written to {output}")
 
 
 def _search(make: "Make", folder: Path, spaces: "Spaces", **how: Any) -> dict[str, Any]:
@@ -87,8 +87,8 @@ def _search(make: "Make", folder: Path, spaces: "Spaces", **how: Any) -> dict[st
 
         def on_trial(state: "Tuning") -> None:
             best = state.best
-            shown = "" if best is None or best.score is None else METRICS[state.metric].show(best.score)
-            progress.update(task, completed=len(state.trials), shown=shown and f"best {shown}")
+            text = "" if best is None or best.score is None else METRICS[state.metric].show(best.score)
+            progress.update(task, completed=len(state.trials), shown=text and f"best {text}")
 
         tuning = run_tuning(make, spaces, folder, on_trial=on_trial, **how)
     best = tuning.best

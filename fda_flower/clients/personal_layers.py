@@ -57,5 +57,5 @@ def _train_head(client: DomainClient, phase: str, config: Settings, epochs: int)
 
 def _own_part(client: DomainClient, round: int) -> tuple[dict[str, NDArray[Any]], int]:
     """Return the last part kept before a round, and its round; nothing and 0 if there is none."""
-    kept = client.private_state.load_before(OWN_PART, round)
-    return ({}, 0) if kept is None else (kept[0], int(kept[1]["round"]))
+    state = client.private_state.load_before(OWN_PART, round)
+    return ({}, 0) if state is None else (state[0], int(state[1]["round"]))

@@ -101,8 +101,8 @@ def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSite
         if not client.hides:
             raise
         log(ERROR, "'%s' keeps no head", client.domain.name, exc_info=error)
-    told = {} if client.hides else answer
-    return unchanged(client, request, SiteFitted(kept=client.publish is not None, **told))
+    numbers = {} if client.hides else answer
+    return unchanged(client, request, SiteFitted(kept=client.publish is not None, **numbers))
 
 
 def _kept_head(client: DomainClient, request: TrainRequest, question: FitSiteHead) -> dict[str, Any]:
@@ -115,9 +115,9 @@ def _kept_head(client: DomainClient, request: TrainRequest, question: FitSiteHea
         for total, width in zip(by_kind(question.total), own.widths, strict=True)
     ]
     fitted = fit_site(own, totals, sent, question.paths, both_columns(client, own.rows, question.columns))
-    whole = Single(fitted.in_model(model))
-    client.announce(whole, request.config, fitted.calibration(own))
-    return _metrics_at_site(client, request, whole, fitted, own) if question.report == "full" else {}
+    model_of_site = Single(fitted.in_model(model))
+    client.announce(model_of_site, request.config, fitted.calibration(own))
+    return _metrics_at_site(client, request, model_of_site, fitted, own) if question.report == "full" else {}
 
 
 def _metrics_at_site(

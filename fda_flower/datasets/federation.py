@@ -119,14 +119,14 @@ def found_options(spec: DataSpec) -> dict[str, str]:
     These are the classes and a table's categories, where the data set has such options. With them a site
     reads its own domain as this machine does. For errors see `load_federation`.
     """
-    known, whole = inspect.signature(DATASETS[spec.dataset].loader).parameters, load_federation(spec)
-    prepared = next(iter(whole.domains.values())).preparation
-    found = {}
+    known, federation = inspect.signature(DATASETS[spec.dataset].loader).parameters, load_federation(spec)
+    prepared = next(iter(federation.domains.values())).preparation
+    options = {}
     if "classes" in known and not spec.is_regression:
-        found["classes"] = join_names(whole.class_names or map(str, range(whole.classes)))
+        options["classes"] = join_names(federation.class_names or map(str, range(federation.classes)))
     if "categories" in known and isinstance(prepared, TablePreparation) and prepared.categories:
-        found["categories"] = join_categories(prepared.categories)
-    return found
+        options["categories"] = join_categories(prepared.categories)
+    return options
 
 
 def of_domain(whole: FederatedDataset, name: str) -> FederatedDataset:

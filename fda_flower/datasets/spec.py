@@ -51,7 +51,7 @@ def _dataset_options(entry: Dataset, values: Mapping[str, Any]) -> Pairs:
     what, patients = f"data set '{values['dataset']}'", values["patients"]
     options = dict(values["dataset_options"])
     group = str(options.pop("group", "")) if patients else ""
-    found: dict[str, Any] = {}
+    completed: dict[str, Any] = {}
     if values["site"] is not None and not entry.public:
         options = _options_at_site(what, entry, values, options)
     else:
@@ -61,10 +61,10 @@ def _dataset_options(entry: Dataset, values: Mapping[str, Any]) -> Pairs:
         if entry.complete is not None:
             complete = resolve(entry.complete)
             grouped = {"group": patients} if patients not in ("", ROW) else {}
-            found = dict(complete(folder, options | grouped, values["target"], values["only_sources"]))
+            completed = dict(complete(folder, options | grouped, values["target"], values["only_sources"]))
     if patients:
-        options = by_patient(what, entry.loader, patients, group, options, found)
-    options |= found
+        options = by_patient(what, entry.loader, patients, group, options, completed)
+    options |= completed
     return _read_options(what, entry.loader, options, "data_dir", "seed") if options else ()  # it is heavy
 
 

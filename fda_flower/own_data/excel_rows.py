@@ -52,13 +52,13 @@ def _sheet(path: Path, only_values: bool) -> tuple[str, list[tuple[Any, ...]]]:
             warnings.simplefilter("ignore")  # of formats, validations and styles
             book = openpyxl.load_workbook(file, read_only=True, data_only=only_values)
             sheets = {sheet.title: _cells(sheet) for sheet in book.worksheets}
-            shown = {sheet.title: sheet.sheet_state == "visible" for sheet in book.worksheets}
+            visible = {sheet.title: sheet.sheet_state == "visible" for sheet in book.worksheets}
             book.close()
     except Exception as error:  # a damaged file raises errors of many kinds
         remedy = f"save it as .xlsx, without a password, or {EXPORT}"
         raise unusable("data file", path, f"cannot be read ({error})", remedy) from error
     filled = {name: cells for name, cells in sheets.items() if cells}
-    if hidden := [name for name in filled if not shown[name]]:
+    if hidden := [name for name in filled if not visible[name]]:
         what = f"has cells in a hidden sheet, {', '.join(hidden)}"
         raise unusable("data file", path, what, f"show that sheet and leave one with cells, or {EXPORT}")
     if len(filled) > 1:

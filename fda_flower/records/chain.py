@@ -53,14 +53,14 @@ def read_links(lines: Iterable[str], run: Mapping[str, Any]) -> tuple[list[Link]
             link = record[CHAIN]
             digest = link.pop("hash")
             links.append(Link(record["round"], link["before"], dict(link["files"]), str(digest)))
-            whole = as_written and hash_of(record) == digest
+            intact = as_written and hash_of(record) == digest
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             problems.append(
                 f"line {number} of rounds.jsonl is not as the run wrote it ({error!r}), or the run was "
                 "stopped while writing it"
             )
             break
-        if not whole:
+        if not intact:
             problems.append(f"the record of round {number} has changed")
         if links[-1].before != before:
             problems.append(f"the record of round {links[-1].round} does not follow the one before it")

@@ -138,7 +138,7 @@ class RunConfig(Request, Completion):
         for name in AMOUNTS:
             values[name] = most(values[name]) or values[name]
         values["source_mean"] = self.source_mean or self.entry.strategy_class.source_mean
-        found = {each.name: values[each.name] for each in SETTINGS if each.defines_run} | GONE
+        settings = {each.name: values[each.name] for each in SETTINGS if each.defines_run} | GONE
         if self.privacy.chooses_noise:
-            found |= {name: values[name] for name in ("max_epsilon", "rounds")}
-        return found | ({} if self.validation is None else {"metric": self.headline})
+            settings |= {name: values[name] for name in ("max_epsilon", "rounds")}
+        return settings | ({} if self.validation is None else {"metric": self.headline})

@@ -90,11 +90,11 @@ class Method:
 
         strategy = self.build()
         questions = [each for each in strategy.asked_questions if each.kind == TRAIN]
-        asked = {each.message_type() for each in questions} | {TRAIN for _ in strategy.trained_plainly}
+        messages = {each.message_type() for each in questions} | {TRAIN for _ in strategy.trained_plainly}
         of_sources = "source" in strategy.trained_plainly or any("source" in each.roles for each in questions)
-        if strategy.without_patients or not of_sources or not asked <= RELEASES[PATIENT].keys():
+        if strategy.without_patients or not of_sources or not messages <= RELEASES[PATIENT].keys():
             return None
-        return "sums" if SumRows.message_type() in asked else "steps"
+        return "sums" if SumRows.message_type() in messages else "steps"
 
     @property
     def variants(self) -> Mapping[str, Mapping[str, Any]]:

@@ -146,8 +146,8 @@ class Ledger:
     def _load(self) -> tuple[int, list[Entry]]:
         """Return the number of charges, and the list."""
         if self.path is None:
-            kept = self.state.config_records.get(RECORD)
-            return 0, [] if kept is None else _read(str(kept["json"]))[1]
+            record = self.state.config_records.get(RECORD)
+            return 0, [] if record is None else _read(str(record["json"]))[1]
         try:
             # Before the ledger, which another process may charge meanwhile: it is then one ahead.
             noted = 0 if self.journal is None else self.journal.last()
@@ -187,10 +187,10 @@ class Ledger:
         """
         with self._locked():
             try:
-                found = self._read_file()
+                account = self._read_file()
             except DAMAGE:
-                found = None
-            entries, noted = [] if found is None else found[1], list[Entry]()
+                account = None
+            entries, noted = [] if account is None else account[1], list[Entry]()
             for charge in journal.charges():
                 with suppress(*DAMAGE):
                     noted.append(_entry(charge))
@@ -199,7 +199,7 @@ class Ledger:
                 known[entry.round, entry.request] -= 1
                 added += [entry] if known[entry.round, entry.request] < 0 else []
             were_there = Path(str(self.path)).exists() or journal.path.exists() or journal.knows_of_noise()
-            if len(noted) < journal.last() or (were_there and not (noted or found)):
+            if len(noted) < journal.last() or (were_there and not (noted or account)):
                 added.append(LOST)
             entries = [*entries, *added]
             replace(self, journal=journal)._save(len(entries), entries)
@@ -346,12 +346,12 @@ def ledgers_in(folder: Path) -> list[tuple[Path, Journal]]:
     Raises a `ConfigError` if there is none, nor a log that shows whose is lost.
     """
     folder = folder.expanduser()
-    found = {path for path in folder.glob(f"*{LEDGER}") if path.name[0] != "."}
-    found |= {folder / (path.name.removesuffix(JOURNAL) + LEDGER) for path in folder.glob(f"*{JOURNAL}")}
-    if not found:
+    ledgers = {path for path in folder.glob(f"*{LEDGER}") if path.name[0] != "."}
+    ledgers |= {folder / (path.name.removesuffix(JOURNAL) + LEDGER) for path in folder.glob(f"*{JOURNAL}")}
+    if not ledgers:
         domains = {str(line["domain"]) for line in read_log(folder)}
-        found = {folder / f"{as_file_name(domain)}-{LEDGER}" for domain in domains}
-    return [(path, Journal.of(path)) for path in sorted(found)]
+        ledgers = {folder / f"{as_file_name(domain)}-{LEDGER}" for domain in domains}
+    return [(path, Journal.of(path)) for path in sorted(ledgers)]
 
 
 def _line(number: int, charge: Charge) -> bytes:
@@ -360,17 +360,17 @@ def _line(number: int, charge: Charge) -> bytes:
 
 def _lines(data: bytes, key: str = "number") -> list[dict[str, Any]]:
     """Return the whole lines that have a key."""
-    found = []
+    lines = []
     for text in data.split(b"\n"):
         try:
             line = json.loads(text)
         except ValueError:
             continue
         if isinstance(line, dict) and key in line:
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines
 
 
 def _has_noise(line: Mapping[str, Any]) -> bool:
-    told = line.get("records", {}).get(protocol.INFO, {}).get("entries", ())
-    return str(line["message"]).partition(".")[0] == protocol.TRAIN and protocol.EPSILON in told
+    entries = line.get("records", {}).get(protocol.INFO, {}).get("entries", ())
+    return str(line["message"]).partition(".")[0] == protocol.TRAIN and protocol.EPSILON in entries

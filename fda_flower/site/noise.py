@@ -71,10 +71,10 @@ class Mechanism:
 
     def vectors(self, layers: Layers) -> dict[str, NDArray[np.float64]]:
         """Release arrays as one vector, clipped to the norm ``C``."""
-        found = {name: finite_or_zero(array).astype(np.float64) for name, array in layers.items()}
-        factor = factor_to(self.clip, norm_of(found))
+        arrays = {name: finite_or_zero(array).astype(np.float64) for name, array in layers.items()}
+        factor = factor_to(self.clip, norm_of(arrays))
         released = {
-            name: factor * array + self._noise(array.shape, self.deviation) for name, array in found.items()
+            name: factor * array + self._noise(array.shape, self.deviation) for name, array in arrays.items()
         }
         self.releases += 1
         return released
@@ -84,9 +84,9 @@ class Mechanism:
 
         Two such vectors differ by at most ``√2 C²``.
         """
-        found, most = finite_or_zero(values).astype(np.float64), self.clip**2
-        total = float(found.sum())
-        scaled = found * (1.0 if total <= most else most / total)
+        numbers, most = finite_or_zero(values).astype(np.float64), self.clip**2
+        total = float(numbers.sum())
+        scaled = numbers * (1.0 if total <= most else most / total)
         self.releases += 1
         return np.maximum(scaled + self._noise(values.shape, np.sqrt(2) * self.noise * most), 0)
 

@@ -80,11 +80,11 @@ def entries_of(reply: RecordDict) -> Iterator[tuple[str, str, Any]]:
 
 def released_by(message_type: str, reply: RecordDict) -> dict[Kind, list[str]]:
     """Return the names of a reply's entries by what they release."""
-    found: dict[Kind, list[str]] = {}
+    names: dict[Kind, list[str]] = {}
     for record, entry, _ in entries_of(reply):
         kind = release_of(message_type, record, entry)
-        found.setdefault(kind, []).append(f"{record}.{entry}" if entry else record)
-    return found
+        names.setdefault(kind, []).append(f"{record}.{entry}" if entry else record)
+    return names
 
 
 def table() -> Mapping[str, frozenset[Kind]]:
@@ -96,11 +96,11 @@ def table() -> Mapping[str, frozenset[Kind]]:
         ),
         protocol.EVALUATE: frozenset({*releases.RECORDS[protocol.EVALUATE].values(), Release.COUNTS}),
     }
-    asked = {
+    messages = {
         name: always_released(name) | {*question.answer.releases().values(), Release.COUNTS}
         for name, question in sorted(QUESTIONS.items())
     }
-    return {**plain, **asked}
+    return {**plain, **messages}
 
 
 ALLOW_RECORDS = "allow-records"

@@ -167,10 +167,10 @@ def sums(exchange: PrivateExchange, arrays: Arrays) -> Arrays:
             "labels that are numbers, nor for a table's columns, which follow from the mean of all its rows"
         )
     width, outputs = arrays["products"].shape
-    found = PrivateSums.from_arrays(arrays, width, outputs)
-    normal = exchange.mechanism.normal(found.gram.size + found.products.size)
+    sums = PrivateSums.from_arrays(arrays, width, outputs)
+    normal = exchange.mechanism.normal(sums.gram.size + sums.products.size)
     deviation = multipliers(exchange.mechanism.noise)[1] * float(arrays[protocol.CHANGE])
-    return dict(found.noisy(normal, deviation).to_arrays())
+    return dict(sums.noisy(normal, deviation).to_arrays())
 
 
 def noise_of_mean(model: Layers, mechanism: Mechanism) -> Arrays:
@@ -250,15 +250,15 @@ lets out: no client may start from a part that it has kept, or train a part firs
 
 def releases_of(settings: PrivacySettings, kind: str) -> Releases:
     """Return what is released in the reply to a type of message; raise a `PrivacyError` if it is unknown."""
-    found = RELEASES[settings.dp_unit].get(kind)
-    if found is None and settings.dp_unit == SITE and kind in QUESTIONS:
-        found = _of_site(QUESTIONS[kind])
-    if found is None:
+    releases = RELEASES[settings.dp_unit].get(kind)
+    if releases is None and settings.dp_unit == SITE and kind in QUESTIONS:
+        releases = _of_site(QUESTIONS[kind])
+    if releases is None:
         of = " to one patient" if settings.of_patients else ""
         raise PrivacyError(
             f"replies to '{kind}' have no known sensitivity{of}: choose a method that does not ask for them"
         )
-    return found
+    return releases
 
 
 def planned(settings: PrivacySettings, config: Mapping[str, Any], kind: str = protocol.TRAIN) -> int:
@@ -298,7 +298,7 @@ def protect_evaluation(content: RecordDict, settings: PrivacySettings) -> list[s
     if settings.dp_report == FULL:
         return ["evaluation"]
     metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
-    kept = {
+    protected = {
         name: value
         for name, value in metrics.items()
         if name == protocol.NUM_EXAMPLES
@@ -308,8 +308,8 @@ def protect_evaluation(content: RecordDict, settings: PrivacySettings) -> list[s
     answer = _allowed_answer(content, settings)
     own = {protocol.LOGGED: content[protocol.LOGGED]} if protocol.LOGGED in content else {}
     content.clear()
-    content.update({protocol.METRICS: MetricRecord(kept), **answer, **own})
-    return ["evaluation"] if set(kept) - {protocol.NUM_EXAMPLES} or any(answer.values()) else []
+    content.update({protocol.METRICS: MetricRecord(protected), **answer, **own})
+    return ["evaluation"] if set(protected) - {protocol.NUM_EXAMPLES} or any(answer.values()) else []
 
 
 def _allowed_answer(content: RecordDict, settings: PrivacySettings) -> dict[str, ConfigRecord]:
@@ -325,19 +325,19 @@ def _allowed_answer(content: RecordDict, settings: PrivacySettings) -> dict[str,
 
 def _protect_metrics(content: RecordDict, settings: PrivacySettings) -> list[str]:
     metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
-    kept, uncovered = {}, []
+    protected, uncovered = {}, []
     for name, value in metrics.items():
         if name in COUNTS:
-            kept[name] = value
+            protected[name] = value
         elif settings.dp_open_target or settings.allows(name):
-            kept[name] = value
+            protected[name] = value
             uncovered.append(name)
         elif name != protocol.TRAIN_LOSS:
             raise PrivacyError(
                 f"its metric '{name}' follows from the site's data: name it in the site's dp-allow, and it "
                 "leaves without noise, or choose a method that does not need it"
             )
-    content[protocol.METRICS] = MetricRecord(kept)
+    content[protocol.METRICS] = MetricRecord(protected)
     return sorted(uncovered)
 
 

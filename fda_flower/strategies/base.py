@@ -317,12 +317,12 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
     def _evaluate_config(self, round: Round) -> protocol.Config:
         """Return the settings of every evaluate message; a round that may be the last has the confusion."""
         may_be_last = self.num_rounds in (0, round.number) or self.selection.may_stop(self.history)
-        asked = {
+        wanted = {
             protocol.OUTCOMES: self.outcomes,
             protocol.ADABN: self.buffers == "adabn",
             protocol.CONFUSION: may_be_last,
         }
-        return {name: True for name, is_asked in asked.items() if is_asked}
+        return {name: True for name, is_asked in wanted.items() if is_asked}
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the metrics of the model on the target's test set, and record them."""

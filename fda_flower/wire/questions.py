@@ -94,18 +94,20 @@ class Fields:
     @classmethod
     def read(cls, content: RecordDict) -> Self:
         """Return the fields in a message; raise a `ConfigError` that names the first one that is wrong."""
-        kinds, whole = _kinds(cls), cls.record_name
+        kinds, record_name = _kinds(cls), cls.record_name
         own = {kind.record for kind in kinds.values()}
         sent: dict[str, Any] = {
-            name: record for name, record in content.items() if name in own or name.partition("/")[0] == whole
+            name: record
+            for name, record in content.items()
+            if name in own or name.partition("/")[0] == record_name
         }
-        entries = sent.pop(whole, ConfigRecord())
+        entries = sent.pop(record_name, ConfigRecord())
         if not isinstance(entries, ConfigRecord | MetricRecord):
-            raise ConfigError(f"its {whole} is no ConfigRecord", thing=whole)
+            raise ConfigError(f"its {record_name} is no ConfigRecord", thing=record_name)
         numbers = dict(entries)
         values = {name: kind.taken(name, numbers, sent) for name, kind in kinds.items()}
         for name in (*sent, *numbers):
-            raise unknown(f"part of its {whole}", name.removeprefix(f"{whole}/"), kinds)
+            raise unknown(f"part of its {record_name}", name.removeprefix(f"{record_name}/"), kinds)
         return cls(**{name: value for name, value in values.items() if value is not None})
 
     def in_form(self, model: Layers, parameters: Layers) -> Self:
@@ -192,8 +194,8 @@ class _Kind:
             return self.read(self.words, value)
         if self.optional:
             return None
-        whole = self.record.rpartition("/")[0]
-        lacking = f"its {whole} has no '{name}'" if whole else f"it has no ArrayRecord '{self.record}'"
+        folder = self.record.rpartition("/")[0]
+        lacking = f"its {folder} has no '{name}'" if folder else f"it has no ArrayRecord '{self.record}'"
         raise ConfigError(lacking, thing=name)
 
     def read(self, what: str, found: Any) -> Any:
