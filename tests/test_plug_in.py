@@ -39,21 +39,28 @@ from fda_flower.clients import (
 )
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.legacy import LegacyStrategy
-from fda_flower.strategies import FedBN, FedDA, FedDAJoint, FedGP, FedRep, RunFolder, SourceOnly
+from fda_flower.strategies import (
+    FedAvg,
+    FedBN,
+    FedDA,
+    FedDAJoint,
+    FedGP,
+    FedOMG,
+    FedRep,
+    RunFolder,
+    SourceOnly,
+)
 from fda_flower.strategies.flowers_options import OF_FEDAVG
 from fda_flower.wire.asked.personal_layers import EvaluateWithPart, KeepPart, PartKept
 
 ROOT = Path(__file__).resolve().parent.parent
 
-every_auto = pytest.mark.parametrize(
-    "make",
-    [
-        lambda **more: FedDA(target="3", auto=True, **more),
-        lambda **more: FedGP(target="3", auto=True, sketch_size=4, **more),
-        lambda **more: FedGP(target="3", auto=True, **more),
-    ],
-    ids=["norms", "sketch", "full"],
-)
+AUTO = [
+    lambda **more: FedDA(target="3", auto=True, **more),
+    lambda **more: FedGP(target="3", auto=True, sketch_size=4, **more),
+    lambda **more: FedGP(target="3", auto=True, **more),
+]
+every_auto = pytest.mark.parametrize("make", AUTO, ids=["norms", "sketch", "full"])
 
 
 def users_project(records=False, takes_gradients=False):
@@ -281,6 +288,84 @@ def test_of_a_frozen_body_the_decorator_finds_what_is_sent(make, everything):
     result = start(strategy, client_app(train), ArrayRecord(first))
     assert fallbacks(strategy) == {None}
     assert not any(torch.equal(torch.tensor(result.arrays[name].numpy()), first[name]) for name in first)
+
+
+def project_that_returns(returned):
+    """Clients that receive a model, and return the parts that `returned` gives by partition and round."""
+
+    @record_updates
+    def train(message, context):
+        model = Adapted()
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict(), strict=False)
+        for tensor in (model.lora_a, model.lora_b):
+            tensor.requires_grad_(False)
+        own, number = partition_of(context), message.content["config"]["server-round"]
+        take_steps(model, sgd(model), own)
+        parts = returned(own, number)
+        return reply_to(message, {n: t for n, t in model.state_dict().items() if n.startswith(parts)})
+
+    return client_app(train)
+
+
+@pytest.mark.parametrize(
+    "make", [*(lambda make=make: make(target="3") for make in (FedAvg, SourceOnly, FedGP, FedOMG)), *AUTO]
+)
+def test_arrays_that_all_replies_lack_stay_as_they_were_sent_and_the_rest_is_as_if_sent_alone(
+    make, flower_log
+):
+    strategy, app, first = make(), project_that_returns(lambda *_: "head"), Adapted().state_dict()
+    result = start(strategy, app, ArrayRecord(Adapted().state_dict()))
+    assert list(result.arrays) == list(first)
+    entries = [entry for record in strategy.history for entry in record["sources"].values()]
+    assert not any(entry.get("fallback") for entry in entries)
+    assert [line for line in flower_log.messages if "absent" in line] == [
+        "Round 1: absent from all replies: 4 of 6 arrays, such as 'lora_a', which stay as they are"
+    ]
+    own = {name: array for name, array in first.items() if name.startswith("head")}
+    alone = start(make(), app, ArrayRecord(own)).arrays
+    assert same_bits(result.arrays, alone)
+    assert not any(np.array_equal(alone[name].numpy(), own[name]) for name in own)
+    rest = {name: Array(array.numpy()) for name, array in first.items() if name not in own}
+    assert same_bits(result.arrays, rest)
+
+
+def test_replies_that_lack_different_arrays_are_dropped():
+    strategy = SourceOnly(target="3", max_held_rounds=9)
+    app = project_that_returns(lambda own, number: ("head", "lora") if own < number - 1 else "head")
+    start(strategy, app, ArrayRecord(Adapted().state_dict()), 4)
+    two, four = "'frozen.weight' (2 of 6 missing)", "'lora_a' (4 of 6 missing)"
+    reasons = [[drop["reason"] for drop in record["dropped"]] for record in strategy.history]
+    assert reasons == [
+        [],
+        *([f"its arrays lack {each}" for each in s] for s in ([two, four, four], [two, two, four])),
+        [],
+    ]
+
+
+def test_a_held_round_keeps_the_arrays_that_its_replies_lack():
+    def train(message, context):
+        value = np.nan if partition_of(context) == 0 else 1
+        return reply_to(message, {"weight": np.full((1, 3), value, np.float32)})
+
+    strategy = SourceOnly(target="3", min_sources=3)
+    result = start(strategy, client_app(train), linear(), 1)
+    assert strategy.record["held"] == "2 usable replies of sources, at least 3 needed"
+    assert [*strategy.model] == [*result.arrays] == ["weight", "bias"]
+
+
+@pytest.mark.parametrize(
+    ("make", "named", "why"),
+    [
+        (lambda: FedGP(target="3", aggregate_on="target"), True, "FedGP needs the whole model"),
+        (lambda: FedAvg(target="3"), False, "arrays without names"),
+    ],
+)
+def test_what_needs_the_arrays_that_all_replies_lack_is_named(make, named, why):
+    def train(message, context):
+        return reply_to(message, {"weight" if named else "0": np.ones((1, 3), np.float32)})
+
+    with pytest.raises(RunError, match=f"lack .* as all replies do, but {why}"):
+        start(make(), client_app(train), linear() if named else linear(("0", "1")))
 
 
 def test_an_app_that_says_it_has_no_evaluate_function_is_never_asked(flower_log):

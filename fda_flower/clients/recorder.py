@@ -152,13 +152,15 @@ Sent = Mapping[str, Tensor] | Iterable[Tensor]
 class RecordedUpdates:
     """The recorded steps of an optimizer, made by `record_updates`.
 
-    ``steps``, ``K``, counts calls of ``optimizer.step()``, except those skipped by a gradient scaler.
+    ``shapes`` has the shape of each recorded parameter. ``steps``, ``K``, counts calls of
+    ``optimizer.step()``, except those skipped by a gradient scaler.
     ``learning_rate``, ``η``, is the mean over steps and parameters, so that ``K η`` sums a schedule's rates.
     """
 
     def __init__(self, optimizer: Optimizer, config: Mapping[str, Any], parameters: Sent | None) -> None:
         chosen = _trained_by(optimizer) if parameters is None else _parameters_in(parameters)
         self._recorder = make_recorder(chosen, config)
+        self.shapes = [tuple(parameter.shape) for parameter in chosen]
         self.steps, self.learning_rate = 0, 0.0
 
     def step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -250,14 +252,16 @@ def _decorated(train: Train) -> Train:
             if record.get(protocol.BATCH_UPDATES) is not None
         )
         config = next(settings, ConfigRecord())
-        arrays = next(iter(message.content.array_records.values()))
-        found: list[tuple[Optimizer, RecordedUpdates]] = []
+        sent = _parameters_sent(next(iter(message.content.array_records.values()))) if config else {}
+        optimizers, found = list[Optimizer](), list[RecordedUpdates]()
 
         def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-            if not found:
-                sent = _sent_of(optimizer, arrays) if config else None
-                found.append((optimizer, stack.enter_context(_recording(optimizer, config, sent))))
-            if optimizer is not found[0][0]:
+            if not optimizers:
+                optimizers.append(optimizer)
+                choices = _may_travel(optimizer, [*sent.values()]) if config else []
+                recordings = (_recording(optimizer, config, each) for each in choices or [None])
+                found.extend(map(stack.enter_context, recordings))
+            if optimizer is not optimizers[0]:
                 raise ConfigError(
                     "the train function uses more than one optimizer: use "
                     "`with record_updates(optimizer, config)` around the steps of one",
@@ -267,27 +271,50 @@ def _decorated(train: Train) -> Train:
         with ExitStack() as stack:
             stack.callback(register_optimizer_step_pre_hook(begin).remove)
             reply = train(message, context)
-        if not reply.has_error():
-            for _, updates in found:
-                updates.add_to(reply.content)
+        if found and not reply.has_error():
+            _returned(found, sent, reply.content).add_to(reply.content)
         return reply
 
     return recorded
 
 
-def _sent_of(optimizer: Optimizer, record: ArrayRecord) -> list[Tensor]:
-    """Return the optimizer's parameters that travel, as they are sent: all, or the unfrozen ones."""
+def _parameters_sent(record: ArrayRecord) -> Arrays:
     sent = to_layers(record)
     buffers = find_buffers(sent)
-    expected = [array for name, array in sent.items() if name not in buffers]
-    shapes = [array.shape for array in expected]
+    return {name: array for name, array in sent.items() if name not in buffers}
+
+
+def _may_travel(optimizer: Optimizer, sent: Sequence[NDArray[Any]]) -> list[list[Tensor]]:
+    """Return the optimizer's parameters that may travel: all or the unfrozen ones, as they are sent.
+
+    If the reply returns only the unfrozen ones, these may also be fewer than were sent.
+    """
+    shapes = [array.shape for array in sent]
     held = _trained_by(optimizer)
-    for parameters in (held, [parameter for parameter in held if parameter.requires_grad]):
-        if [tuple(parameter.shape) for parameter in parameters] == shapes:
-            return parameters
-        if len(parameters) < len(expected) and (shared := _by_values(parameters, expected)):
-            return shared
-    raise ConfigError(
+    trained = [parameter for parameter in held if parameter.requires_grad]
+    every = [each for each in (held, trained) if [parameter.shape for parameter in each] == shapes]
+    fewer = [each for each in (held, trained) if len(each) < len(sent)]
+    every += [each for each in (_by_values(parameters, sent) for parameters in fewer) if each]
+    rest = iter(shapes)
+    in_order = all(any(parameter.shape == shape for shape in rest) for parameter in trained)
+    part = [trained] if in_order and len(trained) < len(sent) else []
+    if not (every or part):
+        raise _does_not_fit()
+    return every[:1] + part
+
+
+def _returned(found: Sequence[RecordedUpdates], sent: Arrays, reply: RecordDict) -> RecordedUpdates:
+    """Return the updates of the parameters that a reply returns, all of those sent or a part."""
+    names: Iterable[str] = next(iter(reply.array_records.values()), sent)
+    shapes = [sent[name].shape for name in sent if name in names]
+    for updates in found:
+        if not sent or updates.shapes == shapes:
+            return updates
+    raise _does_not_fit()
+
+
+def _does_not_fit() -> ConfigError:
+    return ConfigError(
         "the optimizer does not have the parameters that the server sent, in their order: use "
         "`with record_updates(optimizer, config, model.state_dict())` around the steps, and give it what is "
         "sent",

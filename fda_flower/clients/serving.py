@@ -28,7 +28,7 @@ from fda_flower.wire import protocol
 from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.bundles import bundled
 from fda_flower.wire.internals import filled, lacks_evaluation
-from fda_flower.wire.numpy_client import NumPyFace, numbers_in, unpack
+from fda_flower.wire.numpy_client import NumPyFace, check_count, numbers_in, unpack
 from fda_flower.wire.older import NumPyClient
 from fda_flower.wire.protocol import (
     EvaluateReply,
@@ -258,6 +258,7 @@ def _answer(client: Any, request: TrainRequest) -> TrainReply:
         return client.train_reply(request)
     _check_plain(client, request)
     parameters, examples, metrics = client.fit(request.arrays.to_numpy_ndarrays(), dict(request.config))
+    check_count(len(parameters), len(request.arrays))
     arrays = dict(zip(request.arrays, map(np.asarray, parameters), strict=True))
     return TrainReply(arrays, _count(examples), numbers_in(metrics), unpack(metrics))
 

@@ -12,7 +12,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.wire import protocol
 from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.internals import error_reply, numbered
-from fda_flower.wire.numpy_client import answer_in, numbers_in, packed_in
+from fda_flower.wire.numpy_client import answer_in, check_count, numbers_in, packed_in
 from fda_flower.wire.older import (
     ClientManager,
     ClientProxy,
@@ -152,6 +152,10 @@ def arrays_of(parameters: Parameters, names: Sequence[str] = ()) -> ArrayRecord:
 
 def fit_reply(message: Message, result: FitRes, names: Sequence[str]) -> Message:
     """Return a client's training result as a reply; metrics ``RECORD.NAME`` of bytes become arrays."""
+    try:
+        check_count(len(result.parameters.tensors), len(message.content[protocol.ARRAYS]))
+    except ConfigError as error:
+        return error_reply(message, str(error))
     content = RecordDict()
     for record, arrays in packed_in(result.metrics).items():
         content[record] = arrays_of(Parameters(list(arrays.values()), NUMPY), list(arrays))

@@ -283,7 +283,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         try:
             new = self._new_model(round, updates)
         except BadReplyError as error:
-            record["held"] = str(error)
+            record["held"], round.model = str(error), round.whole(round.model)
             log(WARNING, "Round %d: the model is unchanged: %s", server_round, error)
             round.check_budgets()
         self.nodes.leave_out(round.silent, round.requests, LEFT_OUT * (self._timeout or math.inf))
@@ -417,6 +417,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             max_norm=self.max_update_norm,
             asked_of={role: self.asked_of(role) for role in ("source", "target")},
             buffer_names=self.buffer_names,
+            needs_all=self.needs_all,
             schedules=self.schedules,
             without_evaluation=self._without_evaluation,
             warned=self._warned,
@@ -489,11 +490,11 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         for layers in (aggregated.model, *aggregated.state.values()):
             check_finite(layers)
         self.state |= {name: to_record(layers) for name, layers in aggregated.state.items()}
+        round.model = round.whole(aggregated.model)
         if not round.warmup:
-            self.model_average.add(aggregated.model)
-        round.model = aggregated.model
+            self.model_average.add(round.model)
         round.record |= aggregated.record
         round.note(aggregated.clients, self.falls_back)
         for warning in aggregated.warnings:
             log(WARNING, "Round %d: %s", round.number, warning)
-        return to_record(aggregated.model)
+        return to_record(round.model)

@@ -138,6 +138,15 @@ class MethodHooks(ABC):
         return self.questions
 
     @property
+    def needs_all(self) -> str | None:
+        """Why a reply without an array is dropped even if all replies lack it; None if it stays as it is.
+
+        By default a method that trains by questions, or whose target aggregates, needs the whole model.
+        """
+        more = self.asks_again or any(each.kind == protocol.TRAIN for each in self.asked_questions)
+        return f"{type(self).__name__} needs the whole model" if more else None
+
+    @property
     def evaluates_own(self) -> bool:
         """Whether the target evaluates with a model, or part of one, that it keeps: asked by a question."""
         return any(each.kind == protocol.EVALUATE for each in self.asked_questions)

@@ -117,7 +117,8 @@ class Mixture(SourceOnly):
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Average the sources, and keep the starting model of the target."""
         aggregated = super().aggregate(round, target, sources)
-        return aggregated if FIRST in self.state else Aggregated(aggregated.model, {FIRST: round.model})
+        first = {} if FIRST in self.state else {FIRST: round.whole(round.model)}
+        return Aggregated(aggregated.model, first)
 
     def further_requests(self, round: Round) -> Mapping[str, EvaluateRequest]:
         """Return none: the mixture's report has the metrics of its members."""

@@ -108,6 +108,10 @@ class NotFiniteError(BadReplyError):
     """The result of a round's replies is not finite."""
 
 
+class LackingError(BadReplyError):
+    """A reply lacks arrays of the model."""
+
+
 NO_EVALUATION = "its app has no evaluate function, so it is not asked"
 
 
@@ -436,7 +440,7 @@ def _check_required(
 
 def _check_model(arrays: Layers, model: Layers) -> None:
     if missing := [name for name in model if name not in arrays]:
-        raise BadReplyError(f"its arrays lack '{missing[0]}' ({len(missing)} of {len(model)} missing)")
+        raise LackingError(f"its arrays lack '{missing[0]}' ({len(missing)} of {len(model)} missing)")
     if extra := [name for name in arrays if name not in model]:
         raise BadReplyError(f"the reply contains an array '{extra[0]}' that the model does not have")
     for name, array in arrays.items():

@@ -22,6 +22,7 @@ from fda_flower.strategies.replies import (
     NO_EVALUATION,
     BadReplyError,
     ClientUpdate,
+    LackingError,
     NoEvaluationError,
     content_of,
     info_of,
@@ -86,8 +87,11 @@ class Round:
         Sends messages to the nodes and returns their replies.
     keys, max_norm, buffer_names, schedules
         As in the strategy.
+    needs_all : str or None
+        As in the strategy; see `whole`.
     model : Layers
-        The global model; empty until the replies are read.
+        The global model; empty until the replies are read. While replies are aggregated it has no arrays that
+        all of them lack; see `whole`.
     held_out : dict
         Nodes' metrics on their validation samples, by name.
     silent, spent : set of Node
@@ -120,6 +124,7 @@ class Round:
     max_norm: float | None = None
     asked_of: Mapping[str, Collection[str]] | None = None
     buffer_names: Collection[str] | None = None
+    needs_all: str | None = None
     schedules: Mapping[str, Any] = field(default_factory=dict)
     model: Layers = field(default_factory=dict)
     requests: dict[Node, TrainRequest] = field(default_factory=dict)
@@ -215,13 +220,16 @@ class Round:
         target: ClientUpdate | None = None
         sources: dict[str, ClientUpdate] = {}
         dropped, without = list[tuple[str, str]](), list[tuple[str, str]]()
-        for node, reply in match_replies(self.sent, replies):
+        matched = list(match_replies(self.sent, replies))
+        needed = self._leave_out_arrays([reply for _, reply in matched if reply is not None])
+        for node, reply in matched:
             record_privacy(self.record, node, info := info_of(reply))
             try:
                 with readable():
                     update = self._read(node, reply, info)
             except BadReplyError as error:
-                dropped.append((node.domain, str(error)))  # the error itself would keep the reply's arrays
+                why = needed if isinstance(error, LackingError) else ""
+                dropped.append((node.domain, f"{error}{why}"))  # the error itself would keep the arrays
                 self._sort(node, reply)
                 continue
             finally:
@@ -236,6 +244,35 @@ class Round:
         self.drop_all(dropped)
         self._tell_left_out(without)
         return target, sources
+
+    def _leave_out_arrays(self, replies: Iterable[Message]) -> str:
+        """Leave arrays that all replies lack out of the model, with a warning; return why they are needed.
+
+        Clients that train adapters or a head may return these alone, although they receive more.
+        """
+        lacking = {missing for reply in replies if (missing := self._missing_from(reply)) is not None}
+        missing = lacking.pop() if len(lacking) == 1 else frozenset[str]()
+        if not missing or missing == self.model.keys():
+            return ""
+        if why := self.needs_all or ("arrays without names" if all(map(str.isdigit, self.model)) else ""):
+            return f", as all replies do, but {why}: return every array, or send those that are trained"
+        first = next(name for name in self.model if name in missing)
+        words = f"{len(missing)} of {len(self.model)} arrays, such as '{first}', which stay as they are"
+        self.warn([("all replies", words)], "absent from")
+        self.model = {name: array for name, array in self.model.items() if name not in missing}
+        return ""
+
+    def _missing_from(self, reply: Message) -> frozenset[str] | None:
+        """Return the model's arrays that a reply lacks; None if it holds no arrays."""
+        content = reply.content if reply.has_content() else RecordDict()
+        record = content.get(self.keys.arrays, content.get(protocol.ARRAYS))
+        return frozenset(self.model.keys() - record.keys()) if isinstance(record, ArrayRecord) else None
+
+    def whole(self, model: Layers) -> Layers:
+        """Return a new model with the arrays that all replies lacked, as they were sent."""
+        if len(model) == len(self.arrays):
+            return model
+        return {name: model.get(name, array) for name, array in to_layers(self.arrays).items()}
 
     def read_evaluation(self, replies: Iterable[Message], suffix: str = "") -> MetricRecord | None:
         """Return the target's metrics of the model, and record them; None if there are none.

@@ -15,7 +15,7 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.errors import unknown
+from fda_flower.errors import ConfigError, unknown
 from fda_flower.names.registry import resolve
 from fda_flower.wire.arrays import to_layers, to_record
 from fda_flower.wire.asked import QUESTIONS
@@ -100,6 +100,14 @@ class NumPyFace(NumPyClient):
         loss = reply.metrics.get("loss", math.nan)
         metrics = {**others, **numbers, **pack({**reply.records, **records})}
         return float(str(loss)), reply.examples, metrics
+
+
+def check_count(returned: int, sent: int) -> None:
+    """Raise a `ConfigError` unless a client returned as many arrays as it was sent: they have no names."""
+    if returned != sent:
+        why = f"its fit returned {returned} arrays, but {sent} were sent, and they have no names"
+        remedy = "return all, or let the server send those that are trained"
+        raise ConfigError(why, thing="arrays", value=returned, remedy=remedy)
 
 
 def _replied(client: Any, request: Any, question: Question, kind: type[Reply]) -> Reply:

@@ -18,7 +18,7 @@ from fda_flower.client_app import make_client, make_client_app
 from fda_flower.clients import SourceClient, TargetClient, answer_role_query, serve
 from fda_flower.datasets import load_federation
 from fda_flower.engines import LocalGrid, Resources, run_local
-from fda_flower.errors import RunError
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.metrics import metric_names
 from fda_flower.models import build_model
 from fda_flower.server_app import run_server
@@ -227,6 +227,15 @@ def test_a_clients_own_role_domain_and_properties_are_told():
     node = {"domain": "a", "role": "source"}
     assert about(serve(lambda context: Named()), **node) == {"role": "target", "domain": "mine"}
     assert about(serve(lambda context: Knowing()), **node) == {**node, "shape": [3], "classes": 2}
+
+
+def test_a_plain_client_that_returns_a_part_of_the_arrays_is_told_that_they_have_no_names():
+    class Partial(Plain):
+        def fit(self, parameters, config):
+            return [], 8, {}
+
+    with pytest.raises(ConfigError, match="returned 0 arrays, but 1 were sent"):
+        answer(serve(lambda context: Partial()), "train")
 
 
 def test_a_plain_clients_replies_hold_its_numbers_and_leave_the_rest():
