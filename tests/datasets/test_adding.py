@@ -1,4 +1,4 @@
-"""What docs/own-data.md adds works: in a copy of this package, in a package of its own."""
+"""The data set and the network of docs/adding.md work: in a copy of this package, in a package of its own."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from installed import DOCS, copy_with, install, printed, python
 
 pytestmark = pytest.mark.slow
 
-PAGE = "own-data.md"
+PAGE = "adding.md"
 FDA = "from fda_flower.cli import main; main()"
 SMALL = ["--dataset-option", "test_share=0.5", "--target-samples", "20%", "--rounds", "2", "--output", "out"]
 FILE = printed(PAGE, "python", '"""scikit-learn')
