@@ -1,13 +1,16 @@
 """The errors of this package, which are printed without a traceback, and safe printing of foreign text."""
 
+import codecs
 import logging
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from os import PathLike
 from typing import Any
-from unicodedata import normalize
+from unicodedata import combining, normalize
+from unicodedata import name as name_of
 
 LONGEST = 1000
 """The most characters of a printed text."""
@@ -132,6 +135,57 @@ def printable(text: str, longest: int = LONGEST) -> str:
 def printable_lines(text: object) -> str:
     """Return a whole text with the control characters of its lines escaped."""
     return "\n".join(printable(line, len(line) * 10) for line in str(text).split("\n"))
+
+
+LIKE = {
+    **dict.fromkeys("−–—━─", "-"),
+    **dict.fromkeys("│┃", "|"),
+    **dict.fromkeys("‘’", "'"),
+    **dict.fromkeys("“”„", '"'),
+    **{"±": "+-", "×": "x", "≤": "<=", "≥": ">=", "≠": "!=", "√": "sqrt", "→": "->", "←": "<-"},
+    **{"·": "*", "†": "+", "‡": "++", "°": "deg", "µ": "u", "€": "EUR", "£": "GBP"},
+    **{"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"},
+}
+"""Characters that look like these in ASCII, other than by leaving out accents."""
+
+LIKENESS = "fda-likeness"
+"""The handler of encoding errors that writes `as_ascii`."""
+
+
+def as_ascii(text: str) -> str:
+    r"""Return what looks like a text in ASCII; escapes of characters that nothing looks like.
+
+    Examples
+    --------
+    >>> as_ascii("Müller ±2 points, ε ≤ 1… 東")
+    'Muller +-2 points, epsilon <= 1... \\u6771'
+    """
+    return "".join(char if char.isascii() else _likeness(char) for char in text)
+
+
+def _likeness(char: str) -> str:
+    letter = name_of(char, "").split()
+    if letter[:1] == ["GREEK"] and "LETTER" in letter:
+        return letter[letter.index("LETTER") + 1].lower()
+    if char in LIKE or combining(char):
+        return LIKE.get(char, "")
+    like = normalize("NFKD", char).replace("⁄", "/").encode("ascii", "ignore").decode()
+    return like or char.encode("ascii", "backslashreplace").decode()
+
+
+def _of_error(error: UnicodeError) -> tuple[str | bytes, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return as_ascii(error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(LIKENESS, _of_error)
+
+
+def print_anything() -> None:
+    """Let standard output and error take any text: `as_ascii` where their encoding lacks a character."""
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors=LIKENESS)
 
 
 def as_cell(value: Any) -> Any:

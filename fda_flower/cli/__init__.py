@@ -6,7 +6,7 @@ import sys
 
 from fda_flower.cli.output import out
 from fda_flower.cli.stopping import stoppable
-from fda_flower.errors import ConfigError, FdaError, RunError
+from fda_flower.errors import ConfigError, FdaError, RunError, print_anything
 from fda_flower.names.packages import missing_extra
 
 
@@ -15,6 +15,7 @@ def main() -> None:
 
     Exit codes: 2 for a user's mistake, 1 for a failed run, 130 after Ctrl-C, 143 after SIGTERM.
     """
+    print_anything()
     try:
         with stoppable():
             out.begin(as_json="--json" in sys.argv)  # until the command line is read

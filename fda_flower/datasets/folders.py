@@ -105,7 +105,13 @@ OPTIONS_FILE = "fda.toml"
 
 
 def is_shown(name: str) -> bool:
-    """Return whether a file or folder is neither hidden nor of the system, nor holds the options."""
+    """Return whether a file or folder is neither hidden nor of the system, nor holds the options.
+
+    Raise a `ConfigError` for a name that Python cannot read as text: records and messages could not hold it.
+    """
+    if any("\ud800" <= char <= "\udfff" for char in name):
+        what = "has a name that is not UTF-8, or this terminal's language settings cannot read it"
+        raise unusable("file or folder", name, what, "rename it, or set PYTHONUTF8=1")
     return not name.startswith(".") and name.lower() not in (*SYSTEM, OPTIONS_FILE)
 
 

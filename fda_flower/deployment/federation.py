@@ -12,7 +12,7 @@ from typing import Self
 import tomli_w
 
 from fda_flower.deployment.certificates import Certificates, make_certificates, make_key
-from fda_flower.deployment.processes import Service, end, free_port, uninterrupted
+from fda_flower.deployment.processes import IN_UTF8, Service, end, free_port, uninterrupted
 from fda_flower.errors import RunError, unknown
 
 HOST = "127.0.0.1"
@@ -89,6 +89,7 @@ class Federation:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             **MEMORY,
+            **IN_UTF8,
             "PATH": f"{bin_dir}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
 
@@ -207,7 +208,7 @@ class Federation:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
         )
 
     def _flwr(self, process: "subprocess.Popen[str]", commands: Sequence[Sequence[str]]) -> str:

@@ -18,6 +18,8 @@ from fda_flower.errors import RunError
 
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 10.0
+IN_UTF8 = {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
+"""Makes Flower's commands write what is read here, whatever this process's terminal can show."""
 TAIL = 2000
 """Characters of a log that an error shows."""
 

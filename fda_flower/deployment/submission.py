@@ -16,7 +16,7 @@ from typing import Any
 
 import tomli_w
 
-from fda_flower.deployment.processes import running
+from fda_flower.deployment.processes import IN_UTF8, running
 from fda_flower.deployment.results import Receiver
 from fda_flower.errors import RunError, printable
 from fda_flower.files import version, write_atomically
@@ -67,7 +67,6 @@ QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "PYTHONUNBUFFERED": "1",
-    "PYTHONIOENCODING": "utf-8",
 }
 COLORED = {"FORCE_COLOR", "TTY_COMPATIBLE"}
 """Variables that let ``flwr`` colour its JSON, set for example in notebooks and by CI services."""
@@ -86,7 +85,8 @@ class Connection:
     def __init__(self, name: str, environment: Mapping[str, str] | None = None) -> None:
         self.name = name
         given = os.environ if environment is None else environment
-        self._environment = QUIET | {name: given[name] for name in given if name not in COLORED}
+        others = {name: given[name] for name in given if name not in COLORED}
+        self._environment = {**QUIET, **others, **IN_UTF8}
 
     def submit(self, app: Path, settings: Path) -> str:
         """Start a run of the app in the folder `app` with the settings in a TOML file, and return its id."""

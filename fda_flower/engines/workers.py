@@ -30,7 +30,7 @@ from fda_flower.engines import Resources
 from fda_flower.engines.folders import Folders
 from fda_flower.engines.local import LocalGrid, SimulatedGrid, set_up_process
 from fda_flower.engines.packing import pack, unpack
-from fda_flower.errors import RunError
+from fda_flower.errors import RunError, print_anything
 from fda_flower.wire.internals import console_handler, error_reply, task_identity
 from fda_flower.wire.protocol import INFO
 
@@ -233,6 +233,7 @@ def _work(connection: "Connected", inherited: "Sequence[Connected]", grid: Local
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     # A thread of the parent may have held the locks of these streams at the fork.
     sys.stdout, sys.stderr = (os.fdopen(number, "w", 1, closefd=False) for number in (1, 2))
+    print_anything()
     console_handler.setStream(sys.stderr)
     messages: SimpleQueue[Message | None] = SimpleQueue()
     # OpenMP's threads do not survive a fork, so a thread that used them before would wait forever.

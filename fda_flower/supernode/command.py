@@ -13,7 +13,7 @@ from argparse import ArgumentParser
 from importlib.metadata import entry_points
 from typing import Any
 
-from fda_flower.errors import FdaError, invalid
+from fda_flower.errors import FdaError, invalid, print_anything
 from fda_flower.site.node import Site
 from fda_flower.site.secure_with import SECURE_KEY
 from fda_flower.supernode.gate import Gate
@@ -34,6 +34,7 @@ COMMANDS = ("flower-superexec", "flwr-clientapp")
 
 def main() -> None:
     """Run the command."""
+    print_anything()
     sys.argv[0] = "flower-supernode"
     for name, value in PROMPT.items():
         os.environ.setdefault(name, value)

@@ -84,7 +84,7 @@ def _start(folder: Path, stages: Sequence[Stage]) -> "subprocess.Popen[bytes]":
             descriptors.append(listener.fileno())
             for command in stage.commands:
                 program = [sys.executable, "-I", "-S", str(PROGRAM), str(folder), str(number), command]
-                (folder / command).write_text(f'#!/bin/sh\nexec {shlex.join(program)} "$@"\n')
+                (folder / command).write_bytes(os.fsencode(f'#!/bin/sh\nexec {shlex.join(program)} "$@"\n'))
                 (folder / command).chmod(0o700)
         given = [(*stage, descriptor) for stage, descriptor in zip(stages, descriptors, strict=True)]
         return subprocess.Popen(

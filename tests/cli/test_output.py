@@ -1,7 +1,10 @@
 """What each command prints: for people, with `--quiet`, and with `--json`."""
 
+import io
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import click
@@ -15,7 +18,7 @@ from sites import write_sites, write_table
 from fda_flower.cli.app import app
 from fda_flower.cli.cells import CellBar, end_with
 from fda_flower.cli.output import Output, out
-from fda_flower.errors import RunError
+from fda_flower.errors import RunError, print_anything
 from fda_flower.reporting.tables import Cell, Table
 from fda_flower.running.processes import Progress
 from fda_flower.site.ledger import Entry, Ledger
@@ -282,3 +285,32 @@ def test_codes_of_terminals_in_a_foreign_text_are_shown_not_sent(capsys):
     printed = capsys.readouterr().out
     assert "\x1b" not in printed
     assert "first\n\\x1b[2Jgone" in printed
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("ascii", "Zurich +-2, epsilon"), ("latin-1", "Zürich ±2, epsilon")]
+)
+def test_a_terminal_without_a_letter_gets_its_likeness_in_ascii(monkeypatch, encoding, shown):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, stream)
+    print_anything()
+    output = Output()
+    output.text("Zürich ±2, ε")
+    output.table(Table(["Zürich", "β"], [["Zürich ±2, ε", 1]], "東"))
+    output.warning("Zürich ±2, ε")
+    output.error(RunError("Zürich ±2, ε"))
+    stream.flush()
+    written = stream.buffer.getvalue().decode(encoding)
+    assert (written.count(shown), "\\u6771" in written) == (4, True)
+    output.begin(as_json=True)
+    output.result({"name": "東"})
+    assert json.loads(stream.buffer.getvalue().decode(encoding).splitlines()[-1]) == {"name": "東"}
+
+
+def test_a_name_of_a_file_that_is_no_text_is_refused(fda):
+    write_sites(write_table, Path("data"), ("north", "south"))
+    Path("data/south.csv").rename(os.fsdecode(b"data/s\xfcd.csv"))
+    code, shown, error = fda("data", "check", "data")
+    assert (code, shown) == (2, "")
+    assert "'s\\udcfcd.csv' has a name that is not UTF-8" in error
