@@ -185,6 +185,15 @@ def file_hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def as_safetensors(arrays: "Mapping[str, NDArray[Any]]", metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return the content of a safetensors file; the library itself ignores in what order numbers lie."""
+    import numpy as np
+    from safetensors.numpy import save
+
+    ordered = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    return save(ordered, None if metadata is None else dict(metadata))
+
+
 def checksum(header: Mapping[str, Any], arrays: "Mapping[str, NDArray[Any]]") -> str:
     """Return the SHA-256 of arrays, their names, types and shapes, and a header without its ``sha256``."""
     import numpy as np

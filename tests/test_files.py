@@ -6,11 +6,22 @@ import stat
 from itertools import product
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
+import torch
 from naming import names
+from safetensors.numpy import load
 
 from fda_flower.errors import ConfigError
-from fda_flower.files import LOCK, check_writable, derive_seed, locked, only_writer, write_atomically
+from fda_flower.files import (
+    LOCK,
+    as_safetensors,
+    check_writable,
+    derive_seed,
+    locked,
+    only_writer,
+    write_atomically,
+)
 
 
 def test_a_full_disk_leaves_the_file_that_was_there_and_no_other(tmp_path, monkeypatch):
@@ -71,3 +82,18 @@ def test_neither_purpose_nor_order_nor_grouping_nor_type_of_the_parts_of_a_seed_
     parts: list[tuple[object, ...]] = [*product(range(20), ("train", "test"), ("source-1", "target"))]
     parts += [(1, 2), (2, 1), (12,), ("1", "2"), ("1, 2",), ("12",), (1, "2"), (1, 2, None), (1, (2,)), ()]
     assert len({derive_seed(*each) for each in parts}) == len(parts)
+
+
+def test_a_file_holds_arrays_whatever_the_order_of_their_numbers_in_memory():
+    images = torch.arange(120.0).reshape(2, 3, 4, 5)
+    last = images.contiguous(memory_format=torch.channels_last).numpy()
+    arrays = {
+        "last": last,
+        "turned": np.arange(6).reshape(2, 3).T,
+        "some": np.arange(9)[::2],
+        "one": np.array(1.0),
+    }
+    stored = load(as_safetensors(arrays))
+    assert stored.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert np.array_equal(stored[name], array), name

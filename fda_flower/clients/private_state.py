@@ -8,16 +8,14 @@ from logging import WARNING
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from flwr.common import log
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import RunError
-from fda_flower.files import PRIVATE, checksum, make_private, write_atomically
+from fda_flower.files import PRIVATE, as_safetensors, checksum, make_private, write_atomically
 from fda_flower.wire.protocol import to_layers, to_record
 
 Kept = tuple[dict[str, NDArray[Any]], dict[str, Any]]
@@ -84,10 +82,9 @@ class PrivateState:
             return
         path = self._path(self.folder, name)
         text = json.dumps({**notes, "sha256": checksum(notes, layers)})
-        whole = {key: np.asarray(array, order="C") for key, array in layers.items()}
         with _writing(path):
             make_private(path.parent)
-            write_atomically(path, save(whole, {"notes": text}), PRIVATE)
+            write_atomically(path, as_safetensors(layers, {"notes": text}), PRIVATE)
 
     def load_before(self, name: str, round: int) -> Kept | None:
         """Return the last arrays and notes from before a round, so that a repeated round starts equally."""

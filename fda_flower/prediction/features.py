@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load_file
 from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
@@ -23,7 +23,7 @@ from fda_flower.datasets import FederatedDataset, Samples
 from fda_flower.datasets.domains import Domain
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import RunError
-from fda_flower.files import PRIVATE, checksum, make_private, write_atomically
+from fda_flower.files import PRIVATE, as_safetensors, checksum, make_private, write_atomically
 from fda_flower.models.kinds import TwoStatistics, adaptable, set_statistics
 
 KEY = 16
@@ -72,7 +72,7 @@ class FeatureStore:
         name = hashlib.sha256(b"".join(keys)).hexdigest()[:32]
         try:
             make_private(self.folder)
-            write_atomically(self.folder / f"{name}.safetensors", save(arrays), PRIVATE)
+            write_atomically(self.folder / f"{name}.safetensors", as_safetensors(arrays), PRIVATE)
         except OSError:
             self.folder = None
 

@@ -6,13 +6,21 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from safetensors import safe_open
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load_file
 
 from fda_flower.aggregation import Calibration, Layers
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.files import BODY, DESCRIPTION, MODEL, PRIVATE, checksum, make_private, write_atomically
+from fda_flower.files import (
+    BODY,
+    DESCRIPTION,
+    MODEL,
+    PRIVATE,
+    as_safetensors,
+    checksum,
+    make_private,
+    write_atomically,
+)
 from fda_flower.prediction.predictors import Predictor
 
 FORMAT = 1
@@ -130,11 +138,7 @@ def write_model(
     shared = {FROZEN: list(parts.networks)} if frozen else {}
     groups |= {FROZEN: frozen} if frozen else {}
     groups |= {CALIBRATION: calibration.to_arrays()} if calibration else {}
-    arrays = {
-        f"{group}|{name}": np.asarray(array, order="C")
-        for group, layers in groups.items()
-        for name, array in layers.items()
-    }
+    arrays = {f"{group}|{name}": array for group, layers in groups.items() for name, array in layers.items()}
     description = {
         "format": FORMAT,
         **{name.replace("_", "-"): value for name, value in asdict(about).items()},
@@ -152,8 +156,8 @@ def write_model(
         make_private(folder) if private else folder.mkdir(parents=True, exist_ok=True)
         mode = PRIVATE if private else None
         if body and not (folder / BODY).exists():
-            write_atomically(folder / BODY, save({name: np.asarray(a) for name, a in body.items()}), mode)
-        write_atomically(folder / MODEL, save(arrays, {KEY: json.dumps(description)}), mode)
+            write_atomically(folder / BODY, as_safetensors(body), mode)
+        write_atomically(folder / MODEL, as_safetensors(arrays, {KEY: json.dumps(description)}), mode)
         write_atomically(folder / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode(), mode)
     except OSError as error:
         raise RunError(

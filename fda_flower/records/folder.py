@@ -10,10 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError, RunError
@@ -22,6 +20,7 @@ from fda_flower.files import (
     DESCRIPTION,
     LOCK,
     MODEL,
+    as_safetensors,
     check_writable,
     checksum,
     file_hash,
@@ -355,13 +354,9 @@ class RunFolder:
             "models": [list(layers) for layers in models],
             "state": list(checkpoint.state),
         }
-        arrays = {
-            _place(i, name): np.asarray(array, order="C")
-            for i, layers in enumerate(models)
-            for name, array in layers.items()
-        }
+        arrays = {_place(i, name): array for i, layers in enumerate(models) for name, array in layers.items()}
         header["sha256"] = checksum(header, arrays)
-        return save(arrays, metadata={"fda-flower": json.dumps(header)}), str(header["sha256"])
+        return as_safetensors(arrays, {"fda-flower": json.dumps(header)}), str(header["sha256"])
 
     def _model_files(self, number: int) -> dict[str, Path]:
         """Return the files of a round's model by name, if the target wrote them in that round."""

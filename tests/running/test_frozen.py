@@ -128,3 +128,27 @@ def test_the_servers_own_model_file_has_all_of_it_too(tmp_path):
     found = load(tmp_path / "run", trust=True)
     assert found.about.holder == "server"
     assert found.predict(np.zeros((1, 1, 8, 8))) == expected
+
+
+LAST = """
+import torch
+from torch import nn
+
+def net(shape, classes):
+    body = [nn.Conv2d(1, 3, 3), nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 8)]
+    network = nn.Sequential(*body, nn.Linear(8, classes)).to(memory_format=torch.channels_last)
+    network[4].weight = nn.Parameter(network[4].weight.detach().T.contiguous().T)
+    return network
+"""
+
+
+@pytest.mark.parametrize("train", ["all", "head"])
+def test_a_network_whose_numbers_lie_in_another_order_is_stored_as_it_is(tmp_path, train):
+    (tmp_path / "last_net.py").write_text(LAST)
+    settings = {**SETTINGS, "model": "last_net:net", "method": "apfl", "train": train, "rounds": 2}
+    whole = run(**settings, output=tmp_path / "whole")
+    run(**{**settings, "rounds": 1}, output=tmp_path / "run")
+    assert same_bits(run(**settings, output=tmp_path / "run", resume=True).model, whole.model)
+    x = np.random.default_rng(0).random((4, 1, 8, 8)).astype(np.float32)
+    found = [load(tmp_path / name, trust=True).predict_proba(x) for name in ("run", "whole")]
+    assert np.array_equal(*found)
