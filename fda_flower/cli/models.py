@@ -177,13 +177,13 @@ def export(
     _check_output(output)
     model = _load(run, "cpu", trust)
     _say_promise(model, coverage)
-    write(model, output, coverage)
+    kind = write(model, output, coverage)
     features: list[str] = []
     if model.about.preparation is not None and model.about.features:
         text = str(model.about.preparation.get("text", ""))
         features = [name for name in model.about.features if name != text]
         units = "in a table's units; a category is 1 or 0"
-        out.text(f"Input: rows of {counted(len(features), 'feature')}, {units}.")
+        out.text(f"Input: rows of {counted(len(features), 'feature')} as {kind}, {units}.")
         if text:
             out.text(f"Then the {NUMBERS} numbers that {PACKAGE} makes from the text in column '{text}'.")
     out.result({"file": output, "features": features}, f"Written to {output}")

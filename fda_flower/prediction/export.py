@@ -1,6 +1,7 @@
 """A loaded model as one ONNX graph, for other programs."""
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,72 @@ from fda_flower.models.text import SCALE
 from fda_flower.models.tokens import NUMBERS
 from fda_flower.prediction.model import Array, LoadedModel
 
+LOST = 1e-5
+"""The largest rounding error of an input in float32, in standard deviations."""
+
+
+def _type_for(mean: Sequence[float], deviation: Sequence[float]) -> torch.dtype:
+    """Return float32 or, where numbers are so large that it would lose how they differ, float64."""
+    lost = (
+        abs(one) / spread * torch.finfo(torch.float32).eps
+        for one, spread in zip(mean, deviation, strict=True)
+    )
+    return torch.float64 if any(each > LOST for each in lost) else torch.float32
+
+
+class TableInput(nn.Module):
+    """A table's own features to a network's inputs, and whether `LoadedModel.predict` refuses a row.
+
+    It refuses missing numbers without ``missing=mean``, infinite ones, and those too far from training; and
+    what is no category: numbers but 0 and 1, two categories, or none where none may be missing.
+    """
+
+    scale: Tensor
+    is_word: Tensor
+    of_word: Tensor
+    may_lack: Tensor
+
+    def __init__(self, fitted: TablePreparation) -> None:
+        super().__init__()
+        words, baseline = dict(fitted.categories), dict(fitted.baseline)
+        kinds = [name in words for name in fitted.columns for _ in words.get(name, (name,))]
+        is_word = torch.tensor(kinds, dtype=torch.bool)
+        fill = fitted.fill or (torch.nan,) * len(kinds)
+        scale = torch.tensor([fill, fitted.mean, fitted.deviation], dtype=torch.float64)
+        if fitted.fill:
+            scale[0, is_word] = 0.0  # a missing category has no feature
+        if fitted.text:
+            encoded = torch.tensor([torch.nan, 0.0, 1 / SCALE], dtype=torch.float64)
+            scale = torch.cat([scale, encoded[:, None].expand(-1, NUMBERS)], dim=1)
+        listed = [name for name in fitted.columns if name in words]
+        may_lack = [bool(fitted.fill) or name in baseline for name in listed]
+        self.dtype, self.width = _type_for(fitted.mean, fitted.deviation), scale.shape[1]
+        self.register_buffer("scale", scale)
+        self.register_buffer("is_word", is_word)
+        self.register_buffer(
+            "of_word", torch.block_diag(*(torch.ones(len(words[n]), 1) for n in listed)).double()
+        )
+        self.register_buffer("may_lack", torch.tensor(may_lack, dtype=torch.bool))
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs, float32, shape ``(n, width)``, 0 in refused rows, and these rows, bool, ``(n,)``."""
+        fill, mean, deviation = self.scale.unbind()
+        filled = torch.where(features.isnan(), fill, features.double())
+        inputs = ((filled - mean) / deviation).float()
+        fits = inputs.isfinite().all(dim=1)
+        if len(self.may_lack):
+            words = filled[:, : len(self.is_word)][:, self.is_word]
+            counts = words @ self.of_word
+            is_one = (counts == 1) | (self.may_lack & (counts == 0))
+            fits = fits & (words * (1 - words) == 0).all(dim=1) & is_one.all(dim=1)
+        return torch.where(fits[:, None], inputs, 0.0), ~fits
+
 
 class Probabilities(nn.Module):
     """A model's module from a table's own features to probabilities, or numbers in the label's unit.
 
-    With `thresholds`, shape ``(C,)``, also to sets, or the ends of intervals.
+    With `thresholds`, shape ``(C,)``, also to sets, or the ends of intervals. Rows that the model's `predict`
+    refuses have NaN.
     """
 
     def __init__(self, model: LoadedModel, thresholds: Array | None = None) -> None:
@@ -29,20 +91,16 @@ class Probabilities(nn.Module):
         )
         self.regression, self.shape = model.about.regression, model.about.shape
         self.mean, self.deviation = model.label_scale
+        self.result = _type_for([self.mean], [self.deviation])
         fitted = model.preparation
-        self.prepared = not isinstance(fitted, TablePreparation)
         with_text = isinstance(fitted, TablePreparation) and bool(fitted.text)
         if with_text and not model.has_backbone:
             what = "an ONNX file cannot read text, so it can only hold a trained head"
             raise ConfigError(what, thing="model", value=model.about.network, remedy="train only the head")
         self.model = model.after_backbone if with_text else model.module
-        if isinstance(fitted, TablePreparation):
-            scale = [fitted.fill or fitted.mean, fitted.mean, fitted.deviation]
-            if with_text:
-                text = 0.0, 0.0, 1 / SCALE
-                scale = [(*row, *NUMBERS * [each]) for row, each in zip(scale, text, strict=True)]
-                self.shape = (len(scale[0]),)
-            self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
+        self.prepare = TableInput(fitted) if isinstance(fitted, TablePreparation) else None
+        if self.prepare is not None:
+            self.shape = (self.prepare.width,)
 
     @property
     def names(self) -> list[str]:
@@ -51,31 +109,36 @@ class Probabilities(nn.Module):
             return ["values", "low", "high"] if self.with_sets else ["values"]
         return ["probabilities", "set"] if self.with_sets else ["probabilities"]
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the inputs; see `TableInput`."""
+        return torch.float32 if self.prepare is None else self.prepare.dtype
+
     def forward(self, samples: Tensor) -> tuple[Tensor, ...]:
-        """Return probabilities or numbers, float32, and each class's being in the set, or both ends."""
-        outputs = self.model(samples if self.prepared else self._standardised(samples)).double()
+        """Return probabilities or numbers, and each class's being in the set, or both ends."""
+        if self.prepare is None:
+            outputs = self.model(samples).double()
+        else:
+            inputs, refused = self.prepare(samples)
+            outputs = self.model(inputs).double().masked_fill(refused[:, None], torch.nan)
         assert isinstance(self.thresholds, Tensor)
         if not self.regression:
             share = outputs.softmax(dim=1)
             return (share.float(), 1 - share <= self.thresholds)[: len(self.names)]
         ends = (outputs, outputs - self.thresholds, outputs + self.thresholds)[: len(self.names)]
-        return tuple((end * self.deviation + self.mean).float() for end in ends)
-
-    def _standardised(self, features: Tensor) -> Tensor:
-        assert isinstance(self.scale, Tensor)
-        fill, mean, deviation = self.scale.unbind()
-        filled = torch.where(features.isnan(), fill, features.double())
-        return ((filled - mean) / deviation).float()
+        return tuple((end * self.deviation + self.mean).to(self.result) for end in ends)
 
 
-def export(model: LoadedModel, path: Path, coverage: float | None = None) -> None:
-    """Write a model as an ONNX file, for other programs; raise a `ConfigError` if it cannot be written.
+def export(model: LoadedModel, path: Path, coverage: float | None = None) -> str:
+    """Write a model as an ONNX file, for other programs, and return the type of its inputs.
 
-    It is one graph, even of several networks, from inputs, float32, shape ``(n, *shape)``, to probabilities
-    or, for a regression, numbers. A table's features are in its own units, NaN if missing, and 1 or 0 for a
-    category: the graph fills them in and standardises them. They are followed by the encoder's features of a
-    text, of unit length. Images are in [0, 1]. With a `coverage` there are further outputs: ``set``, bool, as
-    of `LoadedModel.predict_set`, or ``low`` and ``high``.
+    It is one graph, even of several networks, from inputs, shape ``(n, *shape)``, to probabilities or, for a
+    regression, numbers. Both are float32; numbers of a table or its label that this would round too much are
+    float64. A table's features are in its own units, NaN if missing, and 1 or 0 for a category: the graph
+    fills them in and standardises them; for a row that `LoadedModel.predict` refuses, it returns NaN. They
+    are followed by the encoder's features of a text, of unit length. Images are in [0, 1]. With a `coverage`
+    there are further outputs: ``set``, bool, as of `LoadedModel.predict_set`, or ``low`` and ``high``. Raises
+    a `ConfigError` if the file cannot be written.
     """
     import onnx  # noqa: F401 - torch's own error does not say that it is missing
     import onnxscript  # noqa: F401
@@ -89,7 +152,7 @@ def export(model: LoadedModel, path: Path, coverage: float | None = None) -> Non
             torch.onnx.export(
                 graph,
                 # A graph traced with one sample may work for one sample only.
-                (torch.zeros(2, *graph.shape),),
+                (torch.zeros(2, *graph.shape, dtype=graph.dtype),),
                 str(part),
                 input_names=["samples"],
                 output_names=graph.names,
@@ -101,3 +164,4 @@ def export(model: LoadedModel, path: Path, coverage: float | None = None) -> Non
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
+    return str(graph.dtype).removeprefix("torch.")

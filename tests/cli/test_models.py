@@ -160,7 +160,7 @@ def test_a_run_that_is_not_finished_or_a_model_of_the_server_is_said(table_run, 
     Path("new.csv").write_text("age,height\n1,2\n")
     assert "stays at the target: predict there" in fda("predict", "server", "--csv", "new.csv")
     said = fda("export", table_run)
-    assert "Input: rows of 2 features, in a table's units; a category is 1 or 0." in said
+    assert "Input: rows of 2 features as float32, in a table's units; a category is 1 or 0." in said
     assert "Written to model.onnx" in said
     assert Path("model.onnx").exists()
 

@@ -1,6 +1,7 @@
 """Exports in which another runtime computes the same as the model."""
 
 import dataclasses
+from itertools import product
 
 import numpy as np
 import onnxruntime
@@ -10,7 +11,8 @@ from naming import names
 
 from fda_flower import ConfigError, load
 from fda_flower.datasets.preparation import TablePreparation
-from fda_flower.prediction.export import Probabilities, export
+from fda_flower.prediction.columns import read_columns
+from fda_flower.prediction.export import Probabilities, TableInput, export
 
 X = np.random.default_rng(0).random((5, 1, 8, 8)).astype(np.float32)
 
@@ -58,6 +60,47 @@ def test_the_graph_takes_categories_as_1_or_0_and_gives_the_unit_of_the_label(pa
     rows = {"größe": [1.5, 1.9], "sex": [sexes[0], sexes[1]]}
     (found,) = Probabilities(model)(torch.tensor([[1.5, 1.0, 0.0], [1.9, 0.0, 1.0]]))
     np.testing.assert_allclose(found[:, 0], model.predict(rows), rtol=1e-5)
+
+
+BAD = [torch.nan, torch.inf, -torch.inf, 3e39]
+
+
+def fitted(missing=False, baseline=()):
+    """Two columns of numbers, the second far from 0 in steps of 1, around one of three categories."""
+    rows = {"a": [1.0, 2.0, 4.0], "sex": ["f", "m", ""], "day": [17e8, 17e8 + 1, 17e8 + 3]}
+    words = {"sex": [word for word in ("f", "m", "x") if word not in dict(baseline).values()]}
+    return TablePreparation.fit(rows, torch.arange(3), words, missing=missing, baseline=dict(baseline))
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("baseline", [(), (("sex", "x"),)])
+def test_a_row_is_refused_where_predict_refuses_it_else_it_has_the_same_inputs(missing, baseline):
+    ours = fitted(missing, baseline)
+    table, width = TableInput(ours), len(ours.features) - 2
+    assert table.dtype == torch.float64, "or else days are lost"
+    codes = {word: [float(word == name) for name in ours.categories[0][1]] for word in ("f", "m", "x", "")}
+    for number, (word, code) in product([3.0, *BAD], codes.items()):
+        inputs, refused = table(torch.tensor([[number, *code, 17e8 + 2]], dtype=torch.float64))
+        try:
+            columns = read_columns({"a": [number], "sex": [word], "day": [17e8 + 2]}, ours)
+            expected = ours.apply(columns)
+        except ConfigError:
+            # A graph cannot tell a missing category from the one that has no feature.
+            assert refused.item() or (word == "" and baseline and number == 3.0)
+        else:
+            assert (refused.item(), inputs.tolist()) == (False, expected.tolist())
+    for code in ([1.0] * width, [0.5, *[0.0] * (width - 1)], [7.0, -6.0, *[0.0] * (width - 2)]):
+        assert table(torch.tensor([[3.0, *code, 17e8 + 2]], dtype=torch.float64))[1].item()
+
+
+def test_a_refused_row_has_nan_and_leaves_the_others_alone(table_run):
+    model = load(table_run)
+    rows = torch.rand(4, 2)
+    (alone,) = Probabilities(model)(rows)
+    rows[1, 0], rows[2, 1] = torch.nan, torch.inf
+    (found,) = Probabilities(model)(rows)
+    assert found.isnan().all(dim=1).tolist() == [False, True, True, False]
+    assert torch.equal(found[[0, 3]], alone[[0, 3]])
 
 
 def test_a_model_says_what_it_is_and_an_unwritable_place_is_an_error(digits_run, tmp_path, quick_export):
