@@ -11,13 +11,15 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fda_flower.clients.project_network import labels_of, outputs_for
 from fda_flower.errors import unknown
 from fda_flower.models.devices import widest_float
 from fda_flower.models.parts import batch_norms, estimate_statistics, to_train
 from fda_flower.wire import protocol
 from fda_flower.wire.numpy_client import add_arrays
 
-Batches = Iterable[tuple[Tensor, Tensor]]
+Batches = Iterable[Any]
+"""Pairs of tensors, or dictionaries; see `fda_flower.clients.project_network`."""
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Mean loss of a batch, from outputs and labels."""
 
@@ -35,9 +37,10 @@ def each_gradient(
         model.eval()
     else:
         to_train(model)
-    for x, y in batches:
+    for batch in batches:
         model.zero_grad()
-        torch.autograd.backward(loss_of(model(x), y))
+        outputs = outputs_for(model, batch)
+        torch.autograd.backward(loss_of(outputs, labels_of(batch).to(outputs.device)))
         yield
     model.zero_grad()
     with torch.no_grad():
@@ -69,11 +72,11 @@ def batch_gradients(
     ----------
     model : Module
         The network with the server's weights. Its buffers are unchanged; it is left in training mode.
-    batches : iterable of (Tensor, Tensor)
-        Samples and labels, shuffled, in batches of the training's size, on the model's device, such as its
+    batches : iterable
+        Samples and labels, as pairs or dictionaries, shuffled, in batches of the training's size, such as its
         `DataLoader`. It is read once, and only on request.
     loss_fn : callable
-        Mean loss of a batch, from outputs and labels.
+        Mean loss of a batch, from outputs (the ``logits``, if the network returns more) and labels.
     config : Mapping
         The ``config`` of the train message: ``gradients`` (``"sketch"``; absent for none), ``sketch-size``
         and ``sketch-seed``.

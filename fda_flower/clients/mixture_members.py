@@ -173,6 +173,8 @@ def train_mixture(
     try:
         folds = stratified_folds(labels, plan.folds, derive_seed(seed, "folds"), groups)
         fit_mixture({"sources": learner.predict(sources, everything)}, labels, folds, groups)
+    except ConfigError:
+        raise
     except ValueError as error:
         raise ConfigError(f"the mixture cannot be fitted: {error}", thing="mixture") from error
     views = [everything, *(everything[folds != fold] for fold in range(plan.folds))]

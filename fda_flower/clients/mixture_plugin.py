@@ -1,7 +1,7 @@
 """Mixture in a PyTorch project: a target mixes the sources' model with models that it trains."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from logging import WARNING
 from typing import Any
 
@@ -19,6 +19,7 @@ from fda_flower.clients.mixture_members import (
     classes_alone,
     train_mixture,
 )
+from fda_flower.clients.project_network import labels_of, logits_in, outputs_for, with_logits
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
 from fda_flower.models.devices import forked
@@ -26,17 +27,14 @@ from fda_flower.models.parts import to_train
 
 Loader = DataLoader[Any]
 
-INPUTS = ("image", "img", "x", "features", "pixel_values")
-"""Names of the inputs in batches that are dictionaries, unless only one entry is not a label."""
-LABELS = ("label", "labels", "y", "target")
-"""Names of the labels in batches that are dictionaries."""
-
 
 class MixedModel(nn.Module):
     """A mixture as a module: it takes the inputs of its models, and returns log-probabilities.
 
     Cross entropy and ``argmax`` thus work as with logits. For a regression it returns the predicted numbers.
-    It propagates no gradients. ``trained.mixture.weights`` are the weights of its models.
+    If its models return more than logits, so does the mixture, with None for the rest, but for the ``loss``
+    of ``labels`` that it is given. It propagates no gradients. ``trained.mixture.weights`` are the weights of
+    its models.
     """
 
     def __init__(self, trained: TrainedMixture[nn.Module]) -> None:
@@ -46,18 +44,29 @@ class MixedModel(nn.Module):
         self.eval()
 
     @torch.no_grad()
-    def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """Return the mixture's outputs, with the shape and device of the models' outputs."""
-        outputs: list[Tensor] = []
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Return the mixture's outputs, in the form, shape and device of the models' outputs."""
+        outputs: list[Any] = []
 
         def predict(model: nn.Module) -> NDArray[Any]:
             outputs.append(model(*inputs, **named))
-            return _to_numpy(outputs[-1])
+            return _to_numpy(logits_in(outputs[-1]))
 
         mixed = torch.from_numpy(self.trained.predict(predict))
-        if not self.trained.mixture.regression:
+        regression, like = self.trained.mixture.regression, logits_in(outputs[0])
+        if not regression:
             mixed = mixed.clamp_min(torch.finfo(mixed.dtype).tiny).log()
-        return mixed.to(outputs[0]).view_as(outputs[0])
+        mixed = mixed.to(like).view_as(like)
+        return with_logits(outputs[0], mixed, _loss_of(mixed, named.get("labels"), regression))
+
+
+def _loss_of(mixed: Tensor, labels: Tensor | None, regression: bool) -> Tensor | None:
+    """Return the loss of a mixture's outputs, if the network is given labels that it fits."""
+    if labels is None or labels.is_floating_point() is not regression:
+        return None
+    if regression:
+        return nn.functional.mse_loss(mixed, labels.view_as(mixed))
+    return nn.functional.nll_loss(mixed, labels.view(-1))
 
 
 def mix_on_target(
@@ -92,10 +101,11 @@ def mix_on_target(
         Trains a model in place on a loader for a number of epochs, with a new optimizer each time.
     predict : callable, optional
         Returns a model's outputs for the samples of a loader, shape ``(n, C)``. Default: ``model(x)`` for
-        batches ``x, y`` or dictionaries, whose ``x`` is the only entry beyond the labels or one of `INPUTS`.
+        batches ``x, y``, or ``model(**entries)`` for dictionaries of the network's parameters; of several
+        outputs the ``logits``, or the first (`fda_flower.clients.project_network`).
     labels : Tensor, optional
         Classes (whole numbers) of shape ``(n,)``; for a regression real numbers, ``(n,)`` or ``(n, C)``.
-        Default: the ``y`` of all batches ``x, y``, or the entry of dictionaries that is one of `LABELS`.
+        Default: the ``y`` of all batches ``x, y``, or the entry ``label``, ``labels``, ``y`` or ``target``.
     groups : Tensor, optional
         The group of each sample, such as a patient, integers of shape ``(n,)``: a model is weighed by groups
         that it was not trained on, each of which counts as one.
@@ -137,13 +147,15 @@ def mix_on_target(
 
     def predict_on(model: nn.Module, positions: Positions) -> NDArray[Any]:
         with torch.no_grad():
-            return _to_numpy((predict or _outputs_of)(model.eval(), _part(loader, positions.tolist())))
+            outputs = (predict or _outputs_of)(model.eval(), _part(loader, positions.tolist()))
+        if outputs.dim() > 2:
+            what = f"the network's outputs have the shape {list(outputs.shape)}, not one row for each sample"
+            raise ConfigError(what, thing="outputs", value=list(outputs.shape), remedy="give predict")
+        return _to_numpy(outputs)
 
     with forked(device):
         if labels is None:
-            labels = torch.cat(list(_labels_in(_part(loader, range(size)))))
-        if predict is None:
-            next(_inputs_in(_part(loader, [0])))
+            labels = torch.cat([labels_of(batch, "give labels, or ") for batch in _part(loader, range(size))])
         for what, given in (("labels", labels), ("groups", groups)):
             if given is not None and len(given) != size:
                 message = f"there are {len(given)} {what} for a data set of {size} samples"
@@ -166,46 +178,7 @@ def mix_on_target(
 
 
 def _outputs_of(model: nn.Module, loader: Loader) -> Tensor:
-    device = next(model.parameters()).device
-    return torch.cat([model(x.to(device)) for x in _inputs_in(loader)])
-
-
-def _inputs_in(loader: Loader) -> Iterator[Any]:
-    for batch in loader:
-        x, _ = _pair(batch)
-        if not hasattr(x, "to"):
-            raise _unclear(batch, "inputs", INPUTS, "predict")
-        yield x
-
-
-def _labels_in(loader: Loader) -> Iterator[Tensor]:
-    for batch in loader:
-        _, y = _pair(batch)
-        if not isinstance(y, Tensor):
-            raise _unclear(batch, "labels", LABELS, "labels")
-        yield y
-
-
-def _pair(batch: Any) -> tuple[Any, Any]:
-    """Return a batch's inputs and labels; None for each that is ambiguous."""
-    if isinstance(batch, Mapping):
-        others = [value for name, value in batch.items() if name not in LABELS]
-        inputs, labels = ([batch[name] for name in names if name in batch] for names in (INPUTS, LABELS))
-        return _only(others if len(others) == 1 else inputs), _only(labels)
-    return tuple(batch) if isinstance(batch, tuple | list) and len(batch) == 2 else (None, None)
-
-
-def _only(values: Sequence[Any]) -> Any:
-    return values[0] if len(values) == 1 else None
-
-
-def _unclear(batch: Any, what: str, names: Sequence[str], option: str) -> ConfigError:
-    is_named = isinstance(batch, Mapping)
-    entries = sorted(map(str, batch)) if is_named else type(batch).__name__
-    has = f"have the entries {', '.join(entries)}" if is_named else f"are of the type {entries}"
-    remedy = f"give {option}, or batches x, y of tensors, or dictionaries with one of {', '.join(names)}"
-    message = f"the {what} in the loader's batches are not clear: they {has}"
-    return ConfigError(message, thing="batches", value=entries, remedy=remedy)
+    return torch.cat([outputs_for(model, batch, "give predict, or ") for batch in loader])
 
 
 def _part(loader: Loader, positions: Sequence[int], *, shuffle: bool = False) -> Loader:
