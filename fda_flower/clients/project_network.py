@@ -89,11 +89,11 @@ def with_logits(outputs: Any, logits: Tensor, loss: Tensor | None = None) -> Any
         name = next((name for name in OUTPUTS if name in outputs), next(iter(outputs)))
         new = {**dict.fromkeys(outputs), **({"loss": loss} if "loss" in outputs else {}), name: logits}
         return new if type(outputs) is dict else type(outputs)(**new)
-    if isinstance(outputs, tuple) and hasattr(outputs, "_fields"):
-        name = OUTPUTS[0] if OUTPUTS[0] in outputs._fields else outputs._fields[0]
-        return type(outputs)(**{**dict.fromkeys(outputs._fields), name: logits})
     if isinstance(outputs, Sequence):
-        return type(outputs)([logits, *[None] * (len(outputs) - 1)])  # type: ignore[call-arg]
+        names = getattr(type(outputs), "__match_args__", ())  # of a named tuple
+        entries: list[Any] = [None] * len(outputs)
+        entries[names.index(OUTPUTS[0]) if OUTPUTS[0] in names else 0] = logits
+        return type(outputs)(*entries) if names else type(outputs)(entries)  # type: ignore[call-arg]
     return _Outputs(logits, loss)
 
 

@@ -237,7 +237,8 @@ def left_out(reply: Message | None) -> str:
 def read_metrics(reply: Message | None) -> MetricRecord:
     """Return the metrics of an evaluation that are finite numbers.
 
-    Raise a `BadReplyError` if one is impossible, or if others than the loss are all not finite.
+    Raise a `BadReplyError` if one is impossible, or if others than the loss are all not finite. A project's
+    own lists are left out.
     """
     content = content_of(reply)
     names = list(_metrics(content))
@@ -252,17 +253,23 @@ def read_metrics(reply: Message | None) -> MetricRecord:
         metrics[protocol.NUM_EXAMPLES] = read_examples(content, least=0)
     if metrics.keys() <= {protocol.NUM_EXAMPLES, "loss"}:
         for name in names:
-            read_number(content, name)
+            if _metric_of(name) or not isinstance(_metrics(content)[name], list):
+                read_number(content, name)
     checked: dict[str, float] = check_metrics(metrics)
     return filled(MetricRecord(), checked | {name: int(checked[name]) for name in checked if name == UNITS})
+
+
+def _metric_of(name: str) -> Any:
+    """Return the package's metric of this name, on the test set or held out; None for a project's own."""
+    key = name.removeprefix(f"{protocol.VALIDATION}-")
+    return METRICS.get(key) or SET_METRICS.get(key.removeprefix(f"{SETS}-"))
 
 
 def check_metrics(metrics: dict[str, float]) -> dict[str, float]:
     """Return metrics by name; raise a `BadReplyError` if a value is impossible."""
     samples = metrics.get(protocol.NUM_EXAMPLES, 0)
     for name, value in metrics.items():
-        key = name.removeprefix(f"{protocol.VALIDATION}-")
-        metric = METRICS.get(key) or SET_METRICS.get(key.removeprefix(f"{SETS}-"))
+        key, metric = name.removeprefix(f"{protocol.VALIDATION}-"), _metric_of(name)
         if metric and not metric.allows(value):
             low, high = metric.lowest, metric.highest
             raise BadReplyError(f"its metric '{name}' is {value:g}, it must lie between {low:g} and {high:g}")

@@ -170,7 +170,9 @@ def test_of_an_evaluation_a_metric_that_is_no_finite_number_is_left_out_alone(na
     assert dict(read_metrics(reply)) == {"accuracy": 0.5}
     assert left_out(reply).startswith(f"'{name}': ")
     alone = answering(RecordDict({"metrics": MetricRecord({name: value, "loss": 0.5, "num-examples": 3})}))
-    if name != "loss":
+    if name == "auc" and isinstance(value, list):
+        assert dict(read_metrics(alone)) == {"loss": 0.5, "num-examples": 3}, "a project's own"
+    elif name != "loss":
         with pytest.raises(BadReplyError, match=name):
             read_metrics(alone)
 
