@@ -150,8 +150,8 @@ class RunFolder:
 
     Attributes
     ----------
-    goes_on : bool
-        Whether a strategy goes on with the run that it has written, as if it resumed it.
+    continues : bool
+        Whether a strategy continues the run that it has written, as if it resumed it.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class RunFolder:
         self.config: Record = dict(config or {})
         self._notes = dict(notes or {})
         self._resume = resume
-        self.goes_on = False
+        self.continues = False
         self._mirror = mirror
         self._last = self._body_hash = ""
         self._config_text = b""
@@ -396,7 +396,7 @@ class RunFolder:
     def _check_same(self, config: Record, wanted: Record) -> None:
         if config != wanted:
             raise _other_run(self.path, config, wanted)
-        if not (self._resume or self.goes_on):
+        if not (self._resume or self.continues):
             raise ConfigError(
                 f"the output folder '{self.path}' already holds this run: go on with --resume "
                 "(resume=True), or choose another --output",

@@ -133,7 +133,10 @@ class RunConfig(Request, Completion):
         if not dict(self.method_options).get("fraction_train"):
             return trained
         sources = len(self.data.source_names)
-        return {**trained, "source": round(trained["source"] * strategy.participation.size(sources) / sources)}
+        return {
+            **trained,
+            "source": round(trained["source"] * strategy.participation.size(sources) / sources),
+        }
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the identity of a run, as JSON values: all but its length and its place.

@@ -138,7 +138,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         are always the last global model. `should_stop`, new in Flower 1.43, works with older versions too: it
         receives the round and the result after each round, and ends the run by returning true.
 
-        A second call with the arrays that the first has returned goes on with its run: messages and records
+        A second call with the arrays that the first has returned continues its run: messages and records
         count on, and the method's state stays, so that many short calls are one long run. With other arrays
         it is a new run, with the strategy's options and nothing of the first. The result, `evaluate_fn` and
         `should_stop` count the rounds of each call from 1, as in Flower.
@@ -199,16 +199,16 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             return result
 
     def take_up(self, arrays: ArrayRecord | None) -> int:
-        """Return the number of rounds of the run that goes on with these arrays.
+        """Return the number of rounds of the run that continues with these arrays.
 
         Otherwise forget the run, if there was one: the next begins as with a new strategy of the same
         options.
         """
-        goes_on = self._is_whole and arrays is not None and is_same(to_layers(arrays), self.model)
+        continues = self._is_whole and arrays is not None and is_same(to_layers(arrays), self.model)
         if self.output is not None:
-            self.output.goes_on = goes_on
-        if goes_on:
-            log(INFO, "The run goes on after round %d, with the model it has returned", self.round.number)
+            self.output.continues = continues
+        if continues:
+            log(INFO, "The run continues after round %d, with the model it has returned", self.round.number)
             return self.round.number
         if self._has_begun:
             log(INFO, "A new run, since its model is not the one the last has returned")

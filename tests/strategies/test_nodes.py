@@ -366,7 +366,7 @@ def test_a_simulation_has_all_its_nodes_at_once_and_waits_for_nobody(options, cl
 def test_the_error_of_a_deployment_whose_wait_is_over_names_what_waits_longer(options, clock):
     grid = Arriving(federation(A, B), clock, 0, 0)
     grid.seconds_to_connect = math.inf
-    with pytest.raises(RunError, match="wait_for.*wait_seconds") as error:
+    with pytest.raises(RunError, match=r"wait_for.*wait_seconds") as error:
         FedAvg(wait_seconds=90, **options).connect(grid)
     assert "simulation" not in str(error.value)
     assert grid.lists[-1] == pytest.approx(90, abs=1)
@@ -390,7 +390,9 @@ def test_a_node_to_repair_ends_the_wait_and_a_second_target_is_an_error_as_late_
     ("options", "seconds"),
     [({"wait_seconds": 0.0}, [30.0]), ({"wait_seconds": 90.0, "query_timeout": 70.0}, [70.0] * 3)],
 )
-def test_at_the_start_nodes_have_the_query_timeout_or_at_most_a_minute_if_they_have_it_to_connect(options, seconds, clock):
+def test_at_the_start_nodes_have_the_query_timeout_or_at_most_a_minute_if_they_have_it_to_connect(
+    options, seconds, clock
+):
     grid = Changing(federation(T, A, B), (0, 1, 2), mute=1, kind="query.role")
     waiting(grid, clock)
     FedAvg(**options).connect(grid)

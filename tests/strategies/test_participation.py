@@ -61,7 +61,9 @@ def test_each_source_is_drawn_as_often_as_another_by_seed_round_and_domain_alone
     nodes = [Node(i, domain, domain == "t") for i, domain in enumerate("abcdt")]
 
     def draws(seed, order=1):
-        return [Participation(0.5, seed=seed).of(nodes[::order], number)[1]["drawn"] for number in range(1000)]
+        return [
+            Participation(0.5, seed=seed).of(nodes[::order], number)[1]["drawn"] for number in range(1000)
+        ]
 
     assert draws(1) == draws(1, -1) != draws(2)
     counts = Counter(domain for drawn in draws(1) for domain in drawn)
