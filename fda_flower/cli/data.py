@@ -91,7 +91,7 @@ def show_data(
 
     If a run would refuse the data, also by what it `needs`, print why, and exit with 1.
     """
-    from fda_flower.datasets.folders import OPTIONS_FILE
+    from fda_flower.datasets.folders import OPTIONS_FILE, options_folder
     from fda_flower.own_data.check import check as own_data
 
     folder, report = Path(str(spec.data_dir)).expanduser(), own_data(spec, only)
@@ -123,8 +123,9 @@ def show_data(
     if report.problems:
         kinds = report.problems.by_kind()
         show_problems(kinds)
-        if folder.is_dir() and any("--dataset-option" in kind for kind in kinds):
-            out.text(f'In {folder / OPTIONS_FILE} an option is a line, such as: missing = "mean"')
+        place = options_folder(folder)
+        if place is not None and any("--dataset-option" in kind for kind in kinds):
+            out.text(f'In {place / OPTIONS_FILE} an option is a line, such as: missing = "mean"')
         out.result(result, *(_refused(kind) for kind in kinds if out.quiet))
         raise typer.Exit(1)
     return result

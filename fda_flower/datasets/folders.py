@@ -115,12 +115,20 @@ def is_shown(name: str) -> bool:
     return not name.startswith(".") and name.lower() not in (*SYSTEM, OPTIONS_FILE)
 
 
+def options_folder(place: Path | None) -> Path | None:
+    """Return the folder of data, or of a file of data, whose `OPTIONS_FILE` counts; None without it."""
+    if place is not None and place.is_file():
+        return place.parent
+    return place if place is not None and place.is_dir() else None
+
+
 def options_in(folder: Path | None, build: Callable[..., Any]) -> dict[str, Any]:
-    """Return the options in the folder's `OPTIONS_FILE`; empty without one.
+    """Return the options in the `OPTIONS_FILE` of a folder, or of a file of data; empty without one.
 
     Raise a `ConfigError` that names the file unless `build`, the data set's loader, takes them.
     """
-    if folder is None or not folder.is_dir():
+    folder = options_folder(folder)
+    if folder is None:
         return {}
     for other in folder.iterdir():
         if other.name.lower() == OPTIONS_FILE != other.name:
@@ -149,8 +157,8 @@ def found_names(dataset: str, folder: Path, names: Iterable[str], wanted: str) -
     """
     domains = tuple(sorted(names))
     if not domains:
-        there = ", ".join(path.name for path in visible(folder)[:10]) or "nothing"
-        what = f"data set '{dataset}' finds no domain in '{folder}' (it contains {there})"
+        there = ", ".join(path.name for path in visible(folder)[:10]) if folder.is_dir() else ""
+        what = f"data set '{dataset}' finds no domain in '{folder}' (it contains {there or 'nothing'})"
         remedy = f"put {wanted} there, or give another folder with --data-dir (FDA_DATA_DIR)"
         raise ConfigError(what, thing="data set", value=dataset, remedy=remedy)
     if len(domains) > 1 and {name.casefold() for name in domains} <= PARTS_OF_ONE:

@@ -28,8 +28,10 @@ class Problem:
     def __str__(self) -> str:
         if self.path is None:
             return self.what
-        column = f", column '{self.column}'" if self.column else ""
-        place = f" in line {self.line}{column}{self._others(' (and ', ')')}" if self.line else ""
+        column = f"column '{self.column}'" if self.column else ""
+        line = f"line {self.line}" if self.line else ""
+        place = f" in {', '.join(filter(None, (line, column)))}{self._others(' (and ', ')')}"
+        place = place if line or column else ""
         return f"the data file '{self.path}' has {self.what}{place}: {self.remedy}"
 
     @property

@@ -1,5 +1,6 @@
 """The settings that define a federation's data, checked before anything is loaded."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -62,10 +63,22 @@ def _dataset_options(entry: Dataset, values: Mapping[str, Any]) -> Pairs:
             complete = resolve(entry.complete)
             grouped = {"group": patients} if patients not in ("", ROW) else {}
             completed = dict(complete(folder, options | grouped, values["target"], values["only_sources"]))
+            _check_number(what, entry, folder, completed)
     if patients:
         options = by_patient(what, entry.loader, patients, group, options, completed)
     options |= completed
     return _read_options(what, entry.loader, options, "data_dir", "seed") if options else ()  # it is heavy
+
+
+def _check_number(what: str, entry: Dataset, folder: Path | None, completed: Options) -> None:
+    """Raise a `ConfigError` if a folder has the data of one domain, which leaves no source."""
+    names = read_domains(str(completed["domains"]), below=True) if "domains" in completed else ()
+    if len(names) == 1:
+        remedy = "a run needs two or more: put the data of the others there"
+        if "domain" in inspect.signature(entry.loader).parameters:
+            remedy += ", or name the column that says which row is whose by --dataset-option domain=COLUMN"
+        said = f"{what} finds only one domain in '{folder}', '{names[0]}'"
+        raise ConfigError(said, thing="data set", value=names[0], remedy=remedy)
 
 
 def _options_at_site(

@@ -134,11 +134,12 @@ def _data_folder(config: RunConfig, folder: Path) -> str | None:
     if config.data_dir is None or DATASETS[config.dataset].public:
         return config.data_dir
     folder.mkdir()
-    for path in Path(config.data_dir).iterdir():
+    place = Path(config.data_dir)
+    for path in place.iterdir() if place.is_dir() else [place]:
         if path.name != OPTIONS_FILE:
             (folder / path.name).symlink_to(path)
     options = dict(config.dataset_options)
     if not config.privacy.of_patients:  # there nothing is found in the data
         options |= found_options(config.data)
     (folder / OPTIONS_FILE).write_text(tomli_w.dumps(options), encoding="utf-8")
-    return str(folder)
+    return str(folder if place.is_dir() else folder / place.name)

@@ -11,10 +11,10 @@ from fda_flower.datasets.folders import LISTED, visible, warn
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.errors import ConfigError
-from fda_flower.own_data.hugging_face_source import is_saved
+from fda_flower.own_data.hugging_face_source import is_saved, is_shard
 from fda_flower.own_data.image_folder import ImageFolder
 from fda_flower.own_data.survey import Survey, Surveyed
-from fda_flower.own_data.table_files import FIRST, places, tables_in
+from fda_flower.own_data.table_files import FIRST, SUFFIXES, places, tables_in
 
 
 @dataclass
@@ -46,10 +46,13 @@ class Check:
 
 def find_dataset(folder: Path) -> str:
     """Return the data set that matches a folder's layout: ``images``, ``table`` or ``hf``."""
+    if folder.is_file() and folder.suffix.lower() in SUFFIXES:
+        return "table"
     if not folder.is_dir():
         remedy = "give the one that holds the domains"
         raise ConfigError(f"there is no folder '{folder}'", thing="folder", value=folder, remedy=remedy)
     tables = [path for place in places(folder).values() for path in tables_in(place)]
+    tables = [] if all(map(is_shard, tables)) else tables
     pictures = ImageFolder.read(folder).images
     in_folders = any(len(path.parts) > len(("domain", "class")) for path in pictures)
     if in_folders:  # a readme is no table

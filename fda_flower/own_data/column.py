@@ -16,6 +16,7 @@ from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.units import in_two_spellings
 from fda_flower.errors import ConfigError
 from fda_flower.names.registry import alike
+from fda_flower.own_data.reading import Fault
 
 ENOUGH = 20
 """The fewest rows that are told apart on purpose, not by chance."""
@@ -28,7 +29,7 @@ FEWEST_POINTED = 3
 class Column:
     """A column's cells as stripped text, with the file's line of each.
 
-    In numbers, a `comma` is the decimal mark, else a point.
+    In numbers, a `comma` is the decimal mark, else a point. A `fault` says why no such column can be used.
 
     Examples
     --------
@@ -48,6 +49,7 @@ class Column:
     path: Path
     lines: Array
     comma: bool = False
+    fault: Fault | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -133,6 +135,11 @@ class Column:
         """The form of most cells that are not missing, if it is known; the first of `FORMS` that fits."""
         filled = int(np.count_nonzero(~self.missing))
         return next((form for form in FORMS if 2 * int(form.matches(self).sum()) > filled), None)
+
+    def tell_fault(self, problems: Problems) -> None:
+        """Add the column's fault to problems, if it has one."""
+        if self.fault is not None:
+            problems.add(Problem(*self.fault, self.path, column=self.name))
 
     def tell(self, problems: Problems, wrong: Array, what: str, remedy: str) -> None:
         """Add cells to problems where the mask `wrong` is true."""

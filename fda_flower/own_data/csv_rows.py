@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fda_flower.datasets.folders import unusable
@@ -24,8 +24,17 @@ ENCODINGS = {
 }
 """The encodings by a file's first bytes, which count more than the option."""
 
-EXCEL = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
-"""The first bytes of Excel files."""
+NO_TEXT: Mapping[bytes, tuple[str, str]] = {
+    b"PK\x03\x04": ("an Excel file or an archive", ".xlsx"),
+    b"\xd0\xcf\x11\xe0": ("an Excel file or an archive", ".xlsx"),
+    b"PAR1": ("a Parquet file", ".parquet"),
+    b"$FL2": ("a file of SPSS", ".sav"),
+    b"$FL3": ("a file of SPSS", ".zsav"),
+    b"<stata_dta>": ("a file of Stata", ".dta"),
+    b"HEADER RECORD": ("a file of SAS", ".xpt"),
+    b"\0\0\0\0\0\0\0\0\0\0\0\0\xc2\xea\x81\x60": ("a file of SAS", ".sas7bdat"),
+}
+"""By first bytes, files of other formats, and their suffixes."""
 
 
 def rows_of(path: Path, encoding: str = "") -> Iterator[tuple[int, list[str]]]:
@@ -67,9 +76,11 @@ def _separator(text: str) -> str:
 def _decoded(path: Path, encoding: str) -> str:
     try:
         data = path.read_bytes()
-        if data.startswith(EXCEL):
-            remedy = "give it the suffix .xlsx if it is one, or export the table as CSV"
-            raise unusable("data file", path, "is no text, but an Excel file or an archive", remedy)
+        if other := next((other for mark, other in NO_TEXT.items() if data.startswith(mark)), None):
+            remedy = f"give it the suffix {other[1]} if it is one, or " if other[1] else ""
+            raise unusable(
+                "data file", path, f"is no text, but {other[0]}", f"{remedy}export the table as CSV"
+            )
         known = next((name for mark, name in ENCODINGS.items() if data.startswith(mark)), encoding or "utf-8")
         text = data.decode(known)
     except UnicodeDecodeError as error:

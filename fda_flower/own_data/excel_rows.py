@@ -2,81 +2,126 @@
 
 import re
 import warnings
-from collections.abc import Iterator
-from datetime import datetime, time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from fda_flower.datasets.folders import unusable
+from fda_flower.errors import near
 from fda_flower.names.words import counted
+from fda_flower.own_data.reading import Cells, Reading, Rows, check_installed, text_of
 
-EXPORT = "export the sheet as CSV"
-MIDNIGHT = time()
+EXPORT, BY_NAME = "export the sheet as CSV", "--dataset-option sheet=NAME"
 
 TAG = re.compile(rb"<(?:\w+:)?(row|col)\b([^>]*)>")
 PLACE, HIDDEN = re.compile(rb'\b(r|min|max)="(\d+)"'), re.compile(rb'\bhidden="(?:1|true)"')
 """In a sheet's XML the tag of a row or of columns, which these are, and that they are not shown."""
 
 
-def rows_of(path: Path, decimal_comma: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of the only sheet with cells, with their numbers; none is shorter than the first.
+Values = Sequence[tuple[Any, ...]]
 
-    Numbers have a decimal point or comma, dates are as in 2024-12-31. A `ConfigError` names what cannot be
-    read, and what has cells but is hidden.
+
+def read(path: Path, how: Reading) -> Cells:
+    """Return the cells of a sheet: the one that an option names, else the only visible one with cells.
+
+    No row is shorter than the first. A `ConfigError` names what cannot be read, and what has cells but is
+    hidden in the sheet; so are other sheets, unless they are hidden and have other columns.
     """
-    width = 0
-    (name, values), (_, formulas) = (_sheet(path, only_values) for only_values in (True, False))
+    name, notes = (how.sheet, ()) if how.sheet else _only_sheet(path)
+    values, formulas = (_cells(path, name, only_values) for only_values in (True, False))
     _check_shown(path, name, values)
+    return Cells(_rows(path, values, formulas, how.comma), notes=notes)
+
+
+def _rows(path: Path, values: Values, formulas: Values, comma: bool) -> Rows:
+    width = 0
     for line, (cells, sources) in enumerate(zip_longest(values, formulas, fillvalue=()), start=1):
         for column, (cell, source) in enumerate(zip(cells, sources, strict=False), start=1):
             if cell is None and source is not None:
                 what = f"has a formula without its value in line {line}, column {column}"
                 raise unusable("data file", path, what, f"open it in Excel and save it, or {EXPORT}")
-        texts = [_text(cell, decimal_comma) for cell in cells]
+        texts = [text_of(cell, comma) for cell in cells]
         while texts and not texts[-1]:
             texts.pop()
         width = width or len(texts)
         yield line, texts + [""] * (width - len(texts))
 
 
-def _sheet(path: Path, only_values: bool) -> tuple[str, list[tuple[Any, ...]]]:
-    """Return the name and the cells of the only sheet that has any: formulas or their values."""
-    try:
-        import openpyxl
-    except ModuleNotFoundError as error:
-        remedy = f"pip install 'fda-flower[excel]', or {EXPORT}"
-        raise unusable("data file", path, "needs openpyxl, which is not installed", remedy) from error
+def sheets_in(path: Path) -> tuple[list[str], tuple[str, ...]]:
+    """Return the visible sheets with cells, and notes on hidden ones, which are not read.
+
+    Raise a `ConfigError` on a hidden sheet with the columns of a visible one.
+    """
+    with _opened(path) as book:
+        columns = {sheet.title: _columns(sheet) for sheet in book.worksheets}
+        shown = [sheet.title for sheet in book.worksheets if sheet.sheet_state == "visible"]
+    visible = [name for name in shown if columns[name]]
+    hidden = [name for name in columns if columns[name] and name not in shown]
+    for name in hidden:
+        if not visible or columns[name] in map(columns.__getitem__, visible):
+            what = f"has cells in a hidden sheet, {name}"
+            remedy = f"show that sheet, delete it, or name the one to read by {BY_NAME}"
+            raise unusable("data file", path, what, f"{remedy}; or {EXPORT}")
+    note = f"'{path}' has hidden sheets that are not read: {', '.join(hidden)}"
+    return visible, ((note,) if hidden else ())
+
+
+def _only_sheet(path: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the only visible sheet with cells, or "", and the notes on others."""
+    visible, notes = sheets_in(path)
+    if len(visible) > 1:
+        what = f"has {len(visible)} sheets with cells, {', '.join(visible)}"
+        remedy = (
+            f"name the one to read by {BY_NAME}; if each sheet is a site, give the file in place of its "
+            f"folder (--data-dir FILE); or leave one in it, or {EXPORT}"
+        )
+        raise unusable("data file", path, what, remedy)
+    return (visible[0] if visible else ""), notes
+
+
+@contextmanager
+def _opened(path: Path, only_values: bool = True) -> Iterator[Any]:
+    """Yield a workbook of formulas or their values; any error in the block is a `ConfigError`."""
+    check_installed(path, "openpyxl", f"or {EXPORT}")
+    import openpyxl
+
     try:
         with warnings.catch_warnings(), path.open("rb") as file:
             warnings.simplefilter("ignore")  # of formats, validations and styles
             book = openpyxl.load_workbook(file, read_only=True, data_only=only_values)
-            sheets = {sheet.title: _cells(sheet) for sheet in book.worksheets}
-            visible = {sheet.title: sheet.sheet_state == "visible" for sheet in book.worksheets}
+            yield book
             book.close()
     except Exception as error:  # a damaged file raises errors of many kinds
         remedy = f"save it as .xlsx, without a password, or {EXPORT}"
         raise unusable("data file", path, f"cannot be read ({error})", remedy) from error
-    filled = {name: cells for name, cells in sheets.items() if cells}
-    if hidden := [name for name in filled if not visible[name]]:
-        what = f"has cells in a hidden sheet, {', '.join(hidden)}"
-        raise unusable("data file", path, what, f"show that sheet and leave one with cells, or {EXPORT}")
-    if len(filled) > 1:
-        what = f"has {len(filled)} sheets with cells, {', '.join(filled)}"
-        raise unusable("data file", path, what, f"leave one in it, or {EXPORT}")
-    return next(iter(filled.items()), ("", []))
 
 
-def _cells(sheet: Any) -> list[tuple[Any, ...]]:
-    """Return a sheet's rows up to the last that has a cell."""
+def _columns(sheet: Any) -> frozenset[str]:
+    """Return the cells of a sheet's first row that has any; empty without one."""
     sheet.reset_dimensions()  # some programs write a wrong one, which would cut rows off
-    rows = list(sheet.iter_rows(values_only=True))
+    rows = ({*map(text_of, row)} - {""} for row in sheet.iter_rows(values_only=True))
+    return frozenset(next(filter(None, rows), ()))
+
+
+def _cells(path: Path, name: str, only_values: bool) -> list[tuple[Any, ...]]:
+    """Return a sheet's rows up to the last that has a cell."""
+    with _opened(path, only_values) as book:
+        names = [sheet.title for sheet in book.worksheets]
+        if name in names:
+            book[name].reset_dimensions()
+            rows = list(book[name].iter_rows(values_only=True))
+    if name and name not in names:
+        what = f"has no sheet '{name}'{near(name, names)}, only {', '.join(names)}"
+        raise unusable("data file", path, what, "name one of them in the option 'sheet', or rename it")
+    rows = rows if name else []
     while rows and all(cell is None for cell in rows[-1]):
         rows.pop()
     return rows
 
 
-def _check_shown(path: Path, name: str, cells: list[tuple[Any, ...]]) -> None:
+def _check_shown(path: Path, name: str, cells: Values) -> None:
     """Raise a `ConfigError` on hidden rows and columns with cells, such as what a filter hides."""
     from openpyxl.utils import get_column_letter
 
@@ -113,16 +158,3 @@ def _hidden(path: Path, name: str) -> tuple[list[int], list[int]]:
             rows += [row] if tag == b"row" else []
             columns += range(place.get(b"min", 1), place.get(b"max", 0) + 1)
     return rows, columns
-
-
-def _text(cell: Any, decimal_comma: bool) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, bool):
-        return str(cell).upper()
-    if isinstance(cell, float):
-        text = str(int(cell)) if cell.is_integer() and abs(cell) < 1e15 else repr(cell)
-        return text.replace(".", ",") if decimal_comma else text
-    if isinstance(cell, datetime) and cell.time() == MIDNIGHT:
-        return str(cell.date())
-    return str(cell).strip()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fda_flower.datasets.folders import unusable
+from fda_flower.datasets.folders import PARTS_OF_ONE, unusable
 from fda_flower.datasets.numbers import Array
 from fda_flower.errors import ConfigError, invalid, near, unknown
 from fda_flower.names.registry import check_alike
@@ -184,6 +184,22 @@ def readable(data: Any) -> Any:
         if held_by(feature) == "images":
             undecoded = undecoded.cast_column(name, replace(feature, decode=False))
     return undecoded
+
+
+END = 2**16
+"""The bytes at a Parquet file's end in which the library `datasets` writes its name."""
+
+
+def is_shard(path: Path) -> bool:
+    """Return whether a file is a part of a data set in Parquet: by its name, or as the library wrote it."""
+    if path.suffix.lower() != ".parquet":
+        return False
+    stem = re.sub(r"-\d{5}-of-\d{5}$", "", path.stem)
+    if stem != path.stem or stem.lower() in PARTS_OF_ONE:
+        return True
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - END, 0))
+        return b"huggingface" in file.read()
 
 
 def is_saved(folder: Path) -> bool:

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 
 from fda_flower.datasets.domains import Split
-from fda_flower.datasets.folders import LISTED, PARTS, Note, own_folder, read_domains, unusable
+from fda_flower.datasets.folders import LISTED, PARTS, Note, own_folder, read_domains
 from fda_flower.datasets.numbers import Array, count_missing
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, numbered
 from fda_flower.datasets.units import as_name, in_several_classes, in_several_domains
-from fda_flower.errors import ConfigError, near, unknown
+from fda_flower.errors import ConfigError, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import describe_cut, longer
 from fda_flower.names.options import join_names, with_options
@@ -31,6 +31,7 @@ from fda_flower.own_data.labels import (
     numbers_to_predict,
     of_one,
 )
+from fda_flower.own_data.reading import Declared, Reading
 from fda_flower.own_data.survey import Survey, Surveyed
 from fda_flower.own_data.table_columns import (
     SPLIT,
@@ -46,18 +47,9 @@ from fda_flower.own_data.table_columns import (
     identifiers,
     several_rows,
 )
-from fda_flower.own_data.table_files import (
-    SUFFIXES,
-    RawTable,
-    files_of,
-    left_out,
-    read_table,
-    tables_in,
-)
+from fda_flower.own_data.table_files import RawTable
 from fda_flower.own_data.table_options import Meaning, TableOptions, as_option
-
-Tables = Mapping[str, Mapping[str, RawTable]]
-"""By domain, its tables by part: ``train`` and ``test``, or one of the part ``""``."""
+from fda_flower.own_data.table_places import Place, Tables, place_of
 
 FEW = 10
 """Up to this many rows, or different numbers elsewhere, a column of one number is nothing strange."""
@@ -102,30 +94,33 @@ class OwnTables(Surveyed[Rows]):
     name = "table"
 
     def __init__(
-        self, data_dir: Path | None, seed: int, domains: str, encoding: str = "", **options: Any
+        self,
+        data_dir: Path | None,
+        seed: int,
+        domains: str,
+        encoding: str = "",
+        sheet: str = "",
+        declared: Declared = "refuse",
+        **options: Any,
     ) -> None:
         self._meaning = TableOptions(**options).meaning
         super().__init__(read_domains(domains, below=True), self._split)
-        self._folder, self._seed, self._encoding = own_folder("table", data_dir), seed, encoding
+        self._folder, self._seed = own_folder("table", data_dir), seed
+        self._how = Reading(encoding, sheet, self._meaning.decimal_comma, declared)
+
+    @property
+    def _place(self) -> Place:
+        return place_of(self._folder, self._how, self._meaning.domain)
 
     def _survey(self) -> Survey[Rows]:
-        problems = Problems()
-        tables: dict[str, dict[str, RawTable]] = {}
-        notes = []
-        for name in self.here:
-            with problems.caught():
-                for part, path in files_of(self._folder, name).items():
-                    with problems.caught():
-                        table = read_table(path, self._encoding, self._meaning.decimal_comma, problems)
-                        filled = tables.setdefault(name, {})[part] = table.filled
-                        if empty := len(table) - len(filled):
-                            notes.append(f"'{path}' has rows of empty cells, which are left out: {empty}")
-        for folder in sorted({(self._folder / name).parent for name in self.here}):
-            if others := [path.name for path in left_out(folder)]:
-                listed = f"{', '.join(others[:LISTED])}{', ...' if len(others) > LISTED else ''}"
-                notes.append(f"'{folder}' also holds {listed}: export tables of other formats as CSV")
+        problems, place = Problems(), self._place
+        tables = {
+            name: {part: table.filled for part, table in parts.items()}
+            for name, parts in place.read(self.here, problems).items()
+        }
+        notes = [note for parts in tables.values() for table in parts.values() for note in table.notes]
         result = survey(tables, len(self), self._meaning, problems)
-        result.notes += notes
+        result.notes += dict.fromkeys([*notes, *place.notes(self.here)])
         return result
 
     def inputs(self, options: Mapping[str, Any]) -> str:
@@ -133,10 +128,8 @@ class OwnTables(Surveyed[Rows]):
         return describe_columns(self.survey, self._meaning.text)
 
     def _split(self, domain: str) -> Split:
-        if not files_of(self._folder, domain):
-            path = self._folder / f"{domain}{SUFFIXES[0]}"
-            others = near(domain, (each.stem for each in tables_in(self._folder)))
-            raise unusable("data file", path, f"is missing{others}", "put the domain's table there")
+        if domain not in self.survey.domains and (error := self._place.lacks(domain)) is not None:
+            raise error
         survey, meaning = self.sound, self._meaning
         if not (meaning.classes or meaning.regression) and len(survey.domains) == 1 < len(self):
             self.note(of_one("table", domain, len(survey.classes)))
@@ -152,7 +145,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     similar = {name for group in alike(named) for name in group}
     with problems.caught():
         check_alike("columns", named)
-    absent = [name for name in meaning.ignore if name and headers and name not in headers]
+    absent = [name for name in meaning.ignore if headers and name not in {"", meaning.domain, *headers}]
     for name in absent if not alone else ():
         valid = [join_names([each]) for each in sorted(headers)]
         with problems.caught():
@@ -161,6 +154,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
         with problems.caught():
             if names := features_of(table, meaning, problems):
                 features[table.path] = names
+                table.check(sorted({*table.header} - {*meaning.ignore}), problems)
                 check_cells(table, meaning, problems)
                 _check_features(table.path, features, similar)
     there = [table for parts in tables.values() for table in parts.values() if table.path in features]

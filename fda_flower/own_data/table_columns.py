@@ -114,11 +114,14 @@ def check_forms(
 ) -> set[str]:
     """Return the columns that are neither numbers nor categories, and add them to `problems`.
 
-    They have no value in a table, words in some tables only, or a known form.
+    They have a fault, no value in a table, words in some tables only, or a known form.
     """
     rejected = set()
     for name in names:
         columns = [table.columns[name] for table in tables if name in table.header and len(table)]
+        if any(cells.fault for cells in columns):
+            rejected.add(name)
+            continue
         some_words = any(cells.is_words for cells in columns)
         filled: list[tuple[Column, bool]] = []
         for cells in columns:

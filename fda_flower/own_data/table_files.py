@@ -1,9 +1,8 @@
 """Files of tables: found in a folder, and read into cells of text."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from pathlib import Path
 from unicodedata import normalize
 
@@ -14,25 +13,47 @@ from fda_flower.datasets.numbers import Array
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.errors import ConfigError
 from fda_flower.names.words import counted
-from fda_flower.own_data import csv_rows, excel_rows
+from fda_flower.own_data import csv_rows, excel_rows, parquet_rows, statistics_rows
 from fda_flower.own_data.column import Column
+from fda_flower.own_data.reading import Cells, Reading, Rows
+
+
+def _text(path: Path, how: Reading) -> Cells:
+    return Cells(csv_rows.rows_of(path, how.encoding))
+
 
 EXCEL = ".xlsx"
-FIRST = (".csv", ".tsv", EXCEL)
-SUFFIXES = (*FIRST, ".txt")
-"""The suffixes of tables, in either case. The last one counts only without others: a readme is no domain."""
+READERS: Mapping[str, Callable[[Path, Reading], Cells]] = {
+    ".csv": _text,
+    ".tsv": _text,
+    EXCEL: excel_rows.read,
+    ".parquet": parquet_rows.read,
+    **dict.fromkeys(statistics_rows.READERS, statistics_rows.read),
+    ".txt": _text,
+}
+"""By suffix, in either case, the function that reads a table."""
 
-FileState = tuple[str, int, int]
+SUFFIXES = (*READERS,)
+FIRST = SUFFIXES[:-1]
+"""The suffixes of tables. The last one counts only without others: a readme is no domain."""
+
+PLAIN = Reading()
+
+FileState = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
 class RawTable:
-    """A table's columns by name, in the order of its `header`, with the file's line of each row."""
+    """A table's columns by name, in the order of its `header`, with the file's line of each row.
+
+    `notes` are sentences on what of the file is not read.
+    """
 
     path: Path
     header: list[str]
     columns: Mapping[str, Column]
     lines: Array
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -44,16 +65,28 @@ class RawTable:
 
     @property
     def filled(self) -> "RawTable":
-        """The table without the rows whose cells are all empty."""
-        full = [any(row) for row in zip(*self.texts.values(), strict=True)]
-        if all(full):
+        """The table without the rows whose cells are all empty, which a note counts."""
+        full = np.array([any(row) for row in zip(*self.texts.values(), strict=True)], dtype=bool)
+        if full.all():
             return self
-        lines = self.lines[full]
+        note = f"'{self.path}' has rows of empty cells, which are left out: {np.count_nonzero(~full)}"
+        return replace(self.take(np.flatnonzero(full), self.path), notes=(*self.notes, note))
+
+    def take(self, rows: Array, path: Path, without: str | None = None) -> "RawTable":
+        """Return some of the rows, as the table `path`, and without a column."""
+        positions, lines = rows.tolist(), self.lines[rows]
         columns = {
-            name: replace(column, texts=list(compress(column.texts, full)), lines=lines)
-            for name, column in self.columns.items()
+            name: replace(each, texts=[each.texts[at] for at in positions], lines=lines, path=path)
+            for name, each in self.columns.items()
+            if name != without
         }
-        return replace(self, columns=columns, lines=lines)
+        header = [name for name in self.header if name != without]
+        return replace(self, path=path, header=header, columns=columns, lines=lines)
+
+    def check(self, names: Iterable[str], problems: Problems) -> None:
+        """Add to `problems` the faults of the columns that are used."""
+        for name in names:
+            self.columns[name].tell_fault(problems)
 
 
 def places(folder: Path) -> dict[str, Path]:
@@ -84,12 +117,12 @@ def tables_in(place: Path) -> list[Path]:
     return _tables(_files(place))
 
 
-def check_texts(place: Path, encoding: str = "") -> None:
+def check_texts(place: Path, how: Reading) -> None:
     """Raise a `ConfigError` if a text that is left out has the columns of a table in its folder."""
     tables, headers = tables_in(place), list[set[str]]()
     for path in _files(place):
-        if path.suffix.lower() in SUFFIXES and path not in tables and (names := _names_in(path, encoding)):
-            headers = headers or [_names_in(table, encoding) for table in tables]
+        if path.suffix.lower() in SUFFIXES and path not in tables and (names := _names_in(path, how)):
+            headers = headers or [_names_in(table, how) for table in tables]
             if names in headers:
                 what = f"would be left out, but has the columns of '{tables[headers.index(names)].name}'"
                 remedy = (
@@ -99,13 +132,16 @@ def check_texts(place: Path, encoding: str = "") -> None:
                 raise unusable("data file", path, what, remedy)
 
 
-def _names_in(path: Path, encoding: str) -> set[str]:
+def _names_in(path: Path, how: Reading) -> set[str]:
     """Return the columns of a file; empty if it has none, or cannot be read."""
     try:
-        rows = excel_rows.rows_of(path) if path.suffix.lower() == EXCEL else csv_rows.rows_of(path, encoding)
-        return next(({*cells} for _, cells in rows if any(cells)), set())
+        return next(({*cells} for _, cells in _reader(path)(path, how).rows if any(cells)), set())
     except ConfigError:
         return set()
+
+
+def _reader(path: Path) -> Callable[[Path, Reading], Cells]:
+    return READERS.get(path.suffix.lower(), _text)
 
 
 def left_out(folder: Path) -> list[Path]:
@@ -130,30 +166,26 @@ def _read_as(name: str) -> str:
     return normalize("NFC", name).casefold()
 
 
-_AHEAD: dict[Path, tuple[tuple[FileState, bool], tuple[RawTable, list[Problem]]]] = {}
-"""Tables read for their labels, until they are read for the rest."""
+_AHEAD: dict[tuple[Path, Reading], tuple[FileState, tuple[RawTable, list[Problem]]]] = {}
+"""Tables read for their labels or domains, until they are read for the rest."""
 
 
 def read_table(
-    path: Path,
-    encoding: str = "",
-    decimal_comma: bool = False,
-    problems: Problems | None = None,
-    ahead: bool = False,
+    path: Path, how: Reading = PLAIN, problems: Problems | None = None, ahead: bool = False
 ) -> RawTable:
-    """Read a table with a header: a CSV file, or the only sheet of an Excel file.
+    """Read a table with a header by the reader of its suffix.
 
     Rows whose number of cells differs from the header's and further headers are left out and added to
     `problems`; without `problems`, the first raises a `ConfigError`, and so does an unreadable file. Rows of
-    empty cells remain; a column of empty cells without a name does not. `encoding` is of a CSV file, and
-    `decimal_comma` of the numbers of an Excel file. A table read `ahead` is cached for the next call.
+    empty cells remain; a column of empty cells without a name does not. A table read `ahead` is cached for
+    the next call.
     """
-    state = state_of(path, encoding), decimal_comma
-    before, content = _AHEAD.pop(path, (None, None))
+    state = state_of(path)
+    before, content = _AHEAD.pop((path, how), (None, None))
     if content is None or before != state:
-        content = _read(path, encoding, decimal_comma)
+        content = _read(path, how)
     if ahead:
-        _AHEAD[path] = state, content
+        _AHEAD[path, how] = state, content
     table, wrong = content
     known = Problems() if problems is None else problems
     for problem in wrong:
@@ -163,21 +195,18 @@ def read_table(
     return table
 
 
-def state_of(path: Path, encoding: str) -> FileState:
+def state_of(path: Path) -> FileState:
     """Return a stamp that changes with the file."""
     try:
         status = path.stat()
     except OSError:
-        return encoding, 0, 0  # reading it says why
-    return encoding, status.st_mtime_ns, status.st_size
+        return 0, 0  # reading it says why
+    return status.st_mtime_ns, status.st_size
 
 
-Rows = Iterator[tuple[int, list[str]]]
-
-
-def _read(path: Path, encoding: str, decimal_comma: bool) -> tuple[RawTable, list[Problem]]:
-    excel = path.suffix.lower() == EXCEL
-    rows = excel_rows.rows_of(path, decimal_comma) if excel else csv_rows.rows_of(path, encoding)
+def _read(path: Path, how: Reading) -> tuple[RawTable, list[Problem]]:
+    content = _reader(path)(path, how)
+    rows = iter(content.rows)
     top, header = next(((line, cells) for line, cells in rows if any(cells)), (0, []))
     if not header:
         raise unusable("data file", path, "is empty", "give it a header and a row for each sample")
@@ -202,8 +231,10 @@ def _read(path: Path, encoding: str, decimal_comma: bool) -> tuple[RawTable, lis
     cells = [(name, flat[at::width]) for at, name in enumerate(header)]
     cells = [(name, texts) for name, texts in cells if name or any(texts)]
     numbers = np.array(lines, dtype=np.int64)
-    columns = {name: Column(name, texts, path, numbers, decimal_comma) for name, texts in cells}
-    return RawTable(path, [name for name, _ in cells], columns, numbers), wrong
+    columns = {
+        name: Column(name, texts, path, numbers, how.comma, content.faults.get(name)) for name, texts in cells
+    }
+    return RawTable(path, [name for name, _ in cells], columns, numbers, content.notes), wrong
 
 
 def _without_blank_lines(rows: Rows, width: int) -> Rows:

@@ -11,28 +11,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fda_flower.datasets.folders import found_names, is_here, read_domains
+from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
 from fda_flower.errors import invalid
 from fda_flower.names.options import join_names, read_categories, split_names
-from fda_flower.own_data.table_files import (
-    SUFFIXES,
-    FileState,
-    check_texts,
-    files_of,
-    places,
-    read_table,
-    state_of,
-    tables_in,
-)
+from fda_flower.own_data.reading import Reading
+from fda_flower.own_data.table_files import SUFFIXES, FileState
+from fda_flower.own_data.table_places import BY_COLUMN, Place, place_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
     """The meaning of a table's columns; the fields are parsed `TableOptions`.
 
-    `missing` allows missing features, `categorical` makes categories of columns of words, and `text` is the
-    column for the sentence encoder. In a regression, the network predicts ``(label - label_mean) /
-    label_deviation``.
+    `missing` allows missing features, `categorical` makes categories of columns of words, `text` is the
+    column for the sentence encoder, and `domain` the one that names each row's domain. In a regression, the
+    network predicts ``(label - label_mean) / label_deviation``.
     """
 
     label: str = "label"
@@ -47,6 +41,7 @@ class Meaning:
     label_mean: float = 0.0
     label_deviation: float = 1.0
     text: str = ""
+    domain: str = ""
 
     def __post_init__(self) -> None:
         if not self.label_deviation > 0:
@@ -62,6 +57,7 @@ class Meaning:
             )
         given = {"label": (self.label,), "group": (self.group,), "ignore": self.ignore, "text": (self.text,)}
         given["categories"] = tuple(self.categories)
+        given["domain"] = () if self.domain in self.ignore else (self.domain,)
         for (other, others), (option, names) in combinations(given.items(), 2):
             if both := sorted({*others} & {*names} - {""}):
                 why = f"but the option '{other}' names that column too"
@@ -84,6 +80,7 @@ class TableOptions:
     label_mean: float = 0.0
     label_deviation: float = 1.0
     text: str = ""
+    domain: str = ""
 
     @property
     def meaning(self) -> Meaning:
@@ -101,6 +98,7 @@ class TableOptions:
             label_mean=self.label_mean,
             label_deviation=self.label_deviation,
             text=self.text,
+            domain=self.domain,
         )
 
 
@@ -122,32 +120,21 @@ def complete(
     These are the domains and, in a regression, the mean and deviation of the sources' labels.
     """
     missing: dict[str, Any] = {}
-    if folder is None or not is_here(folder, options):
+    if folder is None or not (folder.is_file() or is_here(folder, options)):
         return missing
+    place = place_of(folder, Reading.of(options), str(options.get("domain", "")))
     if "domains" not in options:
-        for place in places(folder).values():
-            check_texts(place, str(options.get("encoding", "")))
-        names = {path.stem for place in places(folder).values() for path in tables_in(place)}
-        wanted = f"a file for each domain, such as north{SUFFIXES[0]}, exported from other formats,"
-        missing["domains"] = ",".join(found_names("table", folder, names, wanted))
+        wanted = (
+            f"a file for each domain, such as north{SUFFIXES[0]}, or one with a column that names them "
+            f"({BY_COLUMN}),"
+        )
+        missing["domains"] = ",".join(found_names("table", folder, {*place.domains()}, wanted))
     if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
-        missing |= label_scale(folder, {**options, **missing}, target, only_sources)
+        domains = read_domains(str({**options, **missing}["domains"]), below=True)
+        sources = sources_in(domains, target, only_sources)
+        label = str(options.get("label", TableOptions.label))
+        missing |= scale_of(_labels_in(place, tuple(sources), label, place.states(sources)))
     return missing
-
-
-def label_scale(
-    folder: Path, options: Mapping[str, Any], target: str | None, only_sources: Sources
-) -> dict[str, float]:
-    """Return the mean and the deviation of the labels of the sources that take part, as options."""
-    column, encoding = str(options.get("label", TableOptions.label)), str(options.get("encoding", ""))
-    comma = options.get("decimal") == "comma"
-    domains = read_domains(str(options["domains"]), below=True)
-    return scale_of(
-        number
-        for domain in sources_in(domains, target, only_sources)
-        for path in files_of(folder, domain).values()
-        for number in _labels_in(path, column, comma, state_of(path, encoding))
-    )
 
 
 def sources_in(domains: Sequence[str], target: str | None, only_sources: Sources) -> list[str]:
@@ -175,9 +162,13 @@ def scale_of(labels: Iterable[float]) -> dict[str, float]:
     return {"label_mean": short, "label_deviation": float(f"{deviation:.3g}")}
 
 
-@lru_cache(maxsize=256)
-def _labels_in(path: Path, column: str, comma: bool, state: FileState) -> list[float]:
-    """Return a file's labels that are numbers; cached for the runs of a comparison."""
-    table = read_table(path, state[0], comma, ahead=True)
-    numbers = table.columns[column].numbers if column in table.columns else ()
-    return [float(number) for number in numbers if math.isfinite(number)]
+@lru_cache(maxsize=64)
+def _labels_in(
+    place: Place, domains: tuple[str, ...], label: str, states: tuple[FileState, ...]
+) -> list[float]:
+    """Return the domains' labels that are numbers; cached for the runs of a comparison."""
+    tables = place.read(domains, Problems(), ahead=True)
+    columns = [
+        table.columns[label] for parts in tables.values() for table in parts.values() if label in table.header
+    ]
+    return [float(number) for cells in columns for number in cells.numbers if math.isfinite(number)]

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
@@ -26,6 +26,7 @@ from fda_flower.files import write_atomically, writing
 from fda_flower.own_data.column import check_words
 from fda_flower.own_data.image_folder import ImageFolder, left_out
 from fda_flower.own_data.labels import numbers_to_predict
+from fda_flower.own_data.reading import Reading
 from fda_flower.own_data.table_columns import SPLIT, check_patients
 from fda_flower.own_data.table_files import RawTable, read_table
 from fda_flower.own_data.table_options import read_names
@@ -51,7 +52,7 @@ class NewSamples:
 
 
 def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled: bool = False) -> NewSamples:
-    """Return the rows of a CSV file, read like the run's own tables; columns are matched by name.
+    """Return the rows of a table, read like the run's own; columns are matched by name.
 
     The file has a header and one row per sample, and may contain the run's ignored, group, split and domain
     columns. `keep` are columns other than features to keep with the predictions; the label's column is
@@ -61,8 +62,8 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     if not isinstance(preparation, TablePreparation):
         raise ConfigError(f"the model cannot predict the rows of '{path}': {_why_not(model, 'columns')}")
     options = model.about.dataset_options
-    comma = options.get("decimal") == "comma"
-    table = read_table(path, str(options.get("encoding", "")), comma)
+    how = Reading.of(options)
+    table = read_table(path, how)
     header, who, label = table.header, f"the file '{path}' has", model.about.label
     if not len(table):
         raise ConfigError(f"{who} no rows: give a header and a row for each sample")
@@ -74,19 +75,29 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
         hint = near(missing[0], header)
         message = f"{who} no column {', '.join(missing)}{hint}: it has {', '.join(header)}"
         raise ConfigError(message, thing="column", value=", ".join(missing))
-    columns = columns_for(table, preparation, comma)
+    _check_faults(table, (*preparation.raw, *keep, *([label] if labelled else [])))
+    columns = columns_for(table, preparation, how.comma)
     x = preparation.apply(columns)
     if "line" in keep:
         raise ConfigError("the column line to keep is also a column of the predictions: rename it")
     names = {"line": list(map(str, table.lines)), **{name: [*table.columns[name].texts] for name in keep}}
     gaps = ", ".join(f"{name} {count}" for name, cells in columns.items() if (count := count_missing(cells)))
     filled = (f"missing values, filled in as in training: {gaps}",) if gaps else ()
-    notes = (*filled, *far_from_training(x, preparation))
+    notes = (*table.notes, *filled, *far_from_training(x, preparation))
     if not labelled:
         return NewSamples(Samples(x, torch.full((len(x),), -1)), names, labelled, notes)
     patients, alone = _patients_in(table, str(options.get("group", "")))
     samples = Samples(x, _labels_of(model, table, preparation), groups=patients)
     return NewSamples(samples, names, labelled, (*notes, *alone))
+
+
+def _check_faults(table: RawTable, names: Iterable[str]) -> None:
+    """Raise a `ConfigError` on columns that are used and cannot be read."""
+    problems = Problems()
+    table.check(names, problems)
+    for problem in problems.entries.values():  # A run's options are no remedy for new rows.
+        problem.remedy = "correct it, or export the table as CSV"
+    problems.raise_first()
 
 
 def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> NewSamples:
@@ -131,6 +142,7 @@ def _patients_in(table: RawTable, group: str) -> tuple[torch.Tensor | None, list
     """Return the patient of each row, if known, and a sentence if the option's column is not there."""
     if group not in table.header:
         return None, [EACH_ALONE.format("rows")] if group else []
+    _check_faults(table, [group])
     cells, problems = table.columns[group], Problems()
     check_patients(cells, problems)
     problems.raise_first()

@@ -26,7 +26,8 @@ from fda_flower.own_data.table_files import read_table
         (["a/ant/0.png", "readme.txt"], "images"),
         (["a.txt", "plot.png"], "table"),
         (["state.json"], "hf"),
-        (["rows.parquet"], "hf"),
+        (["train.parquet", "test-00000-of-00001.parquet"], "hf"),
+        (["rows.parquet"], "table"),
         (["a.csv", "x/a/ant/0.png"], "both"),
         ([], "neither"),
     ],
@@ -120,7 +121,7 @@ def test_a_check_and_the_run_after_it_read_each_file_once(tmp_path, monkeypatch,
         seen.append(path.stem)
         return read_table(path, *given)
 
-    monkeypatch.setattr("fda_flower.own_data.table.read_table", read)
+    monkeypatch.setattr("fda_flower.own_data.table_places.read_table", read)
     spec = DataSpec("table", data_dir=str(tmp_path))
     notes = check(spec).notes
     assert seen == ["a", "b"]

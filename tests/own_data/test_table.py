@@ -16,6 +16,7 @@ from fda_flower.datasets.problems import Problems
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import LENGTH
 from fda_flower.own_data import table_files as reading
+from fda_flower.own_data.reading import Reading
 from fda_flower.own_data.table import OwnTables
 from fda_flower.own_data.table_columns import MOST_CATEGORIES
 from fda_flower.own_data.table_files import read_table
@@ -85,7 +86,7 @@ def test_quotes_hold_separators_and_what_is_no_end_of_a_line_ends_none(tmp_path)
     text = f'"age; in years; at admission",note,label\r\n{rows}'
     (tmp_path / "a.csv").write_bytes(text.encode("utf-8-sig"))
     for encoding in ("", "utf-8"):
-        table = read_table(tmp_path / "a.csv", encoding)
+        table = read_table(tmp_path / "a.csv", Reading(encoding))
         assert table.header == ["age; in years; at admission", "note", "label"], "without the mark"
         assert table.texts["note"][9] == "a\x85b\u2028c"
         assert table.texts["label"] == ["0", "1"] * 5

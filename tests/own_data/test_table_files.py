@@ -9,6 +9,8 @@ from naming import names
 
 from fda_flower.datasets.problems import Problems
 from fda_flower.errors import ConfigError
+from fda_flower.own_data import csv_rows
+from fda_flower.own_data.reading import Reading
 from fda_flower.own_data.table_files import files_of, left_out, read_table, tables_in
 from fda_flower.own_data.table_options import complete
 
@@ -24,13 +26,15 @@ def put(folder, name, text=ROWS, encoding="utf-8"):
 def refused(path, says="", remedy="", **options):
     """Check that a file is refused, with a place and a remedy."""
     with pytest.raises(ConfigError, match=says, check=names("data file", path, remedy)):
-        read_table(path, **options)
+        read_table(path, Reading(**options))
 
 
 # Which files
 
 
-@pytest.mark.parametrize("name", ["west.CSV", "west.Csv", "west.TSV", "west.XLSX", "west.txt", "west.TXT"])
+@pytest.mark.parametrize(
+    "name", ["west.CSV", "west.Csv", "west.TSV", "west.XLSX", "west.txt", "west.TXT", "west.SAV"]
+)
 def test_a_suffix_counts_in_either_case(tmp_path, name):
     path = put(tmp_path, name)
     assert tables_in(tmp_path) == [path]
@@ -61,7 +65,7 @@ def test_a_text_with_the_columns_of_the_tables_is_not_left_out(tmp_path, columns
     assert complete(tmp_path, options, None) == {}, "if the domains are named"
 
 
-@pytest.mark.parametrize("other", ["A.csv", "a.CSV", "a.tsv", "a.xlsx"])
+@pytest.mark.parametrize("other", ["A.csv", "a.CSV", "a.tsv", "a.xlsx", "a.parquet", "A.dta"])
 def test_a_domain_has_one_file(tmp_path, other):
     put(tmp_path, "a.csv")
     put(tmp_path, other)
@@ -75,12 +79,12 @@ def test_a_name_is_the_same_in_both_forms_of_its_letters(tmp_path):
 
 
 def test_what_is_no_table_is_left_out_by_name(tmp_path):
-    for name in ("a.csv", "b.xls", "c.parquet", "readme.txt", "~$a.xlsx", ".hidden"):
+    for name in ("a.csv", "b.xls", "c.por", "readme.txt", "~$a.xlsx", ".hidden"):
         put(tmp_path, name)
     put(tmp_path / "west", "west.csv")
     assert [path.name for path in left_out(tmp_path)] == [
         "b.xls",
-        "c.parquet",
+        "c.por",
         "readme.txt",
         "west",
         "~$a.xlsx",
@@ -153,7 +157,10 @@ def test_several_marks_of_a_file_are_none_of_its_text(tmp_path):
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 @pytest.mark.parametrize("option", ["", "cp1252"])
 def test_a_files_mark_counts_more_than_the_option(tmp_path, encoding, option):
-    assert read_table(put(tmp_path, "a.csv", "größe,label\n1,0\n", encoding), option).header[0] == "größe"
+    assert (
+        read_table(put(tmp_path, "a.csv", "größe,label\n1,0\n", encoding), Reading(option)).header[0]
+        == "größe"
+    )
 
 
 def test_bytes_of_another_encoding_are_named_with_their_line(tmp_path):
@@ -165,16 +172,16 @@ def test_bytes_of_another_encoding_are_named_with_their_line(tmp_path):
 def test_utf_16_without_its_mark_is_named_and_read_with_the_option(tmp_path):
     path = put(tmp_path, "a.csv", ROWS, "utf-16-le")
     refused(path, "NUL", "encoding=utf-16-le")
-    assert read_table(path, "utf-16-le").header == ["age", "bp", "label"]
+    assert read_table(path, Reading("utf-16-le")).header == ["age", "bp", "label"]
 
 
 def test_apostrophes_around_cells_are_named(tmp_path):
     refused(put(tmp_path, "a.csv", "'age';'label'\n'50';'1'\n"), "apostrophes .* line 1", "quotation marks")
 
 
-@pytest.mark.parametrize("first", [b"PK\x03\x04\0\0", b"\xd0\xcf\x11\xe0"])
-def test_an_excel_file_under_another_name_is_named(tmp_path, first):
-    refused(put(tmp_path, "a.csv", first), "Excel", ".xlsx")
+@pytest.mark.parametrize("first", csv_rows.NO_TEXT)
+def test_a_file_of_another_format_under_the_name_of_a_text_is_named(tmp_path, first):
+    refused(put(tmp_path, "a.csv", first + b"\0"), *csv_rows.NO_TEXT[first])
 
 
 def test_spaces_before_quotation_marks_are_none_of_a_cell(tmp_path):
@@ -248,7 +255,7 @@ def test_the_cells_of_an_excel_file_are_as_in_csv(workbook):
         "ill": ["TRUE", "", "FALSE"],
         "id": ["007", "", ""],
     }
-    assert read_table(table.path, decimal_comma=True).texts["bp"] == ["120,5", "", "1e-05"]
+    assert read_table(table.path, Reading(comma=True)).texts["bp"] == ["120,5", "", "1e-05"]
     refused(workbook([["age"], [50, 60], [70]]), "2 columns in line 2", "the header has 1")
 
 
@@ -293,10 +300,20 @@ def hide(path, state="visible", rows=(), columns=()):
 
 
 @pytest.mark.parametrize("state", ["hidden", "veryHidden"])
-def test_a_hidden_sheet_with_cells_is_named_and_one_without_is_none(workbook, state):
-    refused(hide(workbook(CELLS, [["yes"], ["no"]]), state), "hidden sheet, sheet 1", "export the sheet")
-    assert len(read_table(hide(workbook(CELLS, []), state))) == 3
-    refused(hide(workbook([], CELLS), state), "hidden sheet, sheet 1", "show that sheet")
+def test_a_hidden_sheet_is_read_if_it_is_named_and_refused_if_it_could_be_the_table(workbook, state):
+    path = hide(workbook(CELLS, [["yes"], ["no"]]), state)
+    table = read_table(path)
+    assert (len(table), table.notes) == (3, (f"'{path}' has hidden sheets that are not read: sheet 1",))
+    assert read_table(path, Reading(sheet="sheet 1")).texts == {"yes": ["no"]}
+    assert not read_table(hide(workbook(CELLS, []), state)).notes
+    for sheets in ([], CELLS), (CELLS, [CELLS[1], [1]]):
+        refused(hide(workbook(*sheets), state), "hidden sheet, sheet 1", "sheet=NAME")
+
+
+def test_an_option_names_the_sheet(workbook):
+    path = workbook(CELLS, [["x"], [1]])
+    assert read_table(path, Reading(sheet="sheet 1")).texts == {"x": ["1"]}
+    refused(path, "no sheet 'Sheet 1' .did you mean 'sheet 1'", "'sheet'", sheet="Sheet 1")
 
 
 @pytest.mark.parametrize(

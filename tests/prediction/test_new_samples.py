@@ -5,8 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyreadstat
 import pytest
 import torch
+from formats import WRITERS, write_as
 from naming import names
 from PIL import Image
 
@@ -220,3 +223,17 @@ def test_a_text_that_a_spreadsheet_would_run_gets_an_apostrophe(text):
 @pytest.mark.parametrize("value", ["-1.5", "+2,5e-3", "-7", "+", "-", "healthy", "", 3, -0.5])
 def test_numbers_and_other_texts_stay_what_they_are(value):
     assert as_cell(value) == value
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_a_new_table_of_any_format_is_predicted_alike(suffix, table_run, tmp_path):
+    model, table = load(table_run), pd.DataFrame({"age": [1.5, -2.0], "height": [0.25, 3.0]})
+    new = from_csv(model, write_as(tmp_path / f"new{suffix}", table))
+    np.testing.assert_array_equal(new.samples.x, model.samples(dict(table)).x)
+
+
+def test_a_column_that_cannot_be_read_is_named_with_a_remedy_for_new_rows(table_run, tmp_path):
+    table, path = pd.DataFrame({"age": [1.5, 9.0], "height": [0.25, 3.0]}), tmp_path / "new.sav"
+    pyreadstat.write_sav(table, str(path), missing_ranges={"age": [9]})
+    with pytest.raises(ConfigError, match="declares as missing", check=names("data file", path, "as CSV")):
+        from_csv(load(table_run), path)
