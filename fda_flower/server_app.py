@@ -28,11 +28,14 @@ from fda_flower.runs.needs import NEEDS, Facts, check_needs
 from fda_flower.runs.network import all_data, backbone_of, digest_of_frozen, make_model
 from fda_flower.strategies import DomainAdaptationStrategy, RunFolder
 from fda_flower.strategies.nodes import Node
-from fda_flower.wire.internals import is_deployed
+from fda_flower.wire.internals import is_deployed, seconds_to_connect
 from fda_flower.wire.protocol import FROZEN, LABELLED, TEST, to_record
 
 KEYS = "keys"
 """Entry of ``config.json``: the fingerprints of the sites' registered keys, by domain."""
+
+MOST_SECONDS = 60.0
+"""Time that a run waits for all its domains; it begins without those that are late."""
 
 MOST_NUMBERS = 1 << 28
 """Most numbers of a sample: a node must not make the server build a model that its memory does not hold."""
@@ -68,6 +71,8 @@ def run_server(
     strategy = config.entry.build(
         **config.strategy_options(),
         wait_for=len(config.data.domain_names),
+        wait_seconds=min(MOST_SECONDS, seconds_to_connect(grid)),
+        seed=config.seed,
         output=output,
         on_round=recording.on_round,
         validation=recording.validation,

@@ -50,7 +50,7 @@ from fda_flower.strategies import (
     RunFolder,
     SourceOnly,
 )
-from fda_flower.strategies.flowers_options import OF_FEDAVG
+from fda_flower.strategies.flowers_options import OF_FEDAVG, RENAMED
 from fda_flower.wire.asked.personal_layers import EvaluateWithPart, KeepPart, PartKept
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -109,7 +109,7 @@ def test_what_serves_instead_is_known_of_each_option_of_flowers_fedavg(flowers, 
     def options(of):
         return {*inspect.signature(of).parameters}
 
-    assert options(flowers) - options(ours) <= {*OF_FEDAVG}
+    assert options(flowers) - options(ours) <= {*OF_FEDAVG, *RENAMED}
     assert options(ours).isdisjoint(OF_FEDAVG)
 
 
@@ -120,28 +120,60 @@ def test_what_serves_instead_is_known_of_each_option_of_flowers_fedavg(flowers, 
 @pytest.mark.parametrize(
     ("name", "alike", "value"),
     [
-        ("fraction_train", 1.0, 0.5),
-        ("fraction_fit", 1.0, 0.5),
         ("weighted_by_key", "num-examples", "batches"),
         ("accept_failures", True, False),
     ],
 )
 def test_of_flowers_fedavg_only_what_would_change_the_result_is_refused(make, name, alike, value, flower_log):
-    make(**{name: alike, "min_available_nodes": 4})
+    make(**{name: alike, "fraction_evaluate": 0.5})
     (warning,) = flower_log.messages
     assert name in warning
-    assert "min_available_nodes (wait_for is" in warning
+    assert "fraction_evaluate (only the target" in warning
     with pytest.raises(ConfigError, check=names(name, value)):
         make(**{name: value})
 
 
+OLDER = {"fraction_fit": 0.5, "min_fit_clients": 3, "min_available_clients": 4}
+NEWER = {"fraction_train": 0.5, "min_train_nodes": 3, "min_available_nodes": 4}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FedGP(**NEWER),
+        lambda: FedGP(**OLDER),
+        lambda: OwnStart(**NEWER),
+        lambda: LegacyStrategy(FedGP(), **OLDER).strategy,
+    ],
+)
+def test_options_of_flowers_fedavg_that_have_the_same_effect_are_taken_by_its_names(make, flower_log):
+    strategy = make()
+    assert (strategy.fraction_train, strategy.min_train_nodes, strategy.wait_for) == (0.5, 3, 4)
+    assert flower_log.messages == []
+
+
+@pytest.mark.parametrize(
+    ("make", "thing"),
+    [
+        (lambda: FedGP(min_available_nodes=4, wait_for=5), "min_available_nodes"),
+        (lambda: FedGP(fraction_train=0.5, fraction_fit=0.25), "fraction_fit"),
+        (lambda: LegacyStrategy(FedGP(), fraction_fit=0.0), "fraction_train"),
+        (lambda: LegacyStrategy(FedGP(), fraction_fit="half"), "fraction_train"),
+    ],
+)
+def test_an_option_under_two_names_or_out_of_its_bounds_is_refused(make, thing):
+    with pytest.raises(ConfigError, check=lambda error: error.thing == thing):
+        make()
+
+
 def test_a_subclass_may_take_an_option_of_flowers_fedavg_itself():
     class Sampling(FedGP):
-        def __init__(self, fraction_train, **options):
-            super().__init__(**options)
-            self.fraction_train = fraction_train
+        def __init__(self, fraction_evaluate, target, share=1, **options):
+            super().__init__(target=target, **options)
+            self.fraction_evaluate = fraction_evaluate
 
-    assert Sampling(fraction_train=0.5, target="3").fraction_train == 0.5
+    strategy = Sampling(0.5, "3", min_available_clients=4)
+    assert (strategy.fraction_evaluate, strategy.target, strategy.wait_for) == (0.5, "3", 4)
 
 
 @pytest.mark.parametrize("make", [FedDA, FedDAJoint, FedGP])

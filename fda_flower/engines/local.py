@@ -26,6 +26,9 @@ class SimulatedGrid(Grid):
     FIRST_NODE = 2
     """Id of the first node; Flower reserves 1 for the server."""
 
+    seconds_to_connect: float = 0.0
+    """Time that nodes may take to connect: all are there at once."""
+
     def __init__(self, num_clients: int, folder: Path | None = None) -> None:
         self._run = empty_run()
         self._replies: dict[str, Message] = {}

@@ -9,7 +9,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fda_flower.wire.bundles import Bundles
-from fda_flower.wire.internals import Run, pull_sooner, survive_bad_replies
+from fda_flower.wire.internals import Run, pull_sooner, seconds_to_connect, survive_bad_replies
 
 LEAST, MOST = 0.01, 3.0
 """Bounds on the polling interval in seconds; the upper one is Flower's."""
@@ -71,6 +71,11 @@ class PollingGrid(Grid):
                 pause = max(LEAST, SHARE * (now - begin), 0 if arrived else now - polled)
                 time.sleep(max(0.0, min(pause, MOST, end - now)))
         return replies
+
+    @property
+    def seconds_to_connect(self) -> float:
+        """Time that nodes may take to connect, by default."""
+        return seconds_to_connect(self._grid)
 
     @property
     def run(self) -> Run:

@@ -1,5 +1,6 @@
 """Clients of Flower's older API as nodes of a grid, their instructions, and their results as replies."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,7 +12,7 @@ from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.wire import protocol
 from fda_flower.wire.asked import QUESTIONS
-from fda_flower.wire.internals import error_reply, numbered
+from fda_flower.wire.internals import SIMULATED_SECONDS, error_reply, is_deployed, numbered
 from fda_flower.wire.numpy_client import answer_in, check_count, numbers_in, packed_in
 from fda_flower.wire.older import (
     ClientManager,
@@ -74,6 +75,11 @@ class ManagerGrid(LocalGrid):
         self._node_ids: dict[str, int] = {}
         self._proxies: dict[int, ClientProxy] = {}
 
+    @property
+    def seconds_to_connect(self) -> float:  # type: ignore[override]
+        """Time that nodes may take to connect: for ever, unless those that are here are simulated."""
+        return SIMULATED_SECONDS if any(map(is_simulated, dict(self._manager.all()).values())) else math.inf
+
     def proxy(self, node_id: int) -> NamedProxy:
         """Return the client of a node."""
         return NamedProxy(self._proxies[node_id])
@@ -112,6 +118,13 @@ class ManagerGrid(LocalGrid):
             remedy = 'let its get_properties return {"domain": ..., "role": "source" or "target"}'
             return error_reply(message, f"client {proxy.cid} does not report its domain: {remedy}")
         return Message(RecordDict({protocol.INFO: ConfigRecord(dict(answer.properties))}), reply_to=message)
+
+
+def is_simulated(proxy: ClientProxy) -> bool:
+    """Return whether a client belongs to one of Flower's simulations."""
+    grid = getattr(proxy, "grid", None)
+    of_ray = type(proxy).__module__.startswith("flwr.simulation")
+    return of_ray if grid is None else not is_deployed(grid)
 
 
 NUMPY = "numpy.ndarray"

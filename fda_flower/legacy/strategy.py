@@ -69,6 +69,8 @@ class LegacyStrategy(Strategy, metaclass=FlowersOptions):
         Maps a round to further settings for the clients.
     evaluate_fn : callable, optional
         Takes round, arrays and an empty dictionary; returns the server's loss and metrics.
+    fraction_fit, min_fit_clients, min_available_clients : optional
+        The strategy's options `fraction_train`, `min_train_nodes` and `wait_for`.
 
     Raises
     ------
@@ -93,8 +95,14 @@ class LegacyStrategy(Strategy, metaclass=FlowersOptions):
         on_fit_config_fn: MakeConfig | None = None,
         on_evaluate_config_fn: MakeConfig | None = None,
         evaluate_fn: EvaluateFn | None = None,
+        fraction_fit: float | None = None,
+        min_fit_clients: int | None = None,
+        min_available_clients: int | None = None,
     ) -> None:
         _check_it_works(strategy)
+        strategy.change(
+            fraction_train=fraction_fit, min_train_nodes=min_fit_clients, wait_for=min_available_clients
+        )
         self.strategy = strategy
         self._initial = initial_parameters
         self._names = None if names is None else read_list("names", names, '["w", "b"]')
@@ -110,8 +118,9 @@ class LegacyStrategy(Strategy, metaclass=FlowersOptions):
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
         """Wait for the clients, query their roles, and return the model of the checkpoint or `__init__`."""
         strategy, result, parameters = self.strategy, Result(), self._initial
-        self._done = strategy.resume(result)
-        if self._done:
+        before = strategy.take_up(None if parameters is None else self._whole_arrays(parameters))
+        self._done = strategy.resume(result) or before
+        if self._done > before:
             if parameters is not None:
                 check_same_model(result.arrays, self._whole_arrays(parameters))
             parameters = parameters_of(result.arrays)

@@ -147,6 +147,11 @@ class RunFolder:
         Continue from the checkpoint, if there is one. If False, a folder that holds a run is refused.
     mirror : bool
         Whether the folder mirrors the records of a run on a server, which keeps the checkpoint.
+
+    Attributes
+    ----------
+    continues : bool
+        Whether a strategy continues the run that it has written, as if it resumed it.
     """
 
     def __init__(
@@ -161,6 +166,7 @@ class RunFolder:
         self.config: Record = dict(config or {})
         self._notes = dict(notes or {})
         self._resume = resume
+        self.continues = False
         self._mirror = mirror
         self._last = self._body_hash = ""
         self._config_text = b""
@@ -390,7 +396,7 @@ class RunFolder:
     def _check_same(self, config: Record, wanted: Record) -> None:
         if config != wanted:
             raise _other_run(self.path, config, wanted)
-        if not self._resume:
+        if not (self._resume or self.continues):
             raise ConfigError(
                 f"the output folder '{self.path}' already holds this run: go on with --resume "
                 "(resume=True), or choose another --output",

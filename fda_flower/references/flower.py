@@ -55,7 +55,7 @@ class FlowerFedAvg(DomainAdaptationStrategy):
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `RefusedError` if Flower's strategy cannot aggregate this number of clients."""
-        count = len(list(nodes))
+        count = len(self.participation.of([*nodes], 1)[0])
         if self._combine(0, [({"probe": np.zeros(1, np.float32)}, 1)] * count) is None:
             options = ", ".join(f"{name}={value}" for name, value in self.of_flower().items())
             raise RefusedError(

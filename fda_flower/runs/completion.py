@@ -105,13 +105,13 @@ def typed_options(run: Request, method: Method) -> Request:
     Raise a `ConfigError` on an option that its owner does not have.
     """
     from fda_flower.strategies.adaptive import check_beta
-    from fda_flower.strategies.options import COMMON
+    from fda_flower.strategies.options import COMMON, OF_RUNS
 
     read: dict[str, Any] = {"beta": None if run.beta is None else check_beta(run.beta)}
     if may_import(run.model) and (run.model_options or run.model not in MODELS):
         build, hidden = find_model(run.model).builder, {"shape", "classes"}
         read["model_options"] = read_options(f"model '{run.model}'", build, dict(run.model_options), hidden)
-    what, hidden = f"method '{run.method}'", {*COMMON, "beta", "auto"}
+    what, hidden = f"method '{run.method}'", {*COMMON - OF_RUNS, "beta", "auto"}
     read["method_options"] = read_options(what, method.strategy_class, dict(run.method_options), hidden)
     return replace(run, **read)
 

@@ -122,11 +122,21 @@ class RunConfig(Request, Completion):
         self.strategy.check_samples(role, who, samples, training.batch_size)
 
     def training_epochs(self, labels: int, ran: int | None = None) -> dict[str, int]:
-        """Return the epochs of a source, and of a target with `labels` samples, in a run of `ran` rounds."""
+        """Return the epochs of a source, and of a target with `labels` samples, in a run of `ran` rounds.
+
+        If sources are drawn, it is a source's mean.
+        """
         strategy = self.strategy
         epochs = {"source": self.source_training.epochs, "target": self.target_training.epochs}
         rounds = self.rounds if ran is None else ran - strategy.warmup_rounds
-        return strategy.training_epochs(rounds, strategy.warmup_rounds, epochs, labels)
+        trained = strategy.training_epochs(rounds, strategy.warmup_rounds, epochs, labels)
+        if not dict(self.method_options).get("fraction_train"):
+            return trained
+        sources = len(self.data.source_names)
+        return {
+            **trained,
+            "source": round(trained["source"] * strategy.participation.size(sources) / sources),
+        }
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the identity of a run, as JSON values: all but its length and its place.

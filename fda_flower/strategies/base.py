@@ -23,7 +23,14 @@ from fda_flower.records.folder import Checkpoint, RunFolder, check_same_model
 from fda_flower.records.progress import Progress
 from fda_flower.records.record import Record, chosen_round
 from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_source_mean, read_source_mean
-from fda_flower.strategies.checks import check_aggregated, check_finite, check_initial, check_start
+from fda_flower.strategies.checks import (
+    check_aggregated,
+    check_driven,
+    check_finite,
+    check_initial,
+    check_start,
+    is_same,
+)
 from fda_flower.strategies.flowers_options import FlowersOptions
 from fda_flower.strategies.method import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Nodes
@@ -74,6 +81,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         if self.validation is not None and not isinstance(self.validation, Mapping):
             raise invalid("validation", self.validation, "give a metric of each round, such as {1: 0.8}")
         check_buffers(self, self.buffers)
+        _ = self.participation
         self.mean_of_sources = read_source_mean(self.source_mean)
         check_source_mean(self, self.source_mean, self.warmup_rounds)
         self.model_average = ModelAverage(self.average)
@@ -87,28 +95,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         self._timeout: float | None = 3600.0
         self._without_evaluation: set[Node] = set()
         self._warned: dict[tuple[str, str], str] = {}
-        self._has_moved = self._is_connected = self._has_begun = self._is_driven = False
+        self._has_moved = self._is_connected = self._has_begun = self._is_driven = self._is_whole = False
         self._clock: list[float] = []
-
-    def asked_of(self, role: str) -> frozenset[str]:
-        """Return the types of all messages that a run with these options sends to the nodes of a role.
-
-        A site answers no others, and refuses them before it reads data.
-        """
-        messages = {each.message_type() for each in self.asked_questions if role in each.roles}
-        if role in self.trained_plainly or (role == "source" and self.warmup_rounds):
-            messages.add(protocol.TRAIN)
-        if role == "target" and self.has_target:
-            messages.add(protocol.EVALUATE)
-        return frozenset(messages)
-
-    def state_dict(self) -> dict[str, Layers]:
-        """Return the method's further models, for the checkpoint."""
-        return {name: to_layers(record) for name, record in self.state.items()}
-
-    def load_state_dict(self, state: Mapping[str, Layers]) -> None:
-        """Restore the models of a checkpoint."""
-        self.state = {name: to_record(layers) for name, layers in state.items()}
 
     @property
     def record(self) -> Record:
@@ -127,7 +115,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
 
         Connected nodes have `timeout` seconds to reply; by default as in `Nodes.gather`.
         """
-        self.nodes.gather(grid, self.wait_for or self.min_sources + 1, self.wait_seconds, timeout)
+        expected = max(self.wait_for or 0, self.min_train_nodes, self.min_sources + 1)
+        self.nodes.gather(grid, expected, self.min_sources, self.wait_seconds, timeout)
         self.nodes.require(self.min_sources)
         self.validate_nodes(self.nodes.connected)
         self._is_connected = True
@@ -147,8 +136,12 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
 
         Parameters and result are the same as in Flower's ``Strategy.start``, except that the result's arrays
         are always the last global model. `should_stop`, new in Flower 1.43, works with older versions too: it
-        receives the round and the result after each round, and ends the run by returning true. A second call
-        is a new run, with the strategy's options and nothing of the first.
+        receives the round and the result after each round, and ends the run by returning true.
+
+        A second call with the arrays that the first has returned continues its run: messages and records
+        count on, and the method's state stays, so that many short calls are one long run. With other arrays
+        it is a new run, with the strategy's options and nothing of the first. The result, `evaluate_fn` and
+        `should_stop` count the rounds of each call from 1, as in Flower.
 
         Raises
         ------
@@ -158,12 +151,12 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             If roles are missing or claimed twice, `max_held_rounds` rounds in a row were held, or `aggregate`
             returns another model; at once if all clients fail for the same reason before a first model.
         """
-        self._renew()
-        num_rounds = check_start(self, num_rounds, should_stop)
-        self.num_rounds, self._timeout = num_rounds, timeout
+        before = self.take_up(initial_arrays)
+        num_rounds = check_start(self, num_rounds, should_stop, before)
+        self.num_rounds, self._timeout = before + num_rounds, timeout
         with closing(self.progress):
             result = Result(arrays=initial_arrays)
-            done = self.resume(result)
+            done = max(0, self.resume(result) - before)
             if done > num_rounds:
                 why = f"the run has done {done} rounds, only {num_rounds} were asked for"
                 raise ConfigError(why, thing="num_rounds", value=num_rounds)
@@ -172,15 +165,17 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             del initial_arrays  # otherwise they stay in memory until the end
             if not self.nodes.connected:
                 self.connect(grid)
-            self.begin(result.arrays, done)
+            self.begin(result.arrays, before + done)
             if evaluate_fn and done == 0 and (metrics := evaluate_fn(0, result.arrays)) is not None:
                 result.evaluate_metrics_serverapp[0] = metrics
-            for server_round in range(done + 1, num_rounds + 1):
+            for number in range(done + 1, num_rounds + 1):
+                server_round = before + number
                 if self.selection.stops(self.history):
                     break
                 begun = time.perf_counter()
-                config = train_config or ConfigRecord()
-                messages = self.configure_train(server_round, result.arrays, config, grid)
+                messages = self.configure_train(
+                    server_round, result.arrays, train_config or ConfigRecord(), grid
+                )
                 replies = list(grid.send_and_receive(messages, timeout=timeout))
                 trained = time.perf_counter()
                 arrays, train_metrics = self.aggregate_train(server_round, replies)
@@ -192,23 +187,35 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
                 metrics = self.aggregate_evaluate(server_round, evaluated)
                 self.evaluate_further()
                 if train_metrics is not None:
-                    result.train_metrics_clientapp[server_round] = train_metrics
+                    result.train_metrics_clientapp[number] = train_metrics
                 if metrics is not None:
-                    result.evaluate_metrics_clientapp[server_round] = metrics
-                if evaluate_fn and (own := evaluate_fn(server_round, result.arrays)) is not None:
-                    result.evaluate_metrics_serverapp[server_round] = own
+                    result.evaluate_metrics_clientapp[number] = metrics
+                if evaluate_fn and (own := evaluate_fn(number, result.arrays)) is not None:
+                    result.evaluate_metrics_serverapp[number] = own
                     self.record["server"] = dict(own)
-                self.finish_round(num_rounds, begun, trained, aggregated)
-                if should_stop is not None and should_stop(server_round, result):
+                self.finish_round(self.num_rounds, begun, trained, aggregated)
+                if should_stop is not None and should_stop(number, result):
                     break
             return result
 
-    def _renew(self) -> None:
-        """Forget a run, if there was one: the next begins as with a new strategy of the same options."""
+    def take_up(self, arrays: ArrayRecord | None) -> int:
+        """Return the number of rounds of the run that continues with these arrays.
+
+        Otherwise forget the run, if there was one: the next begins as with a new strategy of the same
+        options.
+        """
+        continues = self._is_whole and arrays is not None and is_same(to_layers(arrays), self.model)
+        if self.output is not None:
+            self.output.continues = continues
+        if continues:
+            log(INFO, "The run continues after round %d, with the model it has returned", self.round.number)
+            return self.round.number
         if self._has_begun:
+            log(INFO, "A new run, since its model is not the one the last has returned")
             known = self.nodes, self._is_connected, self.schedules
             self.__post_init__()
             self.nodes, self._is_connected, self.schedules = known
+        return 0
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Write the run's configuration and first checkpoint, and log the participants."""
@@ -223,32 +230,12 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         """Log the strategy and the participants."""
         log(INFO, "%s: %s", type(self).__name__, self.settings())
         if self._is_connected:
-            self._log_participants()
-
-    def _log_participants(self) -> None:
-        target = self.nodes.target
-        sources = ", ".join(node.domain for node in self.nodes.sources)
-        named = "every site" if not self.has_target else target.domain if target else "not connected"
-        log(INFO, "Target: %s. Sources: %s", named, sources)
+            drawn = self.participation.described(len(self.nodes.sources))
+            log(INFO, "%s%s", self.nodes.described, drawn)
 
     def _begin_driven(self, server_round: int, arrays: ArrayRecord) -> None:
         """Begin a run whose rounds another loop than `start` drives, such as the one of a wrapper."""
-        name = type(self).__name__
-        own = f"but the rounds are not run by the start of {name}"
-        if self.patience is not None:
-            raise invalid("patience", self.patience, "leave it out", f"{own}, which alone can end them early")
-        if self.needs_num_rounds and not self.num_rounds:
-            why = f"{name} does not know which round is the last, since its own start does not run them"
-            remedy = "set it before the first round, as in strategy.num_rounds = 30"
-            raise ConfigError(why, thing="num_rounds", value=0, remedy=remedy)
-        if self.num_rounds:
-            check_start(self, self.num_rounds, None)
-        if self.resume(Result(arrays=arrays)):
-            path = self.output.path if self.output else None
-            why = (
-                f"the run in '{path}' cannot be resumed, since its rounds are not run by the start of {name}"
-            )
-            raise ConfigError(why, thing="output", value=path, remedy="give another folder")
+        check_driven(self, self.resume(Result(arrays=arrays)))
         check_initial(to_layers(arrays))
         self._is_driven = True
         self.begin(arrays, server_round - 1)
@@ -264,9 +251,11 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
             self.validate_nodes(self.nodes.connected)
         else:
             self.connect(grid)
+        if self._is_driven and server_round <= self.round.number:
+            self.take_up(None)
         if not self._has_begun:
             self._begin_driven(server_round, arrays)
-        self._clock = [time.perf_counter()]
+        self._clock, self._is_whole = [time.perf_counter()], False
         self.round = self._new_round(server_round, arrays, config, grid)
         return self.round.train_messages(self._requests(self.round))
 
@@ -388,6 +377,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         record: Record = json_safe(dict(self.record))
         chosen = chosen_round([record]) == record["round"]
         self.progress.finish(record, num_rounds, self._checkpoint, chosen)
+        self._is_whole = True
 
     def _checkpoint(self) -> Checkpoint:
         state, averaged = self.state_dict(), self.model_average.models
@@ -405,10 +395,12 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         known: dict[str, dict[str, int]] = next(sizes_before, {})
         if (sizes := read_sizes(self.nodes.connected)) != known and sizes:
             record["sizes"] = sizes
+        nodes, drawn = self.participation.of(self.nodes.connected, server_round)
+        record |= drawn
         return Round(
             server_round,
             warmup,
-            self.nodes.connected,
+            nodes,
             arrays,
             sent,
             record,

@@ -61,18 +61,56 @@ def check_finite(model: Layers) -> None:
             )
 
 
-def check_start(strategy: Any, num_rounds: int, should_stop: object) -> int:
-    """Return the number of rounds; raise a `ConfigError` if the strategy cannot run them."""
+def is_same(one: Layers, other: Layers) -> bool:
+    """Return whether two models have the same arrays, of the same types.
+
+    Examples
+    --------
+    >>> is_same({"w": np.ones(2)}, {"w": np.ones(2)}), is_same({"w": np.ones(2)}, {"w": np.ones(2, int)})
+    (True, False)
+    """
+    if one.keys() != other.keys():
+        return False
+    pairs = ((one[name], other[name]) for name in one)
+    return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in pairs)
+
+
+def check_start(strategy: Any, num_rounds: int, should_stop: object, before: int = 0) -> int:
+    """Return the number of rounds; raise a `ConfigError` if the strategy cannot run them.
+
+    They follow on the number of rounds `before`.
+    """
     if isinstance(num_rounds, bool) or not isinstance(num_rounds, Integral):
         raise invalid("num_rounds", num_rounds, "give a whole number")
-    num_rounds = int(num_rounds)
-    if num_rounds <= strategy.warmup_rounds:
-        remedy = f"it must be at least {strategy.warmup_rounds + 1}"
+    num_rounds, all_rounds = int(num_rounds), before + int(num_rounds)
+    if num_rounds < 1 or all_rounds <= strategy.warmup_rounds:
+        remedy = f"it must be at least {max(1, strategy.warmup_rounds + 1 - before)}"
         remedy += f" with {strategy.warmup_rounds} warm-up rounds" if strategy.warmup_rounds else ""
         raise invalid("num_rounds", num_rounds, remedy)
     if should_stop is not None and strategy.ends_with_an_evaluation:
         why = f"should_stop is given, but {type(strategy).__name__} evaluates differently in the last round"
         why += ", which must be known beforehand"
         raise ConfigError(why, thing="should_stop", value=should_stop, remedy="leave it out")
-    strategy.model_average.check(num_rounds - strategy.warmup_rounds)
+    strategy.model_average.check(all_rounds - strategy.warmup_rounds)
     return num_rounds
+
+
+def check_driven(strategy: Any, done: int) -> None:
+    """Raise a `ConfigError` if another loop than the strategy's start cannot run its rounds.
+
+    `done` is the number of rounds in its folder.
+    """
+    name = type(strategy).__name__
+    if strategy.patience is not None:
+        why = f"but the rounds are not run by the start of {name}, which alone can end them early"
+        raise invalid("patience", strategy.patience, "leave it out", why)
+    if strategy.needs_num_rounds and not strategy.num_rounds:
+        why = f"{name} does not know which round is the last, since its own start does not run them"
+        remedy = "set it before the first round, as in strategy.num_rounds = 30"
+        raise ConfigError(why, thing="num_rounds", value=0, remedy=remedy)
+    if strategy.num_rounds:
+        check_start(strategy, strategy.num_rounds, None)
+    if done:
+        path = strategy.output.path
+        why = f"the run in '{path}' cannot be resumed, since its rounds are not run by the start of {name}"
+        raise ConfigError(why, thing="output", value=path, remedy="give another folder")

@@ -9,27 +9,16 @@ from flwr.common import log
 
 from fda_flower.errors import invalid
 
-ALL, TARGET, WAIT = (
-    "all nodes train",
-    "only the target evaluates",
-    "wait_for is the number of nodes to wait for",
-)
-SOURCES = "min_sources is the number of sources that a round needs"
-MEANS, FIGURES = "numbers in train replies are averaged by num-examples", "the figures are the target's"
+TARGET, MEANS = "only the target evaluates", "numbers in train replies are averaged by num-examples"
+FIGURES = "the figures are the target's"
 
 OF_FEDAVG = {
-    "fraction_train": ALL,
     "fraction_evaluate": TARGET,
-    "min_train_nodes": SOURCES,
     "min_evaluate_nodes": TARGET,
-    "min_available_nodes": WAIT,
     "weighted_by_key": "the weight is num-examples",
     "train_metrics_aggr_fn": MEANS,
     "evaluate_metrics_aggr_fn": FIGURES,
-    "fraction_fit": ALL,
-    "min_fit_clients": SOURCES,
     "min_evaluate_clients": TARGET,
-    "min_available_clients": WAIT,
     "accept_failures": "a round goes on without clients that fail",
     "fit_metrics_aggregation_fn": MEANS,
     "evaluate_metrics_aggregation_fn": FIGURES,
@@ -37,32 +26,46 @@ OF_FEDAVG = {
 }
 """By option of Flower's FedAvg, also the older one, that the strategies lack, what serves instead."""
 
-ALIKE = {"fraction_train": 1, "fraction_fit": 1, "weighted_by_key": "num-examples", "accept_failures": True}
+ALIKE = {"weighted_by_key": "num-examples", "accept_failures": True}
 """By option that would change the result, the only value that does not."""
+
+RENAMED = {
+    "fraction_fit": "fraction_train",
+    "min_fit_clients": "min_train_nodes",
+    "min_available_nodes": "wait_for",
+    "min_available_clients": "wait_for",
+}
+"""By option of Flower's FedAvg, the option of the strategies that does the same."""
 
 
 class FlowersOptions(ABCMeta):
-    """A class of strategies that leaves out Flower's options without effect, with one warning for all.
+    """A class of strategies that takes Flower's options; those without effect get one warning for all.
 
     Options that a subclass takes itself are its own. Raises a `ConfigError` for one that would change the
-    result.
+    result, or that is given under two names.
     """
 
     @property
     def __signature__(cls) -> inspect.Signature:
         """The signature of the class's own ``__init__``: its own options first, then its bases' options."""
         signature = inspect.signature(cls.__init__)  # type: ignore[misc]
-        parameters = sorted([*signature.parameters.values()][1:], key=lambda each: cls._depth(each.name))
+        parameters = sorted([*signature.parameters.values()][1:], key=cls._place)
         return signature.replace(parameters=parameters, return_annotation=signature.empty)
 
-    def _depth(cls, option: str) -> int:
-        """Return how many bases away an option is declared; 0 for a parameter of an ``__init__``."""
-        declared = (i for i, base in enumerate(cls.__mro__) if option in inspect.get_annotations(base))
-        return next(declared, 0)
+    def _place(cls, option: inspect.Parameter) -> tuple[int, int]:
+        """Return an option's kind and how many bases away it is declared, 0 for an ``__init__``'s own."""
+        if option.kind is not option.KEYWORD_ONLY:
+            return option.kind, 0
+        declared = (i for i, base in enumerate(cls.__mro__) if option.name in inspect.get_annotations(base))
+        return option.kind, next(declared, 0)
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
         """Make a strategy."""
         own = cls.__signature__.parameters
+        for name in [name for name in RENAMED if name in options and name not in own]:
+            value, same = options.pop(name), RENAMED[name]
+            if options.setdefault(same, value) != value:
+                raise invalid(name, value, "leave one of them out", f"but {same} is {options[same]}")
         flowers = {name: options.pop(name) for name in OF_FEDAVG if name in options and name not in own}
         for name, value in flowers.items():
             if value != ALIKE.get(name, value):

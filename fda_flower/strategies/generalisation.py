@@ -141,6 +141,7 @@ class VREx(PenalisedSources):
 
     questions = (MeasureLoss,)
     averages_sources = False
+    fewest_sources = 2
 
     lam: NotNegative = 10.0
     clip: bool = False
@@ -185,6 +186,7 @@ class GroupDRO(SourceOnly):
     """
 
     averages_sources = False
+    fewest_sources = 2
     without_patients = "but it weighs sources by the losses of their training, which have no noise"
 
     step_size: NotNegative = 0.01
@@ -239,6 +241,8 @@ class FedOMG(DomainAdaptationStrategy):
     source_weights : {"uniform", "examples"}
         ``α``, the weights of the mean.
     """
+
+    fewest_sources = 2
 
     kappa: NotNegative = 0.5
     server_rate: Positive = 1.0

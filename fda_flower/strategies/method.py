@@ -15,7 +15,7 @@ from fda_flower.strategies.round import Round
 from fda_flower.strategies.selection import Selection
 from fda_flower.strategies.settings import Buffers
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import EvaluateRequest, TrainRequest
+from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
 from fda_flower.wire.questions import Question
 
 Sources = Mapping[str, ClientUpdate]
@@ -81,6 +81,7 @@ class MethodHooks(ABC):
     selection: Selection
     buffers: Buffers
     warmup_rounds: int
+    min_sources: int
     evaluate_every: int
     num_rounds: int = 0
     questions: ClassVar[tuple[type[Question], ...]] = ()
@@ -95,6 +96,10 @@ class MethodHooks(ABC):
     """Reasons to refuse values of `buffers`; ``"target"`` is always refused if the target does not train."""
     without_patients: str | None = None
     """Why noise cannot protect patients, although sites can add it to all replies; see `Method.noise`."""
+    needs_all_sources: ClassVar[str | None] = None
+    """Why a round needs all sources, if it does; otherwise a fraction of them may take part."""
+    fewest_sources: ClassVar[int] = 1
+    """Number of sources that a round takes at least where only a fraction takes part."""
     averages_sources: ClassVar[bool] = False
     """Whether `source_mean` also applies after the warm-up."""
     asks_again: bool = False
@@ -159,6 +164,26 @@ class MethodHooks(ABC):
         """
         trained = (each for each in self.asked_questions if each.kind == protocol.TRAIN)
         return frozenset(self.trains - {role for each in trained for role in each.roles})
+
+    def asked_of(self, role: str) -> frozenset[str]:
+        """Return the types of all messages that a run with these options sends to the nodes of a role.
+
+        A site answers no others, and refuses them before it reads data.
+        """
+        messages = {each.message_type() for each in self.asked_questions if role in each.roles}
+        if role in self.trained_plainly or (role == "source" and self.warmup_rounds):
+            messages.add(protocol.TRAIN)
+        if role == "target" and self.has_target:
+            messages.add(protocol.EVALUATE)
+        return frozenset(messages)
+
+    def state_dict(self) -> dict[str, Layers]:
+        """Return the method's further models, for the checkpoint."""
+        return {name: to_layers(record) for name, record in self.state.items()}
+
+    def load_state_dict(self, state: Mapping[str, Layers]) -> None:
+        """Restore the models of a checkpoint."""
+        self.state = {name: to_record(layers) for name, layers in state.items()}
 
     def asks(self, node: Node, round: Round) -> bool:
         """Return whether a node trains after the warm-up; by default if its role does."""

@@ -1,5 +1,7 @@
 """The participants of a run: each node's role, domain and data, as reported by the nodes."""
 
+import logging
+import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +14,8 @@ from flwr.serverapp import Grid
 
 from fda_flower.errors import ConfigError, RunError, printable
 from fda_flower.files import as_file_name
-from fda_flower.names.words import by_reason
-from fda_flower.wire.internals import NO_HEARTBEAT, keys_of, names_of, reason_of
+from fda_flower.names.words import by_reason, counted, listed
+from fda_flower.wire.internals import NO_HEARTBEAT, keys_of, names_of, reason_of, seconds_to_connect
 from fda_flower.wire.protocol import (
     ASKS,
     CONFIG,
@@ -38,10 +40,21 @@ LONGEST_NAME = 100
 PATIENCE = 2
 """Consecutive train messages without a reply after which a source is left out; each costs a timeout."""
 
+SAID_EVERY = 60.0
+"""Seconds after which the log says again for whom a run waits."""
+
+SHORTEST, SHARE, LONGEST = 0.1, 0.1, 1.0
+"""Seconds until connected nodes are listed again: a share of the time waited so far, and its bounds."""
+
+FIRST_TIMEOUT = 60.0
+"""Seconds that the first nodes have to report their roles, unless the run waits for them for less."""
+
 ATTEMPTS = 3
 """Role queries to a silent node before the first round, as it may be loading data."""
 
 SILENT = "it does not answer"
+
+WAIT_LONGER = "wait for more of them (wait_for) or longer (wait_seconds)"
 
 UNGUARDED = "hold only as far as the app keeps them: start the node by fda-supernode, which holds them itself"
 
@@ -84,7 +97,7 @@ class Nodes:
 
     `target` is the domain of the target, whatever role its node reports; by default it is the node whose role
     is ``"target"``. Without `has_target` there is none, and one more source is required. The role query may
-    take `query_timeout` seconds or, before the first round, `patience` if that is longer.
+    take `query_timeout` seconds; before the first round see `gather`.
 
     Attributes
     ----------
@@ -110,18 +123,66 @@ class Nodes:
         self._missing: dict[int, Missing] = {}
         self._unanswered: dict[int, int] = {}
         self._first_target: str | None = None
+        self._gathers = self._is_deployed = False
         self.asks: Mapping[str, str] = {}
         self.by_name = False
         self.expected: Collection[str] = ()
 
-    def gather(self, grid: Grid, expected: int, patience: float, timeout: float | None = None) -> None:
-        """Query the first nodes, silent ones up to `ATTEMPTS` times, or once for `timeout`; see `refresh`."""
-        for _ in range(ATTEMPTS if timeout is None else 1):
-            self.refresh(grid, expected, patience, timeout)
-            if not any(each.silent for each in self._missing.values()):
+    def gather(
+        self,
+        grid: Grid,
+        expected: int,
+        min_sources: int,
+        seconds: float | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Wait until `expected` nodes are connected, the target and `min_sources` sources among them.
+
+        The wait takes `seconds` at most, by default those of `wire.internals.seconds_to_connect`; every
+        minute the log says for whom. A node that cannot take part ends it, since somebody must repair that.
+        Connected nodes have `timeout` seconds to report their role, by default `FIRST_TIMEOUT` or the query
+        timeout, in each of up to `ATTEMPTS` queries.
+        """
+        usual = seconds_to_connect(grid)
+        patience = usual if seconds is None else seconds
+        usual_timeout = max(self._query_timeout, min(patience, FIRST_TIMEOUT))
+        timeouts = [usual_timeout] * (ATTEMPTS if patience else 1) if timeout is None else [timeout]
+        self._gathers, self._is_deployed = True, usual == math.inf
+        asked, missing = set[int](), 0
+        for is_over, is_due in polls(patience):
+            here = {*grid.get_node_ids()}
+            missing = max(0, expected - len(here))
+            if not (is_over or is_due or (here != asked and not missing)):
+                continue
+            asked = here
+            self._ask_first(grid, here, timeouts)
+            lacking = self._lacking(missing, min_sources)
+            is_stuck = not missing and any(not each.silent for each in self._missing.values())
+            if is_over or is_stuck or not lacking:
                 break
+            if is_due:
+                log(logging.INFO, "Waiting for %s. %s", listed(lacking), self.described)
+        if missing:
+            log(WARNING, "%d of %d nodes are connected after %g s", expected - missing, expected, patience)
+        self._gathers = False
         if self.target is not None:
             self._first_target = self.target.domain
+
+    def _ask_first(self, grid: Grid, here: set[int], timeouts: Iterable[float]) -> None:
+        """Query the first nodes that are `here`, silent ones again for each of the `timeouts`."""
+        for timeout in timeouts:
+            self._refresh(grid, here, timeout, again=True)
+            if not any(each.silent for each in self._missing.values()):
+                break
+            here = {*grid.get_node_ids()}
+
+    def _lacking(self, nodes: int, min_sources: int) -> list[str]:
+        """Return in words who is lacking: a number of nodes, and the target and sources among them."""
+        sources = min_sources + (not self._has_target) - len(self.sources)
+        target = "the target" if self._target is None else f"the target '{self._target}'"
+        lacking = [target] if self._has_target and self.target is None else []
+        lacking += [counted(sources, "more source")] if sources > 0 else []
+        return lacking + ([counted(nodes, "more node")] if nodes > len(lacking) else [])
 
     def leave_out(self, silent: Collection[Node], asked: Collection[Node], seconds: float) -> None:
         """Leave out the sources that did not reply to `PATIENCE` consecutive train messages.
@@ -137,14 +198,10 @@ class Nodes:
                 self._missing[node.id] = Missing(self._nodes.pop(node.id), reason, until, False)
                 self._unanswered[node.id] = PATIENCE - 1
 
-    def refresh(
-        self, grid: Grid, expected: int = 1, patience: float = 0.0, timeout: float | None = None
-    ) -> None:
+    def refresh(self, grid: Grid) -> None:
         """Query role and domain of new nodes, and forget nodes that have left.
 
-        A node that cannot take part, for example because its data are missing, is listed in `missing`. Waits
-        up to `patience` seconds for the `expected` nodes; if that is above 0, silent nodes are queried again
-        at once. A query takes at most `timeout` seconds.
+        A node that cannot take part, for example because its data are missing, is listed in `missing`.
 
         Raises
         ------
@@ -153,18 +210,21 @@ class Nodes:
             if one claims another domain than its registered name; or if a site refuses the run.
             A later node of this kind is left out instead.
         """
-        connected = _wait_for(grid, expected, patience)
-        begun = bool(self._nodes)
+        self._refresh(grid, {*grid.get_node_ids()}, self._query_timeout)
+
+    def _refresh(self, grid: Grid, connected: set[int], timeout: float, again: bool = False) -> None:
+        """Do as `refresh`, for the nodes that are connected; with `again` query silent ones at once."""
+        begun = bool(self._nodes) and not self._gathers
         self._nodes = {i: node for i, node in self._nodes.items() if i in connected}
         now = time.monotonic()
         self._missing = {
             i: each
             for i, each in self._missing.items()
-            if i in connected and now < each.asked + ASK_AGAIN_SECONDS and not (patience and each.silent)
+            if i in connected and now < each.asked + ASK_AGAIN_SECONDS and not (again and each.silent)
         }
         new = sorted(connected - self._nodes.keys() - self._missing.keys())
         self._registered = names_of(grid) if new else {}
-        told = list(self._ask(grid, new, timeout or max(patience, self._query_timeout)))
+        told = list(self._ask(grid, new, timeout))
         if not begun:
             _check_refusals(told)
         registered = self._registered if self.by_name else {}
@@ -204,6 +264,15 @@ class Nodes:
         return next((node for node in self.connected if node.is_target), None)
 
     @property
+    def described(self) -> str:
+        """Who takes part, in words."""
+        named = (
+            "every site" if not self._has_target else self.target.domain if self.target else "not connected"
+        )
+        sources = ", ".join(node.domain for node in self.sources) or "none"
+        return f"Target: {named}. Sources: {sources}"
+
+    @property
     def missing(self) -> list[dict[str, str]]:
         """The ``domain`` of each node that cannot take part or is away, and the ``reason``.
 
@@ -234,21 +303,28 @@ class Nodes:
         if self.target is None and self._has_target:
             thing, value = ("role", "target") if self._target is None else ("domain", self._target)
             wanted = f"with role '{value}'" if self._target is None else f"of domain '{value}'"
-            remedy = repair or (
+            by_role = (
                 'give exactly one client the role, by node configuration (role="target") or by the '
                 "strategy's target argument"
-                if self._target is None
-                else f"give another target, or {start_more(_count(self._target, len(self.connected) + 1))}"
             )
+            more = self._more(_count(self._target or "", len(self.connected) + 1))
+            by_role += f", or {WAIT_LONGER}" * (self._is_deployed and not self.expected)
+            remedy = repair or (f"give another target, or {more}" if self._target is not None else by_role)
             message = f"no node {wanted} among the {len(self.connected)} connected ones ({claims})"
             raise RunError(message, thing=thing, value=value, remedy=remedy)
         min_sources += not self._has_target
         if len(self.sources) < min_sources:
             count = len(self.sources)
-            remedy = repair or start_more(len(self.connected) + min_sources - count)
+            remedy = repair or self._more(len(self.connected) + min_sources - count)
             claims = ", ".join(f"'{node.domain}'" for node in self.sources) or "none"
             message = f"{count} sources are connected ({claims}), at least {min_sources} are needed"
             raise RunError(message, thing="sources", value=count, remedy=remedy)
+
+    def _more(self, nodes: int) -> str:
+        """Return the remedy for too few nodes; a simulation by ``flwr run`` has two by default."""
+        if not self._is_deployed:
+            return f"start more nodes, in a simulation by --federation-config num-supernodes={nodes}"
+        return "start more nodes" if self.expected else f"start more nodes, or {WAIT_LONGER}"
 
     def _ask(self, grid: Grid, node_ids: list[int], timeout: float) -> Iterable[tuple[Node, str | None]]:
         """Yield each node, and why it cannot take part, or None."""
@@ -282,29 +358,22 @@ class Nodes:
         return self._domains.get(node_id) or by_file.get(name, name)
 
 
-def start_more(nodes: int) -> str:
-    """Return the remedy for too few nodes; a simulation by ``flwr run`` has two by default.
-
-    Examples
-    --------
-    >>> start_more(4)
-    'start more nodes, in a simulation by --federation-config num-supernodes=4'
-    """
-    return f"start more nodes, in a simulation by --federation-config num-supernodes={nodes}"
-
-
 def _count(domain: str, otherwise: int) -> int:
     """Return the least number of nodes if one has this domain: Flower numbers them from 0."""
     return int(domain) + 1 if domain.isdecimal() and len(domain) < 4 else otherwise
 
 
-def _wait_for(grid: Grid, expected: int, patience: float) -> set[int]:
-    deadline = time.monotonic() + patience
-    while len(connected := set(grid.get_node_ids())) < expected and time.monotonic() < deadline:
-        time.sleep(0.1)
-    if len(connected) < expected:
-        log(WARNING, "%d of %d nodes are connected after %g s", len(connected), expected, patience)
-    return connected
+def polls(seconds: float) -> Iterator[tuple[bool, bool]]:
+    """Yield whether a time is over, the last time when it is, and whether another minute has passed."""
+    begin = said = time.monotonic()
+    while True:
+        now = time.monotonic()
+        is_over, is_due = now >= begin + seconds, now >= said + SAID_EVERY
+        yield is_over, is_due
+        if is_over:
+            return
+        said = now if is_due else said
+        time.sleep(min(max(SHORTEST, SHARE * (now - begin)), LONGEST))
 
 
 def _check_refusals(told: Iterable[tuple[Node, str | None]]) -> None:

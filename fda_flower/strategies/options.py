@@ -1,12 +1,23 @@
 """The options of every strategy."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from fda_flower.names.options import AboveZero, Count, NotNegative, option_names
+from fda_flower.names.options import (
+    AboveZero,
+    Bounds,
+    Count,
+    Natural,
+    NotNegative,
+    option_names,
+    read_fields,
+)
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import Record
+from fda_flower.strategies.participation import Participation, read_participation
 from fda_flower.strategies.settings import StrategySettings
+
+Fraction = Annotated[float, Bounds("above 0 and at most 1", lambda number: 0 < number <= 1)]
 
 
 class CommonOptions(StrategySettings):
@@ -16,10 +27,21 @@ class CommonOptions(StrategySettings):
     ----------
     target : str, optional
         The target's domain. Default: the node whose role is ``"target"``.
+    fraction_train : float
+        Fraction of the sources that take part in a round, drawn anew in each with `seed`; see
+        `Participation`. The target always takes part.
+    min_train_nodes : int
+        Nodes that take part in a round at least, the target among them.
+    seed : int
+        Seed of the draws.
     wait_for : int, optional
-        Nodes to wait for before the first round. Default: the target and `min_sources`.
-    wait_seconds, query_timeout : float
-        How long to wait for them, and how long a node may take to report its role before it is asked later.
+        Nodes to wait for before the first round, Flower's ``min_available_nodes``; the target and
+        `min_sources` are waited for, too. Default: `min_train_nodes`.
+    wait_seconds : float, optional
+        How long to wait for them; the run then begins with fewer, if it can. Default: without limit, as in
+        Flower, but see `wire.internals.seconds_to_connect` for simulations.
+    query_timeout : float
+        How long a node may take to report its role before it is asked later.
     max_held_rounds : int
         Consecutive held rounds after which the run ends with an error and a checkpoint.
     buffer_names : Collection[str], optional
@@ -37,8 +59,11 @@ class CommonOptions(StrategySettings):
     """
 
     target: str | None = None
-    wait_for: Count | None = None
-    wait_seconds: NotNegative = 60.0
+    fraction_train: Fraction = 1.0
+    min_train_nodes: Natural = 2
+    seed: Natural = 0
+    wait_for: Natural | None = None
+    wait_seconds: NotNegative | None = None
     query_timeout: AboveZero = 30.0
     max_held_rounds: Count = 3
     buffer_names: Collection[str] | None = None
@@ -48,6 +73,18 @@ class CommonOptions(StrategySettings):
     outcomes: bool = False
     on_round: Callable[[Record], None] | None = None
     validation: Mapping[int, float] | None = None
+
+    @property
+    def participation(self) -> Participation:
+        """The draw of each round's sources."""
+        return read_participation(self, self.fraction_train, self.min_train_nodes, self.seed)
+
+    def change(self, **options: Any) -> None:
+        """Change options before the first round; one that is None stays."""
+        values = {name: value for name, value in options.items() if value is not None}
+        for name, value in read_fields(type(self), values, {name: name for name in values}).items():
+            setattr(self, name, value)
+        _ = self.participation
 
     def settings(self) -> Record:
         """Return the strategy's definition as JSON; a run resumes only with the same settings."""
@@ -64,6 +101,9 @@ class CommonOptions(StrategySettings):
             settings["max-update-norm"] = self.max_update_norm
         if self.average is not None:
             settings["average"] = self.average
+        if self.fraction_train < 1:
+            draw = {"fraction-train": self.fraction_train, "min-train-nodes": self.min_train_nodes}
+            settings |= draw | {"seed": self.seed}
         return settings | self.own_settings()
 
     def own_options(self) -> dict[str, Any]:
@@ -81,3 +121,6 @@ class CommonOptions(StrategySettings):
 
 COMMON = frozenset(option_names(CommonOptions))
 """Names of the options of every strategy."""
+
+OF_RUNS = frozenset({"fraction_train", "min_train_nodes"})
+"""Those that a run may set, as options of its method."""

@@ -77,6 +77,7 @@ class Ridge(OnFeatures):
     trains = frozenset({"source"})
     asks_again = True
     refused_buffers: ClassVar = {"target": "the model has no statistics"}
+    needs_all_sources = "adds up the sums of all sources in one round, and another would forget them"
 
     paths: Paths = "both"
     unlabelled: bool = True

@@ -9,6 +9,7 @@ here, the import raises a `RunError` that says so.
 import copy
 import hashlib
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -292,6 +293,22 @@ def keys_of(grid: "Grid") -> dict[int, str]:
 def is_deployed(grid: "Grid") -> bool:
     """Return whether the nodes of a grid are SuperNodes rather than simulated."""
     return getattr(grid, "_runtime_client", None) is not None
+
+
+SIMULATED_SECONDS = 10.0
+"""Time in which the nodes of Flower's simulation connect, which registers them as the server starts."""
+
+
+def seconds_to_connect(grid: "Grid") -> float:
+    """Return how long nodes of a grid may take to connect, where no limit is given.
+
+    For ever, as Flower waits for SuperNodes; in a simulation, which has all nodes at once, only a moment. An
+    attribute of this name says it for a grid of this package.
+    """
+    own: float | None = getattr(grid, "seconds_to_connect", None)
+    if own is not None:
+        return own
+    return math.inf if is_deployed(grid) else SIMULATED_SECONDS
 
 
 def log_writer(grid: "Grid") -> Callable[[str], None]:

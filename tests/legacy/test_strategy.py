@@ -205,6 +205,47 @@ def test_the_servers_own_evaluation_is_flowers_and_nobody_says_how_many_rounds_t
     assert lines == ["round 1", "round 2"]
 
 
+def test_a_fraction_of_the_sources_is_the_same_as_under_the_message_api_and_a_wait_ends_with_the_target():
+    one, other = build("fedgp-auto"), build("fedgp-auto", fraction_train=0.4, min_train_nodes=3)
+    model, _ = run_legacy(one, names=NAMES, fraction_fit=0.4, min_fit_clients=3, min_available_clients=4)
+    assert model == run_messages(other)
+    assert [each["drawn"] for each in one.history] == [each["drawn"] for each in other.history]
+    assert {len(each["drawn"]) for each in one.history} == {2}
+
+
+class Late(SimpleClientManager):
+    """A manager whose last client, the target, comes once it has been listed a few times."""
+
+    lists = 0
+
+    def all(self):
+        self.lists += 1
+        return dict([*self.clients.items()][: 4 if self.lists > 5 else 3])
+
+
+def test_it_begins_with_the_target_even_if_enough_others_are_there_before():
+    late, strategy = Late(), FedAvg()
+    late.clients = manager().clients
+    Server(client_manager=late, strategy=LegacyStrategy(strategy, initial())).fit(1, None)
+    (record,) = strategy.history
+    assert (record["target"]["domain"], record["missing"]) == (TARGET, [])
+
+
+def test_a_server_that_fits_again_goes_on_with_the_model_it_had_and_else_begins_anew():
+    strategy, whole = build("fedgp-auto"), build("fedgp-auto")
+    wrapper, connected = LegacyStrategy(strategy, initial(), names=NAMES), manager()
+    server = Server(client_manager=connected, strategy=wrapper)
+    server.set_max_workers(1)
+    for _ in range(2):
+        server.fit(1, None)
+        wrapper._initial = server.parameters
+    assert server.parameters.tensors == run_legacy(whole, rounds=2, names=NAMES)[0]
+    assert untimed(strategy.history, "bytes-received") == untimed(whole.history, "bytes-received")
+    wrapper._initial = initial()
+    server.fit(1, None)
+    assert [each["round"] for each in strategy.history] == [1]
+
+
 # failures
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import Strategy
 from handmade import HandMade, bits, build, failing, initial, moves, steps_extra, weights
 from naming import names
@@ -179,6 +180,27 @@ def test_a_resumed_run_has_the_same_bits_states_and_records(method, tmp_path):
     assert histories[0] == histories[1]
     assert list(resumed.train_metrics_clientapp) == [3, 4]
     assert RunFolder(tmp_path).read_rounds() == json_safe(strategy.history)
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_many_short_starts_with_the_model_returned_last_are_one_long_run(method, folder, tmp_path):
+    options = {"gate_rounds": 3} if method == "kd3a" else {}
+    options |= {"fraction_train": 0.5} if METHODS[method].strategy_class.needs_all_sources is None else {}
+    options |= {"output": RunFolder(tmp_path)} if folder else {}
+    strategy, grid, numbers = build(method, **options), HandMade(nodes()).grid(), list[int]()
+    arrays = initial(method=method)
+    for _ in range(3):
+        result = strategy.start(grid, arrays, 1, evaluate_fn=lambda number, _: numbers.append(number))
+        arrays = ArrayRecord({name: Array(array.numpy().copy()) for name, array in result.arrays.items()})
+        assert list(result.train_metrics_clientapp) == [1], "as in Flower"
+    assert numbers == [0, 1] * 3
+    if strategy.ends_with_an_evaluation:
+        return
+    expected, whole = run(method, nodes(), rounds=3, **{**options, "output": None})
+    assert untimed(strategy.history) == untimed(whole.history)
+    assert bits(arrays) == bits(expected.arrays)
+    if folder:
+        assert RunFolder(tmp_path).read_rounds() == json_safe(strategy.history)
 
 
 def test_a_domain_of_any_name_keeps_its_state_over_a_resume_beside_an_average(method, tmp_path):
@@ -438,7 +460,8 @@ def test_steps_and_losses_are_required_where_they_count(kind, metric):
 @pytest.mark.parametrize(
     ("kind", "option", "value"),
     [
-        (FedAvg, "wait_for", 0),
+        (FedAvg, "wait_for", -1),
+        *((FedAvg, "fraction_train", value) for value in (0.0, 1.5, np.nan)),
         (FedAvg, "min_sources", 0),
         (FedAvg, "max_held_rounds", 0),
         (FedAvg, "warmup_rounds", -1),

@@ -1,5 +1,6 @@
 """Who takes part: roles, data that must fit together, and nodes that are silent, late, away or refuse."""
 
+import math
 import re
 
 import pytest
@@ -318,25 +319,80 @@ def test_the_role_query_tells_what_the_run_will_ask_of_single_batches(strategy, 
 # How long nodes have
 
 
-def test_while_waiting_the_nodes_are_listed_ten_times_a_second_until_a_deadline(clock):
-    lists = []
+class Arriving(Changing):
+    """A grid whose nodes come at times of a clock; it has the seconds of each list of its nodes."""
 
-    class Listing(Changing):
-        def get_node_ids(self):
-            lists.append(clock[0])
-            assert len(lists) < 20, "it never stops waiting"
-            return super().get_node_ids()
+    def __init__(self, app, clock, *times, **options):
+        super().__init__(app, (), **options)
+        self.clock, self.times, self.lists = clock, times, []
 
-    nodes = Nodes()
-    nodes.refresh(Listing(federation(T), (0,)), expected=2, patience=1.05)
-    assert (len(lists), lists[-1], len(nodes.connected)) == (13, pytest.approx(101.1), 1)
+    def get_node_ids(self):
+        self.lists.append(round(self.clock[0] - 100, 2))
+        self.present = [i for i, time in enumerate(self.times) if self.lists[-1] >= time]
+        return super().get_node_ids()
+
+
+def test_while_waiting_the_nodes_are_listed_ten_times_a_second_and_later_once_until_a_deadline(clock):
+    grid = Arriving(federation(T), clock, 0)
+    (nodes := Nodes()).gather(grid, 2, 1, 1.05)
+    assert (grid.lists[:2], grid.lists[-1], len(grid.lists), len(nodes.connected)) == ([0, 0.1], 1.1, 13, 1)
+    Nodes().gather(grid := Arriving(federation(T), clock, 0), 2, 1, 60.0)
+    *_, before, last = sorted({*grid.lists})
+    assert last - before == pytest.approx(1)
+
+
+def test_a_deployment_waits_for_the_target_and_enough_nodes_and_says_every_minute_for_whom(clock, flower_log):
+    flower_log.set_level("INFO", "flwr")
+    grid = Arriving(federation(A, B, T, C), clock, 0, 30, 7000.5, 7100)
+    grid.seconds_to_connect = math.inf
+    strategy = FedAvg(target="t", min_available_nodes=4)
+    strategy.connect(grid)
+    assert [node.domain for node in strategy.nodes.connected] == ["a", "b", "c", "t"]
+    lines = [line for line in flower_log.messages if line.startswith("Waiting for")]
+    assert len(lines) == 118
+    assert lines[0] == "Waiting for the target 't', 2 more nodes. Target: not connected. Sources: a, b"
+    assert lines[-1] == "Waiting for 1 more node. Target: t. Sources: a, b"
+
+
+@pytest.mark.parametrize("options", [{}, {"wait_for": 9}, {"target": "z"}])
+def test_a_simulation_has_all_its_nodes_at_once_and_waits_for_nobody(options, clock):
+    grid = Arriving(federation(A, B), clock, 0, 0)
+    with pytest.raises(RunError, match="num-supernodes" if "target" in options else "role"):
+        FedAvg(**options).connect(grid)
+    assert {*grid.lists} == {0}
+
+
+@pytest.mark.parametrize("options", [{"target": "z"}, {}, {"min_sources": 3, "target": "a"}])
+def test_the_error_of_a_deployment_whose_wait_is_over_names_what_waits_longer(options, clock):
+    grid = Arriving(federation(A, B), clock, 0, 0)
+    grid.seconds_to_connect = math.inf
+    with pytest.raises(RunError, match=r"wait_for.*wait_seconds") as error:
+        FedAvg(wait_seconds=90, **options).connect(grid)
+    assert "simulation" not in str(error.value)
+    assert grid.lists[-1] == pytest.approx(90, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "info", "shown"),
+    [((A, B, T), {"b": PROBLEM}, MISSING), ((A, B, T, ("target", "c")), {}, "2 nodes claim")],
+)
+def test_a_node_to_repair_ends_the_wait_and_a_second_target_is_an_error_as_late_as_the_first(
+    nodes, info, shown, clock
+):
+    grid = Arriving(federation(*nodes, **info), clock, 0, 5, 90, 90)
+    grid.seconds_to_connect = math.inf
+    with pytest.raises(RunError, match=shown):
+        FedAvg().connect(grid)
+    assert grid.lists[-1] < 92
 
 
 @pytest.mark.parametrize(
     ("options", "seconds"),
-    [({"wait_seconds": 0.0}, [30.0]), ({"wait_seconds": 90.0, "query_timeout": 70.0}, [90.0] * 3)],
+    [({"wait_seconds": 0.0}, [30.0]), ({"wait_seconds": 90.0, "query_timeout": 70.0}, [70.0] * 3)],
 )
-def test_at_the_start_nodes_have_the_query_timeout_or_the_patience_if_it_is_more(options, seconds, clock):
+def test_at_the_start_nodes_have_the_query_timeout_or_at_most_a_minute_if_they_have_it_to_connect(
+    options, seconds, clock
+):
     grid = Changing(federation(T, A, B), (0, 1, 2), mute=1, kind="query.role")
     waiting(grid, clock)
     FedAvg(**options).connect(grid)
