@@ -15,6 +15,7 @@ from flwr.clientapp.mod import (
 )
 from projects import (
     EXAMPLES,
+    STEPS,
     TARGET,
     client_app,
     data,
@@ -160,6 +161,15 @@ def test_all_clients_can_be_private_with_a_fixed_beta_and_sources_with_auto_weig
                 assert min(found) > 10
             else:
                 np.testing.assert_allclose(found, NORM, rtol=1e-4)
+
+
+@pytest.mark.parametrize("mod", [CLIP, fixedclipping_mod, adaptiveclipping_mod])
+def test_with_batchnorm_its_counter_divides_the_clipped_update_and_leaves_itself_unclipped(mod):
+    plain = norms(run(served, mod, [], False, batch_norm=True)[1], "source")
+    model, strategy = run(served, mod, ROLES, False, WITH_NORM, batch_norm=True)
+    for before, after in zip(plain, norms(strategy, "source"), strict=True):
+        assert NORM * before / (STEPS + 1) < after < NORM * before / STEPS
+    assert model["1.num_batches_tracked"] == STEPS
 
 
 @pytest.mark.parametrize("way", AROUND_TRAINING)
