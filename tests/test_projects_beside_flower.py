@@ -61,6 +61,7 @@ CHANGES = {
     ],
 }
 """By project, the words that docs/plug-in.md changes."""
+HALF = [("fraction_train=1.0", "fraction_train=0.5")]
 TWO_STEPS = [("[(x, y)]", "list(zip(x.split(4), y.split(4)))")]
 """What auto-weighting needs; the sums are then not exact."""
 MIXED = "    if msg.content['config']['server-round'] == ROUNDS:\n        net = mix_on_target("
@@ -131,14 +132,14 @@ def test_our_fedavg_has_the_bits_of_flowers(name):
     assert ours.keys() - theirs.keys() == (more if name == "adapters_alone" else set())
 
 
-AUTO, FIXED = r"; β 0 [01]\.\d\d, ", r"; β 0 0\.50"
+AUTO, FIXED = r"; β \d [01]\.\d\d, \d", r"; β 0 0\.50"
 """Of a β that is not estimated the log says so before the comma."""
 
 
 @pytest.mark.parametrize(
     ("name", "change", "shown"),
     [
-        ("from_template", ["FedGP", "auto=True, ", TWO_STEPS], AUTO),
+        ("from_template", ["FedGP", "auto=True, ", TWO_STEPS + HALF], AUTO),
         ("own_class", ["FedDA"], f", server accuracy [0-9.]+{FIXED}"),
         ("adapters_alone", ["FedGP", "auto=True, ", TWO_STEPS], AUTO),
         ("keywords", ["SourceOnly", "", MIXTURE], ""),

@@ -27,7 +27,7 @@ class Site:
 
 
 app = ClientApp()
-site = Site(app)
+Site(app)
 server = ServerApp()
 
 
