@@ -1,6 +1,6 @@
 """Splits, which data sets return, and domains, which clients receive."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,9 @@ class Splits(Mapping[str, Split]):
         if name not in self._names:
             raise KeyError(name)
         return self._read(name)
+
+    def check(self, target: str, sources: Iterable[str]) -> None:
+        """Raise a `ConfigError` if the target can learn nothing from the sources on this machine."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

@@ -40,6 +40,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
 from fda_flower.names.options import split_names
 from fda_flower.names.registry import check_alike
+from fda_flower.own_data.between_domains import check_classes
 from fda_flower.own_data.image_folder import Files, ImageFolder, check_loose, is_image, left_out, repeated
 from fda_flower.own_data.image_names import mask_folders, told_by_names
 from fda_flower.own_data.labels import of_one
@@ -262,7 +263,7 @@ class ImageFolders(Surveyed[ImageFolder]):
         folder = self._there[domain]
         files, there = folder.classes, [each.classes for each in self._there.values()]
         labels = self._classes or tuple(sorted({label for each in there for label in each}))
-        if missing := [label for label in labels if label not in files]:
+        if missing := [label for label in labels if label not in files and not self._is_told(label)]:
             self.note(f"{self.name}: domain {domain} has no image of {', '.join(missing)}")
         if not self._classes and len(self._there) == 1 < len(self):
             self.note(of_one(self.name, domain, len(labels)))
@@ -305,6 +306,10 @@ class ImageFolders(Surveyed[ImageFolder]):
             self._bits[domain] = bits_in(paths)
         return self._bits[domain]
 
+    def _is_told(self, label: str) -> bool:
+        """Return whether a note of the survey has the class, if it is not at all domains."""
+        return False
+
     def _check_classes(self, folder: ImageFolder) -> None:
         if self._classes and (others := [name for name in folder.classes if name not in self._classes]):
             listed = f"which the option 'classes' does not list ({', '.join(self._classes)})"
@@ -318,6 +323,8 @@ class OwnImages(ImageFolders):
     def _survey(self) -> Survey[ImageFolder]:
         survey = super()._survey()
         folders = survey.domains
+        with survey.problems.caught():
+            survey.notes += check_classes(survey.classes_by_domain, bool(self._classes))
         survey.notes += repeated(folders.values())
         survey.notes += mask_folders(label for each in folders.values() for label in each.classes)
         if self._grouping is None:
@@ -331,3 +338,6 @@ class OwnImages(ImageFolders):
         for name, each in folders.items() if self._grouping else ():
             survey.notes += in_several_classes(name, each.groups, each.words)
         return survey
+
+    def _is_told(self, label: str) -> bool:
+        return any(label in each.classes for each in self.survey.domains.values())

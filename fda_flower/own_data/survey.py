@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from fda_flower.datasets.domains import Splits
 from fda_flower.datasets.numbers import Array
 from fda_flower.datasets.problems import Problems
+from fda_flower.own_data.between_domains import check_shared
 
 
 class Contents(Protocol):
@@ -62,6 +63,15 @@ class Survey(Generic[Of]):
     categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
     numbers: dict[str, Array] = field(default_factory=dict)
 
+    @property
+    def classes_by_domain(self) -> dict[str, list[str]]:
+        """The classes of each domain's samples; none in a regression."""
+        words = {name: {*each.words} for name, each in self.domains.items()}
+        return {
+            name: [known for known in self.classes if {known, f"{known}.0"} & each]
+            for name, each in words.items()
+        }
+
 
 class Surveyed(Splits, Generic[Of]):
     """Domains on this machine that are read together, on first access, by the data set `name`."""
@@ -80,6 +90,10 @@ class Surveyed(Splits, Generic[Of]):
         for note in self.notes:
             self.note(note)
         return self.survey
+
+    def check(self, target: str, sources: Iterable[str]) -> None:
+        """Raise a `ConfigError` if no class of the target is at any source."""
+        check_shared(target, sources, self.survey.classes_by_domain)
 
     @property
     def notes(self) -> list[str]:

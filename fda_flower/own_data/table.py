@@ -22,7 +22,8 @@ from fda_flower.files import derive_seed
 from fda_flower.models.tokens import describe_cut, longer
 from fda_flower.names.options import join_names, with_options
 from fda_flower.names.registry import alike, check_alike
-from fda_flower.names.words import counted
+from fda_flower.names.words import counted, some
+from fda_flower.own_data.between_domains import another_unit, categories_apart, check_classes, coded_apart
 from fda_flower.own_data.column import Column, check_words
 from fda_flower.own_data.labels import (
     check_differ,
@@ -45,14 +46,12 @@ from fda_flower.own_data.table_columns import (
     features_of,
     has_split,
     identifiers,
-    several_rows,
 )
 from fda_flower.own_data.table_files import RawTable
+from fda_flower.own_data.table_notes import constant, contrary, of_patients, repeated
 from fda_flower.own_data.table_options import Meaning, TableOptions, as_option
 from fda_flower.own_data.table_places import Place, Tables, place_of
-
-FEW = 10
-"""Up to this many rows, or different numbers elsewhere, a column of one number is nothing strange."""
+from fda_flower.own_data.telling import telling
 
 
 @dataclass
@@ -161,7 +160,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     result = Survey[Rows](problems=problems)
     if alone and absent:
         result.notes.append(f"the option 'ignore' names columns that are not here: {', '.join(absent)}")
-    result.notes += [*_repeated(there, meaning), *_contrary(there, meaning), *_of_patients(there, meaning)]
+    result.notes += [*repeated(there, meaning), *contrary(there, meaning), *of_patients(there, meaning)]
     every = sorted({name for names in features.values() for name in names})
     unsure = [name for name in every if name not in {meaning.text, *meaning.categories}]
     strange = check_forms(there, unsure, meaning, problems)
@@ -169,9 +168,10 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     result.categories = categorical_columns(there, sound, meaning, alone, problems)
     numeric = [name for name in (*sound, meaning.label) if name not in result.categories]
     check_points(there, numeric, meaning, problems)
-    if counted := identifiers(there, (name for name in numeric if name != meaning.label)):
+    numbering = identifiers(there, (name for name in numeric if name != meaning.label))
+    if numbering:
         result.notes.append(
-            f"columns that seem to number patients or rows are features: {', '.join(counted)}; if they do, "
+            f"columns that seem to number patients or rows are features: {some(numbering)}; if they do, "
             "name them in the option 'group' or 'ignore'"
         )
     for domain, parts in tables.items():
@@ -184,12 +184,40 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
                 append(rows, part, table, columns, meaning, problems)
             else:
                 rows.samples += len(table)
-    result.notes += _constant(
-        result.domains, [name for name in numeric if name not in {meaning.label, meaning.text}]
-    )
     number_labels(result, domains, meaning)
     check_owners(result)
+    result.notes += _compared(result, meaning, {*numbering, *strange})
     return result
+
+
+def _compared(survey: Survey[Rows], meaning: Meaning, others: Collection[str]) -> list[str]:
+    """Return notes on columns, without `others`, that differ between domains or alone tell the label."""
+    rows, left_out = survey.domains, {meaning.text, *others}
+    every = sorted({name for each in rows.values() for name in each.columns} - left_out)
+    columns = {
+        name: {domain: each.columns[name] for domain, each in rows.items() if name in each.columns}
+        for name in every
+    }
+    words = {name: cells for name, cells in columns.items() if name in survey.categories}
+    numbers = {name: cells for name, cells in columns.items() if name not in words}
+    predicted = {meaning.label: survey.numbers} if meaning.regression else {}
+    return [
+        *constant(numbers),
+        *another_unit({**numbers, **predicted}),
+        *coded_apart(numbers),
+        *categories_apart(words),
+        *(telling(columns, survey.numbers, _once(rows), meaning.regression) if not survey.problems else []),
+    ]
+
+
+def _once(rows: Mapping[str, Rows]) -> dict[str, Array]:
+    """Return by domain the positions of a patient's first row of each label; without groups of all rows."""
+    return {
+        domain: np.unique([*map(hash, zip(each.groups, each.words, strict=True))], return_index=True)[1]
+        if each.groups
+        else np.arange(each.samples)
+        for domain, each in rows.items()
+    }
 
 
 def check_owners(survey: Survey[Rows]) -> None:
@@ -203,99 +231,6 @@ def check_owners(survey: Survey[Rows]) -> None:
             survey.notes += in_several_classes(name, rows.groups, rows.words)
 
 
-Row = tuple[RawTable, int]
-"""A row by its table and position."""
-
-
-def _alike(tables: Sequence[RawTable], others: set[str]) -> list[tuple[Row, Row]]:
-    """Return each row that is like another above it in all but some columns, and the first of these.
-
-    There are none if most rows are alike, as in tables of few words.
-    """
-    keys: list[int] = []  # a row's hash, as a million rows take much memory
-    for table in tables:
-        texts = [table.columns[name].texts for name in sorted({*table.header} - others)]
-        keys += map(hash, zip(*texts, strict=True))
-    number = len(set(keys))
-    if number == len(keys) or len(keys) > 2 * number:
-        return []
-    first: dict[int, Row] = {}
-    rows = ((table, position) for table in tables for position in range(len(table)))
-    return [
-        (row, first[key]) for key, row in zip(keys, rows, strict=True) if first.setdefault(key, row) != row
-    ]
-
-
-def _place(row: Row) -> str:
-    table, position = row
-    return f"line {table.lines[position]} of '{table.path}'"
-
-
-def _repeated(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
-    """Return a note on rows that are there more than once and not of one group, which stays together."""
-    again = [
-        (row, first)
-        for row, first in _alike(tables, {SPLIT, *meaning.ignore})
-        if row[0] is not first[0] or meaning.group not in row[0].header
-    ]
-    if not again:
-        return []
-    keep = "" if meaning.group else ", or keep those of a patient together by the option 'group'"
-    return [
-        f"rows that are there more than once, so that one may train and the other test: {len(again)}, the "
-        f"first in {_place(again[0][0])}, as {_place(again[0][1])}; remove them{keep}"
-    ]
-
-
-def _contrary(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
-    """Return a note on rows that are alike but of different classes."""
-
-    def word(row: Row) -> str:
-        return row[0].columns[meaning.label].texts[row[1]].removesuffix(".0")
-
-    labelled = [table for table in tables if meaning.label in table.header and not meaning.regression]
-    pairs = _alike(labelled, {SPLIT, meaning.label, meaning.group, *meaning.ignore})
-    contrary = [(row, first) for row, first in pairs if word(row) != word(first)]
-    if not contrary:
-        return []
-    return [
-        f"rows that are alike but in two classes: {len(contrary)}, the first in {_place(contrary[0][0])}, as "
-        f"{_place(contrary[0][1])}; correct the label, or leave both out"
-    ]
-
-
-def _of_patients(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
-    """Return a note on columns of patients with several rows, if no option keeps these together."""
-    notes = dict[str, None]()
-    for table in tables:
-        columns = (cells for name, cells in table.columns.items() if name != meaning.label)
-        notes |= dict.fromkeys(several_rows(columns, table.columns.get(meaning.group)))
-    return [*notes]
-
-
-def _constant(rows: Mapping[str, Rows], names: Sequence[str]) -> list[str]:
-    """Return a note on columns of one number at a domain and of many at another, if there are any."""
-    constant: dict[str, str] = {}
-    for name in names:
-        cells = {domain: here.columns[name] for domain, here in rows.items() if name in here.columns}
-        values = {domain: np.unique(column[~np.isnan(column)]) for domain, column in cells.items()}
-        many = any(len(numbers) > FEW for numbers in values.values())
-        alone = [
-            f"{numbers[0]:g} at '{domain}'"
-            for domain, numbers in values.items()
-            if many and len(numbers) == 1 and len(cells[domain]) > FEW
-        ]
-        if alone:
-            constant[name] = f"{name} ({', '.join(alone)})"
-    if not constant:
-        return []
-    listed = f"{', '.join([*constant.values()][:LISTED])}{', ...' if len(constant) > LISTED else ''}"
-    return [
-        f"columns with one number at a domain, and many at others: {listed}; if it means that there is no "
-        f"value, leave them out by {as_option('ignore', constant)}"
-    ]
-
-
 def number_labels(survey: Survey[Rows], domains: int, meaning: Meaning) -> None:
     """Add the classes of the labels in the rows of `found`, of so many `domains`, and the numbers of all."""
     problems, here = survey.problems, len(survey.domains)
@@ -303,6 +238,7 @@ def number_labels(survey: Survey[Rows], domains: int, meaning: Meaning) -> None:
         labels = [each for rows in survey.domains.values() for each in rows.labels]
         if not meaning.regression:
             survey.classes = class_names(labels, meaning.classes, here == 1 < domains, here == domains)
+            survey.notes += check_classes(survey.classes_by_domain, bool(meaning.classes))
         for domain, rows in survey.domains.items():
             numbers = [
                 numbers_to_predict(each, problems)
