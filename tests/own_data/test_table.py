@@ -601,15 +601,15 @@ def test_rows_that_are_there_more_than_once_are_told(tmp_path, options, lines, s
     assert f"{said}, the first in {lines.format(a=tmp_path / 'a.csv', b=tmp_path / 'b.csv')}" in note
 
 
-def test_rows_that_are_alike_but_in_two_classes_are_told_and_numbers_to_predict_are_not(tmp_path):
+def test_identical_rows_with_different_labels_are_told_and_numbers_to_predict_are_not(tmp_path):
     for name, start in (("a", 0), ("b", 100)):
         write(tmp_path, name, "age,label", rows=[[str(start + i), str(i % 2)] for i in range(20)])
     with (tmp_path / "b.csv").open("a") as file:
         file.write("3,0\n4,0\n105,0\n")
-    (note,) = [each for each in OwnTables(tmp_path, 0, "a,b").survey.notes if "classes" in each]
-    assert f"in two classes: 2, the first in line 22 of '{tmp_path / 'b.csv'}', as line 5 of" in note
+    (note,) = [each for each in OwnTables(tmp_path, 0, "a,b").survey.notes if "different" in each]
+    assert f"with different labels: 2, the first in line 22 of '{tmp_path / 'b.csv'}', as line 5 of" in note
     notes = OwnTables(tmp_path, 0, "a,b", task="regression").survey.notes
-    assert not [each for each in notes if "classes" in each]
+    assert not [each for each in notes if "different" in each]
 
 
 @pytest.mark.parametrize(("name", "told"), [("patient", True), ("Patient ID", True), ("patient_age", False)])
