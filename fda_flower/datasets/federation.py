@@ -85,10 +85,11 @@ def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
         return of_domain(load_federation(spec), name)
     try:
         data = data_of(spec)
-        assert isinstance(data, Splits)
+        assert isinstance(data, Mapping)
         split = data[name]
-        target = name if spec.every_site else spec.target_name
-        data.check(target, [each for each in spec.domain_names if each != target])
+        if isinstance(data, Splits):
+            target = name if spec.every_site else spec.target_name
+            data.check(target, [each for each in spec.domain_names if each != target])
     except ConfigError:
         # After an error, the next call reads the files again: the user may have corrected them.
         _load.cache_clear()

@@ -45,7 +45,7 @@ def in_units(values: Mapping[str, Array]) -> list[tuple[float, list[str]]]:
     --------
     >>> mmol = np.linspace(3, 8, 50)
     >>> in_units({"east": mmol, "north": 38.67 * mmol, "west": mmol + 1})
-    [(6.0, ['east', 'west']), (212.7, ['north'])]
+    [(5.979, ['east', 'west']), (212.7, ['north'])]
     """
     sizes = {domain: known for domain, each in values.items() if (known := sizes_of(each)) is not None}
     widest = max((upper - lower for lower, _, upper in sizes.values()), default=0.0)
