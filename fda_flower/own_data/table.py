@@ -22,7 +22,7 @@ from fda_flower.files import derive_seed
 from fda_flower.models.tokens import describe_cut, longer
 from fda_flower.names.options import join_names, with_options
 from fda_flower.names.registry import alike, check_alike
-from fda_flower.names.words import counted, some
+from fda_flower.names.words import counted
 from fda_flower.own_data.between_domains import another_unit, categories_apart, check_classes, coded_apart
 from fda_flower.own_data.column import Column, check_words
 from fda_flower.own_data.labels import (
@@ -48,7 +48,7 @@ from fda_flower.own_data.table_columns import (
     identifiers,
 )
 from fda_flower.own_data.table_files import RawTable
-from fda_flower.own_data.table_notes import constant, contrary, of_patients, repeated
+from fda_flower.own_data.table_notes import constant, contrary, of_numbers, of_patients, repeated
 from fda_flower.own_data.table_options import Meaning, TableOptions, as_option
 from fda_flower.own_data.table_places import Place, Tables, place_of
 from fda_flower.own_data.telling import telling
@@ -169,11 +169,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     numeric = [name for name in (*sound, meaning.label) if name not in result.categories]
     check_points(there, numeric, meaning, problems)
     numbering = identifiers(there, (name for name in numeric if name != meaning.label))
-    if numbering:
-        result.notes.append(
-            f"columns that seem to number patients or rows are features: {some(numbering)}; if they do, "
-            "name them in the option 'group' or 'ignore'"
-        )
+    result.notes += of_numbers(numbering)
     for domain, parts in tables.items():
         rows = result.domains[domain] = Rows()
         for part, table in parts.items():

@@ -83,6 +83,16 @@ def of_patients(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
     return [*notes]
 
 
+def of_numbers(names: Sequence[str]) -> list[str]:
+    """Return a note on columns that number patients or rows, if there are any."""
+    if not names:
+        return []
+    return [
+        f"columns that seem to number patients or rows are features: {some(names)}; if they do, name them in "
+        "the option 'group' or 'ignore'"
+    ]
+
+
 def constant(columns: Mapping[str, Mapping[str, Array]]) -> list[str]:
     """Return a note on columns of one number at a domain and of many at another, if there are any."""
     said = dict[str, str]()
