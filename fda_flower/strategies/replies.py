@@ -227,18 +227,19 @@ def _own_metrics(content: RecordDict, request: TrainRequest) -> dict[str, float]
     return own
 
 
-def left_out(reply: Message | None) -> str:
-    """Return in words which metrics of a reply are left out, because they are no finite numbers, if any."""
+def left_out(reply: Message | None, evaluation: bool = False) -> str:
+    """Return in words which metrics of a reply are left out: no finite numbers, or impossible ones."""
     metrics = {} if reply is None or reply.has_error() else _metrics(reply.content)
     names = sorted(repr(printable(name, LONGEST_NAME)) for name in metrics if finite(metrics[name]) is None)
-    return f"{listed(names)}: a metric must be a finite number" if names else ""
+    words = [f"{listed(names)}: a metric must be a finite number"] if names else []
+    return "; ".join([*words, *(_impossible(metrics).values() if evaluation else ())])
 
 
 def read_metrics(reply: Message | None) -> MetricRecord:
-    """Return the metrics of an evaluation that are finite numbers.
+    """Return the metrics of an evaluation that are finite numbers, and possible; see `left_out`.
 
-    Raise a `BadReplyError` if one is impossible, or if others than the loss are all not finite. A project's
-    own lists are left out.
+    Raise a `BadReplyError` if a number of samples is impossible, or if others than the loss are all not
+    finite. A project's own lists are left out.
     """
     content = content_of(reply)
     names = list(_metrics(content))
@@ -255,7 +256,8 @@ def read_metrics(reply: Message | None) -> MetricRecord:
         for name in names:
             if _metric_of(name) or not isinstance(_metrics(content)[name], list):
                 read_number(content, name)
-    checked: dict[str, float] = check_metrics(metrics)
+    impossible = _impossible(metrics)
+    checked = check_metrics({name: metrics[name] for name in metrics if name not in impossible})
     return filled(MetricRecord(), checked | {name: int(checked[name]) for name in checked if name == UNITS})
 
 
@@ -265,14 +267,26 @@ def _metric_of(name: str) -> Any:
     return METRICS.get(key) or SET_METRICS.get(key.removeprefix(f"{SETS}-"))
 
 
+def _impossible(metrics: Mapping[str, Any]) -> dict[str, str]:
+    """Return why values of the package's metrics are impossible, by name."""
+    reasons = dict[str, str]()
+    for name, value in metrics.items():
+        metric, number = _metric_of(name), finite(value)
+        if metric and number is not None and not metric.allows(number):
+            low, high = metric.lowest, metric.highest
+            reasons[name] = f"'{name}' is {number:g}, it must lie between {low:g} and {high:g}"
+            if (low, high) == (0, 1) and 1 < number <= 100:
+                reasons[name] += f": return the share, {number / 100:g}"
+    return reasons
+
+
 def check_metrics(metrics: dict[str, float]) -> dict[str, float]:
     """Return metrics by name; raise a `BadReplyError` if a value is impossible."""
     samples = metrics.get(protocol.NUM_EXAMPLES, 0)
+    for reason in _impossible(metrics).values():
+        raise BadReplyError(f"its metric {reason}")
     for name, value in metrics.items():
-        key, metric = name.removeprefix(f"{protocol.VALIDATION}-"), _metric_of(name)
-        if metric and not metric.allows(value):
-            low, high = metric.lowest, metric.highest
-            raise BadReplyError(f"its metric '{name}' is {value:g}, it must lie between {low:g} and {high:g}")
+        key = name.removeprefix(f"{protocol.VALIDATION}-")
         if key == TEST_EXAMPLES and not (value == int(value) and 0 <= value <= MOST_EXAMPLES):
             raise BadReplyError(f"'{name}' is {value:g}, it must be a whole number")
         if name == UNITS and not (value == int(value) and 1 <= value < samples):

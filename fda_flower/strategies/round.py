@@ -289,7 +289,7 @@ class Round:
                         metrics = self._read_target(node, reply, suffix)
                     else:
                         _, self.held_out[node] = split_held_out(read_metrics(reply))
-                without.append((node.domain, left_out(reply)))
+                without.append((node.domain, left_out(reply, evaluation=True)))
             except BadReplyError as error:
                 if node.is_target:
                     record[f"evaluation-failed{suffix}"] = str(error)

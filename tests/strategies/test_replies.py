@@ -134,10 +134,6 @@ def test_a_source_cannot_claim_what_would_have_it_trusted_more(claim, config, sh
 @pytest.mark.parametrize(
     ("metrics", "shown"),
     [
-        ({"accuracy": 7.5}, ["'accuracy'", 7.5]),
-        ({"validation-auroc": -0.5}, ["'validation-auroc'", -0.5]),
-        ({"r2": 1.5}, ["'r2'", 1.5]),
-        ({"rmse": -1.0}, ["'rmse'", -1]),
         ({"num-examples": -3}, ["num-examples", -3]),
         ({"num-examples": 2.5}, ["num-examples", 2.5]),
         ({f"m{i}": 0.0 for i in range(1001)}, [1002, 1000]),
@@ -158,6 +154,23 @@ def test_an_evaluation_that_cannot_be_true_is_refused(metrics, shown):
     content = RecordDict({"metrics": MetricRecord({"loss": -2.0, **metrics})})
     with pytest.raises(BadReplyError, match=tells(*shown)):
         read_metrics(answering(content))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("accuracy", 62.5, "between 0 and 1: return the share, 0.625"),
+        ("accuracy", 750.0, "between 0 and 1"),
+        ("validation-auroc", -0.5, "between 0 and 1"),
+        ("r2", 1.5, "between -inf and 1"),
+        ("rmse", -1.0, "between 0 and inf"),
+    ],
+)
+def test_of_an_evaluation_a_metric_that_is_impossible_is_left_out_alone(name, value, shown):
+    reply = answering(RecordDict({"metrics": MetricRecord({"loss": -2.0, name: value, "mine": 7.5})}))
+    assert dict(read_metrics(reply)) == {"loss": -2, "mine": 7.5}
+    assert left_out(reply, evaluation=True) == f"'{name}' is {value:g}, it must lie {shown}"
+    assert left_out(reply) == "", "of a train reply they are the project's own"
 
 
 NO_NUMBERS = [np.nan, np.inf, -np.inf, 10**400, [], [0.5], [1, 2]]
