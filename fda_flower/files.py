@@ -238,6 +238,30 @@ def version(package: str = OWN) -> str:
         return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
 
 
+def version_changes(then: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """Return which versions differ, in words; what one of them lacks is not compared.
+
+    Examples
+    --------
+    >>> version_changes({"python": "3.12.1", "torch": "2.6.0"}, {"python": "3.12.1", "torch": "2.9.1"})
+    'torch 2.6.0 (here 2.9.1)'
+    """
+    changed = (name for name in then if then[name] != here.get(name, then[name]))
+    return ", ".join(f"{name} {then[name]} (here {here[name]})" for name in changed)
+
+
+@cache
+def processor() -> str:
+    """Return the kind of this machine's CPU, on which a run's last bits depend."""
+    about: dict[str, str] = {}
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        about = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    kind = about.get("model name") or platform.processor() or platform.machine()
+    widest = [name for name in ("avx512f", "avx2", "avx") if name in about.get("flags", "").split()]
+    return f"{kind}, {widest[0]}" if widest else kind
+
+
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that decide a run's numbers."""
     return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}

@@ -16,16 +16,17 @@ from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.engines import PollingGrid
 from fda_flower.errors import RunError, invalid, keep_to_one_line
-from fda_flower.files import versions
 from fda_flower.models.exchange import Exchange
 from fda_flower.names.packages import require
+from fda_flower.records.folder import ANSWERS
 from fda_flower.records.record import COSTS, LAST, NOTHING_MORE, Record, Recording, without_model
 from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
+from fda_flower.runs.made_with import made_with
 from fda_flower.runs.methods import check_federated
 from fda_flower.runs.model_folder import DATA, write_global_model
 from fda_flower.runs.needs import NEEDS, Facts, check_needs
-from fda_flower.runs.network import all_data, backbone_of, digest_of_frozen, make_model
+from fda_flower.runs.network import all_data, answers_of, backbone_of, digest_of_frozen, make_model
 from fda_flower.strategies import DomainAdaptationStrategy, RunFolder
 from fda_flower.strategies.nodes import Node
 from fda_flower.wire.internals import is_deployed, seconds_to_connect
@@ -101,6 +102,7 @@ def run_server(
         )
     if output is not None:
         output.note(DATA, form)
+        output.note(ANSWERS, answers_of(config, shape, classes))
         if keys := strategy.nodes.keys(grid):
             output.note(KEYS, keys)
     target = strategy.nodes.target
@@ -209,7 +211,7 @@ def make_folder(path: str, config: RunConfig, resume: bool = False, device: str 
     """
     device = device or config.device
     settings = config.settings() | {"device": device}
-    notes = {"rounds": config.rounds, "device": device, "settings": settings, "versions": versions()}
+    notes = {"rounds": config.rounds, "device": device, "settings": settings, **made_with(config)}
     return RunFolder(path, config.fingerprint(), notes, resume)
 
 

@@ -19,15 +19,18 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from fda_flower.datasets import FederatedDataset
+from fda_flower.datasets.federation import data_digests, load_federation
 from fda_flower.errors import ConfigError, FdaError, RunError, invalid
 from fda_flower.experiments.spaces import Spaces, grid, settings_of_trial
 from fda_flower.files import derive_seed, only_writer
 from fda_flower.metrics import METRICS, ROUNDING, of_mean, of_most_frequent
 from fda_flower.names.options import Count, read_list, read_value
+from fda_flower.records.folder import ANSWERS, SAMPLES, check_same_data, check_same_network
 from fda_flower.records.record import VALIDATION, Record
 from fda_flower.reporting.summary import name_of_baseline
 from fda_flower.running.run import Execution, fold_configs, mean_by_round, run_config
 from fda_flower.runs.config import RunConfig
+from fda_flower.runs.network import answers_of
 from fda_flower.server_app import check_data
 
 STUDY, NAME = "study.db", "tune"
@@ -35,6 +38,9 @@ STUDY, NAME = "study.db", "tune"
 
 REASON, CUT, ROUND, MARK = "reason", "cut-off", "round", "command"
 """Attributes in the study: why a trial failed, whether it was cut off, its chosen round; the command."""
+
+SAMPLER = "optuna"
+"""Attribute in the study: the version of Optuna, whose sampler draws the trials."""
 
 
 Make = Callable[[int, Mapping[str, Any]], RunConfig]
@@ -141,6 +147,7 @@ def tune(
     with only_writer(folder), _storing(folder / STUDY):
         study = _open(folder, base, spaces, {"seeds": list(seeds), "metric": metric}, resume)
         listed = grid(spaces, trials)
+        _check_unchanged(study, folder, base, "" if listed else optuna.__version__)
         for number in range(len(_ended(study)), len(listed) or trials):
             trial = _ask(study, spaces, listed[number] if listed else None, number, base.seed)
             _run(study, trial, make, seeds, metric)
@@ -243,6 +250,22 @@ def _open(folder: Path, base: RunConfig, spaces: Spaces, how: Mapping[str, Any],
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         _cut_off(study, trial.number)
     return study
+
+
+def _check_unchanged(study: Study, folder: Path, base: RunConfig, sampler: str) -> None:
+    """Raise a `ConfigError` if a search that goes on would mix samplers, data or networks."""
+    data, known = load_federation(base.data), study.user_attrs
+    made, digests = known.get(SAMPLER, sampler), data_digests(base.data)
+    if sampler and made != sampler:
+        what = f"Optuna {made} drew the trials of the search in '{folder}', and {sampler} draws others"
+        remedy = f"install optuna=={made}, or choose another --output"
+        raise ConfigError(what, thing=SAMPLER, value=made, remedy=remedy)
+    check_same_data(folder, known.get(SAMPLES), digests)
+    answers = answers_of(base, data.shape, data.classes)
+    check_same_network(base.fingerprint(), known.get(ANSWERS, ()), answers)
+    for name, value in ((SAMPLER, sampler), (SAMPLES, digests), (ANSWERS, answers)):
+        if value and name not in known:
+            study.set_user_attr(name, value)
 
 
 def _cut_off(study: Study, number: int) -> None:

@@ -29,7 +29,7 @@ FROZEN, CALIBRATION = "frozen", "calibration"
 labels' held-out scores."""
 KEY = "fda-flower"
 """The key of the description in the metadata of the safetensors file."""
-OPTIONAL = ("train", "body")
+OPTIONAL = ("train", "body", "answers")
 """Fields that descriptions of older versions lack."""
 TYPES = {
     **{"network": str, "network_options": dict, "shape": list, "class_names": list},
@@ -48,6 +48,8 @@ class About:
         The run's method, and the target's domain.
     network, network_options : str, Mapping
         The architecture and its options.
+    answers : tuple of float
+        What a network from elsewhere computes, to notice other code; see `fda_flower.models.probe`.
     shape : tuple of int
         Shape of one sample.
     classes : int
@@ -83,6 +85,7 @@ class About:
     classes: int
     holder: Literal["target", "server"] = "target"
     network_options: Mapping[str, Any] = field(default_factory=dict)
+    answers: tuple[float, ...] = ()
     train: str = "all"
     body: str = ""
     prototypes: float | None = None

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from contextlib import ExitStack
@@ -30,7 +31,9 @@ from fda_flower.files import (
     read_json,
     write_atomically,
 )
+from fda_flower.models.probe import check_same
 from fda_flower.records.chain import CHAIN, hash_of, linked, read_links, without_link
+from fda_flower.records.parts import EARLIER, earlier_parts
 from fda_flower.records.record import MEAN_OF_LABELS, Record
 from fda_flower.wire.protocol import CONFUSION
 
@@ -85,8 +88,9 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield from file
 
 
-SAMPLES = "samples"
-"""Note with a digest of each domain's own samples, by name."""
+SAMPLES, ANSWERS = "samples", "answers"
+"""Notes with a digest of each domain's own samples, by name, and with the numbers of the run's network; see
+`fda_flower.models.probe`."""
 
 
 CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint"
@@ -219,6 +223,7 @@ class RunFolder:
         if description is not None:
             self._check_same(description["run"], self.config)
             check_same_data(self.path, description.get(SAMPLES), self._notes.get(SAMPLES))
+            check_same_network(self.config, description.get(ANSWERS, ()), self._notes.get(ANSWERS, ()))
         there = (self.path / CHECKPOINT).exists()
         if there and self._mirror:
             raise _not_here(self.path, "holds a run of this machine, not one on a server")
@@ -234,6 +239,10 @@ class RunFolder:
 
         if problems := resume_problems(self, checkpoint.round):
             raise _damaged(self.path, f"is not as the run has left it ({problems[0]}; see `fda verify`)")
+        earlier, sentence = earlier_parts(description or {}, self._notes, checkpoint.round)
+        self._notes |= {EARLIER: earlier} if earlier else {}
+        if sentence:
+            logging.getLogger("fda_flower").warning("%s", sentence)
         return checkpoint
 
     def begin(self, done: int, model: Layers | None = None) -> None:
@@ -427,6 +436,12 @@ def check_same_data(path: Path, before: Mapping[str, str] | None, now: Mapping[s
         names, remedy = ", ".join(changed), "restore them, or choose another --output"
         message = f"the data of {names} have changed since the run in '{path}' began"
         raise ConfigError(message, thing="data", value=names, remedy=remedy)
+
+
+def check_same_network(run: Mapping[str, Any], before: Sequence[float], now: Sequence[float]) -> None:
+    """Raise a `ConfigError` if a run's network no longer computes what it did; see `ANSWERS`."""
+    remedy = "restore its code, or its package's version, or choose another --output"
+    check_same(str(run.get("model")), before, now, "the run began", remedy)
 
 
 def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:

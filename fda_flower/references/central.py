@@ -22,7 +22,7 @@ from fda_flower.models.devices import find_device
 from fda_flower.models.parts import in_precision, to_train
 from fda_flower.names.words import count_of
 from fda_flower.prediction.predictors import Single
-from fda_flower.records.folder import Checkpoint, RunFolder, of_a_round_before
+from fda_flower.records.folder import ANSWERS, Checkpoint, RunFolder, of_a_round_before
 from fda_flower.records.record import (
     MEAN_OF_LABELS,
     NOTHING_MORE,
@@ -36,7 +36,7 @@ from fda_flower.records.record import (
 from fda_flower.references.losses import Batch, Reference, Step
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.model_folder import publisher
-from fda_flower.runs.network import all_data, make_model
+from fda_flower.runs.network import all_data, answers_of, make_model
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.replies import DETAILS, read_details, read_sizes
 from fda_flower.wire.protocol import CONFUSION, OUTCOMES, SERVER_ROUND, split_held_out
@@ -61,6 +61,7 @@ def run_central(
     history: list[Record] = []
     with nullcontext() if folder is None else closing(folder):
         if folder is not None:
+            folder.note(ANSWERS, answers_of(config, trainer.data.shape, trainer.data.classes))
             checkpoint = folder.open({"name": type(reference).__name__, **reference.settings()})
             if checkpoint is not None:
                 history = folder.read_rounds()[: checkpoint.round]

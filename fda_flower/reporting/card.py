@@ -11,6 +11,7 @@ from fda_flower.datasets.spec import EVERY_SITE
 from fda_flower.errors import printable
 from fda_flower.metrics import CONFIDENCE, METRICS, UNITS
 from fda_flower.names.words import counted, of_units
+from fda_flower.records.parts import describe_parts
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.reporting.results import RecordedRun
 from fda_flower.reporting.run_tables import settings_table, sizes_table, sources_in
@@ -310,10 +311,11 @@ def _limits(run: RecordedRun, model: Model) -> list[Part]:
 def _made(run: RecordedRun) -> list[Part]:
     settings = {name: value for name, value in run.settings.items() if name not in OF_THE_MACHINE}
     (first, *_) = settings_table(settings, {}) or [Table(["setting"], [])]
-    versions = run.notes.get("versions", {})
-    used = ", ".join(f"{name} {version}" for name, version in versions.items())
     rows = [row[:2] for row in first.rows]
-    return [*([f"With {used}."] if used else []), Table(["setting that is not the default", "value"], rows)]
+    return [
+        *map(escaped, describe_parts(run.notes)),
+        Table(["setting that is not the default", "value"], rows),
+    ]
 
 
 def _check(model: Model) -> list[Part]:

@@ -24,7 +24,7 @@ from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.records.folder import CHECKPOINT, CHOSEN, CHOSEN_MODEL, CONFIG, RunFolder
 from fda_flower.records.record import has_stopped
 from fda_flower.runs.config import RunConfig
-from fda_flower.runs.network import body_of, make_model
+from fda_flower.runs.network import answers_of, body_of, make_model
 from fda_flower.runs.settings import SETTINGS
 from fda_flower.wire.protocol import FROZEN
 
@@ -167,6 +167,7 @@ def _about(config: RunConfig, shape: tuple[int, ...], classes: int) -> About:
         domain=config.data.target_name,
         network=config.model,
         network_options=dict(config.model_options),
+        answers=answers_of(config, shape, classes),
         train=str(config.trained),
         shape=shape,
         classes=classes,

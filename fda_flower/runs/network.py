@@ -17,6 +17,7 @@ from fda_flower.models.devices import find_device
 from fda_flower.models.exchange import frozen_digest
 from fda_flower.models.kinds import set_statistics
 from fda_flower.models.own import check_training
+from fda_flower.models.probe import answers
 from fda_flower.models.split import SplitNetwork, split
 from fda_flower.prediction.features import FeatureStore, digest_of, federation_features
 from fda_flower.records.record import COSTS
@@ -68,6 +69,11 @@ def _build(name: str, options: Pairs, shape: tuple[int, ...], classes: int, seed
 
 def _options(config: RunConfig) -> Pairs:
     return tuple(dict(config.model_options).items())
+
+
+def answers_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> tuple[float, ...]:
+    """Return the numbers that say what a run's network computes; see `fda_flower.models.probe`."""
+    return answers(config.model, shape, classes, dict(config.model_options))
 
 
 def digest_of_frozen(config: RunConfig, shape: tuple[int, ...], classes: int, model: nn.Module) -> str:

@@ -127,6 +127,23 @@ def scores(monkeypatch):
     return replace_by
 
 
+def test_a_search_goes_on_only_with_the_sampler_and_the_data_that_it_began_with(
+    scores, tmp_path, monkeypatch
+):
+    scores(lambda config: [0.5])
+    monkeypatch.setattr(tuning, "data_digests", lambda _: {"a": "1"})
+    tune(make, RATES, tmp_path, trials=1)
+    changed = {optuna: ("__version__", "0.1"), tuning: ("data_digests", lambda _: {"a": "2"})}
+    for (where, change), thing in zip(
+        changed.items(), [("optuna", optuna.__version__), ("data", "a")], strict=True
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, *change)
+            with pytest.raises(ConfigError, check=names(*thing)):
+                tune(make, RATES, tmp_path, trials=2, resume=True)
+    assert len(tune(make, RATES, tmp_path, trials=2, resume=True).trials) == 2
+
+
 EPOCHS = read_spaces(["epochs=1,2,3,4,5,6,7"])
 
 

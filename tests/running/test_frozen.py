@@ -1,15 +1,19 @@
 """Runs of a network with a frozen body: its head alone travels, and all else stays to the bit."""
 
+import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from naming import names
 from safetensors.numpy import load as load_arrays
+from torch import nn
 from whole_runs import same_bits, untimed
 
 from fda_flower import RunConfig, run
 from fda_flower.clients import DomainClient
-from fda_flower.errors import RunError
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import DESCRIPTION, MODEL
 from fda_flower.prediction.model import load
 from fda_flower.runs.model_folder import write_global_model
@@ -152,3 +156,24 @@ def test_a_network_whose_numbers_lie_in_another_order_is_stored_as_it_is(tmp_pat
     x = np.random.default_rng(0).random((4, 1, 8, 8)).astype(np.float32)
     found = [load(tmp_path / name, trust=True).predict_proba(x) for name in ("run", "whole")]
     assert np.array_equal(*found)
+
+
+SHOWN = """
+from torch import nn
+
+ACT = nn.ReLU
+
+def net(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), ACT(), nn.Linear(8, classes))
+"""
+
+
+@pytest.mark.parametrize("method", ["fedavg", "central:erm"])
+def test_a_network_whose_code_has_changed_is_neither_resumed_nor_used(tmp_path, monkeypatch, method):
+    (tmp_path / "shown_net.py").write_text(SHOWN)
+    settings, output = {**SETTINGS, "method": method, "model": "shown_net:net"}, tmp_path / "run"
+    run(**{**settings, "rounds": 1}, output=output)
+    monkeypatch.setattr(sys.modules["shown_net"], "ACT", nn.Tanh)
+    for use in (partial(run, **settings, output=output, resume=True), partial(load, output, trust=True)):
+        with pytest.raises(ConfigError, check=names("model", "shown_net:net", "restore its code")):
+            use()

@@ -12,11 +12,12 @@ from naming import names
 from sites import write_images, write_sites, write_table
 from whole_runs import check_same, same_bits, untimed
 
-from fda_flower import ConfigError, RunConfig, RunError, run
+from fda_flower import ConfigError, RunConfig, RunError, run, server_app
 from fda_flower.clients import client, kd3a, mixture, personal, training
 from fda_flower.experiments import Execution, run_config
 from fda_flower.models import build_model
 from fda_flower.records.folder import RunFolder
+from fda_flower.records.verification import verify
 from fda_flower.runs.methods import METHODS
 
 FILES = [
@@ -333,3 +334,22 @@ def test_a_run_on_own_data_goes_on_with_the_same_data_alone(kind, tmp_path, monk
         earlier.setattr("fda_flower.running.run.data_digests", lambda data: {})
         run(**settings, rounds=1)
     assert len(run(**settings, rounds=2, resume=True).history) == 2, "a version without digests has begun it"
+
+
+def test_a_resumed_run_keeps_what_its_parts_were_made_with_and_says_what_differs(
+    small, tmp_path, monkeypatch, caplog
+):
+    first = {"versions": {"python": "3.10.0", "torch": "2.6.0"}, "cpu": "Xeon"}
+    monkeypatch.setattr(server_app, "made_with", lambda _: first)
+    run(**small, method="fedavg", rounds=1, output=tmp_path)
+    for rounds, again in ((2, {**first, "cpu": "EPYC"}), (3, {**first, "cpu": "EPYC"}), (4, first)):
+        monkeypatch.setattr(server_app, "made_with", lambda _, again=again: again)
+        run(**small, method="fedavg", rounds=rounds, output=tmp_path, resume=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    parts = {"until round 1": "Xeon", "until round 3": "EPYC"}
+    assert config["earlier"] == {when: {**first["versions"], "cpu": cpu} for when, cpu in parts.items()}
+    assert (config["versions"], config["cpu"]) == (first["versions"], "Xeon")
+    said = [message for message in caplog.messages if "its numbers may differ" in message]
+    for message, (when, cpu) in zip(said, parts.items(), strict=True):
+        assert message.startswith(f"{when} the run had cpu {cpu} (here ")
+    assert not verify(tmp_path).problems

@@ -1,0 +1,33 @@
+"""What decides a run's numbers besides its settings: versions, the user's own code, the kind of CPU."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fda_flower.datasets import DATASETS
+from fda_flower.files import file_hash, processor, version, versions
+from fda_flower.models import find_model
+from fda_flower.models.own import LIBRARIES
+from fda_flower.records.parts import CPU, VERSIONS
+from fda_flower.runs.config import RunConfig
+
+DIGITS = 12
+"""How many hexadecimal digits of a file's hash stand for its version."""
+
+
+def made_with(config: RunConfig) -> dict[str, Any]:
+    """Return the notes of ``config.json`` on versions, with digests of other modules' files, and the CPU."""
+    library = config.model.partition(":")[0]
+    used = {library: version(library)} if library in LIBRARIES else {}
+    return {VERSIONS: {**versions(), **used, **dict(_own_modules(config))}, CPU: processor()}
+
+
+def _own_modules(config: RunConfig) -> Iterator[tuple[str, str]]:
+    """Yield the modules from elsewhere of a run's method, data set and network, each with a digest."""
+    things: list[Any] = [config.entry.strategy_class, DATASETS[config.dataset].loader]
+    for thing in (*things, find_model(config.model).builder):
+        module = str(getattr(thing, "func", thing).__module__)
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if module.partition(".")[0] != "fda_flower" and file is not None and Path(file).is_file():
+            yield module, file_hash(Path(file))[:DIGITS]
