@@ -8,7 +8,7 @@ import math
 import os
 import platform
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError
@@ -248,6 +248,25 @@ def version_changes(then: Mapping[str, str], here: Mapping[str, str]) -> str:
     """
     changed = (name for name in then if then[name] != here.get(name, then[name]))
     return ", ".join(f"{name} {then[name]} (here {here[name]})" for name in changed)
+
+
+TOLERANCE = 1e-3
+"""The largest difference of a network's numbers, as a share of the largest: machines round differently."""
+
+
+def check_same_network(
+    name: str, before: Sequence[float], now: Sequence[float], since: str, remedy: str
+) -> None:
+    """Raise a `ConfigError` if what a network computes has changed `since` a time, in words.
+
+    For the numbers see `fda_flower.models.probe`; nothing is compared where one side has none.
+    """
+    largest = max(map(abs, before), default=0.0)
+    pairs = zip(before, now, strict=False)
+    if not before or not now or all(abs(one - other) <= TOLERANCE * largest for one, other in pairs):
+        return
+    what = f"the network '{name}' has changed since {since}, and computes other numbers with the same weights"
+    raise ConfigError(what, thing="model", value=name, remedy=remedy)
 
 
 @cache

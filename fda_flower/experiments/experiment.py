@@ -12,7 +12,7 @@ from fda_flower.experiments.definition import ATTACK_KEYS, Experiment
 from fda_flower.experiments.folders import DEFINITION, MARK, RUNS, read_mark, read_runs
 from fda_flower.files import only_writer, output_error, write_atomically
 from fda_flower.names.options import Count, read_list, read_value
-from fda_flower.records.folder import ANSWERS, SAMPLES, check_same_data, check_same_network
+from fda_flower.records.folder import ANSWERS, SAMPLES, check_answers, check_same_data
 from fda_flower.records.record import has_ended
 from fda_flower.reporting.results import Place, RecordedRun
 from fda_flower.reporting.summary import REFUSED
@@ -164,7 +164,7 @@ def _is_done(task: "Task", run: RecordedRun | None) -> bool:
 
         data = load_federation(task.config.data)
         answers = answers_of(task.config, data.shape, data.classes)
-        check_same_network(run.fingerprint, run.notes[ANSWERS], answers)
+        check_answers(run.fingerprint, run.notes[ANSWERS], answers)
     ended = has_ended(run.history, task.config.all_rounds, task.config.patience)
     return run.whole and (ended or REFUSED in run.summary)
 

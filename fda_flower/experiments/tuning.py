@@ -25,7 +25,7 @@ from fda_flower.experiments.spaces import Spaces, grid, settings_of_trial
 from fda_flower.files import derive_seed, only_writer
 from fda_flower.metrics import METRICS, ROUNDING, of_mean, of_most_frequent
 from fda_flower.names.options import Count, read_list, read_value
-from fda_flower.records.folder import ANSWERS, SAMPLES, check_same_data, check_same_network
+from fda_flower.records.folder import ANSWERS, SAMPLES, check_answers, check_same_data
 from fda_flower.records.record import VALIDATION, Record
 from fda_flower.reporting.summary import name_of_baseline
 from fda_flower.running.run import Execution, fold_configs, mean_by_round, run_config
@@ -262,7 +262,7 @@ def _check_unchanged(study: Study, folder: Path, base: RunConfig, sampler: str) 
         raise ConfigError(what, thing=SAMPLER, value=made, remedy=remedy)
     check_same_data(folder, known.get(SAMPLES), digests)
     answers = answers_of(base, data.shape, data.classes)
-    check_same_network(base.fingerprint(), known.get(ANSWERS, ()), answers)
+    check_answers(base.fingerprint(), known.get(ANSWERS, ()), answers)
     for name, value in ((SAMPLER, sampler), (SAMPLES, digests), (ANSWERS, answers)):
         if value and name not in known:
             study.set_user_attr(name, value)

@@ -1,12 +1,11 @@
 """A few numbers that say what a network computes: they change with its code, not with its weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fda_flower.errors import ConfigError
 from fda_flower.models import find_model, reads_text
 
 if TYPE_CHECKING:
@@ -14,9 +13,6 @@ if TYPE_CHECKING:
 
 SAMPLES, OUTPUTS = 2, 4
 """How many made-up samples a network reads, and of how many of its outputs the numbers are."""
-
-TOLERANCE = 1e-3
-"""The largest difference, as a share of the largest number: other machines round otherwise."""
 
 OURS = "fda_flower."
 
@@ -76,17 +72,3 @@ def _uniform(seed: int, shape: tuple[int, ...]) -> "np.typing.NDArray[np.float64
     """Return numbers in [0, 1), the same on every machine and with every version of NumPy."""
     bits = np.random.PCG64(seed).random_raw(prod(shape)) >> np.uint64(11)
     return (bits * 2.0**-53).reshape(shape)
-
-
-def check_same(name: str, before: Sequence[float], now: Sequence[float], since: str, remedy: str) -> None:
-    """Raise a `ConfigError` if a network's `answers` have changed `since` a time, in words.
-
-    Nothing is compared without answers, as of an earlier version's run.
-    """
-    if not before or not now:
-        return
-    then, here = np.array(before), np.array(now)
-    if then.shape == here.shape and np.abs(then - here).max() <= TOLERANCE * np.abs(then).max():
-        return
-    what = f"the network '{name}' has changed since {since}, and computes other numbers with the same weights"
-    raise ConfigError(what, thing="model", value=name, remedy=remedy)

@@ -19,13 +19,13 @@ from fda_flower.aggregation.conformal import exact
 from fda_flower.datasets import Samples
 from fda_flower.datasets.preparation import ImagePreparation, Preparation, TablePreparation
 from fda_flower.errors import ConfigError, RunError, invalid
-from fda_flower.files import MODEL, version_changes, versions
+from fda_flower.files import MODEL, check_same_network, version_changes, versions
 from fda_flower.metrics import ASKED
 from fda_flower.models import Train, build_architecture, build_model, reads_text
 from fda_flower.models.devices import find_device
 from fda_flower.models.own import is_reference
 from fda_flower.models.parts import replace_head
-from fda_flower.models.probe import answers, check_same
+from fda_flower.models.probe import answers
 from fda_flower.models.split import SplitNetwork, split
 from fda_flower.names.words import count_of
 from fda_flower.prediction.columns import far_from_training, read_columns
@@ -93,7 +93,7 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
         changes = version_changes(about.versions, versions())
         since = f"it was trained{', with ' if changes else ''}{changes}"
         remedy = "restore its code, or its package's version, or train again"
-        check_same(about.network, about.answers, now, since, remedy)
+        check_same_network(about.network, about.answers, now, since, remedy)
     return model
 
 

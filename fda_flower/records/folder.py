@@ -22,6 +22,7 @@ from fda_flower.files import (
     LOCK,
     MODEL,
     as_safetensors,
+    check_same_network,
     check_writable,
     checksum,
     file_hash,
@@ -31,7 +32,6 @@ from fda_flower.files import (
     read_json,
     write_atomically,
 )
-from fda_flower.models.probe import check_same
 from fda_flower.records.chain import CHAIN, hash_of, linked, read_links, without_link
 from fda_flower.records.parts import EARLIER, earlier_parts
 from fda_flower.records.record import MEAN_OF_LABELS, Record
@@ -223,7 +223,7 @@ class RunFolder:
         if description is not None:
             self._check_same(description["run"], self.config)
             check_same_data(self.path, description.get(SAMPLES), self._notes.get(SAMPLES))
-            check_same_network(self.config, description.get(ANSWERS, ()), self._notes.get(ANSWERS, ()))
+            check_answers(self.config, description.get(ANSWERS, ()), self._notes.get(ANSWERS, ()))
         there = (self.path / CHECKPOINT).exists()
         if there and self._mirror:
             raise _not_here(self.path, "holds a run of this machine, not one on a server")
@@ -438,10 +438,10 @@ def check_same_data(path: Path, before: Mapping[str, str] | None, now: Mapping[s
         raise ConfigError(message, thing="data", value=names, remedy=remedy)
 
 
-def check_same_network(run: Mapping[str, Any], before: Sequence[float], now: Sequence[float]) -> None:
+def check_answers(run: Mapping[str, Any], before: Sequence[float], now: Sequence[float]) -> None:
     """Raise a `ConfigError` if a run's network no longer computes what it did; see `ANSWERS`."""
     remedy = "restore its code, or its package's version, or choose another --output"
-    check_same(str(run.get("model")), before, now, "the run began", remedy)
+    check_same_network(str(run.get("model")), before, now, "the run began", remedy)
 
 
 def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:

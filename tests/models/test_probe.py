@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from fda_flower.errors import ConfigError
-from fda_flower.models.probe import TOLERANCE, answers, check_same, is_foreign
+from fda_flower.files import TOLERANCE, check_same_network
+from fda_flower.models.probe import answers, is_foreign
 
 CODE = """
 import torch
@@ -56,16 +57,16 @@ def of(tmp_path, monkeypatch):
 def test_another_function_of_the_same_weights_is_noticed(of, option):
     before = of("act")
     assert len(before) == 8
-    check_same("mine", before, of("act"), "then", "restore it")
+    check_same_network("mine", before, of("act"), "then", "restore it")
     with pytest.raises(ConfigError, match="'mine' has changed since then"):
-        check_same("mine", before, of("act", **option), "then", "restore it")
+        check_same_network("mine", before, of("act", **option), "then", "restore it")
 
 
 def test_rounding_of_another_machine_is_no_change(of):
     before, state = of("times"), torch.random.get_rng_state()
-    check_same("mine", before, of("times", factor=1 + TOLERANCE / 3), "then", "restore it")
+    check_same_network("mine", before, of("times", factor=1 + TOLERANCE / 3), "then", "restore it")
     with pytest.raises(ConfigError):
-        check_same("mine", before, of("times", factor=1 + 3 * TOLERANCE), "then", "restore it")
+        check_same_network("mine", before, of("times", factor=1 + 3 * TOLERANCE), "then", "restore it")
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
@@ -77,8 +78,8 @@ def test_chance_is_the_same_each_time_and_what_acts_in_training_alone_does_not_s
 @pytest.mark.parametrize("name", ["endless", "fails"])
 def test_a_network_without_numbers_is_not_compared(of, name):
     assert of(name) == ()
-    check_same("mine", of("act"), (), "then", "restore it")
-    check_same("mine", (), of("act"), "then", "restore it")
+    check_same_network("mine", of("act"), (), "then", "restore it")
+    check_same_network("mine", (), of("act"), "then", "restore it")
 
 
 def test_our_own_networks_have_none():
