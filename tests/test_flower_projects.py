@@ -58,6 +58,7 @@ PATTERNS = {
     "mod_around_app": rf"round 2/2: target eval_loss 0\.1; {BETAS}",
     "options": rf"round 2/2: target loss 0\.25; {BETAS}",
     "older": r"round 2: target loss 0\.125, server loss 0\.75, acc 0\.5; β 0 0\.50, 1 0\.50, 2 0\.50$",
+    "short_starts": r"round 3/3: target loss 0\.25; β 1 1\.00, 2 1\.00$",
     "own_head": r"Round 2: β is fixed for each of 3 nodes \(0, 1, 2\): .* does your client begin with the",
 }
 

@@ -145,7 +145,7 @@ class Nodes:
         """
         usual = seconds_to_connect(grid)
         patience = usual if seconds is None else seconds
-        usual_timeout = max(self._query_timeout, min(patience, FIRST_TIMEOUT))
+        usual_timeout = max(self._query_timeout, min(math.inf if seconds is None else seconds, FIRST_TIMEOUT))
         timeouts = [usual_timeout] * (ATTEMPTS if patience else 1) if timeout is None else [timeout]
         self._gathers, self._is_deployed = True, usual == math.inf
         asked, missing = set[int](), 0

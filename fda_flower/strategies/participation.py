@@ -58,7 +58,7 @@ class Participation:
         if self.size(sources) == sources:
             return ""
         size = self.size(sources)
-        return f". In each round {size} of them take part, drawn with the seed {self.seed}"
+        return f". Each round draws {size} of them by the seed {self.seed}"
 
 
 def read_participation(strategy: Any, fraction: float, nodes: int, seed: int) -> Participation:
