@@ -12,7 +12,7 @@ from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.wire import protocol
 from fda_flower.wire.asked import QUESTIONS
-from fda_flower.wire.internals import SIMULATED_SECONDS, error_reply, is_deployed, numbered
+from fda_flower.wire.internals import SIMULATED_SECONDS, error_reply, numbered, seconds_to_connect
 from fda_flower.wire.numpy_client import answer_in, check_count, numbers_in, packed_in
 from fda_flower.wire.older import (
     ClientManager,
@@ -124,7 +124,7 @@ def is_simulated(proxy: ClientProxy) -> bool:
     """Return whether a client belongs to one of Flower's simulations."""
     grid = getattr(proxy, "grid", None)
     of_ray = type(proxy).__module__.startswith("flwr.simulation")
-    return of_ray if grid is None else not is_deployed(grid)
+    return of_ray if grid is None else seconds_to_connect(grid) < math.inf
 
 
 NUMPY = "numpy.ndarray"

@@ -46,6 +46,9 @@ TEST_EXAMPLES = "test-examples"
 OF_UNITS = "-units"
 """Ending of the name of a number of samples, for the number of units, such as patients, that they are of."""
 
+DRAWN = "drawn"
+"""Field with the domains of the sources that a round has drawn, if not all take part."""
+
 MOST_FREQUENT = "most-frequent"
 """Entry of a confusion matrix with the metrics of always predicting the most frequent class."""
 MEAN_OF_LABELS = "mean-of-labels"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fda_flower.metrics import METRICS, ROUNDING, SETS, UNITS, Metric, share_interval
 from fda_flower.models.tokens import describe_cut
 from fda_flower.names.words import counted, of_units
-from fda_flower.records.record import Record, has_stopped
+from fda_flower.records.record import DRAWN, Record, has_stopped
 from fda_flower.reporting.summary import FAIR, Sampling, describe_interval, is_uneven, scores
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS
@@ -252,10 +252,12 @@ def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, 
 
 def missing_replies(config: RunConfig, history: Sequence[Record]) -> str:
     """Return the counts of held rounds and missing or dropped replies as text; empty if there are none."""
-    every = len(config.data.source_names)
+    every = config.data.source_names
+    asked = [len(record.get(DRAWN, every)) for record in history]
+    without = (0 < len(record["sources"]) < most for record, most in zip(history, asked, strict=True))
     counts = {
         "rounds without a new model": sum(record["held"] is not None for record in history),
-        "rounds without all sources": sum(0 < len(record["sources"]) < every for record in history),
+        "rounds without all sources": sum(without),
         "dropped replies": sum(len(record["dropped"]) for record in history),
     }
     return ", ".join(f"{what}: {number}" for what, number in counts.items() if number)

@@ -6,11 +6,8 @@ from typing import Any
 
 from fda_flower.errors import invalid
 from fda_flower.files import derive_seed
-from fda_flower.records.record import Record
+from fda_flower.records.record import DRAWN, Record
 from fda_flower.strategies.nodes import Node
-
-DRAWN = "drawn"
-"""Entry of a round's record: the domains of the sources that take part, if not all do."""
 
 
 @dataclass(frozen=True)

@@ -302,13 +302,13 @@ SIMULATED_SECONDS = 10.0
 def seconds_to_connect(grid: "Grid") -> float:
     """Return how long nodes of a grid may take to connect, where no limit is given.
 
-    For ever, as Flower waits for SuperNodes; in a simulation, which has all nodes at once, only a moment. An
-    attribute of this name says it for a grid of this package.
+    For ever, as Flower waits for SuperNodes; in its simulation, which has all nodes at once, only a moment.
+    A grid of this package says it by an attribute of this name.
     """
     own: float | None = getattr(grid, "seconds_to_connect", None)
     if own is not None:
         return own
-    return math.inf if is_deployed(grid) else SIMULATED_SECONDS
+    return SIMULATED_SECONDS if type(grid).__name__ == "InMemoryGrid" else math.inf
 
 
 def log_writer(grid: "Grid") -> Callable[[str], None]:

@@ -279,13 +279,14 @@ def test_run_says_at_its_end_what_was_missing(fda, monkeypatch):
             {"round": 1, "held": None, "sources": good, "dropped": []},
             {"round": 2, "held": None, "sources": bad, "dropped": [{"domain": "b"}]},
             {"round": 3, "held": "no target", "sources": {}, "dropped": []},
+            {"round": 4, "held": None, "sources": bad, "dropped": [], "drawn": ["a"]},
         ]
         history = history[: how.workers]
         return RunResult(config, history, {"last5": 1.0, "best": 1.0}, {}, None)  # type: ignore[arg-type]
 
     monkeypatch.setattr("fda_flower.experiments.run_config", incomplete)
     monkeypatch.setattr("fda_flower.experiments.pages.draw", lambda folder: None)
-    _, out, _ = fda("run", "--workers", "3")
+    _, out, _ = fda("run", "--workers", "4")
     assert "rounds without a new model: 1, rounds without all sources: 1, dropped replies: 1 (see" in out
     assert "Incomplete" not in fda("run", "--workers", "1")[1]
 

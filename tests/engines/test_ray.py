@@ -125,6 +125,7 @@ def test_every_method_has_the_same_bits_as_in_this_process(fast, tmp_path, cache
         # What noise has cost, statistics that a target adapts, and models that clients keep for later.
         "with noise": {**small, "method": "fedda", "model": "logistic", "dp_clip": 1.0, "dp_noise": 0.5},
         "with statistics": {**images, "method": "fedavg", "buffers": "adabn"},
+        "drawn sources": {**small, "method": "fedgp-auto", "method_options": {"fraction_train": 0.5}},
         "every second round": {**small, "method": "mixture", "method_options": {"every": 2}},
         "frozen": {**settings, **FROZEN["frozen, fedbn"]},
     }

@@ -1,20 +1,26 @@
 """Flower's private parts are as this package uses them."""
 
+import math
 import time
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.common.serde import metadata_to_proto  # type: ignore[attr-defined]
 from flwr.proto import message_pb2, runtime_pb2
+from flwr.server.compat.grid_client_proxy import GridClientProxy
 from flwr.supercore.inflatable import inflatable_utils
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
-from flwr.superlink.grid import http_grid
+from flwr.superlink.grid import InMemoryGrid, http_grid
 from flwr.superlink.grid.http_grid import HttpGrid
 
+from fda_flower.engines import LocalGrid, PollingGrid
+from fda_flower.legacy.grid import ManagerGrid
 from fda_flower.wire import internals
 from fda_flower.wire.internals import (
     INFLATE,
@@ -27,6 +33,7 @@ from fda_flower.wire.internals import (
     message_to_parts,
     numbered,
     pull_sooner,
+    seconds_to_connect,
     set_task,
     survive_bad_replies,
     task,
@@ -225,3 +232,15 @@ def test_the_cause_in_a_traceback_is_the_first_error_in_its_own_words_and_the_sa
     missing = 'Missing key(s) in state_dict: "w".'
     assert told == {f"RuntimeError: Error(s) in loading state_dict for Net: {missing} (task.py, line 7)"}
     assert cause_of("no traceback\nat all") == "no traceback\nat all"
+
+
+def test_only_a_simulation_has_all_its_nodes_in_a_moment():
+
+    of_simulation, deployed = InMemoryGrid.__new__(InMemoryGrid), HttpGrid.__new__(HttpGrid)
+    proxies = [GridClientProxy(1, deployed, 1), GridClientProxy(2, of_simulation, 1)]
+    managers = [
+        SimpleNamespace(all=lambda found=found: found) for found in ({}, *({"c": p} for p in proxies))
+    ]
+    here = LocalGrid(ClientApp(), 1)
+    grids = [here, PollingGrid(here), of_simulation, deployed, *map(ManagerGrid, managers)]
+    assert [*map(seconds_to_connect, grids)] == [0, 0, 10, math.inf, math.inf, math.inf, 10]
