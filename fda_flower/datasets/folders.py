@@ -95,7 +95,7 @@ def is_here(folder: Path, options: Mapping[str, Any]) -> bool:
 
 SYSTEM = (
     *("__macosx", "@eadir", "$recycle.bin", "lost+found", "system volume information"),
-    *("desktop.ini", "ehthumbs.db", "thumbs.db"),
+    *("desktop.ini", "dicomdir", "ehthumbs.db", "thumbs.db"),
 )
 """Files and folders that systems add, in lower case; others are hidden."""
 

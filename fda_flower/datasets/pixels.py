@@ -1,28 +1,26 @@
 """Pixels of image files: read in one way for folders, data sets and predictions, as a viewer shows them."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from fda_flower.datasets.dicom import decode_dicom, header, is_dicom
+from fda_flower.datasets.dicom import decoders as of_dicom
+from fda_flower.datasets.looks import DEPTHS, EACH, LEAST, MOST, PLAIN, File, ImageError, Look
+from fda_flower.datasets.nifti import SUFFIXES as NIFTI
+from fda_flower.datasets.nifti import decode_nifti, is_nifti, size_of_nifti
+from fda_flower.datasets.nifti import decoders as of_nifti
 from fda_flower.datasets.problems import Problem
-
-File = Path | bytes
-"""An image file, or its content."""
-
-DEPTHS = (8, 10, 12, 14, 16)
-"""The bits that the values of an image of 16 bits may use."""
-Depth = Literal["auto", "8", "10", "12", "14", "16"]
-"""One of them as an option, or ``auto``: those that the images of a domain use together."""
-LEAST, MOST = DEPTHS[0], DEPTHS[-1]
 
 MODES = ("1", "CMYK", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "YCbCr")
 """Pillow's modes of at most 8 bits that it converts to RGB in only one way."""
@@ -34,44 +32,84 @@ SIDEWAYS = range(5, 9)
 HEIC = (b"heic", b"heim", b"heis", b"heix", b"hevc", b"hevx", b"mif1", b"msf1")
 """The brands of HEIC files, which follow ``ftyp``."""
 TIFF, PNG = (b"II", b"MM"), b"\x89PNG"
-HEAD = 25
-"""Bytes of a file that hold its brand or, of a PNG file, the bits of a value."""
+HEAD, HEAD_OF_PNG = 348, 25
+"""Bytes of a file that hold its brand, and those of a PNG file that hold the bits of a value."""
+DICOM = ".dcm"
+"""The suffix of DICOM files; those that have none are known by their first bytes."""
 
 
-class ImageError(Exception):
-    """An image that is not read: `what` is said of it, and `remedy` says what to do."""
-
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(what)
-        self.what, self.remedy = what, remedy
-
-    def problem(self, path: Path, line: int = 0, column: str = "") -> Problem:
-        """Return it as a problem of a file, in a line and column if it is one of several there."""
-        return Problem(f"an image that {self.what}", self.remedy, path, line, column)
-
-
-def decode(file: File, height: int, width: int, depth: int = MOST) -> NDArray[np.uint8]:
+def decode(file: File, height: int, width: int, look: Look = PLAIN) -> NDArray[np.uint8]:
     """Return an image as a viewer shows it, in RGB, resized, uint8, shape ``(3, height, width)``.
 
-    What is transparent becomes white. `depth` is the number of bits that the values of an image of 16 bits
-    use. Raise `ImageError` if it uses more, is damaged, or can be understood in several ways.
+    What is transparent becomes white. Raise `ImageError` if it needs another look, is damaged, or can be
+    understood in several ways.
     """
-    with opened(file) as image:
-        rgb = _shown(image, depth).resize((width, height), Image.Resampling.BILINEAR)
-        return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+    if (kind := kind_of(file)) is None:
+        with opened(file) as image:
+            return _resized(_shown(image, look.depth), height, width)
+    return _resized(Image.fromarray(kind.decode(file, look)).convert("RGB"), height, width)
 
 
-def checked(file: File, depth: int) -> tuple[int, int]:
+def _resized(image: Image.Image, height: int, width: int) -> NDArray[np.uint8]:
+    rgb = image.resize((width, height), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+
+
+def checked(file: File, look: Look) -> tuple[int, int]:
     """Return the height and width of an image that `decode` reads; raise its `ImageError` otherwise.
 
     A JPEG's data are all read, but only an eighth of its rows and columns is computed.
     """
+    if (kind := kind_of(file)) is not None:
+        height, width = kind.decode(file, look).shape[:2]
+        return height, width
     with opened(file) as image:
         size = size_of(image)
         if image.format == "JPEG":
             image.draft("L", (1, 1))
-        _shown(image, depth)
+        _shown(image, look.depth)
         return size
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A format of medical images: how its files are decoded and measured, and by which packages."""
+
+    decode: Callable[[File, Look], NDArray[np.uint8]]
+    size: Callable[[File, Look], tuple[int, int]]
+    decoders: Callable[[], str]
+
+
+def _size_of_dicom(file: File, look: Look) -> tuple[int, int]:
+    return header(file).size
+
+
+KINDS = {
+    "DICOM": Kind(decode_dicom, _size_of_dicom, of_dicom),
+    "NIfTI": Kind(decode_nifti, size_of_nifti, of_nifti),
+}
+
+
+def kind_of(file: File) -> Kind | None:
+    """Return the format of a medical image, by its suffix or its first bytes; None for other images."""
+    name = file.name.lower() if isinstance(file, Path) else ""
+    try:
+        head = _head(file)
+    except OSError:
+        return None  # opening it says why
+    if not head:
+        return None
+    if name.endswith(DICOM) or is_dicom(head):
+        return KINDS["DICOM"]
+    return KINDS["NIfTI"] if name.endswith(NIFTI) or is_nifti(head) else None
+
+
+def measured(file: File, look: Look) -> tuple[int, int]:
+    """Return the height and width of an image, which is not decoded; raise `ImageError` if it is damaged."""
+    if (kind := kind_of(file)) is not None:
+        return kind.size(file, look)
+    with opened(file) as image:
+        return size_of(image)
 
 
 def _shown(image: Image.Image, depth: int) -> Image.Image:
@@ -209,7 +247,9 @@ def _may_be_deep(file: File) -> bool:
         head = _head(file)
     except OSError:
         return False
-    return head.startswith(TIFF) or (head.startswith(PNG) and head[-1] == MOST)
+    return head.startswith(TIFF) or (
+        head.startswith(PNG) and head[HEAD_OF_PNG - 1 : HEAD_OF_PNG] == bytes([MOST])
+    )
 
 
 def _bits(file: File) -> int:
@@ -253,18 +293,50 @@ def describe_fewer_bits(bits: Counter[int], depth: int) -> list[str]:
     return [f"{what}: if white is {2**used - 1} in them, they are too dark"] if used < depth else []
 
 
-def faults(paths: Iterable[Path], depth: int) -> Iterator[Problem]:
-    """Decode images, and yield a problem for each that cannot be read."""
+def describe_lossy(domain: str, paths: Iterable[Path]) -> list[str]:
+    """Return a sentence on DICOM files of a domain that were compressed with loss, if there are any."""
+    lost, total = Counter[str](), 0
+    for path in paths:
+        if kind_of(path) is KINDS["DICOM"]:
+            total += 1
+            with suppress(ImageError):  # decoding names it
+                lost[header(path).lossy] += 1
+    del lost[""]
+    if not lost:
+        return []
+    ways = {"syntax": "by their compression", "flag": "by an earlier one, as a flag says"}
+    listed = ", ".join(f"{lost[way]:,} {words}" for way, words in ways.items() if lost[way])
+    return [f"domain {domain}: DICOM files that were compressed with loss: {listed}, of {total:,}"]
 
-    def fault(path: Path) -> Problem | None:
+
+def faults(paths: Iterable[Path], look: Look) -> Iterator[Problem]:
+    """Decode images, and yield a problem for each that cannot be read.
+
+    Those that need a window are one kind, with the range of the values of all.
+    """
+
+    def fault(path: Path) -> tuple[Path, ImageError] | None:
         try:
-            checked(path, depth)
+            for frame in frames_of(path, look):
+                checked(path, look.at(frame))
         except ImageError as error:
-            return error.problem(path)
+            return path, error
         return None
 
     with ThreadPoolExecutor() as pool:
-        yield from filter(None, pool.map(fault, paths))
+        failed = [each for each in pool.map(fault, paths) if each]
+    if ends := [error.ends for _, error in failed if error.ends]:
+        of_all = ImageError.needs_window(min(least for least, _ in ends), max(largest for _, largest in ends))
+        failed = [(path, of_all if error.ends else error) for path, error in failed]
+    yield from (error.problem(path) for path, error in failed)
+
+
+def frames_of(file: File, look: Look) -> Iterable[int]:
+    """Return the numbers of the frames that are samples, counted from 1; 0 for the only picture of a file."""
+    if look.frame != EACH or kind_of(file) is not KINDS["DICOM"]:
+        return (0,)
+    number = header(file).frames
+    return range(1, number + 1)
 
 
 def size_of(image: Image.Image) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Transforms from raw samples to a network's inputs, fitted to training samples and stored with the model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fda_flower.datasets.folders import LISTED, unusable
-from fda_flower.datasets.pixels import MOST, ImageError, decode, faults
+from fda_flower.datasets.looks import EACH, MOST, PLAIN, ImageError, Look
+from fda_flower.datasets.pixels import decode, faults, frames_of
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.models.tokens import tokens as tokens_of
 
@@ -37,15 +38,17 @@ ONE_SEARCH = Lock()
 class ImageFiles:
     """Image files in place of a tensor in `Samples`: selected as files, decoded when indexed.
 
-    `size` is the height and width of the resized images in pixels, and `depth` how many bits the values of
-    images of 16 bits use. If they are `small`, `in_memory` decodes them.
+    `size` is the height and width of the resized images in pixels, and `look` how they are looked at. If they
+    are `small`, `in_memory` decodes them. `frames` has the number of each one's frame, from 1, if files of
+    several are here.
     """
 
     paths: tuple[Path, ...]
     size: int | tuple[int, int]
     device: torch.device = CPU
     small: bool = False
-    depth: int = MOST
+    look: Look = PLAIN
+    frames: tuple[int, ...] = ()
     dtype: ClassVar[torch.dtype] = torch.uint8
 
     def __len__(self) -> int:
@@ -65,8 +68,11 @@ class ImageFiles:
     def listing(self) -> bytes:
         """Return the names of the files, with their folders', and their sizes; 0 for one that is missing."""
         sizes = (path.stat().st_size if path.exists() else 0 for path in self.paths)
-        pairs = zip(self.paths, sizes, strict=True)
-        return "\n".join(f"{path.parent.name}/{path.name} {size}" for path, size in pairs).encode()
+        frames = [f" {frame}" for frame in self.frames] or [""] * len(self)
+        rows = zip(self.paths, sizes, frames, strict=True)
+        return "\n".join(
+            f"{path.parent.name}/{path.name} {size}{frame}" for path, size, frame in rows
+        ).encode()
 
     def to(self, device: torch.device) -> "ImageFiles":
         """Return the files with another device for the decoded images."""
@@ -74,11 +80,13 @@ class ImageFiles:
 
     def index_select(self, dim: int, index: Tensor) -> "ImageFiles":
         """Return the files at positions, not decoded; `dim` is 0."""
-        return replace(self, paths=tuple(self.paths[i] for i in index.tolist()))
+        chosen = index.tolist()
+        frames = tuple(self.frames[i] for i in chosen) if self.frames else ()
+        return replace(self, paths=tuple(self.paths[i] for i in chosen), frames=frames)
 
     def joined(self, others: "ImageFiles") -> "ImageFiles":
-        """Return these files followed by others of the same size and depth."""
-        return replace(self, paths=self.paths + others.paths)
+        """Return these files followed by others of the same size and look."""
+        return replace(self, paths=self.paths + others.paths, frames=self.frames + others.frames)
 
     def __getitem__(self, indices: Tensor | slice) -> Tensor:
         """Return the images at positions, uint8, shape ``(images, 3, height, width)``.
@@ -86,24 +94,27 @@ class ImageFiles:
         Raise a `ConfigError` if a file cannot be decoded; it also names other such files.
         """
         chosen = range(len(self))[indices] if isinstance(indices, slice) else indices.tolist()
-        paths = [self.paths[i] for i in chosen]
-        images = np.empty((len(paths), *self.shape[1:]), dtype=np.uint8)
+        images = np.empty((len(chosen), *self.shape[1:]), dtype=np.uint8)
         with ThreadPoolExecutor() as pool:
-            for i, image in enumerate(pool.map(self._decode, paths)):
+            for i, image in enumerate(pool.map(self._decode, chosen)):
                 if isinstance(image, ImageError):
-                    raise self._unusable(paths[i], image) from image
+                    raise self._unusable(self.paths[chosen[i]], image) from image
                 images[i] = image
         return torch.from_numpy(images).to(self.device)
 
-    def _decode(self, path: Path) -> NDArray[np.uint8] | ImageError:
+    def look_at(self, place: int) -> Look:
+        """Return how the image at a place is looked at."""
+        return self.look.at(self.frames[place]) if self.frames else self.look
+
+    def _decode(self, place: int) -> NDArray[np.uint8] | ImageError:
         try:
-            return decode(path, self.shape[2], self.shape[3], self.depth)
+            return decode(self.paths[place], self.shape[2], self.shape[3], self.look_at(place))
         except ImageError as error:
             return error
 
     @cached_property
     def _damaged(self) -> list[Path | None]:
-        return [problem.path for problem in faults(dict.fromkeys(self.paths), self.depth)]
+        return [problem.path for problem in faults(dict.fromkeys(self.paths), self.look)]
 
     def _unusable(self, path: Path, error: ImageError) -> ConfigError:
         with ONE_SEARCH:
@@ -294,13 +305,17 @@ class TablePreparation(Preparation):
 class ImagePreparation(Preparation):
     """Image files, decoded as RGB and resized to a height and width in pixels.
 
-    `depth` is the number of bits that the values of images of 16 bits use. `found` are the options, of
-    ``image_size`` and ``depth``, that are not given, but found in the domain's images.
+    `depth` is the number of bits that the values of images of 16 bits use; `window`, `frame` and `slice` are
+    the options of these names. `found` are the options, of ``image_size`` and ``depth``, that are not given,
+    but found in the domain's images.
     """
 
     size: int | tuple[int, int]
     depth: int = MOST
     found: tuple[str, ...] = field(default=(), compare=False)
+    window: str = ""
+    frame: str = ""
+    slice: str = ""
     kind: ClassVar[str] = "images"
 
     @property
@@ -308,9 +323,33 @@ class ImagePreparation(Preparation):
         """The options that are not given."""
         return self.found
 
+    @property
+    def look(self) -> Look:
+        """How images are looked at."""
+        return Look.read(self.depth, self.window, self.frame, self.slice)
+
     def apply(self, raw: Sequence[Path]) -> Tensor:
-        """Return the images in files, uint8, ``(n, 3, height, width)``; they are decoded when indexed."""
-        return cast(Tensor, ImageFiles(tuple(raw), self.size, depth=self.depth))
+        """Return the images in files, uint8, ``(n, 3, height, width)``; they are decoded when indexed.
+
+        With each frame as a sample, there may be more of them than files.
+        """
+        return cast(Tensor, files_of(raw, self.size, self.look))
+
+
+def files_of(raw: Sequence[Path], size: int | tuple[int, int], look: Look) -> ImageFiles:
+    """Return the images in files, each frame that is a sample; raise a `ConfigError` if one is damaged."""
+    if look.frame != EACH:
+        return ImageFiles(tuple(raw), size, look=look)
+    samples = [(path, frame) for path in raw for frame in _frames(path, look)]
+    paths, frames = (tuple(each) for each in zip(*samples, strict=True))
+    return ImageFiles(paths, size, look=look, frames=frames)
+
+
+def _frames(path: Path, look: Look) -> Iterable[int]:
+    try:
+        return frames_of(path, look)
+    except ImageError as error:
+        raise unusable("image", path, error.what, error.remedy) from error
 
 
 PREPARATIONS: dict[str, type[Preparation]] = {"table": TablePreparation, "images": ImagePreparation}

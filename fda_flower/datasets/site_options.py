@@ -11,7 +11,7 @@ from fda_flower.names.options import join_names, read_options, split_names, spli
 from fda_flower.names.words import ROW
 
 AGREED = (
-    *("domains", "classes", "ignore", "missing", "image_size", "depth"),
+    *("domains", "classes", "ignore", "missing", "image_size", "depth", "window", "frame", "slice"),
     *("label_mean", "label_deviation"),
 )
 """Options on which sites agree through the run. None of them chooses a file, or which column is the label, a

@@ -6,7 +6,7 @@ A reply may hold the message of an error: the names of patients are in warnings 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from unicodedata import normalize
 
@@ -15,8 +15,8 @@ from fda_flower.errors import invalid
 from fda_flower.names.registry import alike
 from fda_flower.names.words import MOST_NAMED
 
-FOLDER = "folder"
-"""The option `group` of images that lie in a folder of their patient's."""
+FOLDER, TAG = "folder", "PatientID"
+"""The option `group` of images that lie in a folder of their patient's, and of DICOM files that name him."""
 
 EXAMPLE = "^([^_]+)_"
 """A pattern for names such as p01_left.png."""
@@ -26,11 +26,13 @@ EXAMPLE = "^([^_]+)_"
 class Grouping:
     """Which image files are of one patient.
 
-    A file's patient is the first parenthesis of a `pattern` in its name or, without parentheses, all that
-    matches; without a pattern it is the folder that the file is in.
+    A file's patient is in its DICOM tag if `in_tag`; else it is the first parenthesis of a `pattern` in its
+    name or, without parentheses, all that matches, or without a pattern the folder that the file is in.
     """
 
     pattern: re.Pattern[str] | None = None
+    in_tag: bool = False
+    _read: dict[Path, str] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def read(cls, text: str) -> "Grouping | None":
@@ -46,23 +48,26 @@ class Grouping:
         """
         if not text:
             return None
-        if text == FOLDER:
-            return cls()
+        if text in (FOLDER, TAG):
+            return cls(in_tag=text == TAG)
         try:
             return cls(re.compile(text))
         except re.error as error:
-            remedy = (
-                f"give {FOLDER}, or a pattern of names whose first parenthesis is the patient: '{EXAMPLE}'"
-            )
+            pattern = f"a pattern of names whose first parenthesis is the patient: '{EXAMPLE}'"
+            remedy = f"give {FOLDER}, {TAG}, or {pattern}"
             raise invalid("option 'group'", text, remedy, f"which is no pattern ({error})") from error
 
     @property
     def levels(self) -> int:
         """The number of folders from a domain's to the files: the class's, and maybe the patient's."""
-        return 2 if self.pattern is None else 1
+        return 2 if self.pattern is None and not self.in_tag else 1
 
     def patient(self, file: Path) -> str:
         """Return the name of a file's patient; empty if there is none."""
+        if self.in_tag:
+            if file not in self._read:
+                self._read[file] = _in_tag(file)
+            return self._read[file]
         if self.pattern is None:
             return as_name(file.parent.name)
         found = self.pattern.search(file.name)
@@ -71,9 +76,13 @@ class Grouping:
     def check(self, thing: str, place: Path, files: Sequence[Path]) -> None:
         """Raise a `ConfigError` on a folder, a `thing`, if files have no patient or one that looks alike."""
         if lacking := [file for file in files if not self.patient(file)]:
-            what = f"has images in whose names the option 'group' finds no patient: {len(lacking)} of "
+            where = f"that are no DICOM files with one {TAG}" if self.in_tag else ""
+            where = where or "in whose names the option 'group' finds no patient"
+            what = f"has images {where}: {len(lacking)} of "
             remedy = "rename them, move them away, or correct the pattern"
-            if len(lacking) == len(files):
+            if self.in_tag:
+                remedy = "give it to them, or move them away"
+            elif len(lacking) == len(files):
                 remedy = f"its first parenthesis must match the patient: '{EXAMPLE}' for p01_left.png"
             first = lacking[0].relative_to(place)
             raise unusable(thing, place, f"{what}{len(files)}, such as '{first}'", remedy)
@@ -82,6 +91,17 @@ class Grouping:
             listed = " and ".join(f"'{first_of[name].relative_to(place)}'" for name in names)
             what = f"has patients that differ only in case, spacing, marks or zeros: {listed}"
             raise unusable(thing, place, what, "write a patient's name in one way")
+
+
+def _in_tag(file: Path) -> str:
+    """Return the patient that a DICOM file names; empty for other files, and without exactly one."""
+    from fda_flower.datasets.dicom import patient_in
+    from fda_flower.datasets.looks import ImageError
+
+    try:
+        return as_name(patient_in(file))
+    except ImageError:
+        return ""
 
 
 def as_name(text: str) -> str:

@@ -7,12 +7,13 @@ from typing import Any
 
 from fda_flower.datasets.federation import data_of, forget, load_domain
 from fda_flower.datasets.few_samples import target_problems
-from fda_flower.datasets.folders import LISTED, visible, warn
+from fda_flower.datasets.folders import LISTED, unusable, visible, warn
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.errors import ConfigError
 from fda_flower.own_data.hugging_face_source import is_saved, is_shard
 from fda_flower.own_data.image_folder import ImageFolder
+from fda_flower.own_data.image_list import NAMES, list_in, names_files
 from fda_flower.own_data.survey import Survey, Surveyed
 from fda_flower.own_data.table_files import FIRST, SUFFIXES, places, tables_in
 
@@ -54,6 +55,11 @@ def find_dataset(folder: Path) -> str:
     tables = [path for place in places(folder).values() for path in tables_in(place)]
     tables = [] if all(map(is_shard, tables)) else tables
     pictures = ImageFolder.read(folder).images
+    if pictures and list_in(folder, only_of_files=True):
+        return "images"
+    if pictures and (lists := [path for path in tables if names_files(path)]):
+        remedy = f"call it {NAMES[0]}{lists[0].suffix} or, if it is a table of numbers, give --dataset table"
+        raise unusable("data file", lists[0], "names files, as a list of images does", remedy)
     in_folders = any(len(path.parts) > len(("domain", "class")) for path in pictures)
     if in_folders:  # a readme is no table
         tables = [path for path in tables if path.suffix.lower() in FIRST]

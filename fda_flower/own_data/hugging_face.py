@@ -14,23 +14,14 @@ import torch
 
 from fda_flower.datasets.domains import Split
 from fda_flower.datasets.folders import found_names, read_domains, read_size, unusable
-from fda_flower.datasets.pixels import (
-    Depth,
-    ImageError,
-    bits_in,
-    checked,
-    decode,
-    depth_of,
-    describe_bits,
-    opened,
-    size_of,
-)
+from fda_flower.datasets.looks import ALL, EACH, PLAIN, ImageError, Look, LookOptions
+from fda_flower.datasets.pixels import bits_in, checked, decode, depth_of, describe_bits, measured
 from fda_flower.datasets.preparation import CHANNELS, ImagePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, numbered
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
 from fda_flower.names.options import with_options
 from fda_flower.names.registry import check_alike
@@ -97,7 +88,9 @@ def complete(
     if "domains" not in options:
         missing["domains"] = ",".join(found_names("hf", Path(source.place(folder)), domains, "a data set"))
     column = image_column(parts["train"].data, read_names("ignore", str(options.get("ignore", ""))))
-    if column and "image_size" not in options and (sizes := sizes_of(domains.values(), column)):
+    names = ("window", "frame", "slice")
+    look = LookOptions(**{name: str(options[name]) for name in names if name in options}).look()
+    if column and "image_size" not in options and (sizes := sizes_of(domains.values(), column, look)):
         missing["image_size"] = "x".join(map(str, common_size(sizes)))
     if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
         label, comma = str(options.get("label", TableOptions.label)), options.get("decimal") == "comma"
@@ -119,15 +112,15 @@ def image_column(data: Any, ignore: Iterable[str]) -> str:
     return next((name for name in columns if held_by(data.features[name]) == "images"), "")
 
 
-def sizes_of(domains: Iterable[DomainRows], column: str) -> Counter[Size]:
+def sizes_of(domains: Iterable[DomainRows], column: str, look: Look = PLAIN) -> Counter[Size]:
     """Count the sizes of up to `LOOKED_AT` images per domain, without missing and damaged ones."""
     sizes: Counter[Size] = Counter()
     for parts in domains:
         columns = [part.data[column] for part in parts.values()]
         images = [(each, position) for each in columns for position in range(len(each))]
         for each, position in images[:: -(-len(images) // LOOKED_AT) or 1]:
-            with suppress(ImageError), opened(file_at(each, position)) as image:
-                sizes[size_of(image)] += 1
+            with suppress(ImageError):
+                sizes[measured(file_at(each, position), look)] += 1
     return sizes
 
 
@@ -148,11 +141,10 @@ def file_at(images: Any, position: int) -> bytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HuggingFaceOptions(TableOptions, Source):
+class HuggingFaceOptions(TableOptions, Source, LookOptions):
     """The options of the data set `hf`: where the samples are, what the columns mean, and how images are."""
 
     image_size: str | int = ""
-    depth: Depth = "auto"
 
 
 @with_options(HuggingFaceOptions)
@@ -172,7 +164,9 @@ class HuggingFace(Surveyed[Rows]):
         super().__init__(read_domains(domains), self._split)
         self._data_dir, self._seed = data_dir, seed
         self._source = given = HuggingFaceOptions(**options)
-        self._given, self._depth = given.meaning, given.depth
+        self._given, self._look = given.meaning, given.look()
+        if self._look.frame == EACH:
+            raise invalid("option 'frame'", ALL, "give a number: each row is a sample", "but rows are images")
         self._size = read_size(str(given.image_size)) if given.image_size else None
 
     @cached_property
@@ -340,7 +334,9 @@ class HuggingFace(Surveyed[Rows]):
             "decimal": given.decimal_comma,
             "task": given.regression,
         }
-        of_images = {"image_size": self._size, "depth": self._depth if self._depth != "auto" else None}
+        seen = ("window", "frame", "slice")
+        of_images = {"image_size": self._size, **{name: getattr(self._source, name) for name in seen}}
+        of_images["depth"] = None if self._source.depth == "auto" else self._source.depth
         for option, value in (of_rows if self.images else of_images).items():
             if value:
                 what = f"option '{option}' has no effect on {'images' if self.images else 'rows'}"
@@ -392,23 +388,23 @@ class HuggingFace(Surveyed[Rows]):
             return describe_columns(self.survey, self._meaning.text)
         sizes: Counter[Size] = Counter()
         for name in self._there:
-            read = partial(checked, depth=self._depth_of(name))
+            read = partial(checked, look=self._look_of(name))
             sizes.update(self._each(name, read, self.survey.problems))
         return describe_sizes(sizes, options)
 
     @cached_property
     def _image_size(self) -> Size:
-        sizes = Counter[Size]() if self._size else sizes_of(self._there.values(), self.images)
+        sizes = Counter[Size]() if self._size else sizes_of(self._there.values(), self.images, self._look)
         return self._size or (common_size(sizes) if sizes else (LARGEST, LARGEST))
 
-    def _depth_of(self, domain: str, tell: bool = False) -> int:
-        """Return how many bits the values of images of 16 bits use; it is told if they are not given."""
-        if self._depth != "auto":
-            return int(self._depth)
+    def _look_of(self, domain: str, tell: bool = False) -> Look:
+        """Return how images are looked at; the bits that those of 16 bits use are told if not given."""
+        if self._source.depth != "auto":
+            return self._look
         bits = bits_in(self._each(domain, bytes, Problems()))
         if tell and (note := describe_bits(bits)):
             self.note(f"hf: domain {domain}: {note}")
-        return depth_of(bits)
+        return self._source.look(depth_of(bits))
 
     def _each(self, domain: str, read: Callable[[bytes], Read], problems: Problems) -> Iterator[Read]:
         """Yield what `read` finds in each image of a domain; those that it cannot read become problems."""
@@ -439,16 +435,17 @@ class HuggingFace(Surveyed[Rows]):
             what = f"has {rows.samples:,} images, which take more than {MEMORY_LIMIT / 2**30:.0f} GiB in "
             remedy = "give a smaller size by --dataset-option image_size"
             raise unusable("domain", domain, f"{what}{height}x{width}", remedy)
-        depth = self._depth_of(domain, tell=True)
-        pixels = list(self._each(domain, lambda file: decode(file, height, width, depth), problems))
+        look = self._look_of(domain, tell=True)
+        pixels = list(self._each(domain, lambda file: decode(file, height, width, look), problems))
         problems.raise_first()
         y = torch.as_tensor(survey.numbers[domain], dtype=torch.int64)
         groups = numbered(rows.groups) if rows.groups else None
         samples = Samples(torch.from_numpy(np.stack(pixels)), y, groups=groups)
         where = f"domain '{domain}'"
         train, test = divide(y, seed, where, rows.parts, rows.groups, survey.classes, self.note)
-        given = {"image_size": self._size is not None, "depth": self._depth != "auto"}
+        given = {"image_size": self._size is not None, "depth": self._source.depth != "auto"}
         found = tuple(name for name, is_given in given.items() if not is_given)
-        preparation = ImagePreparation(height if height == width else (height, width), depth, found)
+        size = height if height == width else (height, width)
+        preparation = ImagePreparation(size, look.depth, found, *self._source.of_volumes)
         classes = survey.classes
         return Split(samples.take(train), samples.take(test), len(classes), classes, preparation=preparation)

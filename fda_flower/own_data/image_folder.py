@@ -7,24 +7,40 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
+from fda_flower.datasets.dicom import MARK, MARK_AT, is_dicom
 from fda_flower.datasets.folders import LISTED, is_shown, unusable
-from fda_flower.datasets.units import Grouping
+from fda_flower.datasets.looks import PLAIN, ImageError, Look
+from fda_flower.datasets.nifti import SUFFIXES as NIFTI
+from fda_flower.datasets.pixels import DICOM, frames_of
+from fda_flower.datasets.units import TAG, Grouping
 from fda_flower.files import file_hash
+from fda_flower.names.packages import require
+from fda_flower.own_data.image_names import SEGMENTATION, names_masks, stem_of
+from fda_flower.own_data.table_options import as_option
 
-SUFFIXES = (".bmp", ".gif", ".heic", ".heif", ".jfif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
-"""The suffixes of images, in either case."""
+ORDINARY = (".bmp", ".gif", ".heic", ".heif", ".jfif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+SUFFIXES = (*ORDINARY, DICOM, *NIFTI)
+"""The suffixes of images, in either case; DICOM files need none."""
 
 Files = dict[str, list[Path]]
 """Images by class."""
+
+
+class Picture(NamedTuple):
+    """A sample: a file, the number of its frame, 0 for its only one, and its patient, empty if unknown."""
+
+    path: Path
+    frame: int
+    patient: str
 
 
 @dataclass(frozen=True)
 class ImageFolder:
     """What lies below a folder, by relative paths: images, other files, and folders without files.
 
-    Files that are hidden or of the system are none of them.
+    Files that are hidden or of the system are none of them. `look` says which frames are samples.
     """
 
     place: Path
@@ -32,10 +48,15 @@ class ImageFolder:
     others: tuple[Path, ...]
     empty: tuple[Path, ...]
     grouping: Grouping | None = None
+    look: Look = PLAIN
 
     @classmethod
-    def read(cls, place: Path, grouping: Grouping | None = None) -> "ImageFolder":
-        """Return what lies below a folder; raise a `ConfigError` if a folder there cannot be read."""
+    def read(cls, place: Path, grouping: Grouping | None = None, look: Look = PLAIN) -> "ImageFolder":
+        """Return what lies below a folder.
+
+        Raise a `ConfigError` if a folder there cannot be read, and a `ModuleNotFoundError` if a package is
+        missing that reads its images.
+        """
         files: dict[bool, list[Path]] = {True: [], False: []}
         empty = []
         for here, folders, names in os.walk(place, onerror=_refuse, followlinks=True):
@@ -43,10 +64,11 @@ class ImageFolder:
             folders[:], files_here = (sorted(filter(is_shown, each)) for each in (folders, names))
             _check_links(Path(here), folders)
             for path in map(where.joinpath, files_here):
-                files[is_image(path)].append(path)
+                files[is_image(place / path)].append(path)
             empty += [] if files_here or folders else [where]
         images, others, without = (tuple(sorted(each)) for each in (files[True], files[False], empty))
-        return cls(place, images, others, without, grouping)
+        check_packages(map(place.joinpath, images))
+        return cls(place, images, others, without, grouping, look)
 
     @property
     def levels(self) -> int:
@@ -63,26 +85,46 @@ class ImageFolder:
         return dict(sorted(by_class.items()))
 
     def patient_of(self, path: Path) -> str:
-        """Return the patient of an image; empty without `grouping`."""
+        """Return the patient of an image; empty if unknown."""
         return "" if self.grouping is None else self.grouping.patient(path)
+
+    @property
+    def names_patients(self) -> bool:
+        """Whether the patient of each image is known."""
+        return self.grouping is not None
 
     missing: ClassVar[Counter[str]] = Counter()
 
+    @cached_property
+    def pictures(self) -> dict[str, list[Picture]]:
+        """The samples by class."""
+        return {
+            label: [
+                Picture(path, frame, self.patient_of(path)) for path in paths for frame in self._frames(path)
+            ]
+            for label, paths in self.classes.items()
+        }
+
+    def _frames(self, path: Path) -> Iterable[int]:
+        try:
+            return frames_of(path, self.look)
+        except ImageError:
+            return (0,)  # decoding names it
+
     @property
     def samples(self) -> int:
-        """The number of images in their place."""
+        """The number of samples in their place."""
         return len(self.words)
 
     @cached_property
     def groups(self) -> list[str]:
-        """The patient of each image in its place, by class and name; empty without `grouping`."""
-        paths = [path for each in self.classes.values() for path in each]
-        return [] if self.grouping is None else list(map(self.patient_of, paths))
+        """The patient of each sample in its place, by class and name; empty if unknown."""
+        return [one.patient for each in self.pictures.values() for one in each] if self.names_patients else []
 
     @cached_property
     def words(self) -> list[str]:
-        """The class of each image in its place, in the order of `groups`."""
-        return [label for label, paths in self.classes.items() for _ in paths]
+        """The class of each sample in its place, in the order of `groups`."""
+        return [label for label, each in self.pictures.items() for _ in each]
 
     def check(self, thing: str, remedy: str, in_classes: bool = True) -> None:
         """Raise a `ConfigError` if this folder, a `thing`, has no image: then `remedy` says what to do.
@@ -107,6 +149,8 @@ class ImageFolder:
             else "directly in the folder of a class"
         )
         what = f"has images that are not {where}: {len(astray)}, such as '{astray[0]}'"
+        if any(names_masks(name) for path in astray for name in path.parts[:-1]):
+            return what, SEGMENTATION
         place = self.place / "CLASS" / "PATIENT" if of_patients else self.place / "CLASS"
         move = f"move each to '{place}', or remove it"
         if of_patients and all(_depth(path) == 1 for path in astray):
@@ -123,8 +167,21 @@ PATIENT = ("CLASS", "PATIENT")
 
 
 def is_image(path: Path) -> bool:
-    """Return whether a file is an image by its suffix."""
-    return path.suffix.lower() in SUFFIXES
+    """Return whether a file is an image by its suffix or, of DICOM, by its first bytes."""
+    if path.name.lower().endswith(SUFFIXES):
+        return True
+    with suppress(OSError), path.open("rb") as stream:
+        return path.is_file() and is_dicom(stream.read(MARK_AT + len(MARK)))
+    return False
+
+
+def check_packages(images: Iterable[Path]) -> None:
+    """Raise a `ModuleNotFoundError` if a package is missing that reads some of the images."""
+    names = [path.name.lower() for path in images]
+    if any(not name.endswith((*ORDINARY, *NIFTI)) for name in names):
+        require("pydicom")
+    if any(name.endswith(NIFTI) for name in names):
+        require("nibabel")
 
 
 def _depth(path: Path) -> int:
@@ -175,12 +232,39 @@ def repeated(folders: Iterable[ImageFolder]) -> list[str]:
     """Return sentences on images that are, or may be, there more than once, if there are any."""
     label_of, patient_of = dict[Path, str](), dict[Path, str]()
     for folder in folders:
-        files = [path for each in folder.classes.values() for path in each]
-        label_of |= dict(zip(files, folder.words, strict=True))
-        patient_of |= {
-            file: f"{folder.place}/{name}" for file, name in zip(files, folder.groups, strict=False)
-        }
+        label_of |= {path: label for label, paths in folder.classes.items() for path in paths}
+        if folder.names_patients:
+            patients = (one for each in folder.pictures.values() for one in each)
+            patient_of |= {one.path: f"{folder.place}/{one.patient}" for one in patients}
     return [*told_of_same(same_content(label_of), label_of, patient_of), *_same_name(label_of)]
+
+
+def told_by_tag(folders: Iterable[ImageFolder]) -> list[str]:
+    """Return a sentence on DICOM files of patients with several, if there are any."""
+    tag, several, total = Grouping(in_tag=True), 0, 0
+    for folder in folders:
+        files = (path for each in folder.classes.values() for path in each)
+        dicom = [path for path in files if not path.name.lower().endswith((*ORDINARY, *NIFTI))]
+        counts = Counter(filter(None, map(tag.patient, dicom)))
+        several, total = several + sum(n for n in counts.values() if n > 1), total + len(dicom)
+    if not several:
+        return []
+    return [
+        f"DICOM files whose patient has several: {several:,} of {total:,}; keep those of one together by "
+        f"{as_option('group', [TAG])}"
+    ]
+
+
+def named_by_files(folders: Mapping[str, ImageFolder]) -> dict[str, list[str]]:
+    """Return the patient of each sample by domain; one whom DICOM files name is called after the first."""
+    first, names = dict[str, str](), dict[str, list[str]]()
+    for domain, folder in folders.items():
+        names[domain] = folder.groups
+        if folder.grouping is not None and folder.grouping.in_tag:
+            for one in (one for each in folder.pictures.values() for one in each):
+                first.setdefault(one.patient, f"the one of {domain}/{one.path.relative_to(folder.place)}")
+            names[domain] = [first[name] for name in folder.groups]
+    return names
 
 
 def same_content(files: Iterable[Path]) -> list[list[Path]]:
@@ -219,8 +303,8 @@ def told_of_same(
     if contrary:
         first, second = contrary[0]
         notes.append(
-            f"images that are in two classes: {len(contrary)}, such as '{first}' and '{second}'; correct the "
-            "label, or leave both out"
+            f"identical samples with different labels: {len(contrary)}, such as '{first}' and '{second}'; "
+            "correct the label, or leave both out"
         )
     if again:
         path, first = again[0]
@@ -234,7 +318,7 @@ def told_of_same(
 def _same_name(files: Iterable[Path]) -> list[str]:
     by_name: dict[Path, list[Path]] = {}
     for path in files:
-        by_name.setdefault(path.with_suffix(""), []).append(path)
+        by_name.setdefault(path.with_name(stem_of(path.name)), []).append(path)
     twins = [alike for alike in by_name.values() if len(alike) > 1]
     if not twins:
         return []

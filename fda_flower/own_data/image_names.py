@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from pathlib import PurePath
+from pathlib import Path
 
+from fda_flower.datasets.folders import unusable
 from fda_flower.datasets.units import EXAMPLE
 from fda_flower.own_data.table_options import as_option
 
@@ -28,16 +29,53 @@ MASKS = (
 WORD = re.compile(r"[ _.-]+([^\W\d_]+)(?:[ _.-]*\d+)?$")
 """A word at the end of a name."""
 
+OF_FOLDERS = re.compile(
+    rf"(?:{'|'.join(MASKS)}|ground[ _.-]?truth)s?[ _.-]?(?:tr|ts|train|test|val|class|object|\d+)?"
+    r"|.*[ _.-](?:masks|segmentations|annotations|contours)"
+)
+"""Names of folders that hold masks, in lower case."""
+
+SEGMENTATION = (
+    "segmentation is no task here: see docs/plug-in.md for a project of your own; to train classes, move the "
+    "masks elsewhere, and each image into the folder of its class"
+)
+"""What to do with masks."""
+OR_CLASSES = "; if these are classes, list all in the option 'classes'"
+
 Named = Mapping[str, Sequence[str]]
 """Names of files by the folder that they are in: of one class at one domain."""
 
 
-def told_by_names(folders: Named, remedy: str = "") -> list[str]:
-    """Return sentences on masks and on images that may be of one patient.
+def stem_of(name: str) -> str:
+    """Return a file's name without what says its format.
+
+    Examples
+    --------
+    >>> stem_of("p1.mask.nii.gz"), stem_of("1.2.840.10008")
+    ('p1.mask', '1.2.840.10008')
+    """
+    return re.sub(r"\.nii\.gz$|\.[a-z][a-z0-9]*$", "", name, flags=re.IGNORECASE)
+
+
+def names_masks(folder: str) -> bool:
+    """Return whether a folder is named like one of masks, such as ``masks`` or ``labelsTr``."""
+    return OF_FOLDERS.fullmatch(folder.casefold()) is not None
+
+
+def check_masks(thing: str, place: Path, names: Iterable[str], more: str = "") -> None:
+    """Raise a `ConfigError` on a folder, a `thing`, if some in it are named like those of masks."""
+    if masks := [name for name in names if names_masks(name)]:
+        raise unusable(thing, place, f"has folders of masks: {', '.join(masks)}", SEGMENTATION + more)
+
+
+def told_by_names(folders: Named, remedy: str = "", grouped: bool = False) -> list[str]:
+    """Return sentences on masks and, unless they are `grouped`, on images that may be of one patient.
 
     `remedy` says how to keep these together. Default: by a pattern of their names.
     """
     masks, notes = masks_in(folders)
+    if grouped:
+        return notes
     images = {place: [name for name in names if name not in masks[place]] for place, names in folders.items()}
     return [*notes, *_stems(images, remedy)]
 
@@ -46,9 +84,9 @@ def masks_in(folders: Named) -> tuple[dict[str, set[str]], list[str]]:
     """Return the files that are named like another with a word more, by folder, and sentences on them."""
     twins: dict[str, list[tuple[str, str]]] = {}
     for place, names in folders.items():
-        known = {PurePath(name).stem for name in names}
+        known = {stem_of(name) for name in names}
         for name in names:
-            stem = PurePath(name).stem
+            stem = stem_of(name)
             ends, (first, _, rest) = WORD.search(stem), _parts(stem)
             if ends and stem[: ends.start()] in known:
                 twins.setdefault(ends[1].lower(), []).append((place, name))
@@ -100,7 +138,7 @@ def _stems(folders: Named, remedy: str) -> list[str]:
 
 
 def _stem(name: str, level: int) -> str:
-    stem = PurePath(name).stem
+    stem = stem_of(name)
     for _ in range(level):
         stem = ENDING.sub("", stem) or stem
     return stem
@@ -117,12 +155,3 @@ def _option(folders: Named, several: Mapping[tuple[str, str], Sequence[str]]) ->
         if all(found.values()) and len(pairs) == len({*stem_of.values()}) == len({one for _, one in pairs}):
             return as_option("group", [pattern])
     return f"{as_option('group', [EXAMPLE])}, or another pattern, whose first parenthesis is the patient"
-
-
-def mask_folders(classes: Iterable[str]) -> list[str]:
-    """Return a sentence on classes that are named like masks."""
-    if not (found := [name for name in classes if name.casefold() in MASKS]):
-        return []
-    return [
-        f"folders of classes that are named like masks: {', '.join(found)}; if they are, move them elsewhere"
-    ]

@@ -1,8 +1,9 @@
 """Image folders: their domains, classes and image size, and their samples."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -12,6 +13,7 @@ import torch
 
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.folders import (
+    LISTED,
     check_part,
     found_names,
     is_here,
@@ -21,29 +23,47 @@ from fda_flower.datasets.folders import (
     unusable,
     visible,
 )
+from fda_flower.datasets.looks import EACH, MOST, PLAIN, Depth, ImageError, Look, LookOptions
 from fda_flower.datasets.pixels import (
-    Depth,
-    ImageError,
     bits_in,
     depth_of,
     describe_bits,
+    describe_lossy,
     faults,
-    opened,
-    size_of,
+    measured,
 )
-from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation
+from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation, files_of
 from fda_flower.datasets.registry import FULL_SIZE, Sources, network_for_images
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, divide_classes, numbered, tell_lacking
 from fda_flower.datasets.units import Grouping, in_several_classes, in_several_domains
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
-from fda_flower.names.options import split_names
+from fda_flower.names.options import split_names, with_options
 from fda_flower.names.registry import check_alike
 from fda_flower.own_data.between_domains import check_classes
-from fda_flower.own_data.image_folder import Files, ImageFolder, check_loose, is_image, left_out, repeated
-from fda_flower.own_data.image_names import mask_folders, told_by_names
-from fda_flower.own_data.labels import of_one
+from fda_flower.own_data.image_folder import (
+    Files,
+    ImageFolder,
+    Picture,
+    check_loose,
+    is_image,
+    left_out,
+    named_by_files,
+    repeated,
+    told_by_tag,
+)
+from fda_flower.own_data.image_list import (
+    ListedImages,
+    ListOptions,
+    check_domain,
+    domains_of,
+    list_in,
+    no_list,
+    read_list,
+)
+from fda_flower.own_data.image_names import OR_CLASSES, check_masks, told_by_names
+from fda_flower.own_data.labels import MULTILABEL, of_one, several_in
 from fda_flower.own_data.survey import Survey, Surveyed
 
 LARGEST = 224
@@ -64,33 +84,50 @@ def complete(
     Every folder in it is a domain: loading the data refuses one without images.
     """
     missing: dict[str, Any] = {}
-    group = str(options.get("group", ""))
-    Grouping.read(group)  # also where no image is
+    given = {name: _text(options[name]) for name in READ_AHEAD if name in options}
+    load_own(Path(), 0, "-", **given)  # also where no image is
     if folder is None or not is_here(folder, options):
         return missing
     if "domains" not in options:
-        names = [path.name for path in visible(folder) if path.is_dir()]
         wanted = "a folder for each domain, and in it one for each class"
-        missing["domains"] = ",".join(found_names("images", folder, names, wanted))
+        missing["domains"] = ",".join(
+            found_names("images", folder, domains_in(folder, given.get("domain", "")), wanted)
+        )
     if "image_size" not in options:
-        there = load_own(folder, 0, str({**options, **missing}["domains"]), group=group).survey
-        if sizes := sizes_of(each.classes for each in there.domains.values()):
+        data = load_own(folder, 0, _text({**options, **missing}["domains"]), **given)
+        there, look = data.survey, data.look
+        if sizes := sizes_of((each.classes for each in there.domains.values()), look):
             missing["image_size"] = "x".join(map(str, common_size(sizes)))
         else:
             there.problems.raise_first()
             paths = [each.place / path for each in there.domains.values() for path in each.images[:1]]
-            _ = ImageFiles(tuple(paths), 1)[:]  # names the damage
+            _ = files_of(paths, 1, look)[:]  # names the damage
     return missing
 
 
-def sizes_of(domains: Iterable[Files]) -> Counter[Size]:
+READ_AHEAD = ("group", "label", "domain", "window", "frame", "slice")
+"""Options that say what there is, or how large it is."""
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def domains_in(folder: Path, domain: str) -> list[str]:
+    """Return the domains that a folder holds: of a list for all of them, or folders."""
+    if (path := list_in(folder)) is not None:
+        return domains_of(path, domain)
+    return [path.name for path in visible(folder) if path.is_dir()]
+
+
+def sizes_of(domains: Iterable[Files], look: Look = PLAIN) -> Counter[Size]:
     """Count the sizes of up to `LOOKED_AT` images per domain, without damaged files."""
     sizes: Counter[Size] = Counter()
     for files in domains:
         paths = [path for each in files.values() for path in each]
         for path in paths[:: -(-len(paths) // LOOKED_AT) or 1]:
-            with suppress(ImageError), opened(path) as image:  # decoding names the file
-                sizes[size_of(image)] += 1
+            with suppress(ImageError):  # decoding names the file
+                sizes[measured(path, look)] += 1
     return sizes
 
 
@@ -158,9 +195,19 @@ def load(
     if image_size < 1:
         what = f"option 'image_size' of {folder} is {image_size}, it must be at least 1"
         raise ConfigError(what, thing="option 'image_size'", value=image_size)
-    return ImageFolders(folder, root, domains, remedy, seed, (image_size, image_size), classes, depth=depth)
+    seen = ImageOptions(depth=depth)
+    return ImageFolders(folder, root, domains, remedy, seed, (image_size, image_size), classes, seen=seen)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions(LookOptions):
+    """The options of one's own images: how they are looked at, and the columns of a list of them."""
+
+    label: str = "label"
+    domain: str = ""
+
+
+@with_options(ImageOptions)
 def load_own(
     data_dir: Path | None,
     seed: int,
@@ -168,19 +215,19 @@ def load_own(
     image_size: str | int = "",
     classes: str = "",
     group: str = "",
-    depth: Depth = "auto",
+    **options: Any,
 ) -> "OwnImages":
-    """Return the user's images, whose domains are folders in `data_dir`; see `load`.
+    """Return the user's images, whose domains are folders in `data_dir`, or named by a list; see `load`.
 
     `image_size` is ``64``, or a height and width, ``48x64``. Default: the `common_size` of the images.
-    `group` says which images are of one patient, as `Grouping.read` does. Default: each is of another.
-    `depth` is how many bits the values of images of 16 bits use. Default: those that the domain's do.
+    `group` says which images are of one patient, as `Grouping.read` does, or names the column of a list.
+    Default: each is of another, and all frames of a file are of one. `options` are `ImageOptions`.
     """
     names = read_domains(domains)
     root = own_folder("images", data_dir)
     size = read_size(str(image_size)) if image_size else None
     remedy = "put the domain's images there, in a folder for each class"
-    return OwnImages("images", root, names, remedy, seed, size, classes, Grouping.read(group), depth)
+    return OwnImages("images", root, names, remedy, seed, size, classes, group, ImageOptions(**options))
 
 
 class ImageFolders(Surveyed[ImageFolder]):
@@ -195,17 +242,24 @@ class ImageFolders(Surveyed[ImageFolder]):
         seed: int,
         size: Size | None,
         classes: str,
-        grouping: Grouping | None = None,
-        depth: Depth = "auto",
+        group: str = "",
+        seen: ImageOptions = ImageOptions(),
     ) -> None:
         super().__init__(domains, self._split)
-        self._grouping, self._depth, self._bits = grouping, depth, dict[str, Counter[int]]()
+        self._grouping, self._group, self._bits = Grouping.read(group), group, dict[str, Counter[int]]()
+        self._seen, self.look = seen, seen.look()
         self.name, self._root, self._remedy, self._seed, self._given = name, root, remedy, seed, size
         names = split_names("option 'classes'", classes) if classes else ()
         self._classes = tuple(check_part("option 'classes'", name) for name in names)
 
     def _survey(self) -> Survey[ImageFolder]:
         survey = Survey[ImageFolder]()
+        self._read_folders(survey)
+        self._check_names(survey)
+        return survey
+
+    def _read_folders(self, survey: Survey[ImageFolder]) -> None:
+        """Read the domains' folders."""
         loose = [path for path in visible(self._root) if not path.is_dir()] if self._root.is_dir() else []
         with survey.problems.caught():
             check_loose(self._root, loose)
@@ -213,11 +267,20 @@ class ImageFolders(Surveyed[ImageFolder]):
         for name in self.here:
             if (self._root / name).is_dir():
                 with survey.problems.caught():
-                    folder = survey.domains[name] = ImageFolder.read(self._root / name, self._grouping)
+                    folder = survey.domains[name] = self._folder(self._root / name, survey)
                     others += map(folder.place.joinpath, folder.others)
                     empty += map(folder.place.joinpath, folder.empty)
                     folder.check("domain folder", self._remedy)
                     self._check_classes(folder)
+        survey.notes += left_out(
+            *([path.relative_to(self._root) for path in each] for each in (others, empty))
+        )
+
+    def _folder(self, place: Path, survey: Survey[ImageFolder]) -> ImageFolder:
+        return ImageFolder.read(place, self._grouping, self.look)
+
+    def _check_names(self, survey: Survey[ImageFolder]) -> None:
+        """Check the names of domains and classes, and set the classes."""
         for what, names in (
             ("domain folders", survey.domains),
             ("class folders", (label for folder in survey.domains.values() for label in folder.classes)),
@@ -230,19 +293,19 @@ class ImageFolders(Surveyed[ImageFolder]):
             with survey.problems.caught():
                 raise unusable("data folder", self._root, what, "add those of another class")
         survey.classes = tuple(sorted(classes))
-        survey.notes += left_out(
-            *([path.relative_to(self._root) for path in each] for each in (others, empty))
-        )
-        return survey
 
     def inputs(self, options: Mapping[str, Any]) -> str:
         """Decode all images, and return their sizes in words."""
-        for domain, folder in self.survey.domains.items():
+        domains = self.survey.domains
+        for domain, folder in domains.items():
             paths = [path for each in folder.classes.values() for path in each]
-            depth = depth_of(self._bits_in(domain)) if self._depth == "auto" else int(self._depth)
-            for problem in faults(paths, depth):
+            for problem in faults(paths, self._look_of(domain)):
                 self.survey.problems.add(problem)
-        return describe_sizes(sizes_of(each.classes for each in self.survey.domains.values()), options)
+            self.survey.notes += describe_lossy(domain, paths)
+        return describe_sizes(sizes_of((each.classes for each in domains.values()), self.look), options)
+
+    def _look_of(self, domain: str) -> Look:
+        return self._seen.look(depth_of(self._bits_in(domain)) if self._seen.depth == "auto" else MOST)
 
     @property
     def _there(self) -> dict[str, ImageFolder]:
@@ -250,16 +313,22 @@ class ImageFolders(Surveyed[ImageFolder]):
 
     @cached_property
     def _size(self) -> Size:
-        sizes = Counter[Size]() if self._given else sizes_of(each.classes for each in self._there.values())
+        sizes = (
+            Counter[Size]()
+            if self._given
+            else sizes_of((each.classes for each in self._there.values()), self.look)
+        )
         return self._given or (common_size(sizes) if sizes else (LARGEST, LARGEST))
+
+    def _missing(self, domain: str) -> ConfigError:
+        siblings = visible(self._root) if self._root.is_dir() else []
+        folders = ", ".join(path.name for path in siblings if path.is_dir()) or "nothing"
+        what = f"is missing (found: {folders})"
+        return unusable("domain folder", self._root / domain, what, self._remedy)
 
     def _split(self, domain: str) -> Split:
         if domain not in self._there:
-            siblings = visible(self._root) if self._root.is_dir() else []
-            folders = ", ".join(path.name for path in siblings if path.is_dir()) or "nothing"
-            raise unusable(
-                "domain folder", self._root / domain, f"is missing (found: {folders})", self._remedy
-            )
+            raise self._missing(domain)
         folder = self._there[domain]
         files, there = folder.classes, [each.classes for each in self._there.values()]
         labels = self._classes or tuple(sorted({label for each in there for label in each}))
@@ -269,16 +338,21 @@ class ImageFolders(Surveyed[ImageFolder]):
             self.note(of_one(self.name, domain, len(labels)))
         height, width = self._size
         preparation = self._preparation(domain)
-        images = [(path, number) for number, label in enumerate(labels) for path in files.get(label, ())]
+        images = [
+            (one, number) for number, label in enumerate(labels) for one in folder.pictures.get(label, ())
+        ]
         y = torch.tensor([number for _, number in images], dtype=torch.int64)
-        patients = [folder.patient_of(path) for path, _ in images] if self._grouping else []
+        patients = self._patients(folder, [one for one, _ in images])
         groups = numbered(patients) if patients else None
-        total = sum(len(paths) for each in there for paths in each.values())
+        total = sum(each.samples for each in self._there.values())
         small = total * CHANNELS * height * width <= MEMORY_LIMIT
+        numbered_frames = self.look.frame == EACH
 
         def samples(positions: torch.Tensor) -> Samples:
-            paths = tuple(images[i][0] for i in positions.tolist())
-            x: Any = ImageFiles(paths, preparation.size, small=small, depth=preparation.depth)
+            chosen = [images[i][0] for i in positions.tolist()]
+            frames = tuple(one.frame for one in chosen) if numbered_frames else ()
+            paths, look = tuple(one.path for one in chosen), preparation.look
+            x: Any = ImageFiles(paths, preparation.size, small=small, look=look, frames=frames)
             return Samples(x, y[positions], groups=None if groups is None else groups[positions])
 
         seed, where = derive_seed(self._seed, domain), f"domain '{domain}'"
@@ -289,15 +363,20 @@ class ImageFolders(Surveyed[ImageFolder]):
             train, test = divide(y, seed, where, groups=patients, classes=labels, note=self.note)
         return Split(samples(train), samples(test), len(labels), labels, preparation=preparation)
 
+    def _patients(self, folder: ImageFolder, pictures: Sequence[Picture]) -> list[str]:
+        """Return the patient of each sample or, of several frames of a file, the file; empty if unknown."""
+        if folder.names_patients:
+            return [one.patient for one in pictures]
+        return [str(one.path) for one in pictures] if self.look.frame == EACH else []
+
     def _preparation(self, domain: str) -> ImagePreparation:
         height, width = self._size
         size, found = height if height == width else (height, width), [] if self._given else ["image_size"]
-        if self._depth != "auto":
-            return ImagePreparation(size, int(self._depth), tuple(found))
-        bits = self._bits_in(domain)
-        if note := describe_bits(bits):
-            self.note(f"{self.name}: domain {domain}: {note}")
-        return ImagePreparation(size, depth_of(bits), (*found, "depth"))
+        if self._seen.depth == "auto":
+            found.append("depth")
+            if note := describe_bits(self._bits_in(domain)):
+                self.note(f"{self.name}: domain {domain}: {note}")
+        return ImagePreparation(size, self._look_of(domain).depth, tuple(found), *self._seen.of_volumes)
 
     def _bits_in(self, domain: str) -> Counter[int]:
         """Count a domain's images of 16 bits by the bits that they use, once."""
@@ -318,7 +397,7 @@ class ImageFolders(Surveyed[ImageFolder]):
 
 
 class OwnImages(ImageFolders):
-    """The user's images, of which those that may be there more than once are told."""
+    """The user's images in folders or lists, with sentences on repeated ones, masks and patients."""
 
     def _survey(self) -> Survey[ImageFolder]:
         survey = super()._survey()
@@ -326,18 +405,86 @@ class OwnImages(ImageFolders):
         with survey.problems.caught():
             survey.notes += check_classes(survey.classes_by_domain, bool(self._classes))
         survey.notes += repeated(folders.values())
-        survey.notes += mask_folders(label for each in folders.values() for label in each.classes)
-        if self._grouping is None:
-            names = {
-                f"{domain}/{label}": [path.name for path in paths]
-                for domain, folder in folders.items()
-                for label, paths in folder.classes.items()
-            }
-            survey.notes += told_by_names(names)
-        survey.notes += in_several_domains({name: each.groups for name, each in folders.items()})
-        for name, each in folders.items() if self._grouping else ():
-            survey.notes += in_several_classes(name, each.groups, each.words)
+        names = {
+            f"{domain}/{label}": [path.name for path in paths]
+            for domain, folder in folders.items()
+            for label, paths in folder.classes.items()
+        }
+        grouped = all(each.names_patients for each in folders.values())
+        by_tag = [] if grouped else told_by_tag(folders.values())
+        survey.notes += [*by_tag, *told_by_names(names, grouped=grouped or bool(by_tag))]
+        patients = named_by_files(folders)
+        survey.notes += in_several_domains(patients)
+        for name, groups in patients.items():
+            if groups:
+                survey.notes += in_several_classes(name, groups, folders[name].words)
         return survey
 
     def _is_told(self, label: str) -> bool:
         return any(label in each.classes for each in self.survey.domains.values())
+
+    @cached_property
+    def _list(self) -> Path | None:
+        """The list of the images of all domains, if there is one."""
+        return list_in(self._root)
+
+    def _read_folders(self, survey: Survey[ImageFolder]) -> None:
+        """Read the domains of a list for all, or else their folders, each of which may have a list."""
+        if self._list is not None:
+            with survey.problems.caught():
+                self._read_list(self._list, survey)
+            return
+        with survey.problems.caught():
+            check_masks("data folder", self._root, self.here)
+        super()._read_folders(survey)
+        lists = [each for each in survey.domains.values() if isinstance(each, ListedImages)]
+        columns = {"domain": self._seen.domain, "label": "" if lists else self._seen.label}
+        for option, name in columns.items():
+            if name not in ("", ImageOptions.label):
+                with survey.problems.caught():
+                    raise no_list(self._root, option, name)
+
+    def _read_list(self, path: Path, survey: Survey[ImageFolder]) -> None:
+        check_domain(path, self._seen.domain)
+        folder = ImageFolder.read(self._root, look=self.look)
+        there = read_list(path, folder, self._columns, survey.problems, survey.notes)
+        for name, each in there.items():
+            if name in self.here:
+                survey.domains[name] = each
+                with survey.problems.caught():
+                    each.check("list of images", "add rows of it")
+                    self._check_classes(each)
+
+    def _folder(self, place: Path, survey: Survey[ImageFolder]) -> ImageFolder:
+        if (path := list_in(place)) is None:
+            return super()._folder(place, survey)
+        folder, columns = ImageFolder.read(place, look=self.look), replace(self._columns, domain="")
+        there = read_list(path, folder, columns, survey.problems, survey.notes)
+        return there.get("", ListedImages(place, (), (), ()))
+
+    def _check_names(self, survey: Survey[ImageFolder]) -> None:
+        """Check the names of folders, too: those of masks, and of several labels, are refused."""
+        super()._check_names(survey)
+        several = {*several_in(survey.classes)} - {*self._classes}
+        for folder in survey.domains.values():
+            if isinstance(folder, ListedImages):
+                continue
+            with survey.problems.caught():
+                unlisted = (name for name in folder.classes if name not in self._classes)
+                check_masks("domain folder", folder.place, unlisted, OR_CLASSES)
+            if names := sorted(several & folder.classes.keys()):
+                with survey.problems.caught():
+                    what = f"has folders of several labels: {', '.join(names[:LISTED])}"
+                    raise unusable("domain folder", folder.place, what, MULTILABEL)
+
+    def _missing(self, domain: str) -> ConfigError:
+        if self._list is None:
+            return super()._missing(domain)
+        there = ", ".join(self._there) or "none"
+        return unusable(
+            "list", self._list, f"has no row of the domain '{domain}' (but of {there})", "add some"
+        )
+
+    @property
+    def _columns(self) -> ListOptions:
+        return ListOptions(self._seen.label, self._group, self._seen.domain, self._classes)

@@ -1,6 +1,7 @@
 """Labels: classes of tables, numbers to predict, and warnings of labels that are too few."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -66,6 +67,35 @@ def _no_label(columns: Sequence[Column], why: str, remedy: str) -> ConfigError:
     first = columns[0]
     what = f"the label in the data file '{first.path}', column '{first.name}', {why}"
     return ConfigError(what, thing="label", value=first.name, remedy=remedy)
+
+
+def several_in(words: Iterable[str]) -> list[str]:
+    """Return the words that are several labels, with a mark between them, as in ``Effusion|Edema``.
+
+    A comma, a semicolon, a slash, a plus or an ampersand is one if each part is a label, alone or elsewhere.
+
+    Examples
+    --------
+    >>> several_in(["a|b", "a;c", "a", "c", "red/white"])
+    ['a;c', 'a|b']
+    """
+    known = {*words}
+    parts = {word: [part.strip() for part in SEVERAL.split(word)] for word in known if SEVERAL.search(word)}
+    single = Counter(part for each in parts.values() for part in {*each}) + Counter(known - parts.keys())
+    shared = {part for part, count in single.items() if count > 1 or part in known}
+    return [
+        word
+        for word, each in sorted(parts.items())
+        if all(each) and (("|" in word) or shared.issuperset(each))
+    ]
+
+
+SEVERAL = re.compile("[|;,/+&]")
+MULTILABEL = (
+    "several labels of a sample are another task (multilabel), which is not trained: give each sample one "
+    "or, if such words are classes, list all in the option 'classes'"
+)
+"""What to do with samples of several labels."""
 
 
 def check_differ(labels: Sequence[Column], numbers: Array) -> None:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import FederatedDataset, Samples
 from fda_flower.datasets.domains import Domain
+from fda_flower.datasets.pixels import kind_of
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import RunError
 from fda_flower.files import PRIVATE, as_safetensors, checksum, make_private, write_atomically
@@ -183,14 +185,23 @@ def _one_thread() -> Iterator[None]:
 
 def keys_of(x: Tensor | ImageFiles, begin: int = 0) -> list[bytes]:
     """Return a digest of each sample: of its numbers from `begin` on, or of a file and how it is decoded."""
-    if isinstance(x, Tensor):
-        x = x[:, begin:] if begin else x
-        kind = f"{x.dtype}{tuple(x.shape[1:])}".encode()
-        contents: Iterator[bytes] = (row.tobytes() for row in x.cpu().numpy())
-    else:
-        kind = f"file{tuple(x.shape[1:])} of {x.depth} bits".encode()
-        contents = map(_content, x.paths)
+    if not isinstance(x, Tensor):
+        return [*_keys_of_files(x)]
+    x = x[:, begin:] if begin else x
+    kind = f"{x.dtype}{tuple(x.shape[1:])}".encode()
+    contents: Iterator[bytes] = (row.tobytes() for row in x.cpu().numpy())
     return [hashlib.blake2b(kind + content, digest_size=KEY).digest() for content in contents]
+
+
+def _keys_of_files(x: ImageFiles) -> Iterator[bytes]:
+    """Yield the digest of each image: of its file and look and, of a medical one, of what decodes it."""
+    for path, places in groupby(range(len(x)), x.paths.__getitem__):
+        format_of, content = kind_of(path), _content(path)
+        for place in places:
+            kind = f"file{tuple(x.shape[1:])} of {x.look.depth} bits"
+            if format_of is not None:
+                kind += f", {x.look_at(place)} by {format_of.decoders()}"
+            yield hashlib.blake2b(kind.encode() + content, digest_size=KEY).digest()
 
 
 def _content(path: Path) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,14 +17,15 @@ from fda_flower.datasets import Samples
 from fda_flower.datasets.folders import unusable
 from fda_flower.datasets.numbers import count_missing
 from fda_flower.datasets.pixels import bits_in, describe_fewer_bits
-from fda_flower.datasets.preparation import ImagePreparation, TablePreparation
+from fda_flower.datasets.preparation import ImageFiles, ImagePreparation, TablePreparation
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.splitting import numbered
-from fda_flower.datasets.units import Grouping, as_name
+from fda_flower.datasets.units import TAG, Grouping, as_name
 from fda_flower.errors import ConfigError, as_cell, near
 from fda_flower.files import write_atomically, writing
 from fda_flower.own_data.column import check_words
 from fda_flower.own_data.image_folder import ImageFolder, left_out
+from fda_flower.own_data.image_list import ListOptions, list_in, read_list
 from fda_flower.own_data.labels import numbers_to_predict
 from fda_flower.own_data.reading import Reading
 from fda_flower.own_data.table_columns import SPLIT, check_patients
@@ -110,20 +111,50 @@ def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> New
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "is not there"
         raise unusable("folder", folder, what, "give a folder with images")
-    group, of_folders = _grouping_of(model)
-    images = ImageFolder.read(folder, group if labelled else None)
-    images.check("folder", "give another", in_classes=labelled)
-    paths = [folder / path for path in images.images]
-    samples = model.samples(paths)
+    images, alone, notes = _images_in(model, folder, labelled)
+    x = model.preparation.apply([folder / path for path in images.images])
+    files = cast(ImageFiles, x)
+    samples = Samples(x, torch.full((len(files),), -1))
     if labelled:
-        classes = model.classes_.astype(str).tolist()
-        labels = [_class(classes, str(folder / path), path.parts[0]) for path in images.images]
-        patients = None if group is None else numbered(list(map(images.patient_of, images.images)))
-        samples = Samples(samples.x, torch.tensor(labels), groups=patients)
-    names = {"file": list(map(str, images.images))}
-    alone = [] if of_folders or not labelled else [EACH_ALONE.format("images")]
+        samples = _labelled(model, images, files)
+    names = {"file": [str(path.relative_to(folder)) for path in files.paths]}
+    names |= {"frame": list(map(str, files.frames))} if files.frames else {}
+    paths = dict.fromkeys(files.paths)
     fewer = describe_fewer_bits(bits_in(paths), model.preparation.depth)
-    return NewSamples(samples, names, labelled, (*left_out(images.others), *fewer, *alone))
+    return NewSamples(samples, names, labelled, (*left_out(images.others), *notes, *fewer, *alone))
+
+
+def _images_in(
+    model: LoadedModel, folder: Path, labelled: bool
+) -> tuple[ImageFolder, list[str], Sequence[str]]:
+    """Return the images in a folder, with the labels of a list if there is one, and sentences on them."""
+    group, of_folders = _grouping_of(model)
+    alone = [] if of_folders or not labelled else [EACH_ALONE.format("images")]
+    if not labelled or (path := list_in(folder)) is None:
+        images = ImageFolder.read(folder, group if labelled else None)
+        images.check("folder", "give another", in_classes=labelled)
+        return images, alone, []
+    options, notes, problems = model.about.dataset_options, list[str](), Problems()
+    columns = ListOptions(str(options.get("label", ListOptions.label)), str(options.get("group", "")))
+    listed = read_list(path, ImageFolder.read(folder), columns, problems, notes)
+    problems.raise_first()
+    for images in listed.values():
+        images.check("list of images", "add rows of it")
+        return images, alone, notes
+    raise unusable("list of images", path, "has no row", "add a row for each image")
+
+
+def _labelled(model: LoadedModel, images: ImageFolder, files: ImageFiles) -> Samples:
+    """Return the images with their labels and patients, in the order of `files`."""
+    classes = model.classes_.astype(str).tolist()
+    label_of = {path: label for label, paths in images.classes.items() for path in paths}
+    y = torch.tensor([_class(classes, str(path), label_of[path]) for path in files.paths])
+    patients: list[str] = []
+    if images.names_patients:
+        patients = [images.patient_of(path) for path in files.paths]
+    elif files.frames:
+        patients = [str(path) for path in files.paths]
+    return Samples(cast(torch.Tensor, files), y, groups=numbered(patients) if patients else None)
 
 
 EACH_ALONE = "no column of the option 'group' says which {} are of one patient, so each counts as another's"
@@ -133,7 +164,7 @@ def _grouping_of(model: LoadedModel) -> tuple[Grouping | None, bool]:
     """Return which new images are of one patient, and whether that follows from files as in training."""
     options = model.about.dataset_options
     group = str(options.get("group", ""))
-    if {"domain", "partitioner"} & options.keys():  # a data set of Hugging Face, whose columns files lack
+    if {"domain", "partitioner"} & options.keys() and group != TAG:  # a column, which files lack
         return None, not group
     return Grouping.read(group), True
 

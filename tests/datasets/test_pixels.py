@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from fda_flower.datasets import pixels
-from fda_flower.datasets.pixels import ImageError, bits_in, decode, depth_of, faults, opened, size_of
+from fda_flower.datasets.looks import ImageError, Look
+from fda_flower.datasets.pixels import bits_in, decode, depth_of, faults, opened, size_of
 
 GREY = np.array([[0, 4095], [2048, 700]], dtype=np.uint16)
 INVERTED = {262: 0}
@@ -46,7 +47,7 @@ def colours(values) -> bytes:
 
 def read(file, depth=16, size=2):
     """The pixels of an image, height x width x 3."""
-    return decode(file, size, size, depth).transpose(1, 2, 0)
+    return decode(file, size, size, Look(depth)).transpose(1, 2, 0)
 
 
 def frames(*colours):
@@ -76,9 +77,9 @@ def test_the_bits_are_counted_by_image_and_8_without_any():
 
 def test_an_image_with_more_bits_than_in_training_is_refused():
     with pytest.raises(ImageError, match="12 bits"):
-        decode(saved(GREY), 2, 2, 10)
+        decode(saved(GREY), 2, 2, Look(10))
     with pytest.raises(ImageError, match="12 bits"):
-        decode(saved(GREY), 2, 2, 8)
+        decode(saved(GREY), 2, 2, Look(8))
 
 
 @pytest.mark.parametrize("packed", ["raw", "tiff_lzw", "tiff_adobe_deflate"])
@@ -102,7 +103,7 @@ def test_colours_of_16_bits_keep_their_first_8_unless_those_are_not_all():
     np.testing.assert_array_equal(read(colours(values)), values // 256)
     for file, depth in ((colours(values // 16), 12), (colours(values), 12)):
         with pytest.raises(ImageError):
-            decode(file, 2, 2, depth)
+            decode(file, 2, 2, Look(depth))
 
 
 def test_a_bmp_of_16_bits_for_all_colours_is_not_of_16_for_each():
@@ -180,7 +181,7 @@ def test_what_is_damaged_or_has_several_meanings_is_refused_with_what_to_do(tmp_
         with pytest.raises(ImageError) as caught:
             decode(file, 2, 2)
         assert remedy in caught.value.remedy
-    (problem,) = faults([path], 16)
+    (problem,) = faults([path], Look())
     assert (problem.path, remedy in problem.remedy) == (path, True)
 
 
@@ -237,5 +238,5 @@ def test_a_file_of_another_kind_never_reaches_a_program_of_its_kind(tmp_path, mo
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(ImageError):
-        decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n", 2, 2, 8)
+        decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n", 2, 2, Look(8))
     assert not mark.exists()

@@ -13,6 +13,7 @@ from datasets.arrow_dataset import Dataset
 from datasets.dataset_dict import DatasetDict
 from datasets.features import ClassLabel, Features, Value
 from datasets.features import Image as Picture
+from medical import dicom
 from naming import names
 from PIL import ExifTags, Image
 
@@ -458,3 +459,18 @@ def test_a_site_alone_knows_the_classes_and_categories_that_its_columns_name(tmp
     data.cast_column("label", Value("int64")).save_to_disk(str(tmp_path / "numbers"))
     assert hugging_face.HuggingFace(tmp_path / "numbers", 0, **options)["a"].classes == 2
     assert "of all domains, only a is here" in caplog.text
+
+
+def test_dicom_images_are_looked_at_as_the_options_say(tmp_path):
+    pytest.importorskip("pydicom")
+    data = images().cast_column("picture", Picture(decode=False))
+    values = np.random.default_rng(0).integers(0, 256, (len(data), 2, 6, 4))
+    files = [dicom(each, NumberOfFrames=2, Modality="US") for each in values]
+    stored = {i: {"bytes": each, "path": None} for i, each in enumerate(files)}
+    changed(data, "picture", stored, Picture()).save_to_disk(str(tmp_path))
+    own = {"domain": "site", "window": "128,256"}
+    x = load_federation(spec_of(tmp_path, **own, frame=2)).domains["a"].train.x
+    assert {*x[:, 0].sum((1, 2)).tolist()} <= {*values[:, 1].sum((1, 2)).tolist()}
+    for options, thing in (({}, "data file"), ({"frame": "all"}, "option 'frame'")):
+        with pytest.raises(ConfigError, check=names(thing)):
+            load_federation(spec_of(tmp_path, **own, **options))

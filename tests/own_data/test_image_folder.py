@@ -95,7 +95,11 @@ def test_folders_of_classes_or_of_domains_that_look_alike_are_refused(tmp_path, 
 
 @pytest.mark.parametrize(
     ("again", "says"),
-    [("b/bee/2", "more than once"), ("b/ant/2", "in two classes"), ("a/ant/2", "in two classes")],
+    [
+        ("b/bee/2", "more than once"),
+        ("b/ant/2", "with different labels"),
+        ("a/ant/2", "with different labels"),
+    ],
 )
 def test_images_that_are_there_more_than_once_are_told(tmp_path, caplog, again, says):
     for i, place in enumerate(
@@ -105,7 +109,7 @@ def test_images_that_are_there_more_than_once_are_told(tmp_path, caplog, again, 
         Image.new("RGB", (8, 8), (i, 0, 0)).save(path)
     (tmp_path / f"{again}.png").write_bytes((tmp_path / "a/bee/1.png").read_bytes())
     load_federation(spec_of(tmp_path))
-    (said,) = [line for line in caplog.messages if "images that are" in line]
+    (said,) = [line for line in caplog.messages if says in line]
     assert f"{says}" in said
     assert ": 1, such as " in said
     assert all(f"'{tmp_path / name}.png'" in said for name in (again, "a/bee/1"))
@@ -135,3 +139,37 @@ def test_links_are_followed_but_not_in_circles(photos):
     (photos / "a/ant/again").symlink_to(photos)
     with pytest.raises(ConfigError, check=names("folder", photos / "a/ant/again")):
         ImageFolder.read(photos)
+
+
+@pytest.mark.parametrize(
+    ("places", "thing"),
+    [
+        (("images", "masks"), "domain folder"),
+        (("images", "labelsTr"), "domain folder"),
+        (("ill/images", "ill/masks"), "domain folder"),
+        (("ill", "ill/annotations"), "domain folder"),
+    ],
+)
+def test_folders_of_masks_are_refused_with_their_task(photos, places, thing):
+    shutil.rmtree(photos / "b")
+    for place in places:
+        picture(photos / "b" / place / "0.png")
+    with pytest.raises(ConfigError, check=names(thing, photos / "b", "segmentation")):
+        load_federation(spec_of(photos))
+
+
+def test_a_domain_of_masks_is_refused_and_classes_may_be_called_so_by_an_option(photos):
+    (photos / "b").rename(photos / "masks")
+    with pytest.raises(ConfigError, check=names("data folder", photos, "segmentation")):
+        load_federation(spec_of(photos))
+    (photos / "masks").rename(photos / "b")
+    for domain in "ab":
+        (photos / domain / "bee").rename(photos / domain / "mask")
+    options = (("classes", "ant,mask"),)
+    load_federation(DataSpec("images", data_dir=str(photos), dataset_options=options))
+
+
+def test_folders_of_several_labels_are_refused_with_their_task(photos):
+    picture(photos / "b/ant|bee/0.png")
+    with pytest.raises(ConfigError, check=names("domain folder", photos / "b", "multilabel")):
+        load_federation(spec_of(photos))

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fda_flower.own_data.image_names import mask_folders, told_by_names
+from fda_flower.own_data.image_names import names_masks, told_by_names
 
 PATIENTS = ("p01", "p02", "p03", "p04")
 
@@ -74,6 +74,18 @@ def test_any_word_is_told_where_most_images_have_a_twin_but_no_view():
     assert "'mask': 4 of 40" in told(*images, "x1_mask")[0]
 
 
-def test_folders_of_masks_are_told():
-    assert mask_folders(["ill", "well"]) == []
-    assert "Masks" in mask_folders(["ill", "Masks"])[0]
+@pytest.mark.parametrize(
+    ("names", "are_masks"),
+    [
+        (("masks", "Mask", "labels", "labelsTr", "annotations", "SegmentationClass", "ground_truth"), True),
+        (("lung_masks", "gt", "seg"), True),
+        (("ill", "with_mask", "no mask", "images", "label-free", "segmented"), False),
+    ],
+)
+def test_folders_of_masks_are_known_by_their_names(names, are_masks):
+    assert {name: names_masks(name) for name in names} == dict.fromkeys(names, are_masks)
+
+
+def test_masks_are_told_where_patients_are_known_and_beside_volumes():
+    names = {"a/ill": [f"{i}{word}.nii.gz" for i in range(6) for word in ("", "_mask")]}
+    assert "'mask': 6 of 12" in told_by_names(names, grouped=True)[0]

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from fda_flower.datasets import Domain, FederatedDataset, Samples
+from fda_flower.datasets.looks import Look
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.models import Train, build_model
@@ -151,7 +152,7 @@ def test_files_have_the_features_of_their_images_and_are_known_by_their_content(
     found = features(backbone, Samples(files, torch.arange(5)), store, CPU)
     assert torch.equal(found.x[0], found.x[1])
     assert backbone.calls == 5
-    features(backbone, Samples(replace(files, depth=12), torch.arange(5)), store, CPU)
+    features(backbone, Samples(replace(files, look=Look(12)), torch.arange(5)), store, CPU)
     assert backbone.calls == 9, "another depth has other features"
 
 
