@@ -155,12 +155,12 @@ def mix_on_target(
 
     with forked(device):
         if labels is None:
-            labels = torch.cat([labels_of(batch, "give labels, or ") for batch in _part(loader, range(size))])
+            labels = torch.cat([_labels_of(batch) for batch in _part(loader, range(size))])
         for what, given in (("labels", labels), ("groups", groups)):
             if given is not None and len(given) != size:
                 message = f"there are {len(given)} {what} for a data set of {size} samples"
                 raise ConfigError(message, thing=what, value=len(given), remedy="give one for each")
-        given_labels = labels.detach().cpu().numpy()
+        given_labels = _one_each(labels).detach().cpu().numpy()
         patients = None if groups is None else groups.cpu().numpy()
         if not labels.is_floating_point() and (alone := classes_alone(given_labels, patients)):
             log(WARNING, "Classes with a single label, which a model without it does not know: %s", alone)
@@ -179,6 +179,20 @@ def mix_on_target(
 
 def _outputs_of(model: nn.Module, loader: Loader) -> Tensor:
     return torch.cat([outputs_for(model, batch, "give predict, or ") for batch in loader])
+
+
+def _labels_of(batch: Any) -> Tensor:
+    return _one_each(labels_of(batch, "give labels, or "))
+
+
+def _one_each(labels: Tensor) -> Tensor:
+    """Return labels; raise a `ConfigError` if a sample has several, such as one for each word or pixel."""
+    if labels.dim() > 1 + labels.is_floating_point():
+        what = f"the labels of {len(labels)} samples have the shape {list(labels.shape)}"
+        raise ConfigError(
+            what, thing="labels", value=list(labels.shape), remedy="give one class for each sample"
+        )
+    return labels
 
 
 def _part(loader: Loader, positions: Sequence[int], *, shuffle: bool = False) -> Loader:

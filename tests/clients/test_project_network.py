@@ -113,6 +113,14 @@ def test_outputs_of_more_than_a_row_for_each_sample_are_refused_before_anything_
         mix("tensor", loader, predict=lambda model, part: torch.ones(40, 1, 2))
 
 
+@pytest.mark.parametrize("given", [{}, {"labels": torch.zeros(40, 3, dtype=torch.long)}])
+def test_several_labels_of_a_sample_are_refused_before_anything_is_trained(given):
+    rows = [{**each, "labels": each["labels"].repeat(3)} for each in samples()]
+    loader = DataLoader(rows, batch_size=8)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, check=names("labels", [len(given.get("labels", rows[:8])), 3])):
+        mix("tensor", loader, **given)
+
+
 class Takes(nn.Module):
     """A network whose forward is a function, which weighs a by 1 and b by 10."""
 
