@@ -351,7 +351,7 @@ def test_arrays_that_all_replies_lack_stay_as_they_were_sent_and_the_rest_is_as_
     entries = [entry for record in strategy.history for entry in record["sources"].values()]
     assert not any(entry.get("fallback") for entry in entries)
     assert [line for line in flower_log.messages if "absent" in line] == [
-        "Round 1: absent from all replies: 4 of 6 arrays, such as 'lora_a', which stay as they are"
+        "Round 1: absent from all replies: 4 of 6 arrays, such as 'lora_a'; they keep the values sent"
     ]
     own = {name: array for name, array in first.items() if name.startswith("head")}
     alone = start(make(), app, ArrayRecord(own)).arrays

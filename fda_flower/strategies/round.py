@@ -257,7 +257,7 @@ class Round:
         if why := self.needs_all or ("arrays without names" if all(map(str.isdigit, self.model)) else ""):
             return f", as all replies do, but {why}: return every array, or send those that are trained"
         first = next(name for name in self.model if name in missing)
-        words = f"{len(missing)} of {len(self.model)} arrays, such as '{first}', which stay as they are"
+        words = f"{len(missing)} of {len(self.model)} arrays, such as '{first}'; they keep the values sent"
         self.warn([("all replies", words)], "absent from")
         self.model = {name: array for name, array in self.model.items() if name not in missing}
         return ""
