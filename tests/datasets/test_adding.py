@@ -1,12 +1,14 @@
-"""The data set and the network of docs/adding.md work: in a copy of this package, in a package of its own."""
+"""The data set, the reader and the network of docs/adding.md work: in a copy of this package, in another."""
 
 import json
 import re
+import runpy
 
 import pytest
 from installed import DOCS, copy_with, install, printed, python
 
-pytestmark = pytest.mark.slow
+from fda_flower.errors import ConfigError
+from fda_flower.own_data import table_files
 
 PAGE = "adding.md"
 FDA = "from fda_flower.cli import main; main()"
@@ -16,6 +18,8 @@ COMMAND = printed(PAGE, "sh", "fda run --dataset tumours").split()[1:]
 LINE = printed(PAGE, "python", '        "tumours"')
 DATASET = printed(PAGE, "python", "from fda_flower.datasets import Dataset")
 (ENTRY,) = re.findall(r"`(SMALL = Model\(.*?\))`", (DOCS / PAGE).read_text(encoding="utf-8"))
+READER = printed(PAGE, "python", '"""Rows of JSON')
+(SUFFIX,) = re.findall(r'"(.\w+)": json_rows.read', (DOCS / PAGE).read_text(encoding="utf-8"))
 NETWORK = printed(PAGE, "python", "from math import prod")
 MODEL = f"{NETWORK}\n\nfrom fda_flower.models import Model\n\n{ENTRY}\n"
 GROUPS = ("datasets", "models")
@@ -34,11 +38,13 @@ def check_run(folder, model, *more):
     assert (config["model"], config["dataset_options"]) == (model, {"test_share": 0.5})
 
 
+@pytest.mark.slow
 def test_a_file_and_a_line_add_a_data_set(tmp_path):
     copy_with(tmp_path, {"datasets/tumours.py": FILE}, "datasets/registry.py", "fashion-mnist", LINE)
     check_run(tmp_path, "logistic")
 
 
+@pytest.mark.slow
 def test_a_package_adds_a_data_set_and_a_model_whose_names_are_listed(tmp_path):
     modules = {"tumours": f"{FILE}\n\n{DATASET}", "networks": MODEL}
     clinics = install(tmp_path, modules, ENTRY_POINTS)
@@ -46,3 +52,24 @@ def test_a_package_adds_a_data_set_and_a_model_whose_names_are_listed(tmp_path):
     shown = python(clinics, "-c", FDA, "list").stdout
     assert re.search(r"^  tumours +breast cancer by the size of tumours$", shown, re.MULTILINE)
     assert re.search(r"^  small +a hidden layer$", shown, re.MULTILINE)
+
+
+def test_a_function_reads_tables_of_another_suffix(tmp_path, monkeypatch):
+    (tmp_path / "json_rows.py").write_text(READER, encoding="utf-8")
+    monkeypatch.setattr(
+        table_files, "READERS", {SUFFIX: runpy.run_path(str(tmp_path / "json_rows.py"))["read"]}
+    )
+    path = tmp_path / f"north{SUFFIX}"
+    path.write_text('{"age": 63.0, "sex": "f"}\n{"age": null, "sex": "m"}\n')
+    assert table_files.read_table(path).texts == {"age": ["63", ""], "sex": ["f", "m"]}
+    for line in (
+        "[" * 100_000,
+        "{}",
+        '{"age": 1}',
+        '{"age": [1], "sex": "f"}',
+        '{"sex": "f", "age": 1}',
+        "1",
+    ):
+        path.write_text(f'{{"age": 63.0, "sex": "f"}}\n{line}\n')
+        with pytest.raises(ConfigError, match="in line 2: correct that line"):
+            table_files.read_table(path)
