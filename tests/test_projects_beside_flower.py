@@ -20,7 +20,7 @@ from fda_flower.engines import LocalGrid
 from fda_flower.wire.internals import task_identity
 
 TESTS = Path(__file__).resolve().parent
-PLAIN = TESTS / "flower_projects" / "plain"
+PLAIN = TESTS / "flower_projects"
 
 
 def after(line, more):
@@ -31,12 +31,8 @@ SERVER = [
     ("from flwr.serverapp.strategy import FedAvg", "from fda_flower.strategies import {method}"),
     ("FedAvg(", '{method}(target="3", {options}'),
 ]
-CLIENT = [
-    after(
-        "import ClientApp", "from fda_flower.clients import answer_role_query, mix_on_target, record_updates"
-    ),
-    after("app = ClientApp()", "answer_role_query(app)"),
-]
+USES = "from fda_flower.clients import answer_role_query, mix_on_target, record_updates"
+CLIENT = [after("import ClientApp", USES), after("app = ClientApp()", "answer_role_query(app)")]
 RECORDED = [*SERVER, *CLIENT, after("@app.train()", "@record_updates")]
 CHANGES = {
     "from_template": RECORDED,
@@ -49,14 +45,11 @@ CHANGES = {
     ],
     "started_server": [
         ("flwr.server.strategy import FedAvg", "fda_flower.strategies import {method}"),
-        after(
-            "from task import ROUNDS, Net, load_data, test_fn, train_fn",
-            "from fda_flower.legacy import LegacyStrategy",
-        ),
+        after("import ServerConfig, start_server", "from fda_flower.legacy import LegacyStrategy"),
         ("FedAvg(\n", 'LegacyStrategy({method}(target="3"), names=list(model.state_dict()),\n'),
         after(
             "class Client(NumPyClient):",
-            "    get_properties = lambda self, config: {{'domain': str(self.partition)}}",
+            "    get_properties = lambda s, config: {{'domain': str(s.partition)}}",
         ),
     ],
 }
@@ -121,7 +114,6 @@ def run(name, *change):
 @pytest.fixture(autouse=True)
 def in_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(PLAIN)
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -162,7 +154,7 @@ def test_a_project_with_the_changes_runs_in_flowers_simulation(tmp_path):
     text = text_of("from_template", "FedGP", "auto=True, ", TWO_STEPS)
     (tmp_path / "project.py").write_text(text, encoding="utf-8")
     code = "from flwr.simulation import run_simulation; from project import app, server"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (TESTS.parent, PLAIN, tmp_path)))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (TESTS.parent, TESTS, tmp_path)))}
     command = [sys.executable, "-c", f"{code}; run_simulation(server, app, 4)"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     shown = done.stdout + done.stderr

@@ -85,15 +85,16 @@ def with_logits(outputs: Any, logits: Tensor, loss: Tensor | None = None) -> Any
     """
     if isinstance(outputs, Tensor):
         return logits
+    make: Any = type(outputs)
     if isinstance(outputs, Mapping):
         name = next((name for name in OUTPUTS if name in outputs), next(iter(outputs)))
         new = {**dict.fromkeys(outputs), **({"loss": loss} if "loss" in outputs else {}), name: logits}
-        return new if type(outputs) is dict else type(outputs)(**new)
+        return new if make is dict else make(**new)
     if isinstance(outputs, Sequence):
-        names = getattr(type(outputs), "__match_args__", ())  # of a named tuple
+        names = getattr(make, "__match_args__", ())  # of a named tuple
         entries: list[Any] = [None] * len(outputs)
         entries[names.index(OUTPUTS[0]) if OUTPUTS[0] in names else 0] = logits
-        return type(outputs)(*entries) if names else type(outputs)(entries)  # type: ignore[call-arg]
+        return make(*entries) if names else make(entries)
     return _Outputs(logits, loss)
 
 

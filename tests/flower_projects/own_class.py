@@ -1,11 +1,11 @@
 """A `ClientApp` around a class, which counts in its context, and a server that evaluates."""
 
 import torch
+from flower_projects.task import ROUNDS, Net, load_data, partition_of, received, reply, test_fn, train_fn
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
-from task import ROUNDS, Net, load_data, partition_of, received, reply, test_fn, train_fn
 
 
 class Site:

@@ -1,13 +1,14 @@
 """Batches of keywords, and a network that returns an object, as those of transformers."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import torch
+from flower_projects.task import ROUNDS, Net, load_data, loss_of, partition_of, received, reply
 from flwr.app import ArrayRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
-from task import ROUNDS, Net, load_data, loss_of, partition_of, received, reply
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -24,8 +25,8 @@ class TextNet(nn.Module):
 
 def loader_of(context):
     rows = zip(*load_data(partition_of(context)), strict=True)
-    dataset = [{"input_ids": x, "attention_mask": torch.ones(2), "labels": y} for x, y in rows]
-    return DataLoader(dataset, batch_size=8)  # type: ignore[arg-type]
+    dataset: Any = [{"input_ids": x, "attention_mask": torch.ones(2), "labels": y} for x, y in rows]
+    return DataLoader(dataset, batch_size=8)
 
 
 def train_net(net, loader, epochs):

@@ -1,11 +1,11 @@
 """A server that samples clients and saves its model, as `flwr new` makes it."""
 
 import torch
+from flower_projects.task import ROUNDS, Net, load_data, partition_of, received, reply, test_fn, train_fn
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
-from task import ROUNDS, Net, load_data, partition_of, received, reply, test_fn, train_fn
 
 app = ClientApp()
 

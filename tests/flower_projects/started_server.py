@@ -1,11 +1,11 @@
 """Flower's older API: `start_server`, `NumPyClient`s, and functions for settings and for metrics."""
 
 import torch
+from flower_projects.task import ROUNDS, Net, load_data, test_fn, train_fn
 from flwr.client import NumPyClient
 from flwr.common import ndarrays_to_parameters
 from flwr.server import ServerConfig, start_server
 from flwr.server.strategy import FedAvg
-from task import ROUNDS, Net, load_data, test_fn, train_fn
 
 model = Net()
 NAMES = list(model.state_dict())
@@ -38,13 +38,12 @@ def weighted_average(metrics):
 
 
 def main():
-    parameters = ndarrays_to_parameters([tensor.numpy() for tensor in model.state_dict().values()])
     strategy = FedAvg(
         fraction_fit=1.0,
         min_fit_clients=2,
         min_available_clients=4,
         evaluate_metrics_aggregation_fn=weighted_average,
-        initial_parameters=parameters,
+        initial_parameters=ndarrays_to_parameters([each.numpy() for each in model.state_dict().values()]),
         on_fit_config_fn=lambda number: {"lr": 1 / 2 ** (3 + number)},
         evaluate_fn=evaluate,
     )

@@ -1,11 +1,11 @@
 """The server sends all arrays of the classifier, with the original ones; clients return what they train."""
 
 import torch
+from flower_projects.task import ROUNDS, Net, load_data, partition_of, received, reply, test_fn, train_fn
 from flwr.app import ArrayRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
-from task import ROUNDS, Net, load_data, partition_of, received, reply, test_fn, train_fn
 from torch import nn
 
 

@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import Any
 
 import torch
+from flower_projects.task import Net
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import ServerApp
-from task import Net
 
 CONFIG: dict[str, Any] = {
     "stages": [{"lr": 1 / 16}, {"lr": 1 / 32}],
