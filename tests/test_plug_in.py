@@ -113,6 +113,38 @@ def test_what_serves_instead_is_known_of_each_option_of_flowers_fedavg(flowers, 
     assert options(ours).isdisjoint(OF_FEDAVG)
 
 
+class Saving(FedGP):
+    """A project's own class, which names options of Flower's FedAvg and passes them on."""
+
+    def __init__(self, fraction_evaluate=0.5, weighted_by_key="num-examples", evaluate_metrics_aggr_fn=None):
+        super().__init__(
+            target="3",
+            fraction_evaluate=fraction_evaluate,
+            weighted_by_key=weighted_by_key,
+            train_metrics_aggr_fn=lambda records, key: MetricRecord(
+                {"most": max(r["metrics"][key] for r in records)}
+            ),
+            evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
+        )
+
+
+def test_a_projects_own_class_passes_on_flowers_options_and_its_functions_make_metrics(flower_log):
+    strategy = Saving(evaluate_metrics_aggr_fn=lambda records, key: MetricRecord({"mine": len(records)}))
+    (warning,) = flower_log.messages
+    assert warning.startswith("Saving: options of Flower's FedAvg without effect: fraction_evaluate")
+    result = start(strategy, users_project(), initial())
+    assert result.train_metrics_clientapp[2]["most"] == 24
+    assert result.train_metrics_clientapp[2]["beta.0"] == 0.5
+    assert dict(result.evaluate_metrics_clientapp[2]) == {"eval_loss": 0.1, "num-examples": 24, "mine": 1}
+
+
+def test_a_projects_function_that_fails_on_the_replies_does_not_end_the_run(flower_log):
+    strategy = FedGP(target="3", evaluate_metrics_aggr_fn=lambda records, key: records[0]["metrics"]["f1"])
+    result = start(strategy, users_project(), initial())
+    assert result.evaluate_metrics_clientapp[2]["eval_loss"] == 0.1
+    assert flower_log.messages == ["Your function <lambda> has failed on the replies: KeyError: 'f1'"] * 2
+
+
 @pytest.mark.parametrize(
     "make",
     [FedGP, SourceOnly, lambda **options: OwnStart(**options), lambda **o: LegacyStrategy(FedGP(), **o)],

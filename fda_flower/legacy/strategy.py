@@ -25,7 +25,7 @@ from fda_flower.legacy.grid import (
 from fda_flower.names.options import read_list
 from fda_flower.records.folder import check_same_model
 from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.flowers_options import FlowersOptions
+from fda_flower.strategies.flowers_options import FlowersOptions, made_by
 from fda_flower.wire.internals import error_reply, numbered, task_identity
 from fda_flower.wire.older import (
     ClientManager,
@@ -42,6 +42,7 @@ from fda_flower.wire.older import (
 from fda_flower.wire.older import parameters_to_ndarrays as to_ndarrays
 
 MakeConfig = Callable[[int], dict[str, Scalar]]
+MetricsFn = Callable[[list[tuple[int, dict[str, Scalar]]]], dict[str, Scalar]]
 EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float, dict[str, Scalar]] | None]
 Failures = Sequence[tuple[ClientProxy, Any] | BaseException]
 
@@ -69,6 +70,9 @@ class LegacyStrategy(Strategy, metaclass=FlowersOptions):
         Maps a round to further settings for the clients.
     evaluate_fn : callable, optional
         Takes round, arrays and an empty dictionary; returns the server's loss and metrics.
+    fit_metrics_aggregation_fn, evaluate_metrics_aggregation_fn : callable, optional
+        Maps pairs of examples and metrics, of all clients that trained or of the target that evaluated, to
+        metrics that are added to the history.
     fraction_fit, min_fit_clients, min_available_clients : optional
         The strategy's options `fraction_train`, `min_train_nodes` and `wait_for`.
 
@@ -95,6 +99,8 @@ class LegacyStrategy(Strategy, metaclass=FlowersOptions):
         on_fit_config_fn: MakeConfig | None = None,
         on_evaluate_config_fn: MakeConfig | None = None,
         evaluate_fn: EvaluateFn | None = None,
+        fit_metrics_aggregation_fn: MetricsFn | None = None,
+        evaluate_metrics_aggregation_fn: MetricsFn | None = None,
         fraction_fit: float | None = None,
         min_fit_clients: int | None = None,
         min_available_clients: int | None = None,
@@ -104,11 +110,12 @@ class LegacyStrategy(Strategy, metaclass=FlowersOptions):
             fraction_train=fraction_fit, min_train_nodes=min_fit_clients, wait_for=min_available_clients
         )
         self.strategy = strategy
-        self._initial = initial_parameters
+        self.initial_parameters = initial_parameters
         self._names = None if names is None else read_list("names", names, '["w", "b"]')
-        self._fit_config = on_fit_config_fn or (lambda number: {})
-        self._evaluate_config = on_evaluate_config_fn or (lambda number: {})
-        self._evaluate_fn = evaluate_fn
+        self.on_fit_config_fn, self.on_evaluate_config_fn = on_fit_config_fn, on_evaluate_config_fn
+        self.evaluate_fn = evaluate_fn
+        self.fit_metrics_aggregation_fn = fit_metrics_aggregation_fn
+        self.evaluate_metrics_aggregation_fn = evaluate_metrics_aggregation_fn
         self._done = 0
         self._times: list[float] = []
         self._sent: dict[str, Message] = {}
@@ -117,7 +124,7 @@ class LegacyStrategy(Strategy, metaclass=FlowersOptions):
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
         """Wait for the clients, query their roles, and return the model of the checkpoint or `__init__`."""
-        strategy, result, parameters = self.strategy, Result(), self._initial
+        strategy, result, parameters = self.strategy, Result(), self.initial_parameters
         before = strategy.take_up(None if parameters is None else self._whole_arrays(parameters))
         self._done = strategy.resume(result) or before
         if self._done > before:
@@ -133,9 +140,9 @@ class LegacyStrategy(Strategy, metaclass=FlowersOptions):
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
         """Return loss and metrics of `evaluate_fn`, if given."""
-        if self._evaluate_fn is None:
+        if self.evaluate_fn is None:
             return None
-        result = self._evaluate_fn(self._done + server_round, to_ndarrays(parameters), {})
+        result = self.evaluate_fn(self._done + server_round, to_ndarrays(parameters), {})
         if result is not None and server_round > 0:
             self.strategy.record["server"] = {"loss": result[0], **result[1]}
         return result
@@ -147,7 +154,7 @@ class LegacyStrategy(Strategy, metaclass=FlowersOptions):
         if server_round == 1:
             self.strategy.begin(self._whole_arrays(parameters), self._done)
         self._times = [time.perf_counter()]
-        sent = self._send(self.strategy.configure_train, server_round, parameters, self._fit_config)
+        sent = self._send(self.strategy.configure_train, server_round, parameters, self.on_fit_config_fn)
         if not sent:  # the server skips such a round
             self.aggregate_fit(server_round, [], [])
         return [(proxy, FitIns(*instruction(message))) for proxy, message in sent]
@@ -162,13 +169,15 @@ class LegacyStrategy(Strategy, metaclass=FlowersOptions):
         replies += self._failed(failures)
         arrays, metrics = self.strategy.aggregate_train(self._done + server_round, replies)
         self._times.append(time.perf_counter())
-        return parameters_of(arrays) if arrays else None, _scalars(metrics)
+        own = made_by(self.fit_metrics_aggregation_fn, dict, _metrics_of(results))
+        return parameters_of(arrays) if arrays else None, {**_scalars(metrics), **own}
 
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
         """Return the target, if it is connected, with its instructions."""
-        sent = self._send(self.strategy.configure_evaluate, server_round, parameters, self._evaluate_config)
+        configure, make_config = self.strategy.configure_evaluate, self.on_evaluate_config_fn
+        sent = self._send(configure, server_round, parameters, make_config)
         if not sent:  # the server will not call `aggregate_evaluate`
             self.strategy.finish_round(self.strategy.num_rounds, *self._times)
         return [(proxy, EvaluateIns(*instruction(message))) for proxy, message in sent]
@@ -184,19 +193,21 @@ class LegacyStrategy(Strategy, metaclass=FlowersOptions):
             self.strategy.evaluate_further()
         self.strategy.finish_round(self.strategy.num_rounds, *self._times)
         loss = metrics.pop("loss", None)
-        return None if loss is None else float(loss), metrics
+        own = made_by(self.evaluate_metrics_aggregation_fn, dict, _metrics_of(results))
+        return None if loss is None else float(loss), {**metrics, **own}
 
     def _send(
         self,
         configure: Callable[..., Iterable[Message]],
         server_round: int,
         parameters: Parameters,
-        make_config: MakeConfig,
+        make_config: MakeConfig | None,
     ) -> list[tuple[NamedProxy, Message]]:
         number = self._done + server_round
         arrays = arrays_of(parameters, self._names or ())
         with task_identity():
-            messages = configure(number, arrays, ConfigRecord(dict(make_config(number))), self._grid)
+            config = ConfigRecord(dict(make_config(number)) if make_config else {})
+            messages = configure(number, arrays, config, self._grid)
             sent = [(self._grid.proxy(each.metadata.dst_node_id), each) for each in numbered(messages)]
         self._sent = {proxy.cid: message for proxy, message in sent}
         return sent
@@ -251,3 +262,8 @@ def _check_it_works(strategy: DomainAdaptationStrategy) -> None:
 
 def _scalars(metrics: Mapping[str, Any] | None) -> dict[str, Scalar]:
     return dict(metrics or {})
+
+
+def _metrics_of(results: list[tuple[ClientProxy, Any]]) -> list[tuple[int, dict[str, Scalar]]]:
+    """Return each client's number of examples and its metrics."""
+    return [(result.num_examples, result.metrics) for _, result in results]

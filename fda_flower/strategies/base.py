@@ -31,7 +31,7 @@ from fda_flower.strategies.checks import (
     check_start,
     is_same,
 )
-from fda_flower.strategies.flowers_options import FlowersOptions
+from fda_flower.strategies.flowers_options import FlowersOptions, contents_of, made_by
 from fda_flower.strategies.method import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Nodes
 from fda_flower.strategies.options import CommonOptions
@@ -264,7 +264,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Check the replies and aggregate the usable ones; return no arrays if the round is held."""
         self._clock.append(time.perf_counter())
-        round, record, new = self.round, self.round.record, None
+        round, record, new, replies = self.round, self.round.record, None, list(replies)
         record.update({"held": None, "target": None, "sources": {}, "dropped": []})
         record.update({"missing": self.nodes.missing, "bytes-received": 0})
         updates = round.collect(replies)
@@ -279,7 +279,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         self.progress.note(record["held"])
         self._has_moved |= new is not None
         self._clock.append(time.perf_counter())
-        return new, round.train_metrics()
+        own = made_by(self.train_metrics_aggr_fn, MetricRecord, contents_of(replies), protocol.NUM_EXAMPLES)
+        return new, MetricRecord({**round.train_metrics(), **own})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -315,11 +316,15 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the metrics of the model on the target's test set, and record them."""
+        replies = list(replies)
         metrics = self.evaluation(replies)
+        own = made_by(
+            self.evaluate_metrics_aggr_fn, MetricRecord, contents_of(replies), protocol.NUM_EXAMPLES
+        )
         if self._is_driven:
             self.evaluate_further()
             self.finish_round(self.num_rounds, *self._clock)
-        return metrics
+        return MetricRecord({**(metrics or {}), **own}) if own else metrics
 
     def evaluation(self, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the metrics of the model on the target's test set, and record them, in the last step."""

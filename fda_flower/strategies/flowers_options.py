@@ -2,26 +2,24 @@
 
 import inspect
 from abc import ABCMeta
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import wraps
 from logging import WARNING
 from typing import Any
 
+from flwr.app import Message, RecordDict
 from flwr.common import log
 
 from fda_flower.errors import invalid
 
-TARGET, MEANS = "only the target evaluates", "numbers in train replies are averaged by num-examples"
-FIGURES = "the figures are the target's"
+TARGET = "only the target evaluates"
 
 OF_FEDAVG = {
     "fraction_evaluate": TARGET,
     "min_evaluate_nodes": TARGET,
     "weighted_by_key": "the weight is num-examples",
-    "train_metrics_aggr_fn": MEANS,
-    "evaluate_metrics_aggr_fn": FIGURES,
     "min_evaluate_clients": TARGET,
     "accept_failures": "a round goes on without clients that fail",
-    "fit_metrics_aggregation_fn": MEANS,
-    "evaluate_metrics_aggregation_fn": FIGURES,
     "inplace": "updates are summed exactly",
 }
 """By option of Flower's FedAvg, also the older one, that the strategies lack, what serves instead."""
@@ -41,9 +39,14 @@ RENAMED = {
 class FlowersOptions(ABCMeta):
     """A class of strategies that takes Flower's options; those without effect get one warning for all.
 
-    Options that a subclass takes itself are its own. Raises a `ConfigError` for one that would change the
-    result, or that is given under two names.
+    Options that a subclass takes itself are its own, and it may pass them on to its base. Raises a
+    `ConfigError` for one that would change the result, or that is given under two names.
     """
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(name, bases, namespace, **kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = with_flowers_options(cls.__init__)  # type: ignore[misc]
 
     @property
     def __signature__(cls) -> inspect.Signature:
@@ -59,18 +62,54 @@ class FlowersOptions(ABCMeta):
         declared = (i for i, base in enumerate(cls.__mro__) if option.name in inspect.get_annotations(base))
         return option.kind, next(declared, 0)
 
-    def __call__(cls, *args: Any, **options: Any) -> Any:
-        """Make a strategy."""
-        own = cls.__signature__.parameters
-        for name in [name for name in RENAMED if name in options and name not in own]:
-            value, same = options.pop(name), RENAMED[name]
-            if options.setdefault(same, value) != value:
-                raise invalid(name, value, "leave one of them out", f"but {same} is {options[same]}")
-        flowers = {name: options.pop(name) for name in OF_FEDAVG if name in options and name not in own}
-        for name, value in flowers.items():
-            if value != ALIKE.get(name, value):
-                raise invalid(name, value, "leave it out", f"but {OF_FEDAVG[name]}")
-        if flowers:
-            instead = ", ".join(f"{name} ({OF_FEDAVG[name]})" for name in flowers)
-            log(WARNING, "%s: options of Flower's FedAvg without effect: %s", cls.__name__, instead)
-        return super().__call__(*args, **options)
+
+def with_flowers_options(build: Callable[..., None]) -> Callable[..., None]:
+    """Let an ``__init__`` take the options of Flower's FedAvg, unless it passes on all others itself."""
+    own = inspect.signature(build).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in own.values()):
+        return build
+
+    @wraps(build)
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        build(self, *args, **_without_flowers(type(self).__name__, own, options))
+
+    return init
+
+
+def _without_flowers(owner: str, own: Collection[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Return options under our names, without the ones of Flower's that have no effect."""
+    for name in [name for name in RENAMED if name in options and name not in own]:
+        value, same = options.pop(name), RENAMED[name]
+        if options.setdefault(same, value) != value:
+            raise invalid(name, value, "leave one of them out", f"but {same} is {options[same]}")
+    flowers = {name: options.pop(name) for name in OF_FEDAVG if name in options and name not in own}
+    for name, value in flowers.items():
+        if value != ALIKE.get(name, value):
+            raise invalid(name, value, "leave it out", f"but {OF_FEDAVG[name]}")
+    if flowers:
+        instead = ", ".join(f"{name} ({OF_FEDAVG[name]})" for name in flowers)
+        log(WARNING, "%s: options of Flower's FedAvg without effect: %s", owner, instead)
+    return options
+
+
+def contents_of(replies: Iterable[Message]) -> list[RecordDict]:
+    """Return the contents of the replies that are no errors."""
+    return [reply.content for reply in replies if reply.has_content()]
+
+
+def made_by(
+    function: Callable[..., Any] | None, read: Callable[[Any], Mapping[str, Any]], *replies: Any
+) -> dict[str, Any]:
+    """Return the metrics that a project's own function makes of replies, as `read`.
+
+    There are none without a function, without replies, or if it fails: then a warning says why, since a
+    single reply that lacks a metric must not end the run.
+    """
+    if function is None or not replies[0]:
+        return {}
+    try:
+        return dict(read(function(*replies)))
+    except Exception as error:
+        name = getattr(function, "__name__", repr(function))
+        log(WARNING, "Your function %s has failed on the replies: %s: %s", name, type(error).__name__, error)
+        return {}

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any
 
+from flwr.app import MetricRecord, RecordDict
+
 from fda_flower.names.options import (
     AboveZero,
     Bounds,
@@ -16,6 +18,8 @@ from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import Record
 from fda_flower.strategies.participation import Participation, read_participation
 from fda_flower.strategies.settings import StrategySettings
+
+MetricsFn = Callable[[list[RecordDict], str], MetricRecord]
 
 Fraction = Annotated[float, Bounds("above 0 and at most 1", lambda number: 0 < number <= 1)]
 
@@ -50,6 +54,10 @@ class CommonOptions(StrategySettings):
         Names of the records with the model and the settings, as in Flower's ``FedAvg``.
     output : RunFolder, optional
         Folder for the rounds' records and a checkpoint, and to resume from.
+    train_metrics_aggr_fn, evaluate_metrics_aggr_fn : callable, optional
+        A project's own functions of the contents of replies and ``"num-examples"``, as for Flower's
+        ``FedAvg``: of all nodes that trained, and of the target that evaluated. Their metrics are added to
+        the result.
     outcomes : bool
         Record which test samples the target classifies correctly.
     on_round : callable, optional
@@ -70,6 +78,8 @@ class CommonOptions(StrategySettings):
     arrayrecord_key: str = "arrays"
     configrecord_key: str = "config"
     output: RunFolder | None = None
+    train_metrics_aggr_fn: MetricsFn | None = None
+    evaluate_metrics_aggr_fn: MetricsFn | None = None
     outcomes: bool = False
     on_round: Callable[[Record], None] | None = None
     validation: Mapping[int, float] | None = None

@@ -18,7 +18,7 @@ def main(grid, context):
         "fraction_train": 1.0,
         "fraction_evaluate": 0.5,
         "min_available_nodes": 4,
-        "evaluate_metrics_aggr_fn": lambda records, weight: records[0],
+        "evaluate_metrics_aggr_fn": lambda records, weight: records[0]["metrics"],
     }
     strategy = FedGP(target="3", auto=True, **options)
     strategy.start(grid, ArrayRecord(network(batch_norm=False).state_dict()), 2)
