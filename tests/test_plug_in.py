@@ -4,6 +4,7 @@ import inspect
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -165,8 +166,8 @@ def test_of_flowers_fedavg_only_what_would_change_the_result_is_refused(make, na
         make(**{name: value})
 
 
-OLDER = {"fraction_fit": 0.5, "min_fit_clients": 3, "min_available_clients": 4}
-NEWER = {"fraction_train": 0.5, "min_train_nodes": 3, "min_available_nodes": 4}
+OLDER: dict[str, Any] = {"fraction_fit": 0.5, "min_fit_clients": 3, "min_available_clients": 4}
+NEWER: dict[str, Any] = {"fraction_train": 0.5, "min_train_nodes": 3, "min_available_nodes": 4}
 
 
 @pytest.mark.parametrize(
@@ -187,10 +188,10 @@ def test_options_of_flowers_fedavg_that_have_the_same_effect_are_taken_by_its_na
 @pytest.mark.parametrize(
     ("make", "thing"),
     [
-        (lambda: FedGP(min_available_nodes=4, wait_for=5), "min_available_nodes"),
-        (lambda: FedGP(fraction_train=0.5, fraction_fit=0.25), "fraction_fit"),
+        (lambda: FedGP(min_available_nodes=4, wait_for=5), "min_available_nodes"),  # type: ignore[call-arg]
+        (lambda: FedGP(fraction_train=0.5, fraction_fit=0.25), "fraction_fit"),  # type: ignore[call-arg]
         (lambda: LegacyStrategy(FedGP(), fraction_fit=0.0), "fraction_train"),
-        (lambda: LegacyStrategy(FedGP(), fraction_fit="half"), "fraction_train"),
+        (lambda: LegacyStrategy(FedGP(), fraction_fit="half"), "fraction_train"),  # type: ignore[arg-type]
     ],
 )
 def test_an_option_under_two_names_or_out_of_its_bounds_is_refused(make, thing):

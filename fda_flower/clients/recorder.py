@@ -258,7 +258,7 @@ def _decorated(train: Train) -> Train:
         def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             if not optimizers:
                 optimizers.append(optimizer)
-                choices = _may_travel(optimizer, [*sent.values()]) if config else []
+                choices: list[Any] = _may_travel(optimizer, [*sent.values()]) if config else []
                 recordings = (_recording(optimizer, config, each) for each in choices or [None])
                 found.extend(map(stack.enter_context, recordings))
             if optimizer is not optimizers[0]:

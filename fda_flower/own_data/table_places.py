@@ -37,6 +37,8 @@ BY_COLUMN = "--dataset-option domain=COLUMN"
 class Place(Protocol):
     """Where the tables of the domains are."""
 
+    def __hash__(self) -> int: ...
+
     def domains(self) -> list[str]:
         """Return the domains that are there."""
 

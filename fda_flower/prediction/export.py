@@ -58,7 +58,8 @@ class TableInput(nn.Module):
         self.register_buffer("scale", scale)
         self.register_buffer("is_word", is_word)
         self.register_buffer(
-            "of_word", torch.block_diag(*(torch.ones(len(words[n]), 1) for n in listed)).double()
+            "of_word",
+            torch.block_diag(*(torch.ones(len(words[n]), 1) for n in listed)).double(),  # type: ignore[no-untyped-call]
         )
         self.register_buffer("may_lack", torch.tensor(may_lack, dtype=torch.bool))
 

@@ -80,7 +80,7 @@ def mix(form, loader, **options):
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "tensor"])
 def test_a_mixture_of_networks_that_return_more_has_their_form_and_the_bits_of_plain_ones(form):
-    loader = DataLoader(samples(), batch_size=8)  # type: ignore[arg-type]
+    loader = DataLoader(samples(), batch_size=8)
     mixture, plain = mix(form, loader), mix("tensor", loader)
     assert mixture.trained.mixture.weights == plain.trained.mixture.weights
     batch = next(iter(loader))
@@ -108,7 +108,7 @@ def test_outputs_that_are_not_clear_are_named(returned, kind):
 
 
 def test_outputs_of_more_than_a_row_for_each_sample_are_refused_before_anything_is_trained():
-    loader = DataLoader(samples(), batch_size=8)  # type: ignore[arg-type]
+    loader = DataLoader(samples(), batch_size=8)
     with pytest.raises(ConfigError, check=names("outputs", [40, 1, 2])):
         mix("tensor", loader, predict=lambda model, part: torch.ones(40, 1, 2))
 
@@ -167,7 +167,7 @@ def test_entries_that_the_network_does_not_have_and_texts_are_named(forward, bat
 @pytest.mark.parametrize("form", ["tuple", "model output"])
 def test_gradients_are_those_of_the_logits_of_dictionaries_as_of_pairs(form):
     config = {"gradients": "sketch", "sketch-size": 4, "sketch-seed": 0}
-    loader = DataLoader(samples(), batch_size=8)  # type: ignore[arg-type]
+    loader = DataLoader(samples(), batch_size=8)
     pairs = [(batch["input_ids"], batch["labels"]) for batch in loader]
     loss = nn.functional.cross_entropy
     expected = batch_gradients(Net("tensor"), pairs, loss, config).arrays

@@ -42,7 +42,7 @@ def texts(path, **how):
 
 def fault(path, **how):
     """What is wrong with the first column, and the remedy."""
-    return ": ".join(next(iter(read_table(path, Reading(**how)).columns.values())).fault)
+    return ": ".join(next(iter(read_table(path, Reading(**how)).columns.values())).fault or ())
 
 
 @pytest.mark.parametrize("suffix", WRITERS)

@@ -1,5 +1,7 @@
 """The same tables in any format, as a file for each domain, one with a column of domains, or a workbook."""
 
+from typing import Any
+
 import pandas as pd
 import pytest
 from formats import WRITERS, write_as
@@ -153,7 +155,7 @@ def test_a_site_reads_its_own_rows_alone_and_no_run_says_which_column_divides_th
     table.loc[table.SITE == "west", "LABEL"] = "Aalto"
     path = write_as(tmp_path / "all.parquet", table)
     options = {"domains": "east,west", "classes": "ill,well"}
-    at_site = {"data_dir": str(path), "site": "east"}
+    at_site: dict[str, Any] = {"data_dir": str(path), "site": "east"}
     (tmp_path / OPTIONS_FILE).write_text('label = "LABEL"\ncategories = "SEX:f|m"\nmissing = "mean"')
     with pytest.raises(ConfigError, check=names("option 'domain'")):
         DataSpec("table", dataset_options=tuple({**options, "domain": "SITE"}.items()), **at_site)

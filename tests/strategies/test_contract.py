@@ -184,7 +184,7 @@ def test_a_resumed_run_has_the_same_bits_states_and_records(method, tmp_path):
 
 @pytest.mark.parametrize("folder", [False, True])
 def test_many_short_starts_with_the_model_returned_last_are_one_long_run(method, folder, tmp_path):
-    options = {"gate_rounds": 3} if method == "kd3a" else {}
+    options: dict[str, Any] = {"gate_rounds": 3} if method == "kd3a" else {}
     options |= {"fraction_train": 0.5} if METHODS[method].strategy_class.needs_all_sources is None else {}
     options |= {"output": RunFolder(tmp_path)} if folder else {}
     strategy, grid, numbers = build(method, **options), HandMade(nodes()).grid(), list[int]()

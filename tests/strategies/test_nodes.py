@@ -345,7 +345,7 @@ def test_a_deployment_waits_for_the_target_and_enough_nodes_and_says_every_minut
     flower_log.set_level("INFO", "flwr")
     grid = Arriving(federation(A, B, T, C), clock, 0, 30, 7000.5, 7100)
     grid.seconds_to_connect = math.inf
-    strategy = FedAvg(target="t", min_available_nodes=4)
+    strategy = FedAvg(target="t", min_available_nodes=4)  # type: ignore[call-arg]
     strategy.connect(grid)
     assert [node.domain for node in strategy.nodes.connected] == ["a", "b", "c", "t"]
     lines = [line for line in flower_log.messages if line.startswith("Waiting for")]

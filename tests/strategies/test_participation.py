@@ -1,6 +1,7 @@
 """A fraction of the sources in each round: every strategy takes it, or says why not before training."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from handmade import HandMade, bits, build, initial, moves, steps_extra
@@ -21,7 +22,7 @@ NODES = [
     ("target", "t", moves([0.5, 0.4], "target", "t", examples=5, steps=2, rate=0.1,
                           extra=steps_extra([[0.2, 0.0], [0.3, 0.4]]))),
 ]  # fmt: skip
-HALF = {"fraction_train": 0.5, "seed": 3}
+HALF: dict[str, Any] = {"fraction_train": 0.5, "seed": 3}
 
 
 def start(strategy, rounds=1, method="fedavg", nodes=NODES):
@@ -105,7 +106,13 @@ def test_the_log_says_it_once_and_a_resumed_run_draws_the_same(tmp_path, flower_
         start(FedAvg(output=RunFolder(tmp_path, resume=True)), 5)
 
 
-TINY = {"method": "fedgp-auto", "model": "mlp", "rounds": 3, "device": "cpu", "source_samples": 20}
+TINY: dict[str, Any] = {
+    "method": "fedgp-auto",
+    "model": "mlp",
+    "rounds": 3,
+    "device": "cpu",
+    "source_samples": 20,
+}
 
 
 def test_a_run_draws_by_its_seed_with_the_same_bits_on_other_processes():
