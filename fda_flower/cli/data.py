@@ -36,8 +36,8 @@ def check(
     folder: Annotated[
         Path,
         typer.Argument(
-            help="The folder with the data: DOMAIN.csv, DOMAIN/CLASS/, or a data set of Hugging Face, which "
-            "may be on the hub instead.",
+            help="The folder with the data: a table for each domain, DOMAIN/CLASS/, or a data set of Hugging "
+            "Face, which may be on the hub instead; or one table or workbook with all domains.",
             show_default="the current one",
         ),
     ] = Path(),

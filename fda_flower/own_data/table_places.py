@@ -1,6 +1,6 @@
 """Where the tables of the domains are: a file for each, one table with a column of domains, or a workbook."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -113,12 +113,8 @@ class Folder:
 
     def notes(self, domains: Iterable[str]) -> list[str]:
         """Return a sentence for each folder with files that are no tables."""
-        notes = []
-        for folder in sorted({(self.folder / name).parent for name in domains}):
-            if others := [path.name for path in left_out(folder)]:
-                listed = f"{', '.join(others[:LISTED])}{', ...' if len(others) > LISTED else ''}"
-                notes.append(f"'{folder}' also holds {listed}: export tables of other formats as CSV")
-        return notes
+        folders = sorted({(self.folder / name).parent for name in domains})
+        return [note for folder in folders for note in _left_out(folder)]
 
 
 @dataclass(frozen=True)
@@ -174,10 +170,11 @@ class OneTable:
             return {"": self.place}
         files = {}
         for part, folder in places(self.place).items():
+            check_texts(folder, self.how)
             names = [path.name for path in tables_in(folder)]
             if len(names) != 1:
-                listed = f"{', '.join(names[:LISTED])}{', ...' if len(names) > LISTED else ''}" or "none"
-                what = f"holds {listed}, but the option 'domain' takes the domains from the rows of one table"
+                there = _listed(names) or "no table"
+                what = f"holds {there}, but the option 'domain' takes the domains from the rows of one table"
                 remedy = "give that file in place of the folder (--data-dir FILE), or leave the option out"
                 raise unusable("data folder", folder, what, remedy)
             files[part] = folder / names[0]
@@ -234,8 +231,17 @@ class OneTable:
         return unusable("data file", self.place, what, "name domains that are there in the option 'domains'")
 
     def notes(self, domains: Iterable[str]) -> list[str]:
-        """Return nothing: all is read."""
-        return []
+        """Return a sentence if a folder has files that are no tables."""
+        return _left_out(self.place)
+
+
+def _left_out(folder: Path) -> list[str]:
+    others = _listed([path.name for path in left_out(folder)])
+    return [f"'{folder}' also holds {others}: export tables of other formats as CSV"] if others else []
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:LISTED])}{', ...' if len(names) > LISTED else ''}"
 
 
 def _rows_by(cells: Column) -> dict[str, Array]:

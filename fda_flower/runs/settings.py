@@ -209,7 +209,7 @@ class RunSettings:
     seed: int = _data(DataSpec.seed, "Seed of all randomness.")
     data_dir: str | None = _data(
         DataSpec.data_dir,
-        "Folder of data sets; without it they are downloaded.",
+        "Folder of data sets, or one file of tables; without it they are downloaded.",
         envvar="FDA_DATA_DIR",
         defines_run=False,
     )

@@ -1,6 +1,8 @@
 """How files of tables are found in a folder, and become rows of text with their lines."""
 
+import random
 import sys
+from contextlib import suppress
 from datetime import date, datetime
 from zipfile import ZipFile
 
@@ -349,3 +351,26 @@ def test_a_damaged_excel_file_and_a_missing_reader_are_named(workbook, monkeypat
         refused(put(tmp_path, "b.xlsx", data), "cannot be read", "export the sheet as CSV")
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     refused(path, "openpyxl", "fda-flower[excel]")
+
+
+@pytest.mark.parametrize("files", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_any_damage_to_an_excel_file_is_our_error_or_none(files, workbook, tmp_path):
+    content, path, draw = workbook(CELLS, [["x"], [1]]).read_bytes(), tmp_path / "b.xlsx", random.Random(0)
+    parts = {
+        name: ZipFile(tmp_path / "a.xlsx").read(name) for name in ZipFile(tmp_path / "a.xlsx").namelist()
+    }
+    for number in range(files):
+        if number % 2:
+            damaged = bytearray(content[: draw.randrange(len(content))] if number % 4 == 1 else content)
+            damaged[draw.randrange(len(damaged)) :][:1] = b"\xff"
+            path.write_bytes(damaged)
+        else:
+            name = draw.choice([*parts])
+            part = bytearray(parts[name])
+            for _ in range(3):
+                part[draw.randrange(len(part))] = draw.choice(b'\0<>"9xA')
+            with ZipFile(path, "w") as book:
+                for other, text in parts.items():
+                    book.writestr(other, bytes(part) if other == name else text)
+        with suppress(ConfigError):
+            read_table(path, Reading(sheet="sheet 1" if number % 3 else ""))
