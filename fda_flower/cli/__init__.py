@@ -27,6 +27,10 @@ def main() -> None:
         if (found := _of_the_disk(error)) is None:
             raise
         _end(found)
+    except UnicodeEncodeError as error:
+        text = error.object[error.start : error.end].encode("ascii", "backslashreplace").decode()
+        why = f"the language settings of this terminal do not hold '{text}'"
+        _end(ConfigError(why, thing="text", value=text, remedy="set PYTHONUTF8=1"))
     except (FdaError, ImportError) as error:
         if missing := missing_extra(error):
             needed = ConfigError(f"{_command()} needs {missing}", thing=missing.partition(",")[0])

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
@@ -215,6 +216,9 @@ def _class(known: Sequence[str], where: str, name: str) -> int:
     return known.index(name)
 
 
+DIGITS = 7
+"""Significant digits of a number to predict, and as many more as its labels have in common."""
+
 NONE_FITS = "none fits"
 """An empty set."""
 
@@ -252,9 +256,11 @@ def _numbers(model: LoadedModel, outputs: NDArray[Any], thresholds: NDArray[Any]
     if thresholds is not None:
         precise = outputs.astype(np.float64)
         values |= {"low": precise - thresholds, "high": precise + thresholds}
+    mean, deviation = model.label_scale
+    digits = DIGITS + math.ceil(math.log10(max(abs(mean) / deviation, 1)))
     ends = [f"-{i}" for i in range(1, outputs.shape[1] + 1)] if outputs.shape[1] > 1 else [""]
     return {
-        f"{name}{end}": [f"{number:.7g}" for number in column]
+        f"{name}{end}": [f"{number:.{digits}g}" for number in column]
         for name, each in values.items()
         for end, column in zip(ends, model.labels(each).T, strict=True)
     }

@@ -15,6 +15,7 @@ from rich.console import Console
 from run_folders import make_run
 from sites import write_sites, write_table
 
+from fda_flower.cli import main
 from fda_flower.cli.app import app
 from fda_flower.cli.cells import CellBar, end_with
 from fda_flower.cli.output import Output, out
@@ -314,3 +315,10 @@ def test_a_name_of_a_file_that_is_no_text_is_refused(fda):
     code, shown, error = fda("data", "check", "data")
     assert (code, shown) == (2, "")
     assert "'s\\udcfcd.csv' has a name that is not UTF-8" in error
+
+
+def test_a_word_that_the_terminal_cannot_write_is_an_error_with_a_remedy(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["fda", "deploy", "key", "n\udcc3\udcb6rd", "--output", "keys"])
+    with pytest.raises(SystemExit, check=lambda end: end.code == 2):
+        main()
+    assert "PYTHONUTF8=1" in capsys.readouterr().err

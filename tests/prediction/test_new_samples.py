@@ -17,7 +17,7 @@ from fda_flower import ConfigError, load, run
 from fda_flower.client_app import forget
 from fda_flower.datasets import heart
 from fda_flower.errors import as_cell
-from fda_flower.prediction.new_samples import from_csv, from_images
+from fda_flower.prediction.new_samples import from_csv, from_images, write_predictions
 from fda_flower.runs.model_folder import own_test_set
 
 
@@ -115,6 +115,18 @@ def test_a_regression_is_in_the_unit_of_its_label(patients_run):
     assert last["mae"] > 5, "in the unit of the label, whose deviation is 115"
     assert last["rmse"] == pytest.approx(115 * last["loss"] ** 0.5, rel=0.02)
     assert last["r2"] > 0.8
+
+
+def test_predicted_numbers_that_begin_alike_are_written_with_the_digits_in_which_they_differ(
+    patients_run, tmp_path
+):
+    model = load(patients_run)
+    scale = {"label_mean": 1e9, "label_deviation": 2.0}
+    model.about = replace(model.about, preparation={**model.about.preparation, **scale})
+    new = from_csv(model, patients_run.parent / "c.csv")
+    write_predictions(model, new, tmp_path / "out.csv")
+    written = [float(line.rpartition(",")[2]) for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+    np.testing.assert_allclose(written, model.predictions(model.outputs(new.samples)), rtol=0, atol=1e-5)
 
 
 def test_a_hospital_of_the_heart_data_gives_its_own_columns(tmp_path):
