@@ -136,9 +136,7 @@ def list_names(
         raise unknown("kind", " ".join(kind), keys.values())
     for title in titles:
         out.text(title, "bold")
-        width = max(map(len, kinds[title]))
-        for name, text in kinds[title].items():
-            out.text(f"  {name:<{width}} {text}")
+        out.entries(kinds[title])
     names = [name for title in titles for name in kinds[title]]
     out.result({keys[title]: kinds[title] for title in titles}, *(names if out.quiet else ()))
 

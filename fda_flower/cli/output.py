@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import FdaError, printable_lines
@@ -21,6 +22,10 @@ COLOURS = {
     **dict.fromkeys(("Incomplete", "Note", "Warning"), "yellow"),
 }
 """By the word before a line's first colon, its colour."""
+
+
+LEAST = 20
+"""Letters of a wrapped text in the narrowest terminal."""
 
 
 class Output:
@@ -50,6 +55,13 @@ class Output:
     def text(self, line: object, style: str = "") -> None:
         """Print a line for people as it is, without markup."""
         _print(self.console, line, style)
+
+    def entries(self, entries: Mapping[str, str]) -> None:
+        """Print names, each with its text, which is wrapped between words where a terminal is too narrow."""
+        indent = max(map(len, entries)) + 3
+        for name, text in entries.items():
+            lines = wrap(text, max(self._room - indent, LEAST)) if self.console.is_terminal else [text]
+            self.text(f"  {name}".ljust(indent) + f"\n{' ' * indent}".join(lines))
 
     def log(self, line: object) -> None:
         """Print a line on the progress, unless a terminal shows the bar."""

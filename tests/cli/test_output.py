@@ -258,6 +258,20 @@ def test_only_a_word_wider_than_the_terminal_is_cut_and_no_column_is_lost(capsys
     assert (printed.count("x"), "labels" in printed, " 12 " in printed) == (40, True, True)
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_terminal_gets_texts_in_whole_words_below_each_other(capsys, monkeypatch, width):
+    terminal = Console(force_terminal=True, color_system=None, width=width, _environ={"TERM": "xterm"})
+    monkeypatch.setattr(out, "_people", terminal)
+    out.entries(
+        {"conv4": "four convolutions of 3x3 with GroupNorm, and a linear layer " * 2, "mlp": "one layer"}
+    )
+    first, *rest, last = capsys.readouterr().out.splitlines()
+    assert (first[:8], last) == ("  conv4 ", "  mlp   one layer")
+    assert all(line.startswith(" " * 8) and len(line) <= width for line in rest)
+    words = " ".join([first, *rest]).split()
+    assert words[1:] == ("four convolutions of 3x3 with GroupNorm, and a linear layer " * 2).split()
+
+
 NAMES = ["ward [north]", "[/]", "[bold]ward", "ward :hospital:", "C:\\[1]", "ward\\", "[link=x]y[/link]"]
 """Names from outside that a terminal's markup would change."""
 
