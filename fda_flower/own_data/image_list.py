@@ -115,6 +115,11 @@ def no_list(root: Path, option: str, name: str) -> ConfigError:
     return ConfigError(what, thing=f"option '{option}'", value=name, remedy="put one there, or leave it out")
 
 
+def has_column(path: Path, name: str) -> bool:
+    """Return whether a list has a column."""
+    return name in read_table(path, problems=Problems(), ahead=True).header
+
+
 def _of_files(header: Iterable[str]) -> list[str]:
     return [name for name in header if name.casefold() in FILES]
 
@@ -180,7 +185,7 @@ def _no_column(table: RawTable, option: str, name: str) -> ConfigError:
     what = (
         f"'{table.path}' has no column '{name}', which the option '{option}' names{near(name, table.header)}"
     )
-    remedy = f"give --dataset-option {option}=COLUMN with one of {', '.join(table.header)}"
+    remedy = f"give --dataset-option {option}=COLUMN, or call a column so: it has {', '.join(table.header)}"
     return ConfigError(what, thing=f"option '{option}'", value=name, remedy=remedy)
 
 

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +26,7 @@ from fda_flower.errors import ConfigError, as_cell, near
 from fda_flower.files import write_atomically, writing
 from fda_flower.own_data.column import check_words
 from fda_flower.own_data.image_folder import ImageFolder, left_out
-from fda_flower.own_data.image_list import ListOptions, list_in, read_list
+from fda_flower.own_data.image_list import ListOptions, has_column, list_in, read_list
 from fda_flower.own_data.labels import numbers_to_predict
 from fda_flower.own_data.reading import Reading
 from fda_flower.own_data.table_columns import SPLIT, check_patients
@@ -129,20 +129,29 @@ def _images_in(
     model: LoadedModel, folder: Path, labelled: bool
 ) -> tuple[ImageFolder, list[str], Sequence[str]]:
     """Return the images in a folder, with the labels of a list if there is one, and sentences on them."""
-    group, of_folders = _grouping_of(model)
+    path, (group, of_folders) = list_in(folder), _grouping_of(model)
+    if labelled and path is not None:
+        return _listed_in(model, folder, path)
+    images = ImageFolder.read(folder, group if labelled else None)
+    images.check("folder", "give another", in_classes=labelled)
+    others = tuple(each for each in images.others if folder / each != path)
     alone = [] if of_folders or not labelled else [EACH_ALONE.format("images")]
-    if not labelled or (path := list_in(folder)) is None:
-        images = ImageFolder.read(folder, group if labelled else None)
-        images.check("folder", "give another", in_classes=labelled)
-        return images, alone, []
+    return replace(images, others=others), alone, []
+
+
+def _listed_in(model: LoadedModel, folder: Path, path: Path) -> tuple[ImageFolder, list[str], Sequence[str]]:
+    """Return the images that a list names."""
     options, notes, problems = model.about.dataset_options, list[str](), Problems()
-    columns = ListOptions(str(options.get("label", ListOptions.label)), str(options.get("group", "")))
+    label, group = str(options.get("label", ListOptions.label)), str(options.get("group", ""))
+    alone = [] if not group or group == TAG or has_column(path, group) else [EACH_ALONE.format("images")]
+    columns = ListOptions(label, "" if alone else group)
     listed = read_list(path, ImageFolder.read(folder), columns, problems, notes)
     problems.raise_first()
-    for images in listed.values():
-        images.check("list of images", "add rows of it")
-        return images, alone, notes
-    raise unusable("list of images", path, "has no row", "add a row for each image")
+    if not listed:
+        raise unusable("list of images", path, "has no row", "add a row for each image")
+    (images,) = listed.values()
+    images.check("list of images", "add rows of it")
+    return images, alone, notes
 
 
 def _labelled(model: LoadedModel, images: ImageFolder, files: ImageFiles) -> Samples:

@@ -1,15 +1,18 @@
 """A list of images: a table that gives each file its label and, where columns say so, patient and domain."""
 
 import re
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
 from naming import names
 from PIL import Image
 
+from fda_flower import load, run
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.own_data.check import check, find_dataset
+from fda_flower.prediction.new_samples import from_images
 
 HEADER = "file,label,patient,site"
 
@@ -124,6 +127,29 @@ def test_columns_that_are_not_there_are_named_with_those_that_are(listed, header
     (listed / "labels.csv").write_text(text.replace(HEADER, header))
     with pytest.raises(ConfigError, check=names(thing, remedy=remedy)):
         load_federation(spec_of(listed, **options))
+
+
+def test_new_images_have_labels_by_a_list_and_patients_if_it_tells_them(listed, tmp_path_factory):
+    output = tmp_path_factory.mktemp("runs")
+    run(
+        dataset="images",
+        data_dir=listed,
+        dataset_options=OPTIONS,
+        method="target-only",
+        rounds=1,
+        output=output,
+    )
+    model = load(output)
+    new = from_images(model, listed, labelled=True)
+    assert (len(new.samples), new.samples.units, new.notes) == (40, 20, (ANY,))  # the sites are not read
+    assert new.names["file"][-1] == "images/b9.png"
+    text = (listed / "labels.csv").read_text()
+    (listed / "labels.csv").write_text(text.replace(HEADER, "file,label,person,site"))
+    assert "says which images are of one patient" in from_images(model, listed, labelled=True).notes[-1]
+    (listed / "labels.csv").write_text(text.replace(HEADER, "file,class,patient,site"))
+    with pytest.raises(ConfigError, check=names("option 'label'", remedy="call a column so")):
+        from_images(model, listed, labelled=True)
+    assert from_images(model, listed).notes == ()
 
 
 def test_what_a_list_leaves_out_is_told(listed, caplog):
