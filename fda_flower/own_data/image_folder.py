@@ -170,8 +170,10 @@ def is_image(path: Path) -> bool:
     """Return whether a file is an image by its suffix or, of DICOM, by its first bytes."""
     if path.name.lower().endswith(SUFFIXES):
         return True
+    if not path.is_file():
+        return False
     with suppress(OSError), path.open("rb") as stream:
-        return path.is_file() and is_dicom(stream.read(MARK_AT + len(MARK)))
+        return is_dicom(stream.read(MARK_AT + len(MARK)))
     return False
 
 

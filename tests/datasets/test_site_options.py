@@ -52,6 +52,16 @@ def test_a_run_sets_no_option_that_its_site_decides(dataset: str, option: str, t
     assert SECRET not in str(refused.value)
 
 
+def test_a_run_says_how_images_are_looked_at_unless_the_site_does(tmp_path: Path) -> None:
+    given = {"window": "40,400", "frame": "all", "slice": "axial:3", "image_size": 8}
+    read = dict(at_north(tmp_path, "images", **given).dataset_options)
+    assert (read["window"], read["frame"], read["slice"]) == ("40,400", "all", "axial:3")
+    (tmp_path / OPTIONS_FILE).write_text('group = "PatientID"\nwindow = "0,100"')
+    for options in ({"window": "40,400"}, {"group": "folder"}):
+        with pytest.raises(ConfigError, check=names(f"option '{next(iter(options))}'", None, OPTIONS_FILE)):
+            at_north(tmp_path, "images", image_size=8, **options)
+
+
 def test_what_the_site_sets_wins_and_a_run_may_only_say_the_same(folder: Path) -> None:
     (folder / OPTIONS_FILE).write_text('ignore = ["surname", "visit"]\nmissing = "mean"')
     for options in ({}, {"ignore": "surname, visit"}, {"missing": "mean", "encoding": ""}):
