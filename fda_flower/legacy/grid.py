@@ -12,7 +12,7 @@ from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.wire import protocol
 from fda_flower.wire.asked import QUESTIONS
-from fda_flower.wire.internals import SIMULATED_SECONDS, error_reply, numbered, seconds_to_connect
+from fda_flower.wire.internals import EXPIRED, SIMULATED_SECONDS, error_reply, numbered, seconds_to_connect
 from fda_flower.wire.numpy_client import answer_in, check_count, numbers_in, packed_in
 from fda_flower.wire.older import (
     ClientManager,
@@ -94,16 +94,20 @@ class ManagerGrid(LocalGrid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Return the replies to role queries and evaluations; raise a `ConfigError` for a train message."""
+        """Return the replies to role queries and evaluations that come in time.
+
+        Raise a `ConfigError` for a train message.
+        """
         sent = numbered(messages)
         if any(message.metadata.message_type.partition(".")[0] == protocol.TRAIN for message in sent):
             why = "the method sends several requests a round, which Flower's older server cannot"
             raise ConfigError(why, thing="method", remedy="use the Message API")
         with ThreadPoolExecutor() as pool:
-            return list(pool.map(lambda message: self.answer(message, timeout), sent))
+            replies = pool.map(lambda message: self.answer(message, timeout), sent)
+            return [reply for reply in replies if reply is not None]
 
-    def answer(self, message: Message, timeout: float | None = None) -> Message:
-        """Return the reply to a role query or an evaluation."""
+    def answer(self, message: Message, timeout: float | None = None) -> Message | None:
+        """Return the reply to a role query or an evaluation, None if it comes too late."""
         proxy = self.proxy(message.metadata.dst_node_id)
         try:
             if message.metadata.message_type != protocol.ROLE_QUERY:
@@ -113,6 +117,8 @@ class ManagerGrid(LocalGrid):
                 return evaluate_reply(message, evaluation)
             answer = proxy.get_properties(GetPropertiesIns(config={}), timeout, None)
         except ClientError as failure:
+            if EXPIRED in str(failure):
+                return None
             return error_reply(message, f"client {proxy.cid}: {failure}")
         if answer.status.code != Code.OK or "domain" not in answer.properties:
             remedy = 'let its get_properties return {"domain": ..., "role": "source" or "target"}'

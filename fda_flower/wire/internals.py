@@ -59,6 +59,9 @@ WITHOUT_EVALUATION = ("No evaluate function registered", "does not implement `ev
 AWAY = {ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE}
 """Flower's errors in the place of a reply from a node that is not there; it may come back."""
 
+EXPIRED = "Message Unavailable"
+"""Text of Flower's errors, which the older API raises without their codes, for a reply that came too late."""
+
 NO_HEARTBEAT = "no heartbeat"
 """Why a node is away: its SuperNode has stopped, or cannot reach the server."""
 

@@ -136,37 +136,6 @@ def comparable(history):
     return targets, untimed(history, "bytes-received", "confusion", "target")
 
 
-class Saving(LegacyStrategy):
-    """A project's own class, which names options of Flower's FedAvg and saves each model."""
-
-    def __init__(self, saved, fraction_fit=1.0, fraction_evaluate=1.0, **more):
-        method = build("fedgp")
-        super().__init__(
-            method, initial(), fraction_fit=fraction_fit, fraction_evaluate=fraction_evaluate, **more
-        )
-        self.saved = saved
-
-    def aggregate_fit(self, server_round, results, failures):
-        parameters, metrics = super().aggregate_fit(server_round, results, failures)
-        self.saved.append(parameters_to_ndarrays(parameters))
-        return parameters, metrics
-
-
-def test_a_projects_own_class_saves_models_and_its_functions_make_metrics():
-    strategy = Saving(
-        saved := [],
-        fit_metrics_aggregation_fn=lambda pairs: {"clients": len(pairs)},
-        evaluate_metrics_aggregation_fn=lambda pairs: {"right": pairs[0][0] * pairs[0][1]["accuracy"]},
-    )
-    strategy.on_fit_config_fn = lambda number: {"lr": 0.05 / number}
-    history, _ = Server(client_manager=manager(), strategy=strategy).fit(2, None)
-    assert len(saved) == 2
-    assert history.metrics_distributed_fit["clients"] == [(1, 4), (2, 4)]
-    examples = history.metrics_distributed["num-examples"][0][1]
-    accuracy = history.metrics_distributed["accuracy"][0][1]
-    assert history.metrics_distributed["right"][0] == (1, examples * accuracy)
-
-
 OWN = {"finetune-offline": {"warmup_rounds": 1}, "fedrep": {"final_head_epochs": 0}}
 REFUSED = ("kd3a", "mixture", "pfedfda", "ridge")
 AT_START = {"estimate_at": "start", "sketch_size": 128}
