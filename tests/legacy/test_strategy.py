@@ -238,10 +238,10 @@ def test_a_server_that_fits_again_goes_on_with_the_model_it_had_and_else_begins_
     server.set_max_workers(1)
     for _ in range(2):
         server.fit(1, None)
-        wrapper._initial = server.parameters
+        wrapper.initial_parameters = server.parameters
     assert server.parameters.tensors == run_legacy(whole, rounds=2, names=NAMES)[0]
     assert untimed(strategy.history, "bytes-received") == untimed(whole.history, "bytes-received")
-    wrapper._initial = initial()
+    wrapper.initial_parameters = initial()
     server.fit(1, None)
     assert [each["round"] for each in strategy.history] == [1]
 
