@@ -9,6 +9,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.names.options import join_names
 from fda_flower.names.words import listed, some
 from fda_flower.own_data.column import ENOUGH, Column
+from fda_flower.own_data.table_options import as_option
 
 APART = 1.5
 """How far apart the medians of domains in different units are, in widths of the widest domain."""
@@ -179,16 +180,21 @@ def check_shared(target: str, sources: Iterable[str], words: Words) -> None:
         raise ConfigError(what, thing="classes", value=target, remedy=ALIKE)
 
 
-def check_disjoint(columns: Sequence[Column], remedy: str) -> None:
-    """Raise a `ConfigError` if no word of a column at one domain is at another; it names no word."""
+def check_disjoint(columns: Sequence[Column]) -> None:
+    """Raise a `ConfigError` if a column's words at one domain are at no other; it names no word.
+
+    Domains with one word each, such as their country, may differ.
+    """
     words = [(cells, cells.words) for cells in columns if len(cells) > FEW and cells.words]
     if all(len(each) == 1 for _, each in words):
         return
     for cells, each in words:
         others = [(other, more) for other, more in words if other.path.stem != cells.path.stem]
         if others and not any(each & more for _, more in others):
-            what = (
-                f"column '{cells.name}' of the data file '{cells.path}' has none of the words of the others, "
-                f"such as '{others[0][0].path}'"
+            name = cells.name
+            what = f"column '{name}' of the data file '{cells.path}' has none of the others' words, such as "
+            remedy = (
+                "write the same in the same words at all domains; or leave the column out by "
+                f"{as_option('ignore', [name])}, or list its words in the option 'categories'"
             )
-            raise ConfigError(what, thing="column", value=cells.name, remedy=remedy)
+            raise ConfigError(f"{what}'{others[0][0].path}'", thing="column", value=name, remedy=remedy)

@@ -190,7 +190,12 @@ DAY = (
     r"[0-9]{1,2}[-/][0-9]{4}|[0-9]{1,2}[. -]*[^\W\d_]{3,9}[. ,-]+[0-9]{4}|"
     r"[^\W\d_]{3,9}\.? [0-9]{1,2},? [0-9]{4}"
 )
-DATE = re.compile(f"(?:{DAY})(?:[T ]{TIME})?|{TIME}")
+DATE = re.compile(f"(?:{DAY})(?:[T ]{TIME})?")
+DURATION = re.compile(
+    rf"[+-]?[0-9]+:[0-9]{{2}}(?::[0-9]{{2}}(?:[.,][0-9]+)?)?|{TIME}|P(?:[0-9.]+[YMWD])*(?:T(?:[0-9.]+[HMS])+)?"
+)
+"""A time of the day, or how long something took."""
+
 DIGITS = re.compile("(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])")
 """A date of eight digits."""
 
@@ -232,6 +237,11 @@ DATES = Form(
 )
 FORMS = (
     DATES,
+    Form(
+        "a time or a duration",
+        f"write a number in one unit, such as minutes, or leave the column out by ignore=COLUMN, {LISTED_IN}",
+        _like(DURATION),
+    ),
     Form("two numbers", f"give each number a column of its own, {LISTED_IN}", _like(PAIR)),
     Form("a number with a unit", f"write the number alone, in one unit, {LISTED_IN}", _with_units),
     Form(

@@ -14,6 +14,7 @@ from fda_flower.datasets.folders import PARTS_OF_ONE, unusable
 from fda_flower.datasets.numbers import Array
 from fda_flower.errors import ConfigError, invalid, near, unknown
 from fda_flower.names.registry import check_alike
+from fda_flower.names.words import counted, some
 from fda_flower.own_data.column import Column
 from fda_flower.own_data.table_options import as_option
 
@@ -257,7 +258,17 @@ def check_kind(name: str, data: Any, remedy: str) -> None:
         raise unusable("column", name, what, f"rename it, or {remedy}")
     if held := held_by(data.features[name]):
         raise unusable("column", name, f"holds {held}", remedy)
-    check_alike("classes", class_names_of(data, name))
+    names = class_names_of(data, name)
+    check_alike("classes", names)
+    places = dict.fromkeys(range(len(names))) | {-1: None, None: None}
+    if names and (
+        beyond := [(row, number) for row, number in enumerate(data[name], 1) if number not in places]
+    ):
+        row, number = beyond[0]
+        others = f" (and {counted(len(beyond) - 1, 'more line')})" if len(beyond) > 1 else ""
+        has = f"is a ClassLabel with {counted(len(names), 'name')}, {some(names)}"
+        what = f"{has}, but has a label {number} in line {row}{others}"
+        raise unusable("column", name, what, f"number the classes from 0, or {remedy}")
 
 
 def held_by(feature: Any) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from fda_flower.datasets.numbers import OF_THOUSANDS, Array, is_missing, to_numbers
 from fda_flower.datasets.problems import Problems
 from fda_flower.errors import ConfigError
+from fda_flower.names.words import counted
 from fda_flower.own_data.column import DATES, Column, check_words, joined
 from fda_flower.own_data.table_columns import check_kinds
 
@@ -33,6 +34,7 @@ def class_names(
     words = {word for each in columns for word in each.words}
     if named or not words:
         return named
+    check_single(columns)
     check_kinds([(each, each.is_words) for each in columns], ALIKE)
     are_dates = joined(columns).form is DATES
     if are_dates or any(each.tells_apart for each in columns):
@@ -67,6 +69,16 @@ def _no_label(columns: Sequence[Column], why: str, remedy: str) -> ConfigError:
     first = columns[0]
     what = f"the label in the data file '{first.path}', column '{first.name}', {why}"
     return ConfigError(what, thing="label", value=first.name, remedy=remedy)
+
+
+def check_single(columns: Sequence[Column]) -> None:
+    """Raise a `ConfigError` if labels are several of others; it names no label."""
+    several = {*several_in(word for each in columns for word in each.words)}
+    for cells in (each for each in columns if each.words & several):
+        wrong = cells.where(several.__contains__)
+        first, others = int(cells.lines[np.argmax(wrong)]), int(np.count_nonzero(wrong)) - 1
+        more = f" (and {counted(others, 'more line')})" if others else ""
+        raise _no_label([cells], f"is several labels in line {first}{more}", MULTILABEL)
 
 
 def several_in(words: Iterable[str]) -> list[str]:

@@ -42,6 +42,7 @@ from fda_flower.own_data.table_columns import (
     check_forms,
     check_patients,
     check_points,
+    check_strays,
     clean,
     features_of,
     has_split,
@@ -138,17 +139,12 @@ class OwnTables(Surveyed[Rows]):
 def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -> Survey[Rows]:
     """Read the tables of `domains` on this machine together; add problems to `problems`."""
     features: dict[Path, list[str]] = {}
-    headers = {name for parts in tables.values() for table in parts.values() for name in table.header}
     alone = len(tables) == 1 < domains
-    named = headers - {*meaning.ignore}
-    similar = {name for group in alike(named) for name in group}
-    with problems.caught():
-        check_alike("columns", named)
-    absent = [name for name in meaning.ignore if headers and name not in {"", meaning.domain, *headers}]
-    for name in absent if not alone else ():
-        valid = [join_names([each]) for each in sorted(headers)]
-        with problems.caught():
-            raise unknown("column of the option 'ignore'", name, valid)
+    strays = check_strays(tables, meaning, problems)
+    tables = {name: parts for name, parts in tables.items() if name not in strays}
+    headers = {name for parts in tables.values() for table in parts.values() for name in table.header}
+    absent = _check_names(headers, meaning, alone, problems)
+    similar = {name for group in alike(headers - {*meaning.ignore}) for name in group}
     for table in (table for parts in tables.values() for table in parts.values()):
         with problems.caught():
             if names := features_of(table, meaning, problems):
@@ -184,6 +180,18 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     check_owners(result)
     result.notes += _compared(result, meaning, {*numbering, *strange})
     return result
+
+
+def _check_names(headers: Collection[str], meaning: Meaning, alone: bool, problems: Problems) -> list[str]:
+    """Return the ignored columns that no table has; add them, and names that look alike, to problems."""
+    with problems.caught():
+        check_alike("columns", {*headers} - {*meaning.ignore})
+    absent = [name for name in meaning.ignore if headers and name not in {"", meaning.domain, *headers}]
+    for name in absent if not alone else ():
+        valid = [join_names([each]) for each in sorted(headers)]
+        with problems.caught():
+            raise unknown("column of the option 'ignore'", name, valid)
+    return absent
 
 
 def _compared(survey: Survey[Rows], meaning: Meaning, others: Collection[str]) -> list[str]:

@@ -18,7 +18,8 @@ from fda_flower.datasets.numbers import (
 )
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.errors import ConfigError, near
-from fda_flower.names.words import counted
+from fda_flower.names.words import counted, some
+from fda_flower.own_data.between_domains import check_disjoint
 from fda_flower.own_data.column import DATES, DIGITS, ENOUGH, LISTED_IN, Column, check_words
 from fda_flower.own_data.table_files import RawTable
 from fda_flower.own_data.table_options import Meaning, as_option
@@ -55,19 +56,20 @@ def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[s
     header = table.header
     others = {meaning.label, meaning.group, *meaning.ignore, *([SPLIT] if has_split(table) else [])}
     features = sorted({*header} - others)
-    columns = f"the columns {', '.join(header) or 'none'}"
+    columns = f"the columns {some(header) or 'none'}"
     if "" in header:
         where = f"column {header.index('') + 1}, a column without a name"
         problems.add(Problem(where, "name it in the first line, or remove it", table.path))
         return []
     if twice := [name for name, times in Counter(header).items() if times > 1]:
-        remedy = f"rename or remove the further {', '.join(twice)}: each name may be there once"
+        remedy = f"rename or remove the further {some(twice)}: each name may be there once"
         problems.add(Problem(columns, remedy, table.path))
         return []
     if meaning.label not in header or not features:
+        survival = "" if meaning.label in header else of_survival(header)
         remedy = (
             f"it needs '{meaning.label}'{near(meaning.label, header)} (the option 'label') and at least one "
-            "other: name the column to predict by --dataset-option label=COLUMN"
+            f"other: name the column to predict by --dataset-option label=COLUMN{survival}"
         )
         problems.add(Problem(columns, remedy, table.path))
         return features
@@ -81,6 +83,58 @@ def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[s
             Problem(f"{counted(len(table), 'row')}, at least {FEWEST} are needed", "get more", table.path)
         )
     return features
+
+
+TIMES = re.compile(r"(?:time|times|duration|futime|followup|survtime|tte|days|months|years)")
+EVENTS = re.compile(r"(?:event|status|death|dead|died|censor(?:ed|ing)?|cens|fustat|deceased|relapse)")
+"""Words in names of the two columns of a survival."""
+
+
+def of_survival(header: Sequence[str]) -> str:
+    """Return words on two columns of a table that say when and whether something came; empty without them.
+
+    Examples
+    --------
+    >>> of_survival(["age", "OS_time", "OS_event"])[:47]
+    "; 'OS_time' and 'OS_event' look like a survival"
+    """
+    words = {name: re.split(r"[\W_]+", re.sub("([a-z])([A-Z])", r"\1 \2", name).lower()) for name in header}
+    pairs = [
+        next((name for name in header if any(map(known.fullmatch, words[name]))), "")
+        for known in (EVENTS, TIMES)
+    ]
+    if not all(pairs) or len({*pairs}) < 2:
+        return ""
+    event, time = pairs
+    return (
+        f"; '{time}' and '{event}' look like a survival (time to an event), a task that is not there yet: "
+        f"whether it came before a fixed time can be a label, and '{time}' is then no feature"
+    )
+
+
+def check_strays(
+    tables: Mapping[str, Mapping[str, RawTable]], meaning: Meaning, problems: Problems
+) -> set[str]:
+    """Return the domains whose tables have no column in common with others', and add them to problems."""
+    roles = {meaning.label, meaning.group, SPLIT}
+    headers = {
+        name: {each for table in parts.values() for each in table.header} for name, parts in tables.items()
+    }
+    strays = {
+        name
+        for name, own in headers.items()
+        if not any(own & more - roles for other, more in headers.items() if other != name)
+    }
+    if len(strays) == len(headers):  # of two, one of which has a label
+        strays = {name for name in strays if meaning.label not in headers[name]}
+    if not strays or len(strays) == len(headers):
+        return set()
+    rest = [name for name in headers if name not in strays]
+    remedy = f"if it is no domain, move it elsewhere, or name the domains by {as_option('domains', rest)}"
+    for name in sorted(strays):
+        for table in tables[name].values():
+            problems.add(Problem("no column in common with the others", remedy, table.path))
+    return strays
 
 
 def check_cells(table: RawTable, meaning: Meaning, problems: Problems) -> None:
@@ -246,6 +300,8 @@ def categorical_columns(
         number = len(categories[name])
         with problems.caught():
             check_words(columns)
+        with problems.caught():
+            check_disjoint(columns)
         fault = ""
         if np.isfinite(to_numbers(categories[name], meaning.decimal_comma)).any():
             fault = "holds words and numbers: are they categories?"

@@ -1,6 +1,8 @@
 """Notes on what looks strange in tables: rows that are alike, patients of several rows, constant columns."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -64,14 +66,25 @@ def contrary(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
         return row[0].columns[meaning.label].texts[row[1]].removesuffix(".0")
 
     labelled = [table for table in tables if meaning.label in table.header and not meaning.regression]
-    pairs = _alike(labelled, {SPLIT, meaning.label, meaning.group, *meaning.ignore})
+    others = {SPLIT, meaning.label, meaning.group, *meaning.ignore}
+    pairs = _alike(labelled, others)
     differing = [(row, first) for row, first in pairs if word(row) != word(first)]
-    if not differing:
+    if len(differing) <= 2 * _by_chance(labelled, others):
         return []
     return [
         f"identical samples with different labels: {len(differing)}, the first in {_place(differing[0][0])}, "
         f"as {_place(differing[0][1])}; correct the label, or leave both out"
     ]
+
+
+def _by_chance(tables: Sequence[RawTable], others: set[str]) -> float:
+    """Return how many pairs of rows would be alike if the columns had nothing to do with each other."""
+    rows = sum(map(len, tables))
+    pairs = every = rows * (rows - 1) / 2
+    for name in {name for table in tables for name in table.header} - others:
+        counts = Counter(chain.from_iterable(table.texts.get(name, ()) for table in tables))
+        pairs *= sum(count * (count - 1) / 2 for count in counts.values()) / every
+    return pairs
 
 
 def of_patients(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:

@@ -285,7 +285,7 @@ def test_words_are_refused_with_the_ways_out(tmp_path):
 
 def test_categories_are_features_of_their_own_over_all_files(tmp_path):
     write(tmp_path, "a")
-    write(tmp_path, "b", rows=[[row[0], "other", row[2]] for row in WORDS])
+    write(tmp_path, "b", rows=[*WORDS, *([row[0], "other", row[2]] for row in WORDS)])
     splits = OwnTables(tmp_path, 0, "a,b", categorical="onehot")
     assert splits["a"].features == splits["b"].features == ("age", "sex=f", "sex=m", "sex=other")
     preparation = splits["a"].preparation
@@ -603,9 +603,10 @@ def test_rows_that_are_there_more_than_once_are_told(tmp_path, options, lines, s
 
 def test_identical_rows_with_different_labels_are_told_and_numbers_to_predict_are_not(tmp_path):
     for name, start in (("a", 0), ("b", 100)):
-        write(tmp_path, name, "age,label", rows=[[str(start + i), str(i % 2)] for i in range(20)])
+        rows = [[str(start + i), str(start - i), str(i % 2)] for i in range(20)]
+        write(tmp_path, name, "age,bp,label", rows=rows)
     with (tmp_path / "b.csv").open("a") as file:
-        file.write("3,0\n4,0\n105,0\n")
+        file.write("3,-3,0\n4,-4,0\n105,95,0\n")
     (note,) = [each for each in OwnTables(tmp_path, 0, "a,b").survey.notes if "different" in each]
     assert f"with different labels: 2, the first in line 22 of '{tmp_path / 'b.csv'}', as line 5 of" in note
     notes = OwnTables(tmp_path, 0, "a,b", task="regression").survey.notes
