@@ -18,6 +18,8 @@ LONGEST_MESSAGE = 10_000
 """The most characters of a message, which may list texts of many machines."""
 FORMULA = re.compile(r"[=+\-@\t\r](?!$|[\d.,]+(?:[eE][-+]?\d+)?$)")
 """The beginning of a text, but of no number, that a spreadsheet may run."""
+MOST_CHOICES = 60
+"""The most names that a message offers in place of an unknown one: columns may be thousands."""
 RULE = "it must be "
 """The beginning of a remedy that says which values are valid."""
 
@@ -73,10 +75,28 @@ def own_files() -> Iterator[None]:
         raise
 
 
+FIRST, LAST = 7, 3
+"""How many of many names a message has, the first and the last ones."""
+
+
+def some(names: Iterable[str], mark: str = ", ", first: int = FIRST, last: int = LAST) -> str:
+    """Return names, of many the first and the last ones and how many are between them.
+
+    Examples
+    --------
+    >>> some(["a", "b"]), some((f"g{number}" for number in range(2000)), first=2, last=1)
+    ('a, b', 'g0, g1, ... (1,997 more), g1999')
+    """
+    every = [*names]
+    if (more := len(every) - first - last) <= 0:
+        return mark.join(every)
+    return mark.join([*every[:first], f"... ({more:,} more)", *every[len(every) - last :]])
+
+
 def unknown(what: str, name: str, valid: Iterable[str]) -> ConfigError:
     """Return the error for a name that is not in a registry; the message lists the valid names."""
     names = sorted(valid)
-    remedy = f"choose one of {', '.join(names)}"
+    remedy = f"choose one of {some(names, first=MOST_CHOICES - LAST)}"
     return ConfigError(f"unknown {what} '{name}'{near(name, names)}", thing=what, value=name, remedy=remedy)
 
 

@@ -9,6 +9,7 @@ import typer
 
 from fda_flower.cli.options import with_settings
 from fda_flower.cli.output import out
+from fda_flower.errors import LAST, some
 from fda_flower.names.registry import known_name
 from fda_flower.names.words import counted
 from fda_flower.runs.settings import SETTINGS, command_options
@@ -23,7 +24,10 @@ app = typer.Typer(no_args_is_help=True, help="Check your own data before a run."
 MAX_CLASS_COLUMNS = 4
 """The most classes shown as columns of the table of domains; more get a table of their own."""
 
-MAX_FILES = 50
+MAX_ROWS = 12
+"""The most rows of a table, of domains, classes or columns."""
+
+MAX_FILES = 10
 """The most files that are listed with a problem."""
 
 TAKEN = ("dataset", "dataset_options", "target", "target_samples", "source_samples", "test_samples")
@@ -122,10 +126,10 @@ def show_data(
     }
     if report.problems:
         kinds = report.problems.by_kind()
-        show_problems(kinds)
         place = options_folder(folder)
         if place is not None and any("--dataset-option" in kind for kind in kinds):
             out.text(f'In {place / OPTIONS_FILE} an option is a line, such as: missing = "mean"')
+        show_problems(kinds)
         out.result(result, *(_refused(kind) for kind in kinds if out.quiet))
         raise typer.Exit(1)
     return result
@@ -157,10 +161,10 @@ def show_domains(
         [[*row, *count, *(gap if last else [])] for row, count, gap in zip(rows, counts, gaps, strict=True)],
         title,
     )
-    if len(classes) <= MAX_CLASS_COLUMNS and out.fits(wide):
+    if len(classes) <= MAX_CLASS_COLUMNS and len(rows) <= MAX_ROWS and out.fits(wide):
         out.table(wide, last)
         return
-    out.table(Table(header, rows, title))
+    out.table(Table(header, _cut(rows), title))
     members = [[label, *(each.classes.get(label, 0) for each in domains.values())] for label in classes]
     missing = [[name, *(each.missing.get(name, 0) for each in domains.values())] for name in columns]
     for kind, about, cells in (
@@ -168,7 +172,16 @@ def show_domains(
         ("Column", "Missing values", missing),
     ):
         if cells:
-            out.table(Table([kind, *domains], cells, about))
+            out.table(Table([kind, *domains], _cut(cells), about))
+
+
+def _cut(rows: Sequence[list[Any]]) -> list[list[Any]]:
+    """Return the rows of a table, of many the first and the last ones and how many are between them."""
+    more = len(rows) - MAX_ROWS
+    if more <= 0:
+        return [*rows]
+    gap = [f"... ({more:,} more)", *("..." for _ in rows[0][1:])]
+    return [*rows[: MAX_ROWS - LAST], gap, *rows[-LAST:]]
 
 
 def _parts(sizes: Mapping[str, int] | None) -> tuple[str, str]:
@@ -186,23 +199,25 @@ def _of(samples: int, patients: int | None) -> str:
 
 
 def show_problems(kinds: "Mapping[str, Sequence[Problem]]") -> None:
-    """Print each kind of problem with its first place and the number of cells, then all places."""
+    """Print all places of problems, then each kind with its first place and the number of cells."""
+    several = {kind: places for kind, places in kinds.items() if len(places) > 1 and places[0].path}
+    if several:
+        out.text("All places:")
+    for places in several.values():
+        out.text(f"  {places[0].what}")
+        paths = [path for path in dict.fromkeys(each.path for each in places) if path]
+        for path in paths[:MAX_FILES]:
+            out.text(f"    {_where(path, [each for each in places if each.path == path])}")
+        if len(paths) > MAX_FILES:
+            out.text(f"    and {len(paths) - MAX_FILES} more")
     for kind, places in kinds.items():
         out.text(_refused(kind))
         if first := places[0].path:
             cells = sum(each.count for each in places)
             out.text(f"  {_where(first, places[:1])}{f'; {cells} in all' if len(places) > 1 else ''}")
-    if all(len(places) == 1 for places in kinds.values()):
-        return
-    out.text("All places:")
-    for places in kinds.values():
-        if len(places) > 1:
-            out.text(f"  {places[0].what}")
-            paths = list(dict.fromkeys(each.path for each in places))
-            for path in paths[:MAX_FILES]:
-                out.text(f"    {_where(path, [each for each in places if each.path == path])}")
-            if len(paths) > MAX_FILES:
-                out.text(f"    and {len(paths) - MAX_FILES} more")
+        elif len(places) > 1:
+            names = some([each.named_column for each in places[1:]])
+            out.text(f"  and so {counted(len(places) - 1, 'more column')}: {names}")
 
 
 def _refused(kind: str) -> str:
@@ -210,4 +225,4 @@ def _refused(kind: str) -> str:
 
 
 def _where(path: Path | None, problems: "Sequence[Problem]") -> str:
-    return ": ".join(filter(None, (str(path), "; ".join(each.place for each in problems if each.place))))
+    return ": ".join(filter(None, (str(path), some([each.place for each in problems if each.place], "; "))))

@@ -1,5 +1,6 @@
 """Problems of the user's data, collected and counted by kind."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -7,6 +8,9 @@ from pathlib import Path
 
 from fda_flower.errors import ConfigError
 from fda_flower.names.words import counted
+
+MOST_KINDS = 9
+"""The most further kinds of problems in one message."""
 
 
 @dataclass
@@ -33,6 +37,22 @@ class Problem:
         place = f" in {', '.join(filter(None, (line, column)))}{self._others(' (and ', ')')}"
         place = place if line or column else ""
         return f"the data file '{self.path}' has {self.what}{place}: {self.remedy}"
+
+    @property
+    def sentence(self) -> str:
+        """The problem and its remedy, without the place in a file."""
+        return f"{self.what}: {self.remedy}" if self.path else self.what
+
+    @property
+    def kind(self) -> str:
+        """The sentence for any column."""
+        name = self.named_column
+        return re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "COLUMN", self.sentence) if name else self.sentence
+
+    @property
+    def named_column(self) -> str:
+        """The column that the sentence names; empty for none."""
+        return str(self.error.value) if self.error is not None and self.error.thing == "column" else ""
 
     @property
     def place(self) -> str:
@@ -71,16 +91,26 @@ class Problems:
         return bool(self.entries)
 
     def raise_first(self) -> None:
-        """Raise a `ConfigError` with the first problem, if there is one."""
-        for problem in self.entries.values():
-            what = str(problem).removesuffix(f": {problem.remedy}")
-            raise problem.error or ConfigError(
-                what, thing="data file", value=problem.path, remedy=problem.remedy
-            )
+        """Raise a `ConfigError` with the first problem, and the first of each other kind, if there is one."""
+        if not self.entries:
+            return
+        first, *others = (places[0] for places in self.by_kind().values())
+        what = str(first).removesuffix(f": {first.remedy}")
+        error = first.error or ConfigError(what, thing="data file", value=first.path, remedy=first.remedy)
+        if not others:
+            raise error
+        rest = "".join(f"\nand {each}" for each in others[:MOST_KINDS])
+        more = f"\nand {len(others) - MOST_KINDS} more" if len(others) > MOST_KINDS else ""
+        joined = ConfigError(f"{error}{rest}{more}", thing=error.thing, value=error.value)
+        joined.remedy, joined.may_leave = error.remedy, False  # of data, among others
+        raise joined from error
 
     def by_kind(self) -> dict[str, list[Problem]]:
-        """Return the problems by kind and remedy."""
+        """Return the problems by kind and remedy, each as the first is described.
+
+        Those that differ in the name of the column alone are of one kind.
+        """
         kinds: dict[str, list[Problem]] = {}
         for each in self.entries.values():
-            kinds.setdefault(f"{each.what}: {each.remedy}" if each.path else each.what, []).append(each)
-        return kinds
+            kinds.setdefault(each.kind, []).append(each)
+        return {places[0].sentence: places for places in kinds.values()}

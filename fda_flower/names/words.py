@@ -34,24 +34,6 @@ def of_units(samples: int, units: int | None) -> str:
     return "" if units is None or units == samples else f" of {counted(units, 'patient')}"
 
 
-FIRST, LAST = 7, 3
-"""How many of many names a message has, the first and the last ones."""
-
-
-def some(names: Iterable[str], mark: str = ", ", first: int = FIRST, last: int = LAST) -> str:
-    """Return names, of many the first and the last ones and how many are between them.
-
-    Examples
-    --------
-    >>> some(["a", "b"]), some((f"g{number}" for number in range(2000)), first=2, last=1)
-    ('a, b', 'g0, g1, ... (1,997 more), g1999')
-    """
-    every = [*names]
-    if (more := len(every) - first - last) <= 0:
-        return mark.join(every)
-    return mark.join([*every[:first], f"... ({more:,} more)", *every[len(every) - last :]])
-
-
 MOST_NAMED = 5
 """Largest number of domains in a line of the log; the record has all."""
 

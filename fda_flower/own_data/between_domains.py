@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from fda_flower.datasets.numbers import Array
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, some
 from fda_flower.names.options import join_names
-from fda_flower.names.words import listed, some
+from fda_flower.names.words import listed
 from fda_flower.own_data.column import ENOUGH, Column
 from fda_flower.own_data.table_options import as_option
 

@@ -21,7 +21,7 @@ from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, numbered
-from fda_flower.errors import ConfigError, invalid
+from fda_flower.errors import ConfigError, invalid, some
 from fda_flower.files import derive_seed
 from fda_flower.names.options import with_options
 from fda_flower.names.registry import check_alike
@@ -362,7 +362,7 @@ class HuggingFace(Surveyed[Rows]):
             if name not in used and held_by(data.features[name]) != "images"
         ]
         if self.images and others:
-            notes.append(f"columns that are not used, as the samples are images: {', '.join(others)}")
+            notes.append(f"columns that are not used, as the samples are images: {some(others)}")
         return notes
 
     def _path(self, part: str, domain: str = "") -> Path:

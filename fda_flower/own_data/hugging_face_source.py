@@ -12,9 +12,9 @@ import numpy as np
 
 from fda_flower.datasets.folders import PARTS_OF_ONE, unusable
 from fda_flower.datasets.numbers import Array
-from fda_flower.errors import ConfigError, invalid, near, unknown
+from fda_flower.errors import ConfigError, invalid, near, some, unknown
 from fda_flower.names.registry import check_alike
-from fda_flower.names.words import counted, some
+from fda_flower.names.words import counted
 from fda_flower.own_data.column import Column
 from fda_flower.own_data.table_options import as_option
 
@@ -237,7 +237,7 @@ def check_column(option: str, name: str, data: Any) -> None:
             f"{what}{near(name, data.column_names)}",
             thing=f"option '{option}'",
             value=name,
-            remedy=f"give --dataset-option {option}=COLUMN with one of {', '.join(data.column_names)}",
+            remedy=f"give --dataset-option {option}=COLUMN with one of {some(data.column_names)}",
         )
 
 
@@ -246,7 +246,7 @@ def check_parts(parts: Sequence[Any], ignore: Collection[str]) -> None:
     kinds = [{(name, held_by(feature)) for name, feature in part.features.items()} for part in parts]
     for one, other in pairwise(kinds):
         if differing := sorted({name for name, _ in one ^ other} - {*ignore}):
-            what = f"the parts of the options 'split' and 'test_split' differ in {', '.join(differing)}"
+            what = f"the parts of the options 'split' and 'test_split' differ in {some(differing)}"
             remedy = f"give both the same columns, or leave them out by {as_option('ignore', differing)}"
             raise ConfigError(what, thing="columns", value=", ".join(differing), remedy=remedy)
 

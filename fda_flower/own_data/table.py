@@ -17,7 +17,7 @@ from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, numbered
 from fda_flower.datasets.units import as_name, in_several_classes, in_several_domains
-from fda_flower.errors import ConfigError, unknown
+from fda_flower.errors import ConfigError, some, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import describe_cut, longer
 from fda_flower.names.options import join_names, with_options
@@ -155,7 +155,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     there = [table for parts in tables.values() for table in parts.values() if table.path in features]
     result = Survey[Rows](problems=problems)
     if alone and absent:
-        result.notes.append(f"the option 'ignore' names columns that are not here: {', '.join(absent)}")
+        result.notes.append(f"the option 'ignore' names columns that are not here: {some(absent)}")
     result.notes += [*repeated(there, meaning), *contrary(there, meaning), *of_patients(there, meaning)]
     every = sorted({name for names in features.values() for name in names})
     unsure = [name for name in every if name not in {meaning.text, *meaning.categories}]
@@ -295,7 +295,7 @@ def _check_features(path: Path, features: Mapping[Path, list[str]], similar: Col
     """Raise a `ConfigError` if a file has other columns than the first one, apart from `similar` names."""
     first = next(iter(features))
     if differing := sorted(({*features[path]} ^ {*features[first]}) - {*similar}):
-        columns, option = ", ".join(differing), as_option("ignore", differing)
+        columns, option = some(differing), as_option("ignore", differing)
         what = f"only one of the data files '{first}' and '{path}' has {columns}"
         remedy = f"give all domains the same columns, or leave them out by {option}"
         raise ConfigError(what, thing="columns", value=columns, remedy=remedy)
@@ -331,7 +331,7 @@ def describe_columns(survey: Survey[Rows], text: str) -> str:
     if text:
         cut = {name: longer(rows.columns.get(text, ())) for name, rows in survey.domains.items()}
         more[text] = f" (a text: {describe_cut(cut)})"
-    listed = ", ".join(f"{name}{more.get(name, '')}" for name in columns)
+    listed = some([f"{name}{more.get(name, '')}" for name in columns])
     return f"{counted(len(columns), 'column')}{listed and f': {listed}'}"
 
 

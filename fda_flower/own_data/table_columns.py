@@ -17,8 +17,8 @@ from fda_flower.datasets.numbers import (
     whole,
 )
 from fda_flower.datasets.problems import Problem, Problems
-from fda_flower.errors import ConfigError, near
-from fda_flower.names.words import counted, some
+from fda_flower.errors import ConfigError, near, some
+from fda_flower.names.words import counted
 from fda_flower.own_data.between_domains import check_disjoint
 from fda_flower.own_data.column import DATES, DIGITS, ENOUGH, LISTED_IN, Column, check_words
 from fda_flower.own_data.table_files import RawTable

@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 
 from fda_flower.datasets.numbers import Array
-from fda_flower.names.words import some
+from fda_flower.errors import some
 from fda_flower.own_data.table_columns import SPLIT, several_rows
 from fda_flower.own_data.table_files import RawTable
 from fda_flower.own_data.table_options import Meaning, as_option

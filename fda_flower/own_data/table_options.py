@@ -13,7 +13,7 @@ from typing import Any, Literal
 from fda_flower.datasets.folders import found_names, is_here, read_domains
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
-from fda_flower.errors import invalid
+from fda_flower.errors import FIRST, LAST, invalid
 from fda_flower.names.options import join_names, read_categories, split_names
 from fda_flower.own_data.reading import Reading
 from fda_flower.own_data.table_files import SUFFIXES, FileState
@@ -104,7 +104,10 @@ class TableOptions:
 
 def as_option(name: str, names: Iterable[str]) -> str:
     """Return words of a command that give names in an option of the data set."""
-    return f"--dataset-option {shlex.quote(f'{name}={join_names(names)}')}"
+    first, *others = [*names]
+    if len(others) < FIRST + LAST:
+        return f"--dataset-option {shlex.quote(f'{name}={join_names([first, *others])}')}"
+    return f"--dataset-option {name}=... (their {len(others) + 1:,} names, separated by commas)"
 
 
 def read_names(option: str, text: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from math import inf, lgamma, log
 import numpy as np
 
 from fda_flower.datasets.numbers import Array
-from fda_flower.names.words import some
+from fda_flower.errors import some
 from fda_flower.own_data.column import ENOUGH, MOST_CODES
 from fda_flower.own_data.table_options import as_option
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from fda_flower.datasets.numbers import OF_THOUSANDS, is_missing, to_numbers
 from fda_flower.datasets.preparation import Column, TablePreparation
 from fda_flower.datasets.problems import Problems
-from fda_flower.errors import ConfigError, near
+from fda_flower.errors import ConfigError, near, some
 from fda_flower.own_data.table_columns import MARKS, NO_VALUE, UNKNOWN, Columns, clean
 from fda_flower.own_data.table_files import RawTable
 from fda_flower.own_data.table_options import Meaning
@@ -38,13 +38,13 @@ def check_columns(
             f"{who} the column {twice[0]} twice: rename or remove one", thing="column", value=twice[0]
         )
     wanted = preparation.raw
-    needed = ", ".join(wanted)
+    needed = some(wanted)
     if missing := [name for name in wanted if name not in names]:
         hint = near(missing[0], [str(name) for name in names if name not in wanted])
-        listed, there = ", ".join(missing), ", ".join(map(str, names))
+        listed, there = some(missing), some([*map(str, names)])
         message = f"{who} no column {listed}{hint}, only {there}: the model needs {needed}"
         raise ConfigError(message, thing="column", value=listed)
-    if others := ", ".join(sorted({*map(str, names)} - {*wanted, *allowed})):
+    if others := some(sorted({*map(str, names)} - {*wanted, *allowed})):
         message = f"{who} the columns {others}, which the model does not know: {remedy} (it needs {needed})"
         raise ConfigError(message, thing="columns", value=others)
 
@@ -59,7 +59,7 @@ def read_columns(given: Mapping[str, Any], preparation: TablePreparation) -> dic
     check_columns("the samples have", list(given.keys()), preparation)
     columns = {name: read_column(name, given[name], preparation) for name in preparation.raw}
     if len(counts := {name: len(cells) for name, cells in columns.items()}) and len({*counts.values()}) > 1:
-        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+        listed = some([f"{name} {count}" for name, count in counts.items()])
         message = f"the columns have different numbers of samples: {listed}"
         raise ConfigError(message, thing="columns", value=listed, remedy="give each sample a value in each")
     if not any(counts.values()):
@@ -169,7 +169,7 @@ def far_from_training(features: Tensor, preparation: TablePreparation) -> tuple[
         rare = deviation**2 < mean * (1 - mean) + 1e-9 and -0.001 < value < 1.001
         if name in preparation.columns and deviation != 1 and abs(median) > FAR and not rare:
             far.append(f"{name} ({value:.3g}, in training {mean:.3g} ± {deviation:.3g})")
-    listed = ", ".join(far)
+    listed = some(far)
     return (f"columns far from their values in training, as in another unit: {listed}",) if far else ()
 
 

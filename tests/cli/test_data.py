@@ -70,7 +70,7 @@ def test_check_tells_all_problems_at_once_and_ends_with_1(fda):
         ["no value", "no number, or one too large", "a label that is not a whole number from 0 to 999"],
     )
     assert "\n  north.csv: age, line 4; 2 in all\n" in out
-    _, details = out.split("All places:\n")
+    details = out.split("All places:\n")[1].split("Refused")[0]
     assert details.count("    north.csv: ") == details.count("    west.csv: ") == 3
     assert "A run would" not in out
 
@@ -80,7 +80,7 @@ def test_check_tells_of_gaps_and_words_before_it_knows_the_label(fda):
     code, out, _ = fda("data", "check", ".")
     assert (code, refused(out)) == (1, ["the columns age, sex, ill", "no value", "a word"])
     assert [row[:2] for row in cells_of(out)] == [["north", "20"], ["west (target)", "20"]]
-    assert out.split("All places:")[1].count(".csv: age, line 6") == 2
+    assert out.split("All places:")[1].split("Refused")[0].count(".csv: age, line 6") == 2
     (hint,) = [line for line in out.splitlines() if "fda.toml" in line]
     name, value = hint.split(": ")[1].split(" = ")
     Path("fda.toml").write_text(f'label = "ill"\ncategorical = "onehot"\n{name} = {value}\n')
@@ -166,7 +166,7 @@ def test_check_lists_no_more_damaged_files_than_can_be_read(fda, monkeypatch):
     code, out, _ = fda("data", "check", "photos")
     assert (code, len(refused(out))) == (1, 1)
     assert "bee/0.png; 5 in all" in out
-    assert out.split("All places:")[1].split() == [
+    assert out.split("All places:")[1].split("Refused")[0].split() == [
         *["an", "image", "that", "is", "damaged,", "or", "of", "a", "kind", "that", "is", "not", "read"],
         *(f"photos/b/bee/{number}.png" for number in range(3)),
         *["and", "2", "more"],
@@ -197,7 +197,7 @@ def test_check_of_a_data_set_of_hugging_face_is_short_and_ends_with_the_command_
     code, out, _ = fda("data", "check", "saved", *given)
     assert (code, refused(out)) == (1, ["a word"])
     assert "\n  saved/a: sex, line 1 and 19 more lines; 60 in all\n" in out
-    assert out.split("All places:")[1].count("    saved/") == 3
+    assert out.split("All places:")[1].split("Refused")[0].count("    saved/") == 3
     code, out, _ = fda("data", "check", "saved", *given, "--dataset-option", "categorical=onehot")
     assert code == 0
     assert [row[0] for row in cells_of(out)] == ["a", "b", "c (target)"]
