@@ -235,13 +235,14 @@ DATES = Form(
     f"ignore=COLUMN, {LISTED_IN}",
     _like(DATE, DIGITS),
 )
+TIMES = Form(
+    "a time or a duration",
+    f"write a number in one unit, such as minutes, or leave the column out by ignore=COLUMN, {LISTED_IN}",
+    _like(DURATION),
+)
 FORMS = (
     DATES,
-    Form(
-        "a time or a duration",
-        f"write a number in one unit, such as minutes, or leave the column out by ignore=COLUMN, {LISTED_IN}",
-        _like(DURATION),
-    ),
+    TIMES,
     Form("two numbers", f"give each number a column of its own, {LISTED_IN}", _like(PAIR)),
     Form("a number with a unit", f"write the number alone, in one unit, {LISTED_IN}", _with_units),
     Form(

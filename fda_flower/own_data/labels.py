@@ -10,7 +10,7 @@ from fda_flower.datasets.numbers import OF_THOUSANDS, Array, is_missing, to_numb
 from fda_flower.datasets.problems import Problems
 from fda_flower.errors import ConfigError
 from fda_flower.names.words import counted
-from fda_flower.own_data.column import DATES, Column, check_words, joined
+from fda_flower.own_data.column import DATES, TIMES, Column, check_words, joined
 from fda_flower.own_data.table_columns import check_kinds
 
 MOST_CLASSES = 1000
@@ -36,7 +36,7 @@ def class_names(
         return named
     check_single(columns)
     check_kinds([(each, each.is_words) for each in columns], ALIKE)
-    are_dates = joined(columns).form is DATES
+    are_dates = joined(columns).form in (DATES, TIMES)
     if are_dates or any(each.tells_apart for each in columns):
         why = "is a date" if are_dates else "is another one in each row"
         raise _no_label(columns, why, f"{ANOTHER}; {OR_NUMBERS}")

@@ -11,6 +11,7 @@ from fda_flower.own_data.column import Column
 from fda_flower.own_data.table import OwnTables
 
 DATE, PAIR, UNIT, CODE = "a date", "two numbers", "a number with a unit", "a word that tells rows apart"
+TIME = "a time or a duration"
 
 
 def write(folder, **columns):
@@ -46,7 +47,9 @@ CODES = [f"P{i:04}" for i in range(40)]
         (["01.05.2024", "13.06.2024"], DATE),
         (["5/1/24", "6/13/24"], DATE),
         (["2024-05-01T10:00:00Z", "2024-05-01 10:30"], DATE),
-        (["10:30", "8:15 pm"], DATE),
+        (["10:30", "8:15 pm"], TIME),
+        (["126:00:00", "-1:30:00"], TIME),
+        (["PT1H30M", "P1DT2H"], TIME),
         (["05/2024", "2024-06"], DATE),
         (["1 May 2024", "13. Juni 2024", "June 3, 2024"], DATE),
         (["120/80", "135/85"], PAIR),
