@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from naming import names
 from sites import run_sites
@@ -35,7 +36,8 @@ def test_there_is_a_node_for_each_domain_with_its_role(tmp_path, resident):
     }
 
 
-def test_sites_with_tables_get_what_one_machine_finds_and_say_who_is_a_patient(tmp_path):
+@pytest.mark.parametrize("in_one", [False, True], ids=["files", "one table"])
+def test_sites_with_tables_get_what_one_machine_finds_and_say_who_is_a_patient(in_one, tmp_path):
     data = tmp_path / "hospitals"
     data.mkdir()
     for seed, name in enumerate(("north", "south", "west")):
@@ -45,6 +47,11 @@ def test_sites_with_tables_get_what_one_machine_finds_and_say_who_is_a_patient(t
             lines.append(f'{name}{row // 2},{drawn.integers(90)},{words[0]},"{words[1]}"')
         (data / f"{name}.csv").write_text("\n".join(lines))
     (data / "fda.toml").write_text('label = "outcome"\ngroup = "patient"\ncategorical = "onehot"')
+    if in_one:
+        tables = [pd.read_csv(path).assign(site=path.stem) for path in data.glob("*.csv")]
+        pd.concat(tables).to_csv(tmp_path / "hospitals" / "all.tsv", index=False, sep="\t")
+        (data / "fda.toml").write_text(f'{(data / "fda.toml").read_text()}\ndomain = "site"')
+        data /= "all.tsv"
     config = RunConfig(dataset="table", data_dir=str(data), model="logistic", method="fedavg", rounds=1)
     model, _ = run_sites(config, [*node_configs(config, tmp_path / "sites", resident=False).values()])
     assert same_bits(model, run_config(config).model)
