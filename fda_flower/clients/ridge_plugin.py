@@ -1,5 +1,6 @@
 """Ridge's answers in a project of its own, which has rows and labels; with NumPy only."""
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from fda_flower.aggregation.units import without_name
 from fda_flower.clients.private_state import PrivateState
 from fda_flower.clients.ridge_numpy import Labelled, fit_target, source_sums
 from fda_flower.clients.secure_sums import masked_sums
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.asked.ridge import FitHead, Summed, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
@@ -62,7 +63,8 @@ def ridge_reply(
     ------
     ConfigError
         If the message is another one, such as ``train.fit_site_head``, for a layer that a site keeps; if it
-        requests masked sums, but there is no `state`; or if a row has no patient with a name.
+        requests masked sums, but there is no `state`; if a row has no patient with a name; or if labels are
+        no classes from 0 on.
     """
     kind = message.metadata.message_type
     question = QUESTIONS.get(kind)
@@ -72,10 +74,7 @@ def ridge_reply(
             f"ridge_reply has no answer to '{kind}'", thing="message", value=kind, remedy=remedy
         )
     request = read_request(message.content, question)
-    if classes is None:
-        labels = np.asarray(labels, np.float64).reshape(len(rows), -1)
-    else:
-        labels = np.asarray(labels, np.int64)
+    labels = _read_labels(labels, classes, len(rows))
     private_state, widths = (
         None if state is None else PrivateState(state),
         widths_of(to_layers(request.arrays)),
@@ -87,6 +86,21 @@ def ridge_reply(
     )
     reply = _reply(request, own, private_state)
     return Message(reply.content(request.arrays), reply_to=message)
+
+
+def _read_labels(labels: Any, classes: Any, rows: int) -> NDArray[Any]:
+    """Return labels as numbers, or as classes; raise a `ConfigError` if these are not 0 to C - 1."""
+    if classes is None:
+        return np.asarray(labels, np.float64).reshape(rows, -1)
+    if not isinstance(classes, Integral):
+        raise invalid("classes", classes, "give the number of classes, such as 3")
+    given = np.asarray(labels)
+    with np.errstate(invalid="ignore"):
+        read = given.astype(np.int64) if given.dtype.kind in "biuf" else np.full(1, -1)
+    if not (np.array_equal(read, given) and ((read >= 0) & (read < classes)).all()):
+        why = f"labels are not all whole numbers from 0 to {int(classes) - 1}"
+        raise ConfigError(why, thing="labels", remedy="number the classes from 0 on, alike at all sites")
+    return read
 
 
 def _check_groups(name: str, groups: NDArray[Any] | None, rows: NDArray[Any] | None, needed: bool) -> None:

@@ -144,7 +144,7 @@ def test_of_coins_neither_the_held_out_figure_nor_sets_know_anything():
 
 
 @pytest.mark.usefixtures("in_a_run")
-def test_a_project_of_its_own_names_a_patient_for_each_row():
+def test_a_project_of_its_own_names_a_patient_for_each_row_and_numbers_its_classes():
     rows, y, of = with_coins(0, patients=4)
     start = Sums.of(rows, to_targets(y, 2)).start(gram=True, scaled=False)
     model = to_record({"weight": np.zeros((2, 20)), "bias": np.zeros(2)})
@@ -160,6 +160,11 @@ def test_a_project_of_its_own_names_a_patient_for_each_row():
     nameless = np.where(of == of[0], np.nan, of)
     with pytest.raises(ConfigError, check=names("groups", int((of == of[0]).sum()), "name each")):
         ridge_reply(message, rows, y, 2, **{**more, "groups": nameless})
+    for labels in (y + 1, y * 0.5, np.where(y, np.nan, 0), y.astype(str)):
+        with pytest.raises(ConfigError, match="labels are not all whole numbers from 0 to 1: number the"):
+            ridge_reply(message, rows, labels, 2, **more)
+    with pytest.raises(ConfigError, check=names("classes", [0, 1], "the number of classes")):
+        ridge_reply(message, rows, y, [0, 1], **more)  # type: ignore[arg-type]
 
 
 def test_a_source_masks_its_sums_as_the_server_asks():
