@@ -53,6 +53,7 @@ def tune(
 
     Each trial trains with one choice of the settings and is judged on held-out labels.
     """
+    from fda_flower.datasets.folders import once
     from fda_flower.experiments.definition import merged
     from fda_flower.experiments.spaces import read_spaces
 
@@ -71,7 +72,8 @@ def tune(
     def make(seed: int, own: Mapping[str, Any]) -> RunConfig:
         return RunConfig(**{**merged(settings, own), "seed": seed})
 
-    tuning = _search(make, output, spaces, trials=trials, seeds=given, resume=resume)
+    with once():
+        tuning = _search(make, output, spaces, trials=trials, seeds=given, resume=resume)
     end_with({}, {"searches": [tuning]}, f"Written to {output}")
 
 

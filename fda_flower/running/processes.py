@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from fda_flower.datasets.folders import logged, once
 from fda_flower.errors import FdaError, RefusedError
 from fda_flower.files import BODY, file_hash
 from fda_flower.models import is_pretrained, reads_text
@@ -168,7 +169,9 @@ def run_all(
             while waiting and len(running) < jobs:
                 name, argument = waiting.pop(0)
                 receiver, sender = context.Pipe(duplex=False)
-                process: BaseProcess = context.Process(target=_call, args=(function, argument, sender))
+                process: BaseProcess = context.Process(
+                    target=_call, args=(function, argument, sender, logged())
+                )
                 with _uninterrupted():
                     process.start()
                 sender.close()
@@ -218,8 +221,13 @@ def _end(processes: Collection[BaseProcess]) -> None:
         process.join()
 
 
-def _call(function: Callable[[Any], None], argument: Any, sender: Connection) -> None:
-    """Call a function and send the reason if it fails; a user's mistake is sent without a traceback."""
+def _call(
+    function: Callable[[Any], None], argument: Any, sender: Connection, notes: Collection[str] = ()
+) -> None:
+    """Call a function and send the reason if it fails; a user's mistake is sent without a traceback.
+
+    The sentences `notes` on data are not logged again.
+    """
     import logging
 
     # The parent handles an interrupt: it terminates its children.
@@ -230,7 +238,8 @@ def _call(function: Callable[[Any], None], argument: Any, sender: Connection) ->
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         try:
-            function(argument)
+            with once(notes):
+                function(argument)
         except Exception as error:
             reason = str(error) if isinstance(error, FdaError) else repr(error)
             sender.send(reason[:LONGEST])
