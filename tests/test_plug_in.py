@@ -118,15 +118,13 @@ class Saving(FedGP):
     """A project's own class, which names options of Flower's FedAvg and passes them on."""
 
     def __init__(self, fraction_evaluate=0.5, weighted_by_key="num-examples", evaluate_metrics_aggr_fn=None):
-        super().__init__(
-            target="3",
-            fraction_evaluate=fraction_evaluate,
-            weighted_by_key=weighted_by_key,
-            train_metrics_aggr_fn=lambda records, key: MetricRecord(
-                {"most": max(r["metrics"][key] for r in records)}
-            ),
-            evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
-        )
+        options: dict[str, Any] = {
+            "fraction_evaluate": fraction_evaluate,
+            "weighted_by_key": weighted_by_key,
+            "train_metrics_aggr_fn": lambda records, key: {"most": max(r["metrics"][key] for r in records)},
+            "evaluate_metrics_aggr_fn": evaluate_metrics_aggr_fn,
+        }
+        super().__init__(target="3", **options)
 
 
 def test_a_projects_own_class_passes_on_flowers_options_and_its_functions_make_metrics(flower_log):
@@ -140,7 +138,8 @@ def test_a_projects_own_class_passes_on_flowers_options_and_its_functions_make_m
 
 
 def test_a_projects_function_that_fails_on_the_replies_does_not_end_the_run(flower_log):
-    strategy = FedGP(target="3", evaluate_metrics_aggr_fn=lambda records, key: records[0]["metrics"]["f1"])
+    options: dict[str, Any] = {"evaluate_metrics_aggr_fn": lambda records, key: records[0]["metrics"]["f1"]}
+    strategy = FedGP(target="3", **options)
     result = start(strategy, users_project(), initial())
     assert result.evaluate_metrics_clientapp[2]["eval_loss"] == 0.1
     assert flower_log.messages == ["Your function <lambda> has failed on the replies: KeyError: 'f1'"] * 2

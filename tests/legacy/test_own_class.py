@@ -50,9 +50,8 @@ class Saving(LegacyStrategy):
 
     def __init__(self, saved, fraction_fit=1.0, fraction_evaluate=1.0, **more):
         first = ndarrays_to_parameters([np.zeros(2, np.float32)])
-        super().__init__(
-            FedGP(target="2"), first, fraction_fit=fraction_fit, fraction_evaluate=fraction_evaluate, **more
-        )
+        more |= {"fraction_fit": fraction_fit, "fraction_evaluate": fraction_evaluate}
+        super().__init__(FedGP(target="2"), first, **more)
         self.saved = saved
 
     def aggregate_fit(self, server_round, results, failures):
@@ -71,8 +70,9 @@ def history_of(strategy, rounds=2, late=0):
 
 
 def test_a_projects_own_class_saves_models_and_its_functions_make_metrics():
+    saved: list[Any] = []
     strategy = Saving(
-        saved := [],
+        saved,
         min_available_clients=3,
         fit_metrics_aggregation_fn=lambda pairs: {"ct": [m["scanner"] for _, m in pairs].count("ct")},
         evaluate_metrics_aggregation_fn=lambda pairs: {"right": pairs[0][0] * pairs[0][1]["accuracy"]},
