@@ -17,13 +17,13 @@ EIGHT = {"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7}
 def dicom(pixels: Any, **tags: Any) -> bytes:
     """A DICOM file: grey, 12 of 16 bits, no sign, unless tags say otherwise."""
     from pydicom.dataset import Dataset, FileMetaDataset
-    from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian
+    from pydicom.uid import UID, CTImageStorage, ExplicitVRLittleEndian
 
     dataset = Dataset()
     dataset.file_meta = FileMetaDataset()
     dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
     dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID = CTImageStorage
-    dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID = "1.2.3"
+    dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID = UID("1.2.3")
     dataset.Rows, dataset.Columns = pixels.shape[-2:]
     dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
     dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 16, 12, 11

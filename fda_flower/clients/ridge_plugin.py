@@ -94,11 +94,11 @@ def _read_labels(labels: Any, classes: Any, rows: int) -> NDArray[Any]:
         return np.asarray(labels, np.float64).reshape(rows, -1)
     if not isinstance(classes, Integral):
         raise invalid("classes", classes, "give the number of classes, such as 3")
-    given = np.asarray(labels)
+    count, given = int(classes), np.asarray(labels)
     with np.errstate(invalid="ignore"):
         read = given.astype(np.int64) if given.dtype.kind in "biuf" else np.full(1, -1)
-    if not (np.array_equal(read, given) and ((read >= 0) & (read < classes)).all()):
-        why = f"labels are not all whole numbers from 0 to {int(classes) - 1}"
+    if not (np.array_equal(read, given) and ((read >= 0) & (read < count)).all()):
+        why = f"labels are not all whole numbers from 0 to {count - 1}"
         raise ConfigError(why, thing="labels", remedy="number the classes from 0 on, alike at all sites")
     return read
 

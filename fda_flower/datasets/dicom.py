@@ -218,7 +218,7 @@ def _frame_of(look: Look, frames: int) -> int:
 
 def _pixels(dataset: "Dataset", frame: int) -> NDArray[Any]:
     """Return the stored values of a frame; colours are RGB."""
-    from pydicom.pixels import get_decoder
+    from pydicom.pixels import get_decoder  # type: ignore[attr-defined]
 
     if dataset.get("BitsAllocated") == 1:
         raise ImageError("has values of 1 bit, as segmentations have", "give the images that it is of")
@@ -294,7 +294,7 @@ def _scale(dataset: "Dataset", frame: int) -> tuple[float, float]:
 
 def _coloured(pixels: NDArray[Any], dataset: "Dataset") -> NDArray[np.uint8]:
     """Return the colours of a palette's indices, with 8 bits."""
-    from pydicom.pixels import apply_color_lut
+    from pydicom.pixels import apply_color_lut  # type: ignore[attr-defined]
 
     colours = apply_color_lut(pixels, dataset)
     bits = int(dataset.RedPaletteColorLookupTableDescriptor[2])

@@ -184,7 +184,7 @@ def _header(stream: BinaryIO) -> Any:
     stream.seek(0)
     for (at, mark), kind in zip(MARKS, (Nifti1Header, Nifti2Header), strict=True):
         if head[at : at + 4] == mark:
-            return kind.from_fileobj(stream, check=False)
+            return kind.from_fileobj(stream, check=False)  # type: ignore[no-untyped-call]
     raise ImageError("is no NIfTI file", AGAIN)
 
 
@@ -195,7 +195,7 @@ def _orientation(header: Any) -> tuple[list[int], list[bool]]:
     if not (int(header["qform_code"]) or int(header["sform_code"])):
         what = "says nothing of its orientation, so left and right are unknown (both of its codes are 0)"
         raise ImageError(what, "save it with the orientation of the scan")
-    directions = io_orientation(header.get_best_affine())
+    directions = io_orientation(header.get_best_affine())  # type: ignore[no-untyped-call]
     if not np.isfinite(directions).all():
         raise ImageError("has an orientation that is none", AGAIN)
     stored = [int(np.flatnonzero(directions[:, 0] == axis)[0]) for axis in range(3)]

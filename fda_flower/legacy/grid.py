@@ -103,10 +103,10 @@ class ManagerGrid(LocalGrid):
             why = "the method sends several requests a round, which Flower's older server cannot"
             raise ConfigError(why, thing="method", remedy="use the Message API")
         with ThreadPoolExecutor() as pool:
-            replies = pool.map(lambda message: self.answer(message, timeout), sent)
+            replies = pool.map(lambda message: self.answer_within(timeout, message), sent)
             return [reply for reply in replies if reply is not None]
 
-    def answer(self, message: Message, timeout: float | None = None) -> Message | None:
+    def answer_within(self, timeout: float | None, message: Message) -> Message | None:
         """Return the reply to a role query or an evaluation, None if it comes too late."""
         proxy = self.proxy(message.metadata.dst_node_id)
         try:

@@ -71,4 +71,4 @@ def _make_up(network: "nn.Module") -> None:
 def _uniform(seed: int, shape: tuple[int, ...]) -> "np.typing.NDArray[np.float64]":
     """Return numbers in [0, 1), the same on every machine and with every version of NumPy."""
     bits = np.random.PCG64(seed).random_raw(prod(shape)) >> np.uint64(11)
-    return (bits * 2.0**-53).reshape(shape)
+    return np.asarray(bits * 2.0**-53, np.float64).reshape(shape)

@@ -20,7 +20,7 @@ EVERY_SITE = "all"
 
 Options = Mapping[str, Any]
 
-Built = TypeVar("Built", bound=type)
+Built = TypeVar("Built", bound=Callable[..., Any])
 
 
 class Bounds(NamedTuple):
@@ -220,7 +220,7 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
 
 
 def with_options(kind: type) -> Callable[[Built], Built]:
-    """Return a decorator of a class whose ``**options`` are the fields of the dataclass `kind`.
+    """Return a decorator of a class or function whose ``**options`` are the fields of the dataclass `kind`.
 
     Its signature names them, for `read_options`.
     """

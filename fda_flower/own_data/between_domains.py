@@ -33,7 +33,7 @@ def sizes_of(values: Array) -> Array | None:
     sizes = np.abs(known[np.isfinite(known) & (known != 0)])
     if len(sizes) < ENOUGH or len(np.unique(sizes)) <= FEW:
         return None
-    return np.quantile(np.log(sizes), (0.25, 0.5, 0.75))
+    return np.asarray(np.quantile(np.log(sizes), (0.25, 0.5, 0.75)))
 
 
 def in_units(values: Mapping[str, Array]) -> list[tuple[float, list[str]]]:

@@ -88,8 +88,8 @@ def complete(
     if "domains" not in options:
         missing["domains"] = ",".join(found_names("hf", Path(source.place(folder)), domains, "a data set"))
     column = image_column(parts["train"].data, read_names("ignore", str(options.get("ignore", ""))))
-    names = ("window", "frame", "slice")
-    look = LookOptions(**{name: str(options[name]) for name in names if name in options}).look()
+    looks: dict[str, Any] = {key: str(options[key]) for key in ("window", "frame", "slice") if key in options}
+    look = LookOptions(**looks).look()
     if column and "image_size" not in options and (sizes := sizes_of(domains.values(), column, look)):
         missing["image_size"] = "x".join(map(str, common_size(sizes)))
     if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():

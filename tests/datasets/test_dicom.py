@@ -4,6 +4,7 @@ import logging
 import traceback
 import warnings
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,7 +178,7 @@ def test_files_without_an_image_without_the_preamble_and_compressed_as_a_whole_a
 
 
 def test_a_palette_is_colours_of_8_bits():
-    tables = {}
+    tables: dict[str, Any] = {}
     for colour, entries in {"Red": [0, 0x8000], "Green": [0xFF00, 0], "Blue": [0, 0xFFFF]}.items():
         tables[f"{colour}PaletteColorLookupTableDescriptor"] = [2, 0, 16]
         tables[f"{colour}PaletteColorLookupTableData"] = np.array(entries, "<u2").tobytes()

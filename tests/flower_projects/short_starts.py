@@ -1,5 +1,7 @@
 """A loop of starts of one round, with a fraction of the clients: as in projects that save in between."""
 
+from typing import Any
+
 from flwr.app import ArrayRecord
 from flwr.serverapp import ServerApp
 from projects import client_app, network, recorded_train
@@ -12,7 +14,8 @@ client = client_app(recorded_train, measured=lambda arrays, partition: {"loss": 
 
 @server.main()
 def main(grid, context):
-    strategy = FedGP(target="3", auto=True, fraction_train=0.7, min_train_nodes=2, min_available_nodes=4)
+    numbers: dict[str, Any] = {"fraction_train": 0.7, "min_train_nodes": 2, "min_available_nodes": 4}
+    strategy = FedGP(target="3", auto=True, **numbers)
     arrays = ArrayRecord(network(batch_norm=False).state_dict())
     for number in range(1, 4):
         result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1)

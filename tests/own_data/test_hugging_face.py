@@ -18,7 +18,7 @@ from naming import names
 from PIL import ExifTags, Image
 
 from fda_flower.datasets import DataSpec, load_federation
-from fda_flower.datasets.pixels import ImageError
+from fda_flower.datasets.looks import ImageError
 from fda_flower.errors import ConfigError
 from fda_flower.models.tokens import LENGTH
 from fda_flower.own_data import hugging_face

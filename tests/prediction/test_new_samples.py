@@ -122,7 +122,7 @@ def test_predicted_numbers_that_begin_alike_are_written_with_the_digits_in_which
 ):
     model = load(patients_run)
     scale = {"label_mean": 1e9, "label_deviation": 2.0}
-    model.about = replace(model.about, preparation={**model.about.preparation, **scale})
+    model.about = replace(model.about, preparation={**(model.about.preparation or {}), **scale})
     new = from_csv(model, patients_run.parent / "c.csv")
     write_predictions(model, new, tmp_path / "out.csv")
     written = [float(line.rpartition(",")[2]) for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]

@@ -155,7 +155,7 @@ def test_a_network_whose_numbers_lie_in_another_order_is_stored_as_it_is(tmp_pat
     assert same_bits(run(**settings, output=tmp_path / "run", resume=True).model, whole.model)
     x = np.random.default_rng(0).random((4, 1, 8, 8)).astype(np.float32)
     found = [load(tmp_path / name, trust=True).predict_proba(x) for name in ("run", "whole")]
-    assert np.array_equal(*found)
+    assert np.array_equal(found[0], found[1])
 
 
 SHOWN = """

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -339,7 +340,7 @@ def test_a_run_on_own_data_goes_on_with_the_same_data_alone(kind, tmp_path, monk
 def test_a_resumed_run_keeps_what_its_parts_were_made_with_and_says_what_differs(
     small, tmp_path, monkeypatch, caplog
 ):
-    first = {"versions": {"python": "3.10.0", "torch": "2.6.0"}, "cpu": "Xeon"}
+    first: dict[str, Any] = {"versions": {"python": "3.10.0", "torch": "2.6.0"}, "cpu": "Xeon"}
     monkeypatch.setattr(server_app, "made_with", lambda _: first)
     run(**small, method="fedavg", rounds=1, output=tmp_path)
     for rounds, again in ((2, {**first, "cpu": "EPYC"}), (3, {**first, "cpu": "EPYC"}), (4, first)):

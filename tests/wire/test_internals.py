@@ -242,5 +242,5 @@ def test_only_a_simulation_has_all_its_nodes_in_a_moment():
         SimpleNamespace(all=lambda found=found: found) for found in ({}, *({"c": p} for p in proxies))
     ]
     here = LocalGrid(ClientApp(), 1)
-    grids = [here, PollingGrid(here), of_simulation, deployed, *map(ManagerGrid, managers)]
+    grids = [here, PollingGrid(here), of_simulation, deployed, *(ManagerGrid(each) for each in managers)]  # type: ignore[arg-type]
     assert [*map(seconds_to_connect, grids)] == [0, 0, 10, math.inf, math.inf, math.inf, 10]
