@@ -1,5 +1,7 @@
 """Columns and classes compared between domains: what is said of them, and what is refused."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -76,7 +78,7 @@ def test_many_words_are_cut():
 )
 def test_classes_in_other_codes_are_refused(tmp_path, west, said):
     write(tmp_path, east=rows(), north=rows(), west=rows(west))
-    spec = DataSpec(dataset="table", data_dir=str(tmp_path), dataset_options={"ignore": "sex"})
+    spec = DataSpec(dataset="table", data_dir=str(tmp_path), dataset_options=(("ignore", "sex"),))
     with pytest.raises(ConfigError) as refusal:
         load_domain(spec, "east")
     assert said in str(refusal.value)
@@ -91,7 +93,7 @@ def test_classes_that_are_named_may_be_at_some_sites_only(tmp_path):
 
 def test_words_of_a_column_that_no_other_domain_has_are_refused_unless_listed(tmp_path):
     write(tmp_path, east=rows(), north=rows(words=("male", "female")), west=rows())
-    options = {"categorical": "onehot", "domains": "east,north,west"}
+    options: dict[str, Any] = {"categorical": "onehot", "domains": "east,north,west"}
     (problem,) = OwnTables(tmp_path, 0, **options).survey.problems.entries.values()
     assert "north.csv' has none of the others' words" in str(problem)
     assert "female" not in str(problem)
