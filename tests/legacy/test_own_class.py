@@ -56,7 +56,7 @@ class Saving(LegacyStrategy):
 
     def aggregate_fit(self, server_round, results, failures):
         parameters, metrics = super().aggregate_fit(server_round, results, failures)
-        self.saved.extend(parameters_to_ndarrays(parameters))
+        self.saved.extend(parameters_to_ndarrays(parameters))  # type: ignore[arg-type]
         return parameters, metrics
 
 
