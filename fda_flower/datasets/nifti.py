@@ -138,6 +138,8 @@ class Volume:
         """Return the axis of `AXES`, and the position along it."""
         if look.axis is None:
             remedy = f"name a slice: --dataset-option slice=axial:{MIDDLE}, or a number in its place"
+            if look.window is None and self._dtype.itemsize > 1:
+                remedy += "; its values need a window, too: --dataset-option window=CENTER,WIDTH"
             raise ImageError("is a volume", remedy)
         side = self._shown[look.axis]
         if look.number > side:

@@ -189,7 +189,7 @@ def check_disjoint(columns: Sequence[Column]) -> None:
     if all(len(each) == 1 for _, each in words):
         return
     for cells, each in words:
-        others = [(other, more) for other, more in words if other.path.stem != cells.path.stem]
+        others = [(other, more) for other, more in words if other.path.name != cells.path.name]
         if others and not any(each & more for _, more in others):
             name = cells.name
             what = f"column '{name}' of the data file '{cells.path}' has none of the others' words, such as "

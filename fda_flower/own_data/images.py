@@ -296,12 +296,14 @@ class ImageFolders(Surveyed[ImageFolder]):
 
     def inputs(self, options: Mapping[str, Any]) -> str:
         """Decode all images, and return their sizes in words."""
-        domains = self.survey.domains
+        domains, by_look = self.survey.domains, dict[Look, list[Path]]()
         for domain, folder in domains.items():
             paths = [path for each in folder.classes.values() for path in each]
-            for problem in faults(paths, self._look_of(domain)):
-                self.survey.problems.add(problem)
+            by_look.setdefault(self._look_of(domain), []).extend(paths)
             self.survey.notes += describe_lossy(domain, paths)
+        for look, all_paths in by_look.items():
+            for problem in faults(all_paths, look):
+                self.survey.problems.add(problem)
         return describe_sizes(sizes_of((each.classes for each in domains.values()), self.look), options)
 
     def _look_of(self, domain: str) -> Look:

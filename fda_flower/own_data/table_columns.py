@@ -204,7 +204,7 @@ def check_kinds(columns: Sequence[tuple[Column, bool]], remedy: str) -> None:
     if not _differ(columns):
         return
     numbers, words = (
-        sorted({cells.path.stem for cells, are_text in columns if are_text is kind}) for kind in (False, True)
+        sorted({cells.path.name for cells, are_text in columns if are_text is kind}) for kind in (False, True)
     )
     forms = {form.what for cells, are_text in columns if are_text and (form := cells.form)}
     name, kind = columns[0][0].name, ", ".join(sorted(forms)) or "a unit"

@@ -136,7 +136,9 @@ class Workbook:
             if name in there:
                 with problems.caught():
                     sheet = read_table(self.path, replace(self.how, sheet=name), problems, ahead)
-                    tables[name] = {"": sheet.take(np.arange(len(sheet)), self.path / name)}
+                    tables[name] = {
+                        "": sheet.take(np.arange(len(sheet)), _within(self.path, f"sheet {name}"))
+                    }
         return tables
 
     def states(self, domains: Iterable[str]) -> tuple[FileState, ...]:
@@ -200,7 +202,7 @@ class OneTable:
                 cells.tell(problems, cells.missing, "no domain", "fill it in, or remove the line")
                 for name, rows in _rows_by(cells).items():
                     if name in names:
-                        tables.setdefault(name, {})[part] = table.take(rows, path / name, self.column)
+                        tables.setdefault(name, {})[part] = table.take(rows, _within(path, name), self.column)
         with problems.caught():
             check_words(columns, patients=True)
         return tables
@@ -233,6 +235,11 @@ class OneTable:
     def notes(self, domains: Iterable[str]) -> list[str]:
         """Return a sentence if a folder has files that are no tables."""
         return _left_out(self.place)
+
+
+def _within(path: Path, part: str) -> Path:
+    """Return what messages call a part of a file."""
+    return path.with_name(f"{path.name} ({part})")
 
 
 def _left_out(folder: Path) -> list[str]:

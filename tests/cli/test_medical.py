@@ -83,8 +83,8 @@ def spec_of(folder, *options):
 
 def test_a_window_is_asked_for_with_the_range_of_all_files(tmp_path):
     scans = write_scans(tmp_path / "scans", ct, ".dcm")
-    (one, two) = check(spec_of(scans)).problems.by_kind()
-    assert re.search(r"values from -10\d\d to 97\d, which need a window.* shows all of these", one + two)
+    (said,) = check(spec_of(scans)).problems.by_kind()
+    assert re.search(r"values from -10\d\d to 97\d, which need a window.* shows all of these", said)
     with pytest.raises(ConfigError, match="which need a window"):
         _ = load_federation(spec_of(scans)).domains["bonn"].train.x[:]
 

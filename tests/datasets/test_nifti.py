@@ -82,6 +82,14 @@ def test_what_is_not_understood_is_refused(content, text, says):
         decode_nifti(content, look(text) if text else PLAIN)
 
 
+def test_without_a_slice_and_a_window_both_are_asked_for_at_once():
+    for options, needs in ((PLAIN, True), (Look.read(window="40,400"), False)):
+        with pytest.raises(ImageError) as error:
+            decode_nifti(nifti(VALUES), options)
+        assert "slice=axial:middle" in error.value.remedy
+        assert ("window=CENTER,WIDTH" in error.value.remedy) is needs
+
+
 def test_the_fourth_dimension_may_be_of_one_volume():
     assert decode_nifti(nifti(VALUES[..., None]), look("axial:1")).shape == (3, 2)
 

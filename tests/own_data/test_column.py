@@ -98,7 +98,7 @@ def test_a_column_of_words_at_some_sites_only_is_named(tmp_path, options):
     splits = tables(tmp_path, domains="a,b,c", **options)
     with pytest.raises(ConfigError, check=names("column", "bp", "ignore=bp")) as error:
         _ = splits["a"]
-    assert "numbers in a, b, but text in c (a number with a unit?)" in str(error.value)
+    assert "numbers in a.csv, b.csv, but text in c.csv (a number with a unit?)" in str(error.value)
     assert "mmHg" not in str(error.value)
     assert len(splits.survey.problems.entries) == 1
 

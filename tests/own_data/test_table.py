@@ -435,7 +435,9 @@ def test_rows_without_a_group_and_groups_that_look_alike_are_named(tmp_path):
 def test_labels_that_are_words_in_some_files_only_are_named(tmp_path):
     write(tmp_path, "a")
     write(tmp_path, "b", rows=[[*row[:2], ("no", "yes")[int(row[2])]] for row in WORDS])
-    with pytest.raises(ConfigError, match="numbers in a, but text in b", check=names("column", "label")):
+    with pytest.raises(
+        ConfigError, match="numbers in a.csv, but text in b.csv", check=names("column", "label")
+    ):
         _ = OwnTables(tmp_path, 0, "a,b", categorical="onehot")["a"]
 
 

@@ -144,6 +144,12 @@ def test_one_table_without_a_column_of_domains_says_which_option_helps(tmp_path)
         path, "'domain' is 'LABEL', but the option 'label'", "", "option 'domain'", "LABEL", domain="LABEL"
     )
     refused(path, "no row of the domain 'south'", "'domains'", domain="SITE", domains="east,north,south")
+    write_as(path, in_one().assign(AGE="?"))
+    with pytest.raises(
+        ConfigError, match=r"'.*all.csv .east.' has no value in the whole column in line 2, column 'AGE'"
+    ):
+        data_digests(spec_of(path, domain="SITE", missing="refuse"))
+    write_as(path, in_one())
     write_as(path, in_one().assign(SITE=[f"s{i}" for i in range(60)]))
     refused(path, "another word in each row", "'domain'", domain="SITE")
     write_as(tmp_path / "more.sav", in_one())
