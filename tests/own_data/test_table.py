@@ -436,7 +436,7 @@ def test_labels_that_are_words_in_some_files_only_are_named(tmp_path):
     write(tmp_path, "a")
     write(tmp_path, "b", rows=[[*row[:2], ("no", "yes")[int(row[2])]] for row in WORDS])
     with pytest.raises(
-        ConfigError, match="numbers in a.csv, but text in b.csv", check=names("column", "label")
+        ConfigError, match=r"numbers in a\.csv, but text in b\.csv", check=names("column", "label")
     ):
         _ = OwnTables(tmp_path, 0, "a,b", categorical="onehot")["a"]
 
