@@ -259,12 +259,14 @@ def check_same_network(
 ) -> None:
     """Raise a `ConfigError` if what a network computes has changed `since` a time, in words.
 
-    For the numbers see `fda_flower.models.probe`; nothing is compared where one side has none.
+    For the numbers see `fda_flower.models.probe`; nothing is compared where one side has none. What a file
+    has in their place is another network's.
     """
-    largest = max(map(abs, before), default=0.0)
-    pairs = zip(before, now, strict=False)
-    if not before or not now or all(abs(one - other) <= TOLERANCE * largest for one, other in pairs):
-        return
+    if isinstance(before, list | tuple) and all(type(each) in (int, float) for each in before):
+        largest = max(map(abs, before), default=0.0)
+        pairs = zip(before, now, strict=False)
+        if not before or not now or all(abs(one - other) <= TOLERANCE * largest for one, other in pairs):
+            return
     what = f"the network '{name}' has changed since {since}, and computes other numbers with the same weights"
     raise ConfigError(what, thing="model", value=name, remedy=remedy)
 

@@ -63,7 +63,9 @@ from fda_flower.strategies import nodes
 
 nodes.ASK_AGAIN_SECONDS = 0
 gather = nodes.Nodes.gather
-nodes.Nodes.gather = lambda self, grid, expected, _, timeout: gather(self, grid, expected, 1.0, timeout)
+nodes.Nodes.gather = lambda self, grid, nodes, sources, _, timeout: gather(
+    self, grid, nodes, sources, 1.0, timeout
+)
 
 
 class Faulty(ClientApp):

@@ -208,8 +208,8 @@ def test_with_no_report_the_target_says_nothing_and_the_record_says_no_more():
 
 
 def test_an_evaluation_that_fails_is_recorded_and_the_run_goes_on():
-    _, strategy, _ = start(2, {**METRICS, "accuracy": 7.5}, every=1)
-    assert all("'accuracy' is 7.5" in record["evaluation-failed"] for record in strategy.history)
+    _, strategy, _ = start(2, {**METRICS, "accuracy": float("nan")}, every=1)
+    assert all("'accuracy' is nan" in record["evaluation-failed"] for record in strategy.history)
     assert rounds_with(strategy, "mixture") == []
 
 
