@@ -165,6 +165,46 @@ def test_of_flowers_fedavg_only_what_would_change_the_result_is_refused(make, na
         make(**{name: value})
 
 
+@pytest.mark.parametrize(
+    ("make", "name", "remedy"),
+    [
+        (lambda **options: FedDA(**options), "proximal_mu", 'set "proximal-mu" in train_config'),
+        (lambda **options: LegacyStrategy(FedGP(), **options), "proximal_mu", "on_fit_config_fn"),
+        (lambda **options: OwnStart(**options), "eta", "the method itself updates the model"),
+    ],
+)
+def test_options_of_flowers_other_strategies_are_refused_by_name(make, name, remedy):
+    with pytest.raises(ConfigError, match=re.escape(remedy), check=names(name, 0.1)):
+        make(**{name: 0.1})
+
+
+class Strict(FedGP):
+    """A project's own class, which looks at the replies as Flower's FedAvg does."""
+
+    def aggregate_train(self, server_round, replies):
+        valid, self.errors = self._check_and_log_replies(iter(replies), is_train=True)
+        self.weights = [reply.content["metrics"][self.weighted_by_key] for reply in valid]
+        return super().aggregate_train(server_round, valid)
+
+
+def test_a_projects_own_class_looks_at_the_replies_as_in_flowers_fedavg():
+    strategy = Strict(target="3", auto=True)
+    start(strategy, users_project(), initial())
+    assert (strategy.weights, strategy.errors) == ([24, 24, 24, 24], [])
+
+
+class OwnMean(FedGP):
+    """A project's own class that aggregates alone."""
+
+    def aggregate_train(self, server_round, replies):
+        return next(iter(replies)).content["arrays"], None
+
+
+def test_a_projects_own_class_that_aggregates_alone_is_refused():
+    with pytest.raises(RunError, match=r"call super\(\).aggregate_train"):
+        start(OwnMean(target="3"), users_project(), initial())
+
+
 OLDER: dict[str, Any] = {"fraction_fit": 0.5, "min_fit_clients": 3, "min_available_clients": 4}
 NEWER: dict[str, Any] = {"fraction_train": 0.5, "min_train_nodes": 3, "min_available_nodes": 4}
 

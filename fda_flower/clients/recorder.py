@@ -287,7 +287,8 @@ def _parameters_sent(record: ArrayRecord) -> Arrays:
 def _may_travel(optimizer: Optimizer, sent: Sequence[NDArray[Any]]) -> list[list[Tensor]]:
     """Return the optimizer's parameters that may travel: all or the unfrozen ones, as they are sent.
 
-    If the reply returns only the unfrozen ones, these may also be fewer than were sent.
+    If the reply returns only the unfrozen ones, these may also be fewer than were sent. Those of a head that
+    stays with the client are not among the values sent.
     """
     shapes = [array.shape for array in sent]
     held = _trained_by(optimizer)
@@ -295,6 +296,7 @@ def _may_travel(optimizer: Optimizer, sent: Sequence[NDArray[Any]]) -> list[list
     every = [each for each in (held, trained) if [parameter.shape for parameter in each] == shapes]
     fewer = [each for each in (held, trained) if len(each) < len(sent)]
     every += [each for each in (_by_values(parameters, sent) for parameters in fewer) if each]
+    every += [each for each in [_among_values(held, sent)] if each and len(held) > len(sent)]
     rest = iter(shapes)
     in_order = all(any(parameter.shape == shape for shape in rest) for parameter in trained)
     part = [trained] if in_order and len(trained) < len(sent) else []
@@ -335,6 +337,14 @@ def _by_values(parameters: Sequence[Tensor], sent: Sequence[NDArray[Any]]) -> li
     turns = {places: cycle(places) for places in counts}
     order = [next(turns[places]) for places in alike]
     return [parameters[i] for i in order] if list(dict.fromkeys(order)) == [*range(len(values))] else []
+
+
+def _among_values(parameters: Sequence[Tensor], sent: Sequence[NDArray[Any]]) -> list[Tensor]:
+    """Return the parameters whose values are sent; empty if these are not the arrays, one by one."""
+    values = [parameter.detach().cpu().numpy() for parameter in parameters]
+    places = [i for i, value in enumerate(values) if any(np.array_equal(value, array) for array in sent)]
+    is_same = len(places) == len(sent) and all(map(np.array_equal, [values[i] for i in places], sent))
+    return [parameters[i] for i in places] if is_same else []
 
 
 def _parameters_in(sent: Sent) -> list[Tensor]:

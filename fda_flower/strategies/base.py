@@ -31,7 +31,7 @@ from fda_flower.strategies.checks import (
     check_start,
     is_same,
 )
-from fda_flower.strategies.flowers_options import FlowersOptions, contents_of, made_by
+from fda_flower.strategies.flowers_options import FlowersMembers, FlowersOptions, contents_of, made_by
 from fda_flower.strategies.method import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Nodes
 from fda_flower.strategies.options import CommonOptions
@@ -52,7 +52,9 @@ LEFT_OUT = 10
 """Multiple of a round's timeout for which a source that does not reply is left out."""
 
 
-class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=FlowersOptions):
+class DomainAdaptationStrategy(
+    CommonOptions, MethodHooks, FlowersMembers, Strategy, metaclass=FlowersOptions
+):
     """Base class: in each round, train the clients, check replies, aggregate, and evaluate on the target.
 
     A subclass defines `aggregate` and overrides other `MethodHooks` as needed. Its annotated attributes are
@@ -289,11 +291,11 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy, metaclass=F
         round = self.round
         if "held" not in round.record:  # as Flower's wrappers for differential privacy do after an error
             raise RunError(
-                f"the strategy around {type(self).__name__} has passed on no replies of round {server_round}",
+                f"{type(self).__name__} has received no replies of round {server_round} for its aggregation",
                 thing="strategy",
                 value=type(self).__name__,
-                remedy="a client's error is logged above; auto-weighting does not work within Flower's "
-                "wrappers for differential privacy",
+                remedy="call super().aggregate_train if you have one of your own; else the client's error is "
+                "above: auto-weighting does not work in Flower's wrappers for differential privacy",
             )
         settings = {**config, **self._evaluate_config(round), protocol.SERVER_ROUND: server_round}
         round.arrays, round.config, round.sent = arrays, settings, {}

@@ -35,6 +35,15 @@ RENAMED = {
 }
 """By option of Flower's FedAvg, the option of the strategies that does the same."""
 
+OPTIMIZER = "but the method itself updates the model"
+OF_OTHERS = {
+    "proximal_mu": 'but it is for clients: set "proximal-mu" in train_config (on the older API, '
+    '"proximal_mu" in on_fit_config_fn)',
+    **dict.fromkeys(("eta", "eta_l", "beta_1", "beta_2", "tau"), OPTIMIZER),
+    **dict.fromkeys(("server_learning_rate", "server_momentum"), OPTIMIZER),
+}
+"""By option of Flower's FedProx, FedAdam and others that no strategy takes over, why."""
+
 
 class FlowersOptions(ABCMeta):
     """A class of strategies that takes Flower's options; those without effect get one warning for all.
@@ -82,6 +91,9 @@ def _without_flowers(owner: str, own: Collection[str], options: dict[str, Any]) 
         value, same = options.pop(name), RENAMED[name]
         if options.setdefault(same, value) != value:
             raise invalid(name, value, "leave one of them out", f"but {same} is {options[same]}")
+    for name, why in OF_OTHERS.items():
+        if name in options and name not in own:
+            raise invalid(name, options[name], "leave it out", why)
     flowers = {name: options.pop(name) for name in OF_FEDAVG if name in options and name not in own}
     for name, value in flowers.items():
         if value != ALIKE.get(name, value):
@@ -90,6 +102,19 @@ def _without_flowers(owner: str, own: Collection[str], options: dict[str, Any]) 
         instead = ", ".join(f"{name} ({OF_FEDAVG[name]})" for name in flowers)
         log(WARNING, "%s: options of Flower's FedAvg without effect: %s", owner, instead)
     return options
+
+
+class FlowersMembers:
+    """What a project's own class may use of Flower's FedAvg, from which it once derived."""
+
+    weighted_by_key = "num-examples"
+
+    def _check_and_log_replies(
+        self, replies: Iterable[Message], is_train: bool, validate: bool = True
+    ) -> tuple[list[Message], list[Message]]:
+        """Return the replies that are no errors, and the errors; `aggregate_train` checks and logs them."""
+        every = [*replies]
+        return [each for each in every if each.has_content()], [each for each in every if each.has_error()]
 
 
 def contents_of(replies: Iterable[Message]) -> list[RecordDict]:

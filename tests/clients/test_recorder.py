@@ -315,7 +315,7 @@ def test_a_decorated_train_function_replies_with_what_was_asked_for():
     assert dict(content["metrics"]) == {"num-examples": 3, "num-steps": 1, "learning-rate": 0.5}
 
 
-@pytest.mark.parametrize("sent", [[[2.0, 4.0]], [[6.0], [2.0, 4.0]], [[2.0, 4.0], [6.0], [1.0]]])
+@pytest.mark.parametrize("sent", [[[2.0, 3.0]], [[6.0], [2.0, 4.0]], [[2.0, 4.0], [6.0], [1.0]]])
 def test_a_decorated_function_must_train_what_is_sent_in_its_order(sent):
     with pytest.raises(ConfigError, check=names("parameters")):
         ask(halved(parameter(2, 4), parameter(6)), ASKED["norms"], *sent)
@@ -334,6 +334,14 @@ def test_of_a_partly_frozen_model_a_decorated_function_records_what_is_sent(sent
     content = ask(train, ASKED["full"], *sent).content
     assert recorded(content)["full"].tolist() == recorded_as
     assert content["metrics"]["learning-rate"] == 0.5
+
+
+@pytest.mark.parametrize("tensors", [[[2, 4], [6]], [[6], [2, 4]]])
+def test_a_head_that_stays_with_the_client_is_not_recorded(tensors):
+    content = ask(halved(*(parameter(*each) for each in tensors)), ASKED["full"], [2, 4]).content
+    assert recorded(content)["full"].tolist() == [[-1, -2]]
+    with pytest.raises(ConfigError, check=names("parameters")):
+        ask(halved(parameter(2, 4), parameter(2, 4)), ASKED["full"], [2, 4])
 
 
 def test_of_a_decorated_function_two_optimizers_are_refused_and_errors_and_none_passed_on():
