@@ -11,13 +11,16 @@ from typing import Any
 from fda_flower.datasets.folders import unusable
 from fda_flower.errors import near
 from fda_flower.names.words import counted
-from fda_flower.own_data.reading import Cells, Reading, Rows, check_installed, text_of
+from fda_flower.own_data.reading import Cells, Reading, Rows, check_installed, text_of, within
 
 EXPORT, BY_NAME = "export the sheet as CSV", "--dataset-option sheet=NAME"
 
 TAG = re.compile(rb"<(?:\w+:)?(row|col)\b([^>]*)>")
 PLACE, HIDDEN = re.compile(rb'\b(r|min|max)="(\d+)"'), re.compile(rb'\bhidden="(?:1|true)"')
 """In a sheet's XML the tag of a row or of columns, which these are, and that they are not shown."""
+
+MERGED = re.compile(rb'<(?:\w+:)?mergeCell\b[^>]*\bref="([A-Z]+\d+:[A-Z]+\d+)"')
+"""Cells that are shown as one, of which only the first has a value."""
 
 
 Values = Sequence[tuple[Any, ...]]
@@ -26,19 +29,24 @@ Values = Sequence[tuple[Any, ...]]
 def read(path: Path, how: Reading) -> Cells:
     """Return the cells of a sheet: the one that an option names, else the only visible one with cells.
 
-    No row is shorter than the first. A `ConfigError` names what cannot be read, and what has cells but is
-    hidden in the sheet; so are other sheets, unless they are hidden and have other columns.
+    No row is shorter than the first. A `ConfigError` names what cannot be read, what has cells but is hidden
+    in the sheet, and cells that are merged below the header; so are other sheets, unless they are hidden and
+    have other columns.
     """
     name, notes = (how.sheet, ()) if how.sheet else _only_sheet(path)
     values, formulas = (_cells(path, name, only_values) for only_values in (True, False))
-    _check_shown(path, name, values)
-    return Cells(_rows(path, values, formulas, how.comma), notes=notes)
+    place = within(path, f"sheet {name}") if how.sheet else path
+    if values:
+        content = _content(path, name)
+        _check_shown(place, content, values)
+        _check_apart(place, content, values)
+    return Cells(_rows(place, values, formulas, how.comma), notes=notes, place=place)
 
 
 def _rows(path: Path, values: Values, formulas: Values, comma: bool) -> Rows:
     width = 0
     for line, (cells, sources) in enumerate(zip_longest(values, formulas, fillvalue=()), start=1):
-        for column, (cell, source) in enumerate(zip(cells, sources, strict=False), start=1):
+        for column, (cell, source) in enumerate(zip_longest(cells, sources), start=1):
             if cell is None and source is not None:
                 what = f"has a formula without its value in line {line}, column {column}"
                 raise unusable("data file", path, what, f"open it in Excel and save it, or {EXPORT}")
@@ -62,8 +70,8 @@ def sheets_in(path: Path) -> tuple[list[str], tuple[str, ...]]:
     for name in hidden:
         if not visible or columns[name] in map(columns.__getitem__, visible):
             what = f"has cells in a hidden sheet, {name}"
-            remedy = f"show that sheet, delete it, or name the one to read by {BY_NAME}"
-            raise unusable("data file", path, what, f"{remedy}; or {EXPORT}")
+            remedy = f"show that sheet, delete it, or {EXPORT}; for the data of a run, name the one to read"
+            raise unusable("data file", path, what, f"{remedy} by {BY_NAME}")
     note = f"'{path}' has hidden sheets that are not read: {', '.join(hidden)}"
     return visible, ((note,) if hidden else ())
 
@@ -74,8 +82,8 @@ def _only_sheet(path: Path) -> tuple[str, tuple[str, ...]]:
     if len(visible) > 1:
         what = f"has {len(visible)} sheets with cells, {', '.join(visible)}"
         remedy = (
-            f"name the one to read by {BY_NAME}; if each sheet is a site, give the file in place of its "
-            f"folder (--data-dir FILE); or leave one in it, or {EXPORT}"
+            f"leave one in it, or {EXPORT}; for the data of a run, name the one to read by {BY_NAME} or, if "
+            "each is a site, give the file in place of its folder (--data-dir FILE)"
         )
         raise unusable("data file", path, what, remedy)
     return (visible[0] if visible else ""), notes
@@ -121,11 +129,11 @@ def _cells(path: Path, name: str, only_values: bool) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _check_shown(path: Path, name: str, cells: Values) -> None:
+def _check_shown(path: Path, content: bytes, cells: Values) -> None:
     """Raise a `ConfigError` on hidden rows and columns with cells, such as what a filter hides."""
     from openpyxl.utils import get_column_letter
 
-    rows, columns = _hidden(path, name) if cells else ([], [])
+    rows, columns = _hidden(content)
     filled = [row for row in rows if row <= len(cells) and set(cells[row - 1]) - {None}]
     width = max(map(len, cells), default=0)
     letters = [
@@ -140,8 +148,20 @@ def _check_shown(path: Path, name: str, cells: Values) -> None:
         raise unusable("data file", path, what, "delete what is hidden, or show it")
 
 
-def _hidden(path: Path, name: str) -> tuple[list[int], list[int]]:
-    """Return the numbers of a sheet's hidden rows and columns."""
+def _check_apart(path: Path, content: bytes, cells: Values) -> None:
+    """Raise a `ConfigError` on merged cells below the header: all but the first look like missing values."""
+    from openpyxl.utils import range_boundaries
+
+    header = next(row for row, texts in enumerate(cells, start=1) if set(texts) - {None})
+    for place in (found.decode() for found in MERGED.findall(content)):
+        left, top, _, bottom = range_boundaries(place)
+        if header < bottom and top <= len(cells) and cells[top - 1][left - 1 : left] not in ((), (None,)):
+            what = f"has merged cells, {place}, where a value stands for several"
+            raise unusable("data file", path, what, "split them, and fill in each cell")
+
+
+def _content(path: Path, name: str) -> bytes:
+    """Return the XML of a sheet."""
     from openpyxl.reader.excel import ExcelReader
 
     reader = ExcelReader(path, read_only=True)
@@ -149,7 +169,11 @@ def _hidden(path: Path, name: str) -> tuple[list[int], list[int]]:
         reader.read_manifest()
         reader.read_workbook()
         part = next(part.target for sheet, part in reader.parser.find_sheets() if sheet.name == name)
-        content = archive.read(part)
+        return bytes(archive.read(part))
+
+
+def _hidden(content: bytes) -> tuple[list[int], list[int]]:
+    """Return the numbers of a sheet's hidden rows and columns."""
     rows, columns, row = list[int](), list[int](), 0
     for tag, said in TAG.findall(content):
         place = {key: int(number) for key, number in PLACE.findall(said)}

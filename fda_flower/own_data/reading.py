@@ -67,11 +67,19 @@ class Cells:
         are read.
     notes : tuple of str
         Sentences on what is not read.
+    place : Path, optional
+        What messages call the part of the file that was read. Default: the file.
     """
 
     rows: Rows
     faults: Mapping[str, Fault] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    place: Path | None = None
+
+
+def within(path: Path, part: str) -> Path:
+    """Return what messages call a part of a file."""
+    return path.with_name(f"{path.name} ({part})")
 
 
 def check_installed(path: Path, package: str, remedy: str = "or export it as CSV") -> None:

@@ -206,7 +206,7 @@ def state_of(path: Path) -> FileState:
 
 def _read(path: Path, how: Reading) -> tuple[RawTable, list[Problem]]:
     content = _reader(path)(path, how)
-    rows = iter(content.rows)
+    rows, path = iter(content.rows), content.place or path
     top, header = next(((line, cells) for line, cells in rows if any(cells)), (0, []))
     if not header:
         raise unusable("data file", path, "is empty", "give it a header and a row for each sample")

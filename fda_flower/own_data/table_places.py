@@ -13,7 +13,7 @@ from fda_flower.datasets.problems import Problems
 from fda_flower.errors import ConfigError, near
 from fda_flower.own_data import excel_rows
 from fda_flower.own_data.column import Column, check_words
-from fda_flower.own_data.reading import Reading
+from fda_flower.own_data.reading import Reading, within
 from fda_flower.own_data.table_files import (
     EXCEL,
     SUFFIXES,
@@ -135,10 +135,8 @@ class Workbook:
         for name in domains:
             if name in there:
                 with problems.caught():
-                    sheet = read_table(self.path, replace(self.how, sheet=name), problems, ahead)
-                    tables[name] = {
-                        "": sheet.take(np.arange(len(sheet)), _within(self.path, f"sheet {name}"))
-                    }
+                    how = replace(self.how, sheet=name)
+                    tables[name] = {"": read_table(self.path, how, problems, ahead)}
         return tables
 
     def states(self, domains: Iterable[str]) -> tuple[FileState, ...]:
@@ -202,7 +200,7 @@ class OneTable:
                 cells.tell(problems, cells.missing, "no domain", "fill it in, or remove the line")
                 for name, rows in _rows_by(cells).items():
                     if name in names:
-                        tables.setdefault(name, {})[part] = table.take(rows, _within(path, name), self.column)
+                        tables.setdefault(name, {})[part] = table.take(rows, within(path, name), self.column)
         with problems.caught():
             check_words(columns, patients=True)
         return tables
@@ -235,11 +233,6 @@ class OneTable:
     def notes(self, domains: Iterable[str]) -> list[str]:
         """Return a sentence if a folder has files that are no tables."""
         return _left_out(self.place)
-
-
-def _within(path: Path, part: str) -> Path:
-    """Return what messages call a part of a file."""
-    return path.with_name(f"{path.name} ({part})")
 
 
 def _left_out(folder: Path) -> list[str]:

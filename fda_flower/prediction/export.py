@@ -84,6 +84,8 @@ class Probabilities(nn.Module):
     refuses have NaN.
     """
 
+    scale: Tensor
+
     def __init__(self, model: LoadedModel, thresholds: Array | None = None) -> None:
         super().__init__()
         self.with_sets = thresholds is not None
@@ -91,8 +93,10 @@ class Probabilities(nn.Module):
             "thresholds", torch.from_numpy(np.zeros(1) if thresholds is None else thresholds)
         )
         self.regression, self.shape = model.about.regression, model.about.shape
-        self.mean, self.deviation = model.label_scale
-        self.result = _type_for([self.mean], [self.deviation])
+        mean, deviation = model.label_scale
+        self.result = _type_for([mean], [deviation])
+        # A number that is no tensor has 32 bits in ONNX.
+        self.register_buffer("scale", torch.tensor([mean, deviation], dtype=torch.float64))
         fitted = model.preparation
         with_text = isinstance(fitted, TablePreparation) and bool(fitted.text)
         if with_text and not model.has_backbone:
@@ -127,7 +131,8 @@ class Probabilities(nn.Module):
             share = outputs.softmax(dim=1)
             return (share.float(), 1 - share <= self.thresholds)[: len(self.names)]
         ends = (outputs, outputs - self.thresholds, outputs + self.thresholds)[: len(self.names)]
-        return tuple((end * self.deviation + self.mean).to(self.result) for end in ends)
+        mean, deviation = self.scale.unbind()
+        return tuple((end * deviation + mean).to(self.result) for end in ends)
 
 
 def export(model: LoadedModel, path: Path, coverage: float | None = None) -> str:

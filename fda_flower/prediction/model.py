@@ -3,8 +3,8 @@
 import copy
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,19 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
         remedy = "restore its code, or its package's version, or train again"
         check_same_network(about.network, about.answers, now, since, remedy)
     return model
+
+
+@contextmanager
+def _read_as_in_training() -> Iterator[None]:
+    """Say of images that an option would help to read that they are unlike those of the run, which set it."""
+    try:
+        yield
+    except ConfigError as error:
+        if error.thing != "image" or "--dataset-option" not in error.remedy:
+            raise
+        what = str(error).removesuffix(f": {error.remedy}")
+        remedy = "save it as the run's images are, since it is read by their options"
+        raise ConfigError(what, thing=error.thing, value=error.value, remedy=remedy) from error
 
 
 class LoadedModel:
@@ -302,8 +315,12 @@ class LoadedModel:
     def outputs(self, samples: Samples, drawing: Drawing = seeded) -> Array:
         """Return scores, whose softmax is the probabilities, or a regression's numbers, for `labels`.
 
-        They equal the outputs in the target's evaluation.
+        They equal the outputs in the target's evaluation. Raise a `ConfigError` if an image cannot be read.
         """
+        with _read_as_in_training():
+            return self._outputs(samples, drawing)
+
+    def _outputs(self, samples: Samples, drawing: Drawing) -> Array:
         if (backbone := self._parts.backbone) is not None:
             samples = features(backbone.to(self._device), samples, FeatureStore(None, {}), self._device)
         network = copy.deepcopy(self._parts.trainable).to(self._device)

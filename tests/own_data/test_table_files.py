@@ -312,9 +312,23 @@ def test_a_hidden_sheet_is_read_if_it_is_named_and_refused_if_it_could_be_the_ta
         refused(hide(workbook(*sheets), state), "hidden sheet, sheet 1", "sheet=NAME")
 
 
+@pytest.mark.parametrize("place", ["B3:B4", "A4:B4"])
+def test_merged_cells_below_the_header_are_named(workbook, place):
+    path = workbook([[], ["age", "bp"], [50, 120], [60, 130], [70, 140]])
+    book = pytest.importorskip("openpyxl").load_workbook(path)
+    book.active.merge_cells("F3:G4")  # without a value
+    book.save(path)
+    assert len(read_table(path)) == 3
+    book.active.merge_cells(place)
+    book.save(path)
+    refused(path, f"merged cells, {place}", "fill in each")
+
+
 def test_an_option_names_the_sheet(workbook):
-    path = workbook(CELLS, [["x"], [1]])
+    path = workbook(CELLS, [["x"], [1]], [["x"], ["=A2"]])
     assert read_table(path, Reading(sheet="sheet 1")).texts == {"x": ["1"]}
+    with pytest.raises(ConfigError, match=r"a.xlsx \(sheet sheet 2\)' has a formula"):
+        read_table(path, Reading(sheet="sheet 2"))
     refused(path, "no sheet 'Sheet 1' .did you mean 'sheet 1'", "'sheet'", sheet="Sheet 1")
 
 

@@ -42,6 +42,20 @@ def test_onnxruntime_has_the_same_probabilities(folder, table_run, tmp_path):
             np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-6)
 
 
+@pytest.mark.slow
+def test_a_label_has_all_its_digits_in_onnxruntime(patients_run, tmp_path):
+    model = load(patients_run)
+    assert isinstance(model.preparation, TablePreparation)
+    scale = {**(model.about.preparation or {}), "label_mean": 100474.6, "label_deviation": 5.68}
+    model.about = dataclasses.replace(model.about, preparation=scale)
+    export(model, tmp_path / "model.onnx")
+    ((_, sexes),) = model.preparation.categories
+    row = np.array([[1.5, 1.0, 0.0]], dtype=np.float32)
+    [found] = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(["values"], {"samples": row})
+    expected = model.predict({"größe": [1.5], "sex": [sexes[0]]})
+    np.testing.assert_allclose(found[:, 0], expected, rtol=0, atol=1e-4)
+
+
 def test_a_missing_number_is_filled_in_by_the_graph(table_run):
     model = load(table_run)
     assert isinstance(model.preparation, TablePreparation)

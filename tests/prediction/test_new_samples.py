@@ -10,6 +10,7 @@ import pyreadstat
 import pytest
 import torch
 from formats import WRITERS, write_as
+from medical import dicom
 from naming import names
 from PIL import Image
 
@@ -180,6 +181,16 @@ def test_images_of_16_bits_are_scaled_as_in_training_or_refused(image_run, tmp_p
         new = from_images(model, tmp_path)
         assert new.samples.x[:].unique().tolist() == [white]
         assert len(new.notes) == told
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (2, 8, 8)])
+def test_a_new_image_that_an_option_would_read_is_not_as_in_training(image_run, tmp_path, shape):
+    """Commands for new samples have no such option."""
+    pytest.importorskip("pydicom")
+    path, model = tmp_path / "x.dcm", load(image_run)
+    path.write_bytes(dicom(np.full(shape, 3000), NumberOfFrames=len(shape) - 1))
+    with pytest.raises(ConfigError, check=names("image", path, "as the run's images")):
+        model.outputs(from_images(model, tmp_path).samples)
 
 
 @pytest.mark.parametrize(("group", "place"), [("folder", "{}/{}.png"), ("^([^_]+)_", "{}_{}.png")])
