@@ -1,7 +1,7 @@
 """Pixels of image files: read in one way for folders, data sets and predictions, as a viewer shows them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -307,6 +307,42 @@ def describe_lossy(domain: str, paths: Iterable[Path]) -> list[str]:
     ways = {"syntax": "by their compression", "flag": "by an earlier one, as a flag says"}
     listed = ", ".join(f"{lost[way]:,} {words}" for way, words in ways.items() if lost[way])
     return [f"domain {domain}: DICOM files that were compressed with loss: {listed}, of {total:,}"]
+
+
+LOOKED_AT, LITTLE, FAR = 50, 16, 64
+"""Scans of a domain whose greys are compared, the side to which they are reduced, and a large difference."""
+
+
+def describe_greys(domains: Mapping[str, Sequence[Path]], look: Look) -> list[str]:
+    """Return sentences on scans that the window does not show, or not as others: their values may differ.
+
+    `domains` are the images of each. Compared are the quartiles of the mean greys of up to `LOOKED_AT` scans.
+    """
+    scans = {name: [path for path in paths if kind_of(path)] for name, paths in domains.items()}
+    count, total = sum(map(len, scans.values())), sum(map(len, domains.values()))
+    mixed = "{:,} DICOM or NIfTI images, which the window shows, are among {:,} others, which it does not"
+    notes = [mixed.format(count, total - count)] if 0 < count < total else []
+    quartiles = dict[str, NDArray[np.float64]]()
+    for name, paths in scans.items():
+        chosen = paths[:: -(-len(paths) // LOOKED_AT) or 1]
+        if not (seen := [grey for path in chosen for grey in _greys(path, look)]):
+            continue
+        if all(grey.min() == grey.max() for grey in seen):
+            notes.append(f"domain {name}: each scan is of a single grey: no value lies in the window")
+        quartiles[name] = np.quantile([grey.mean() for grey in seen], (0.25, 0.5, 0.75))
+    dark = min(quartiles, key=lambda name: quartiles[name][1], default="")
+    bright = max(quartiles, key=lambda name: quartiles[name][1], default="")
+    if quartiles and quartiles[bright][0] - quartiles[dark][2] > FAR:
+        greys = (f"{quartiles[name][1]:.0f} at {name}" for name in (dark, bright))
+        notes.append(f"scans are of other greys by domain (about {', '.join(greys)}): in other units?")
+    return notes
+
+
+def _greys(path: Path, look: Look) -> list[NDArray[np.uint8]]:
+    """Return a scan through the window, small; nothing if it cannot be read."""
+    with suppress(ImageError):  # decoding names it
+        return [decode(path, LITTLE, LITTLE, look.at(frame)) for frame in [*frames_of(path, look)][:1]]
+    return []
 
 
 def faults(paths: Iterable[Path], look: Look) -> Iterator[Problem]:

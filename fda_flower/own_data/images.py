@@ -28,6 +28,7 @@ from fda_flower.datasets.pixels import (
     bits_in,
     depth_of,
     describe_bits,
+    describe_greys,
     describe_lossy,
     faults,
     measured,
@@ -297,8 +298,13 @@ class ImageFolders(Surveyed[ImageFolder]):
     def inputs(self, options: Mapping[str, Any]) -> str:
         """Decode all images, and return their sizes in words."""
         domains, by_look = self.survey.domains, dict[Look, list[Path]]()
-        for domain, folder in domains.items():
-            paths = [path for each in folder.classes.values() for path in each]
+        images = {
+            name: [path for each in folder.classes.values() for path in each]
+            for name, folder in domains.items()
+        }
+        if self.look.window is not None:
+            self.survey.notes += describe_greys(images, self.look)
+        for domain, paths in images.items():
             by_look.setdefault(self._look_of(domain), []).extend(paths)
             self.survey.notes += describe_lossy(domain, paths)
         for look, all_paths in by_look.items():

@@ -207,8 +207,8 @@ def check_kinds(columns: Sequence[tuple[Column, bool]], remedy: str) -> None:
         sorted({cells.path.name for cells, are_text in columns if are_text is kind}) for kind in (False, True)
     )
     forms = {form.what for cells, are_text in columns if are_text and (form := cells.form)}
-    name, kind = columns[0][0].name, ", ".join(sorted(forms)) or "a unit"
-    what = f"column '{name}' holds numbers in {_listed(numbers)}, but text in {_listed(words)} ({kind}?)"
+    name, kind = columns[0][0].name, f" ({', '.join(sorted(forms))}?)" if forms else ""
+    what = f"column '{name}' holds numbers in {_listed(numbers)}, but text in {_listed(words)}{kind}"
     raise ConfigError(what, thing="column", value=name, remedy=remedy)
 
 

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from medical import dicom, nifti, write_scans
+from PIL import Image
 
 from fda_flower import ConfigError, load, run
 from fda_flower.datasets import DataSpec, load_federation
@@ -87,6 +88,24 @@ def test_a_window_is_asked_for_with_the_range_of_all_files(tmp_path):
     assert re.search(r"values from -10\d\d to 97\d, which need a window.* shows all of these", said)
     with pytest.raises(ConfigError, match="which need a window"):
         _ = load_federation(spec_of(scans)).domains["bonn"].train.x[:]
+
+
+def test_scans_that_a_window_does_not_show_as_others_are_named(tmp_path):
+    scans = write_scans(tmp_path / "scans", ct, ".dcm")
+
+    def said(window):
+        notes = check(spec_of(scans, f"window={window}", "group=PatientID")).notes
+        return " ".join(note for note in notes if "window" in note or "scans" in note)
+
+    assert said("-24,2000") == ""
+    assert said("9000,10").count("no value lies in the window") == 2
+    for path in (scans / "mainz").rglob("*.dcm"):
+        path.write_bytes(dicom(np.full((8, 8), 900), Modality="OT", PatientID="9"))
+    assert re.search(
+        r"of other greys by domain .about \d+ at bonn, \d+ at mainz.: in other units", said("-24,2000")
+    )
+    Image.new("L", (8, 8)).save(scans / "bonn" / "ill" / "photo.png")
+    assert "40 DICOM or NIfTI images, which the window shows, are among 1 others" in said("-24,2000")
 
 
 def test_the_model_keeps_the_window_and_its_frames(tmp_path):
