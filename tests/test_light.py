@@ -126,6 +126,11 @@ for code in {list(IMPORTS)!r}:
     assert {code: heavy for code, found in told.items() if (heavy := found & IMPORTS[code])} == {}
 
 
+def test_the_package_alone_imports_no_module_for_which_another_thread_could_wait(tmp_path: Path) -> None:
+    code = "import fda_flower, sys; print([name for name in sys.modules if name.startswith('fda_flower.')])"
+    assert succeeds(code, tmp_path).strip() == "[]"
+
+
 def test_a_report_needs_no_pytorch(tmp_path: Path) -> None:
     make_run(tmp_path / "runs" / "first", method="fedgp-auto", model="cnn")
     for arguments in (["--html", "runs/first"], ["--html", "runs"], ["runs/first"]):
