@@ -157,7 +157,9 @@ def test_no_more_bytes_leave_than_the_patterns_sizes_say_whatever_the_types(repl
     text, size = rule
     if RecordRule.read(text).refuses(QUESTION, reply) is None:
         with task_identity():
-            left = b"".join(message_to_parts(Message(reply, 7, "train"))[1])
+            message = Message(reply, 7, "train")
+            vars(message.metadata)["_created_at"] = 0.0  # the bytes of the time may be a letter's
+            left = b"".join(message_to_parts(message)[1])
         assert left.count(LETTER.encode()) <= size
 
 
