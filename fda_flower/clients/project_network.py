@@ -60,15 +60,15 @@ def logits_in(outputs: Any, instead: str = "") -> Tensor:
     >>> logits_in((torch.ones(2, 3), torch.zeros(2, 4))).shape
     torch.Size([2, 3])
     """
-    found = outputs
+    logits = outputs
     if isinstance(outputs, Mapping):
         named = [outputs[name] for name in OUTPUTS if name in outputs]
-        found = next(iter([*named, *outputs.values()]), None)
+        logits = next(iter([*named, *outputs.values()]), None)
     elif not isinstance(outputs, Tensor):
         first = outputs[0] if isinstance(outputs, Sequence) and outputs else None
-        found = getattr(outputs, OUTPUTS[0], first)
-    if isinstance(found, Tensor) and found.dim():
-        return found
+        logits = getattr(outputs, OUTPUTS[0], first)
+    if isinstance(logits, Tensor) and logits.dim():
+        return logits
     kind = type(outputs).__name__
     what = f"the network returns a {kind}, in which the outputs of the samples are not clear"
     remedy = f"{instead}let it return a tensor, or an object with .logits"

@@ -253,14 +253,14 @@ def _decorated(train: Train) -> Train:
         )
         config = next(settings, ConfigRecord())
         sent = _parameters_sent(next(iter(message.content.array_records.values()))) if config else {}
-        optimizers, found = list[Optimizer](), list[RecordedUpdates]()
+        optimizers, recorded = list[Optimizer](), list[RecordedUpdates]()
 
         def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             if not optimizers:
                 optimizers.append(optimizer)
                 choices: list[Any] = _may_travel(optimizer, [*sent.values()]) if config else []
                 recordings = (_recording(optimizer, config, each) for each in choices or [None])
-                found.extend(map(stack.enter_context, recordings))
+                recorded.extend(map(stack.enter_context, recordings))
             if optimizer is not optimizers[0]:
                 raise ConfigError(
                     "the train function uses more than one optimizer: use "
@@ -271,8 +271,8 @@ def _decorated(train: Train) -> Train:
         with ExitStack() as stack:
             stack.callback(register_optimizer_step_pre_hook(begin).remove)
             reply = train(message, context)
-        if found and not reply.has_error():
-            _returned(found, sent, reply.content).add_to(reply.content)
+        if recorded and not reply.has_error():
+            _returned(recorded, sent, reply.content).add_to(reply.content)
         return reply
 
     return recorded
@@ -285,7 +285,7 @@ def _parameters_sent(record: ArrayRecord) -> Arrays:
 
 
 def _may_travel(optimizer: Optimizer, sent: Sequence[NDArray[Any]]) -> list[list[Tensor]]:
-    """Return the optimizer's parameters that may travel: all or the unfrozen ones, as they are sent.
+    """Return the optimizer's parameters that may travel: all or the unfrozen ones, in the form that is sent.
 
     If the reply returns only the unfrozen ones, these may also be fewer than were sent. Those of a head that
     stays with the client are not among the values sent.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.datasets.looks import EACH, File, ImageError, Look, check_size
+from fda_flower.datasets.looks import AGAIN, EACH, File, ImageError, Look, check_size, instead_of_errors
 
 if TYPE_CHECKING:
     from pydicom import Dataset
@@ -64,7 +64,6 @@ GREY, PALETTE = ("MONOCHROME1", "MONOCHROME2"), "PALETTE COLOR"
 SCALED = ("CT", "PT")
 """Modalities whose values mean nothing without their slope and intercept."""
 OF_COLOURS = "has colours of a kind that is not read", "save it in RGB of 8 bits"
-AGAIN = "get it again, or remove it"
 ONE_AT_A_TIME = Lock()
 """Python's filter of warnings is not of a thread."""
 
@@ -146,16 +145,8 @@ def _reading() -> Iterator[None]:
         warnings.simplefilter("ignore")
         before, logger.disabled = logger.disabled, True
         try:
-            yield
-        except ImageError:
-            raise
-        except ModuleNotFoundError:
-            remedy = "pip install 'fda-flower[dicom]', or save it as PNG"
-            raise ImageError("is DICOM, but pydicom is not installed", remedy) from None
-        except OSError as error:
-            raise ImageError(f"cannot be read ({error.strerror or 'damaged'})", AGAIN) from None
-        except Exception as error:  # a damaged file raises errors of many kinds
-            raise ImageError(f"is damaged DICOM ({type(error).__name__})", AGAIN) from None
+            with instead_of_errors("DICOM", "pydicom", "save it as PNG"):
+                yield
         finally:
             logger.disabled = before
 
@@ -251,9 +242,9 @@ def _grey(pixels: NDArray[Any], dataset: "Dataset", frame: int, look: Look) -> N
     unsigned = not dataset.get("PixelRepresentation") and dataset.get("BitsStored") == 8
     is_plain = unsigned and (slope, intercept) == (1.0, 0.0)
     plain = pixels.astype(np.uint8) if is_plain and pixels.dtype.kind == "u" else None
-    shown = look.grey(values, plain)
+    grey = look.grey(values, plain)
     inverted = str(dataset.PhotometricInterpretation) == GREY[0]
-    return np.where(padding, 0, 255 - shown if inverted else shown).astype(np.uint8)
+    return np.where(padding, 0, 255 - grey if inverted else grey).astype(np.uint8)
 
 
 def _padding(pixels: NDArray[Any], dataset: "Dataset") -> NDArray[np.bool_]:

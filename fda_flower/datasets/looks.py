@@ -1,6 +1,8 @@
 """How images of files are looked at, in one way at all sites, in training and for predictions."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -49,6 +51,29 @@ class ImageError(Exception):
     def problem(self, path: Path, line: int = 0, column: str = "") -> Problem:
         """Return it as a problem of a file, in a line and column if it is one of several there."""
         return Problem(f"an image that {self.what}", self.remedy, path, line, column)
+
+
+AGAIN = "get it again, or remove it"
+"""The remedy of a damaged file."""
+
+
+@contextmanager
+def instead_of_errors(form: str, package: str, otherwise: str) -> Iterator[None]:
+    """Raise `ImageError` in place of what a damaged file of a form raises in the context.
+
+    Without the `package` that reads it, the remedy is its extra, which is called as the form, or `otherwise`.
+    """
+    try:
+        yield
+    except ImageError:
+        raise
+    except ModuleNotFoundError:
+        remedy = f"pip install 'fda-flower[{form.lower()}]', or {otherwise}"
+        raise ImageError(f"is {form}, but {package} is not installed", remedy) from None
+    except OSError as error:
+        raise ImageError(f"cannot be read ({error.strerror or 'damaged'})", AGAIN) from None
+    except Exception as error:  # a damaged file raises errors of many kinds
+        raise ImageError(f"is damaged {form} ({type(error).__name__})", AGAIN) from None
 
 
 @dataclass(frozen=True)
@@ -123,7 +148,7 @@ class Look:
         return replace(self, frame=frame) if frame else self
 
     def grey(self, values: NDArray[np.float64], plain: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
-        """Return values through the window or, without one, `plain` values of 8 bits as they are.
+        """Return values through the window or, without one, `plain` values of 8 bits unchanged.
 
         Raise `ImageError` if there are neither; it tells the range of the values.
         """

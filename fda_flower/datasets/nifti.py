@@ -10,7 +10,16 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.datasets.looks import AXES, MIDDLE, File, ImageError, Look, check_size
+from fda_flower.datasets.looks import (
+    AGAIN,
+    AXES,
+    MIDDLE,
+    File,
+    ImageError,
+    Look,
+    check_size,
+    instead_of_errors,
+)
 
 SUFFIXES = (".nii", ".nii.gz")
 GZIP = b"\x1f\x8b"
@@ -20,7 +29,6 @@ HEAD = 348
 
 MOST_BYTES, MOST_OF_PLANE, MOST_ALONG = 4 * 2**30, 2**28, 2**15
 """The most bytes of a volume, however small its file is, and of a plane, and the most points along a side."""
-AGAIN = "get it again, or remove it"
 
 
 def is_nifti(head: bytes) -> bool:
@@ -65,36 +73,27 @@ def decode_nifti(file: File, look: Look) -> NDArray[np.uint8]:
 @contextmanager
 def _opened(file: File) -> Iterator[BinaryIO]:
     """Open a file, decompressed; raise `ImageError` in place of what a damaged one raises in this context."""
-    try:
-        with (
-            BytesIO(file) if isinstance(file, bytes) else file.open("rb") as stream,
-            np.errstate(all="ignore"),
-        ):
-            head = stream.read(len(GZIP))
-            stream.seek(0)
-            yield cast(BinaryIO, gzip.GzipFile(fileobj=stream)) if head == GZIP else stream
-    except ImageError:
-        raise
-    except ModuleNotFoundError:
-        remedy = "pip install 'fda-flower[nifti]', or save slices as PNG"
-        raise ImageError("is NIfTI, but nibabel is not installed", remedy) from None
-    except OSError as error:
-        raise ImageError(f"cannot be read ({error.strerror or 'damaged'})", AGAIN) from None
-    except Exception as error:  # a damaged file raises errors of many kinds
-        raise ImageError(f"is damaged NIfTI ({type(error).__name__})", AGAIN) from None
+    with (
+        instead_of_errors("NIfTI", "nibabel", "save slices as PNG"),
+        BytesIO(file) if isinstance(file, bytes) else file.open("rb") as stream,
+        np.errstate(all="ignore"),
+    ):
+        head = stream.read(len(GZIP))
+        stream.seek(0)
+        yield cast(BinaryIO, gzip.GzipFile(fileobj=stream)) if head == GZIP else stream
 
 
 class Volume:
-    """A volume, of which a slice is looked at.
+    """A volume, and the slice of it that is shown.
 
     Attributes
     ----------
     shape : tuple of int
-        Its three sides as they are stored, the first of which changes fastest.
+        Its three sides in the order of storage; the first changes fastest.
     slope, intercept : float
         What turns a stored number into its unit.
     size : tuple of int
-        Height and width of the slice as it is shown.
+        Height and width of the slice on the screen.
     """
 
     def __init__(self, stream: BinaryIO, look: Look) -> None:
@@ -148,7 +147,7 @@ class Volume:
         return look.axis, look.number - 1 if look.number else side // 2
 
     def read(self) -> NDArray[Any]:
-        """Return the stored values of the slice as it is shown."""
+        """Return the stored values of the slice, turned as it is on the screen."""
         stored = self._stored[self._axis]
         at = self.shape[stored] - 1 - self._number if self._flipped[self._axis] else self._number
         plane = self._plane(stored, at)

@@ -73,7 +73,7 @@ def checked(file: File, look: Look) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Kind:
-    """A format of medical images: how its files are decoded and measured, and by which packages."""
+    """A format of medical images: how its files are decoded and measured, and with what packages."""
 
     decode: Callable[[File, Look], NDArray[np.uint8]]
     size: Callable[[File, Look], tuple[int, int]]

@@ -20,7 +20,7 @@ PLACE, HIDDEN = re.compile(rb'\b(r|min|max)="(\d+)"'), re.compile(rb'\bhidden="(
 """In a sheet's XML the tag of a row or of columns, which these are, and that they are not shown."""
 
 MERGED = re.compile(rb'<(?:\w+:)?mergeCell\b[^>]*\bref="([A-Z]+\d+:[A-Z]+\d+)"')
-"""Cells that are shown as one, of which only the first has a value."""
+"""Cells that are shown as one; only the first has a value."""
 
 
 Values = Sequence[tuple[Any, ...]]
@@ -64,9 +64,9 @@ def sheets_in(path: Path) -> tuple[list[str], tuple[str, ...]]:
     """
     with _opened(path) as book:
         columns = {sheet.title: _columns(sheet) for sheet in book.worksheets}
-        shown = [sheet.title for sheet in book.worksheets if sheet.sheet_state == "visible"]
-    visible = [name for name in shown if columns[name]]
-    hidden = [name for name in columns if columns[name] and name not in shown]
+        titles = [sheet.title for sheet in book.worksheets if sheet.sheet_state == "visible"]
+    visible = [name for name in titles if columns[name]]
+    hidden = [name for name in columns if columns[name] and name not in titles]
     for name in hidden:
         if not visible or columns[name] in map(columns.__getitem__, visible):
             what = f"has cells in a hidden sheet, {name}"

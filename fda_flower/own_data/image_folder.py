@@ -252,7 +252,7 @@ def told_by_tag(folders: Iterable[ImageFolder]) -> list[str]:
     if not several:
         return []
     return [
-        f"DICOM files whose patient has several: {several:,} of {total:,}; keep those of one together by "
+        f"DICOM files whose patient has several: {several:,} of {total:,}; keep each patient's together by "
         f"{as_option('group', [TAG])}"
     ]
 

@@ -63,7 +63,7 @@ def names_masks(folder: str) -> bool:
 
 
 def check_masks(thing: str, place: Path, names: Iterable[str], more: str = "") -> None:
-    """Raise a `ConfigError` on a folder, a `thing`, if some in it are named like those of masks."""
+    """Raise a `ConfigError` on a folder, a `thing`, if some in it have the names of folders of masks."""
     if masks := [name for name in names if names_masks(name)]:
         raise unusable(thing, place, f"has folders of masks: {', '.join(masks)}", SEGMENTATION + more)
 

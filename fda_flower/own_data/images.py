@@ -437,7 +437,7 @@ class OwnImages(ImageFolders):
         return list_in(self._root)
 
     def _read_folders(self, survey: Survey[ImageFolder]) -> None:
-        """Read the domains of a list for all, or else their folders, each of which may have a list."""
+        """Read the domains of a list for all, or else their folders, which may have lists of their own."""
         if self._list is not None:
             with survey.problems.caught():
                 self._read_list(self._list, survey)
@@ -471,7 +471,7 @@ class OwnImages(ImageFolders):
         return there.get("", ListedImages(place, (), (), ()))
 
     def _check_names(self, survey: Survey[ImageFolder]) -> None:
-        """Check the names of folders, too: those of masks, and of several labels, are refused."""
+        """Check the names of folders, too: masks and several labels are refused."""
         super()._check_names(survey)
         several = {*several_in(survey.classes)} - {*self._classes}
         for folder in survey.domains.values():

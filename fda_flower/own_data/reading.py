@@ -21,7 +21,7 @@ Fault = tuple[str, str]
 """Why a column cannot be read, and the remedy."""
 
 EXACT = 2**53
-"""From here on a 64-bit decimal does not tell whole numbers apart, such as those of patients."""
+"""From here on a 64-bit decimal does not tell whole numbers apart, such as patient numbers."""
 
 MIDNIGHT = time()
 

@@ -125,7 +125,7 @@ def check_strays(
         for name, own in headers.items()
         if not any(own & more - roles for other, more in headers.items() if other != name)
     }
-    if len(strays) == len(headers):  # of two, one of which has a label
+    if len(strays) == len(headers):  # of two, and one has a label
         strays = {name for name in strays if meaning.label not in headers[name]}
     if not strays or len(strays) == len(headers):
         return set()

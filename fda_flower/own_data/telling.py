@@ -28,7 +28,7 @@ def telling(
     rows: Mapping[str, Array],
     regression: bool,
 ) -> list[str]:
-    """Return a note on columns each of which tells every label, if there are any.
+    """Return a note on columns that each tell every label, if there are any.
 
     Parameters
     ----------

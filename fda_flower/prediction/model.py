@@ -99,7 +99,7 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
 
 @contextmanager
 def _read_as_in_training() -> Iterator[None]:
-    """Say of images that an option would help to read that they are unlike those of the run, which set it."""
+    """Say of images that an option would help to read that they are not like the run's, which set it."""
     try:
         yield
     except ConfigError as error:

@@ -15,7 +15,7 @@ def earlier_parts(before: Mapping[str, Any], now: Mapping[str, Any], done: int) 
     Parameters
     ----------
     before, now : Mapping
-        The entries of ``config.json``, as it is and as a run that goes on will write it.
+        The entries of ``config.json``, today and after a run that goes on.
     done : int
         The rounds done; a part without a round is none.
 

@@ -32,7 +32,7 @@ class CommonOptions(StrategySettings):
     target : str, optional
         The target's domain. Default: the node whose role is ``"target"``.
     fraction_train : float
-        Fraction of the sources that take part in a round, drawn anew in each with `seed`; see
+        Fraction of the sources that take part in a round, drawn in each with `seed`; see
         `Participation`. The target always takes part.
     min_train_nodes : int
         Nodes that take part in a round at least, the target among them.

@@ -59,7 +59,7 @@ class Participation:
 
 
 def read_participation(strategy: Any, fraction: float, nodes: int, seed: int) -> Participation:
-    """Return a strategy's draw of at least so many `nodes`, the target among them.
+    """Return a strategy's draw of at least this number of `nodes`, with the target.
 
     Raises a `ConfigError` if its method needs all sources in each round.
     """
