@@ -156,8 +156,8 @@ def _check_outputs(outputs: Mapping[str, Vector], y: NDArray[Any], regression: b
 def log_softmax(logits: Outputs, temperature: float = 1.0) -> Vector:
     """Return ``log softmax(logits / T)`` of each row, in float64."""
     scaled = np.asarray(logits, np.float64) / temperature
-    scaled = scaled - scaled.max(axis=1, keepdims=True)
-    return np.asarray(scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True)))
+    scaled = scaled - scaled.max(axis=-1, keepdims=True)
+    return np.asarray(scaled - np.log(np.exp(scaled).sum(axis=-1, keepdims=True)))
 
 
 def temperature(logits: Outputs, y: NDArray[Any], units: Units | None = None) -> float:
