@@ -25,6 +25,7 @@ from fda_flower.aggregation.features import (
 from fda_flower.aggregation.gradients import read_gradients
 from fda_flower.aggregation.joint import joint_weights, matched_step
 from fda_flower.aggregation.kd3a import Votes, domain_weights, gate_of, smoothed_weights
+from fda_flower.aggregation.logistic import Heads, fit_logistic, names_of_heads, usual_factor
 from fda_flower.aggregation.mixture import PRIOR, Mixture, fit_mixture, prior_outputs, stratified_folds
 from fda_flower.aggregation.personal import (
     blend,
@@ -48,7 +49,6 @@ from fda_flower.aggregation.private_sums import (
     multipliers,
 )
 from fda_flower.aggregation.ridge import (
-    HEADS,
     LEAST_LABELS,
     Paths,
     RidgeFit,
@@ -92,20 +92,20 @@ from fda_flower.aggregation.updates import (
 
 # fmt: off
 __all__ = [
-    "HEADS", "LEAST_LABELS", "PRIOR", "AdaptiveResult", "AdaptiveRule", "Average", "BatchUpdates",
-    "Calibration", "CentredSums", "ClassGaussians", "Columns", "CountSketch", "Encoding", "Estimates",
-    "Evidence", "FedDA", "FedGP", "Geometry", "JointRule", "Kind", "KindsFit", "Layers", "Mean", "Median",
-    "Mixture", "MovingAverage", "Paths", "PrivateSums", "RidgeFit", "SourceMean", "SourceWeights", "Sums",
-    "TailAverage", "TrimmedMean", "Update", "Votes", "beta_fedda", "beta_fedda_reference",
+    "LEAST_LABELS", "PRIOR", "AdaptiveResult", "AdaptiveRule", "Average", "BatchUpdates", "Calibration",
+    "CentredSums", "ClassGaussians", "Columns", "CountSketch", "Encoding", "Estimates", "Evidence",
+    "FedDA", "FedGP", "Geometry", "Heads", "JointRule", "Kind", "KindsFit", "Layers", "Mean", "Median",
+    "Mixture", "MovingAverage", "Paths", "PrivateSums", "RidgeFit", "SourceMean", "SourceWeights",
+    "Sums", "TailAverage", "TrimmedMean", "Update", "Votes", "beta_fedda", "beta_fedda_reference",
     "beta_fedgp", "beta_fedgp_filter_aware", "beta_fedgp_reference", "blend", "by_kind",
     "change_of_patient", "check_deviation", "choose_share", "choose_weight", "class_priors",
     "columns_out_of_line", "combine", "distance_weights", "domain_weights", "estimate", "find_buffers",
-    "fit_kinds", "fit_mixture", "fit_ridge", "fit_temperature", "functional_distance", "gate_of",
-    "gradient_similarity", "groupdro_weights", "guidance_distances", "head_in", "is_finite",
+    "fit_kinds", "fit_logistic", "fit_mixture", "fit_ridge", "fit_temperature", "functional_distance",
+    "gate_of", "gradient_similarity", "groupdro_weights", "guidance_distances", "head_in", "is_finite",
     "joined_head", "joint_weights", "labels_for", "linear_head", "matched_step", "mean_update",
-    "mixed_scores", "move", "multipliers", "nearness_weights", "neighbour_probabilities", "paths_of",
-    "personal_model", "prior_outputs", "read_gradients", "sets_of", "shape_of_head", "smoothed_weights",
-    "source_weights", "split_rows", "stratified_folds", "to_rows", "to_targets", "vrex_weights",
-    "widths_of", "with_head", "with_kinds",
+    "mixed_scores", "move", "multipliers", "names_of_heads", "nearness_weights",
+    "neighbour_probabilities", "paths_of", "personal_model", "prior_outputs", "read_gradients",
+    "sets_of", "shape_of_head", "smoothed_weights", "source_weights", "split_rows", "stratified_folds",
+    "to_rows", "to_targets", "usual_factor", "vrex_weights", "widths_of", "with_head", "with_kinds",
 ]
 # fmt: on

@@ -1,87 +1,138 @@
-"""A target's logistic heads on a table, which start from the sources' ridge regression.
+"""A target's logistic heads, which start from the sources' ridge regression.
 
-From the sources' sums over rows ``x`` of their samples follow their outputs ``o(x) = (x, 1) W_S`` (see
+From the sources' sums over rows ``x`` follow their outputs ``o(x) = x W_S`` (see
 `fda_flower.aggregation.ridge`). They are the target's up to a scale, and to the classes' frequencies. So a
 head of the target has the logits
 
-``τ o(x) + Vᵀ z + b``,
+``τ o(x) + xᵀV``,
 
-where ``z`` are the standardised columns, and ``(V, b)`` minimise
+where ``V`` minimises, over the labels ``y`` of its rows,
 
-``−Σ_i log softmax(·)[y_i] + λ/2 ‖V‖² + ‖b‖²/(2 · 7²)``
+``−Σ_i s_i log softmax(τ o(x_i) + x_iᵀV)[y_i] + λ/2 ‖V‖²``,
 
-on its ``n`` labelled rows. There is one for each ``τ`` and ``λ``, and with ``τ = 0`` one of the target alone
-for each ``λ``. The heads are averaged, not chosen: with ``ℓ_h``, the log-likelihood of the labels of rows that
-head ``h`` has not seen, its weight is ``w_h ∝ π_h exp(ℓ_h/2)``, where ``π`` gives half of the weight
-beforehand to the target alone. The answer, ``softmax(Σ_h w_h log p_h(x))``, is that of one linear layer.
+with ``1/49`` in place of ``λ`` for the last row of ``V``, the constant. Rows of one unit, such as a
+patient's, share its weight: ``s_i`` is 1 over their number. There is a head for each ``τ`` and ``λ``; with
+``τ = 0`` it is one of the target alone. With several kinds of rows each has these heads.
+
+The heads are averaged, not chosen. Parts of the units are left out in turn, and ``ℓ_h`` is the log-likelihood
+of what head ``h`` has not seen, the sum over units of each one's mean. Then its weight is
+``w_h ∝ π_h exp(ℓ_h/2)``, where ``π`` gives half of the weight beforehand to the target alone. The average,
+``softmax(Σ_h w_h log p_h(x))``, is one linear layer. What is held out of a unit is averaged with the weights
+that follow from the others.
+
+All heads of a kind are fitted at once by Newton's method. Conjugate gradients solve its steps, in the rows'
+principal axes, where the curvature is nearly diagonal: no matrix is larger than the rows.
 
 References
 ----------
 Zhang, "Model selection via multifold cross validation", Annals of Statistics 21, 1993, for rows that are left
 out together; Friedman, Hastie and Tibshirani, "Additive logistic regression", Annals of Statistics 28, 2000,
-for Newton's method on log-odds that start from other outputs.
+for Newton's method on log-odds that start from other outputs; Lin, Weng and Keerthi, "Trust region Newton
+method for large-scale logistic regression", JMLR 9, 2008, for its steps by conjugate gradients.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation.mixture import log_softmax, stratified_folds
+from fda_flower.aggregation.ridge import HEADS, LEAST_LABELS, Paths
+from fda_flower.aggregation.ridge_kinds import Kind
+from fda_flower.aggregation.sums import USUAL_TEMPERATURE
 from fda_flower.aggregation.units import Units
 
 Array = NDArray[np.float64]
 
-SCALES = (2.0, 4.0)
-"""``τ`` of the heads that start from the sources' outputs."""
+SCALES = (0.0, 2.0, 4.0)
+"""``τ``; with 0 a head is the target's alone."""
 
-STRENGTHS = (10.0, 30.0, 100.0, 1000.0)
-"""``λ``."""
+STRENGTHS = (1.0, 3.0, 10.0, 100.0)
+"""``λ``, for rows of about unit length."""
+
+Heads = Literal[Paths, "logistic"]
+"""What a target averages: the ridge regressions of `Paths`, or the heads of this module."""
+
+LOGISTIC_HEADS = tuple((scale, strength) for scale in SCALES for strength in STRENGTHS)
+"""``τ`` and ``λ`` of the heads of a kind."""
 
 CONSTANT = 1 / 49
-"""The strength of ``b``."""
+"""The strength of the constant."""
 
 FOLDS = 10
-"""Parts of the labelled rows, each of which is left out once."""
+"""Parts of the units, each of which is left out once."""
 
-MOST_STEPS, MOST_HALVES, EXACT, SLACK = 50, 30, 1e-9, 1e-12
-"""Steps of Newton's method, halvings of one, the largest number of a last step, and rounding of a loss."""
+MOST_STEPS, MOST_TURNS, MOST_HALVES = 50, 200, 30
+"""Steps of Newton's method, turns of conjugate gradients in one, and halvings of one."""
+
+ACCURACY, EXACT, SLACK = 1e-3, 1e-9, 1e-12
+"""What is left of a gradient after a step, the largest number of the last one, and rounding of a loss."""
 
 
 @dataclass(frozen=True)
 class LogisticFit:
-    """A target's averaged logistic heads: logits are ``s o(x) + Vᵀ z + b``.
+    """A target's averaged logistic heads.
 
     Attributes
     ----------
-    scale : float
-        ``s = Σ_h w_h τ_h``.
-    weights, constant : array
-        ``V``, shape ``(d, C)``, and ``b``, shape ``(C,)``.
-    shares : mapping
-        ``w_h`` by ``(τ, λ)``, of sum 1.
+    heads, alone : list of array
+        Of each kind of rows, shape ``(d_k, C)``: logits are ``Σ_k x_k W_k``. The second are the average over
+        the heads of the target alone.
     held_out, held_out_alone : array
-        Log-probabilities of each row by heads that have not seen its unit, shape ``(n, C)``: of all heads,
-        and of the target alone.
-    alone : tuple of array
-        ``V`` and ``b`` of the target alone.
+        Log-probabilities of each row by both averages, of heads that have not seen its unit, ``(n, C)``.
+    shares : array
+        ``w_h``, of sum 1: a row for each kind, in the order of `LOGISTIC_HEADS`.
     """
 
-    scale: float
-    weights: Array
-    constant: Array
-    shares: dict[tuple[float, float], float]
+    heads: list[Array]
+    alone: list[Array]
     held_out: Array
     held_out_alone: Array
-    alone: tuple[Array, Array]
+    shares: Array
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weights by name, each over all kinds."""
+        return dict(zip(names_of_heads("logistic"), self.shares.sum(axis=0).tolist(), strict=True))
+
+    @property
+    def share(self) -> float:
+        """The weight of the heads that start from the sources."""
+        return float(self.shares[:, len(STRENGTHS) :].sum())
+
+
+def names_of_heads(heads: Heads) -> list[str]:
+    """Return the names of the averaged heads in order.
+
+    Examples
+    --------
+    >>> names_of_heads("pooled"), names_of_heads("logistic")[3:5]
+    (['pooled-1'], ['alone-100', 'logistic-2-1'])
+    """
+    if heads != "logistic":
+        return [f"{path}-{strength:g}" for path, strength in HEADS[heads]]
+    paths = [(f"logistic-{tau:g}" if tau else "alone", strength) for tau, strength in LOGISTIC_HEADS]
+    return [f"{path}-{strength:g}" for path, strength in paths]
+
+
+def usual_factor(heads: Heads) -> float:
+    """Return the factor on the sources' outputs that makes them logits without any label.
+
+    With the logistic heads it is the mean of ``τ``, without the ones of the target alone.
+
+    Examples
+    --------
+    >>> usual_factor("logistic"), usual_factor("both")
+    (3.0, 8.0)
+    """
+    return float(np.mean([tau for tau in SCALES if tau])) if heads == "logistic" else USUAL_TEMPERATURE
 
 
 def fit_logistic(
-    columns: NDArray[np.floating],
-    outputs: Array,
+    kinds: Sequence[Kind],
     labels: NDArray[np.integer],
     groups: NDArray[Any] | None = None,
     seed: int = 0,
@@ -90,154 +141,231 @@ def fit_logistic(
 
     Parameters
     ----------
-    columns, outputs : array
-        ``z``, shape ``(n, d)``, and ``o(x)``, shape ``(n, C)``, of the target's labelled rows.
+    kinds : sequence of Kind
+        Kinds of rows of the same labelled samples, each with a 1 at the end, and their ``W_S``.
     labels : array
         Classes, shape ``(n,)``.
     groups : array, optional
         The unit of each row, such as a patient, shape ``(n,)``, which is left out as a whole. Default: each
         row is its own.
     seed : int
-        Of the order in which units are dealt to folds.
+        Of the order in which units are dealt to parts.
 
     Raises
     ------
     ValueError
         If there are fewer than two units.
+
+    Examples
+    --------
+    >>> from fda_flower.aggregation import to_rows
+    >>> rows, labels = to_rows(np.eye(2)[[0, 1] * 4]), np.array([0, 1] * 4)
+    >>> fit = fit_logistic([Kind(rows, np.array([[0.5, -0.5], [-0.5, 0.5], [0, 0]]))], labels)
+    >>> fit.held_out.argmax(axis=1).tolist(), round(fit.share, 2)
+    ([0, 1, 0, 1, 0, 1, 0, 1], 0.83)
     """
-    z, units = np.asarray(columns, np.float64), Units.of(len(labels), groups)
-    if units.count < 2:
-        raise ValueError(f"{len(labels)} labelled rows of {units.count} unit, leaving one out needs 2")
-    heads = [(tau, strength) for tau in (0.0, *SCALES) for strength in STRENGTHS]
-    scales, strengths = (np.array(each) for each in zip(*heads, strict=True))
-    offsets = scales[:, None, None] * outputs
+    units = Units.of(len(labels), groups)
+    if units.count < LEAST_LABELS:
+        raise ValueError(
+            f"{len(labels)} labelled rows of {units.count} unit, leaving one out needs {LEAST_LABELS}"
+        )
     folds = stratified_folds(labels, FOLDS, seed, groups)
-    held_out = np.empty_like(offsets)
-    for fold in np.unique(folds):
-        rest = folds != fold
-        fitted = minimised(z[rest], offsets[:, rest], labels[rest], strengths)
-        held_out[:, ~rest] = log_softmax(_logits(z[~rest], offsets[:, ~rest], fitted))
-    chosen = held_out[:, np.arange(len(labels)), labels]
-    likelihoods = np.array([units.sum(each) for each in chosen])
-    alone = scales == 0
-    both = _weights(likelihoods / 2 + np.log(np.where(alone, (~alone).sum() / alone.sum(), 1.0)))
-    own = _weights(np.where(alone, likelihoods / 2, -np.inf))
-    fitted = minimised(z, offsets, labels, strengths)
-    mean, mean_alone = (np.tensordot(weights, fitted, 1) for weights in (both, own))
+    fits = [_fit_kind(kind, labels, units.shares, folds) for kind in kinds]
+    held_out = np.concatenate([each for _, each in fits])
+    chosen = np.stack([units.means(each) for each in held_out[:, np.arange(len(labels)), labels]])
+    alone = np.tile([scale == 0 for scale, _ in LOGISTIC_HEADS], len(kinds))
+    both = np.log(np.where(alone, (~alone).sum() / alone.sum(), 1.0)), np.where(alone, 0.0, -np.inf)
+    averages = [_weighed(chosen, beforehand) for beforehand in both]
+    rows = [np.einsum("hn,hnc->nc", without[:, units.numbers], held_out) for _, without in averages]
+    shares, own = (weights.reshape(len(kinds), -1) for weights, _ in averages)
     return LogisticFit(
-        float(both @ scales),
-        mean[:-1],
-        mean[-1],
-        dict(zip(heads, both.tolist(), strict=True)),
-        log_softmax(np.tensordot(both, held_out, 1)),
-        log_softmax(np.tensordot(own, held_out, 1)),
-        (mean_alone[:-1], mean_alone[-1]),
+        [np.tensordot(each, heads, 1) for each, (heads, _) in zip(shares, fits, strict=True)],
+        [np.tensordot(each, heads, 1) for each, (heads, _) in zip(own, fits, strict=True)],
+        *map(log_softmax, rows),
+        shares,
     )
 
 
-def _weights(logarithms: Array) -> Array:
-    weights = np.exp(logarithms - logarithms.max())
-    return np.asarray(weights / weights.sum())
+def _fit_kind(
+    kind: Kind, labels: NDArray[np.integer], shares: Array, folds: NDArray[np.int64]
+) -> tuple[Array, Array]:
+    """Return the heads of a kind, shape ``(H, d, C)``, and each row's log-probabilities without its part."""
+    scales, strengths = (np.array(each) for each in zip(*LOGISTIC_HEADS, strict=True))
+    outputs = kind.rows @ kind.solution
+    whole = _Newton.of(kind.rows, scales[:, None] * outputs[:, None], labels, strengths, shares)
+    held_out = np.empty((len(scales), *outputs.shape))
+    for fold in np.unique(folds):
+        left = folds == fold
+        part = whole.of_rows(~left)
+        held_out[:, left] = log_softmax(whole.logits(part.minimum())[left]).swapaxes(0, 1)
+    return scales[:, None, None] * kind.solution + whole.coefficients(), held_out
 
 
-def _logits(columns: Array, offsets: Array, fitted: Array) -> Array:
-    return np.asarray(offsets + columns @ fitted[:, :-1] + fitted[:, -1:])
+def _weighed(chosen: Array, beforehand: Array) -> tuple[Array, Array]:
+    """Return the heads' weights, shape ``(H,)``, and the ones by all units but one, ``(H, G)``.
+
+    `chosen` has the log-likelihood of each unit by each head, shape ``(H, G)``, and `beforehand` ``log π``.
+    """
+    total = chosen.sum(axis=1, keepdims=True)
+    logarithms = np.hstack([total, total - chosen]) / 2 + beforehand[:, None]
+    weights = np.exp(logarithms - logarithms.max(axis=0))
+    weights /= weights.sum(axis=0)
+    return weights[:, 0], weights[:, 1:]
 
 
 def minimised(
-    columns: Array, offsets: Array, labels: NDArray[np.integer], strengths: Sequence[float] | Array
+    rows: Array,
+    offsets: Array,
+    labels: NDArray[np.integer],
+    strengths: Sequence[float] | Array,
+    shares: Array | None = None,
 ) -> Array:
-    """Return ``(V, b)`` of heads, shape ``(H, d + 1, C)``; the last row is ``b``.
+    """Return ``V`` of heads, shape ``(H, d, C)``.
 
     Parameters
     ----------
-    columns : array
-        ``z``, shape ``(n, d)``.
+    rows : array
+        ``x``, shape ``(n, d)``, with a 1 at the end.
     offsets : array
-        ``τ o(x)`` of each head, shape ``(H, n, C)``.
+        ``τ o(x)`` of each row and head, shape ``(n, H, C)``.
     labels : array
         Classes, shape ``(n,)``.
     strengths : sequence of float
         ``λ`` of each head.
+    shares : array, optional
+        ``s``, shape ``(n,)``; 1 by default.
     """
-    left, sizes, right = np.linalg.svd(columns, full_matrices=False)
-    spanned = sizes > np.finfo(np.float64).eps * max(columns.shape) * sizes.max(initial=0.0)
-    rows = np.hstack([left[:, spanned] * sizes[spanned], np.ones((len(columns), 1))])
-    fitted = _Newton(rows, offsets, labels, np.asarray(strengths, np.float64)).minimum()
-    return np.concatenate([right[spanned].T @ fitted[:, :-1], fitted[:, -1:]], axis=1)
+    shares = np.ones(len(rows)) if shares is None else shares
+    return _Newton.of(rows, offsets, labels, np.asarray(strengths, np.float64), shares).coefficients()
 
 
 @dataclass(frozen=True)
 class _Newton:
-    """Newton's method for all heads at once, in the span of the columns, on rows with a 1 at the end.
+    """Newton's method for all heads at once, on rows in their principal axes, with the 1 at the end.
 
-    The numbers of a row's classes sum to 0 at the minimum, so that they have ``C − 1`` coordinates.
+    Numbers of rows and heads have the shape ``(n, H, C)``, coefficients ``(width, H, C)``. `back` turns the
+    latter into the ones of the rows as they came, shape ``(d, width)``; `squares` has the sum of the squares
+    of each axis, shape ``(width, 1)``, and `penalty` the strengths, ``(width, H)``.
     """
 
     rows: Array
+    back: Array
+    squares: Array
+    penalty: Array
     offsets: Array
-    labels: NDArray[np.integer]
-    strengths: Array
+    truth: Array
+    shares: Array
 
-    @cached_property
-    def basis(self) -> Array:
-        """Coordinates of numbers of classes that sum to 0, orthonormal, shape ``(C, C − 1)``."""
-        classes = self.offsets.shape[-1]
-        return np.linalg.svd(np.eye(classes) - 1 / classes)[0][:, : classes - 1]
+    @classmethod
+    def of(
+        cls, rows: Array, offsets: Array, labels: NDArray[np.integer], strengths: Array, shares: Array
+    ) -> "_Newton":
+        """Return the problem of some rows; see `minimised`."""
+        x = np.asarray(rows, np.float64)[:, :-1]
+        _, sizes, axes = np.linalg.svd(np.sqrt(shares)[:, None] * x, full_matrices=False)
+        back = np.zeros((x.shape[1] + 1, len(axes) + 1))
+        back[:-1, :-1], back[-1, -1] = axes.T, 1.0
+        penalty = np.tile(strengths, (len(axes) + 1, 1))
+        penalty[-1] = CONSTANT
+        return cls(
+            np.hstack([x @ axes.T, np.ones((len(x), 1))]),
+            back,
+            np.append(sizes**2, shares.sum())[:, None],
+            penalty,
+            offsets,
+            np.eye(offsets.shape[-1])[labels],
+            shares,
+        )
 
-    @cached_property
-    def penalty(self) -> Array:
-        """The strength of each row of coordinates, shape ``(H, width, 1)``."""
-        strengths = np.repeat(self.strengths[:, None], self.rows.shape[1], axis=1)
-        strengths[:, -1] = CONSTANT
-        return strengths[..., None]
+    def of_rows(self, chosen: NDArray[np.bool_]) -> "_Newton":
+        """Return the same of some of the rows."""
+        parts = (each[chosen] for each in (self.offsets, self.truth, self.shares))
+        return _Newton(self.rows[chosen], self.back, self.squares, self.penalty, *parts)
 
-    @cached_property
-    def truth(self) -> Array:
-        """The labels as 0 and 1."""
-        return np.eye(self.offsets.shape[-1])[self.labels]
+    def coefficients(self) -> Array:
+        """Return the minimum for rows as they came, shape ``(H, d, C)``."""
+        return _times(self.back, self.minimum()).swapaxes(0, 1)
 
     def minimum(self) -> Array:
-        """Return the coefficients of each head, shape ``(H, width, C)``."""
-        theta = np.zeros((len(self.offsets), self.rows.shape[1], self.basis.shape[1]))
+        """Return the coefficients at the minimum."""
+        theta = np.zeros((self.rows.shape[1], *self.offsets.shape[1:]))
         for _ in range(MOST_STEPS):
             step = self._step(theta)
             theta = theta - step
             if np.abs(step).max(initial=0.0) < EXACT:
                 break
-        return theta @ self.basis.T
+        return theta
 
-    def _probabilities(self, theta: Array) -> Array:
-        return log_softmax(self.offsets + self.rows @ theta @ self.basis.T)
+    def logits(self, theta: Array) -> Array:
+        """Return the logits of all rows."""
+        return np.asarray(self.offsets + _times(self.rows, theta))
 
     def _losses(self, theta: Array) -> Array:
-        chosen = self._probabilities(theta)[:, np.arange(len(self.labels)), self.labels]
-        return np.asarray((self.penalty * theta**2).sum(axis=(1, 2)) / 2 - chosen.sum(axis=1))
+        chosen = np.einsum("nhc,nc,n->h", log_softmax(self.logits(theta)), self.truth, self.shares)
+        return np.asarray(_inner(self.penalty[..., None] * theta, theta) / 2 - chosen)
 
     def _step(self, theta: Array) -> Array:
         """Return Newton's step of each head, halved until its loss does not rise; 0 where it always does."""
-        p = np.exp(self._probabilities(theta))
-        gradient = self.rows.T @ (p - self.truth) @ self.basis + self.penalty * theta
-        step = np.linalg.solve(self._curvature(p), gradient.reshape(len(theta), -1, 1)).reshape(theta.shape)
-        before, shares = self._losses(theta), np.ones((len(theta), 1, 1))
+        curvature = _Curvature(self, np.exp(log_softmax(self.logits(theta))))
+        excess = self.shares[:, None, None] * (curvature.p - self.truth[:, None])
+        step = curvature.solved(_times(self.rows.T, excess) + self.penalty[..., None] * theta)
+        before, parts = self._losses(theta), np.ones((step.shape[1], 1))
         for _ in range(MOST_HALVES):
-            risen = self._losses(theta - shares * step) > before + SLACK * np.abs(before)
+            risen = self._losses(theta - parts * step) > before + SLACK * np.abs(before)
             if not risen.any():
-                return np.asarray(shares * step)
-            shares[risen] /= 2
-        shares[risen] = 0.0
-        return np.asarray(shares * step)
+                return np.asarray(parts * step)
+            parts[risen] /= 2
+        parts[risen] = 0.0
+        return np.asarray(parts * step)
 
-    def _curvature(self, p: Array) -> Array:
-        """Return the second derivatives, shape ``(H, size, size)`` with ``size = width (C − 1)``."""
-        basis, x = self.basis, self.rows
-        inner, free = p @ basis, basis.shape[1]
-        middle = np.einsum("hnc,ca,cb->hnab", p, basis, basis) - inner[..., None] * inner[..., None, :]
-        blocks = np.empty((len(p), x.shape[1], free, x.shape[1], free))
-        for a in range(free):
-            for b in range(free):
-                blocks[:, :, a, :, b] = (x.T * middle[:, None, :, a, b]) @ x
-        size = x.shape[1] * free
-        blocks = blocks.reshape(len(p), size, size)
-        blocks[:, range(size), range(size)] += np.repeat(self.penalty[..., 0], free, axis=1)
-        return blocks
+
+@dataclass(frozen=True)
+class _Curvature:
+    """The second derivatives of the heads' losses, where rows have the probabilities ``p``, ``(n, H, C)``."""
+
+    of: _Newton
+    p: Array
+
+    def __matmul__(self, v: Array) -> Array:
+        outputs = self.p * _times(self.of.rows, v)
+        outputs -= self.p * outputs.sum(axis=-1, keepdims=True)
+        outputs *= self.of.shares[:, None, None]
+        return np.asarray(_times(self.of.rows.T, outputs) + self.of.penalty[..., None] * v)
+
+    @cached_property
+    def diagonal(self) -> Array:
+        """Nearly the diagonal, shape ``(width, H, 1)``: rows have the mean of the numbers of ``p − p pᵀ``."""
+        means = self.of.shares @ (1 - np.square(self.p).sum(axis=-1)) / self.of.shares.sum()
+        return (self.of.squares * means / max(self.p.shape[-1] - 1, 1) + self.of.penalty)[..., None]
+
+    def solved(self, gradient: Array) -> Array:
+        """Return the steps that leave `ACCURACY` of a gradient, by conjugate gradients."""
+        step, rest = np.zeros_like(gradient), gradient
+        direction = rest / self.diagonal
+        before = _inner(rest, direction)
+        enough = ACCURACY**2 * before
+        for _ in range(MOST_TURNS):
+            changed = self @ direction
+            length = _ratio(before, _inner(direction, changed))
+            step, rest = step + length * direction, rest - length * changed
+            after = _inner(rest, rest / self.diagonal)
+            if (after <= enough).all():
+                break
+            direction = rest / self.diagonal + _ratio(after, before) * direction
+            before = after
+        return step
+
+
+def _times(matrix: Array, values: Array) -> Array:
+    """Return the product with a matrix over the first axis, for all heads and classes at once."""
+    return np.asarray((matrix @ values.reshape(len(values), -1)).reshape(-1, *values.shape[1:]))
+
+
+def _inner(one: Array, other: Array) -> Array:
+    """Return the inner product of each head, shape ``(H,)``."""
+    return np.einsum("whc,whc->h", one, other)
+
+
+def _ratio(above: Array, below: Array) -> Array:
+    """Return the ratio of each head, shape ``(H, 1)``; 0 where nothing is left."""
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)[:, None]

@@ -54,7 +54,7 @@ SOURCE_WEIGHTS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 Which = tuple[str, float]
 """A head: its path, and ``λ`` for *shrunk* or ``c`` for *pooled*."""
 
-HEADS: Mapping[Paths, tuple[Which, ...]] = {
+HEADS: Mapping[str, tuple[Which, ...]] = {
     "both": (*(("shrunk", x) for x in STRENGTHS), *(("pooled", c) for c in SOURCE_WEIGHTS)),
     "shrunk": tuple(("shrunk", x) for x in STRENGTHS),
     "target": tuple(("target", x) for x in STRENGTHS),
@@ -64,9 +64,9 @@ HEADS: Mapping[Paths, tuple[Which, ...]] = {
 """All heads."""
 
 
-def paths_of(paths: Paths) -> frozenset[str]:
-    """Return the names of the paths with heads."""
-    return frozenset(path for path, _ in HEADS[paths])
+def paths_of(paths: str) -> frozenset[str]:
+    """Return the names of the paths with heads; none for other words than `PATHS`."""
+    return frozenset(path for path, _ in HEADS.get(paths, ()))
 
 
 LEAST_LABELS = 2

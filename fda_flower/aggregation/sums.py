@@ -204,10 +204,10 @@ class Sums:
         message |= {"mean": mean, "deviation": deviation} if scaled else {}
         return {**message, "solution": (self.scaled(mean, deviation) if scaled else self).solution()}
 
-    def head(self, scaled: bool) -> Array:
-        """Return the solution as a model's head: in the labels' unit, or with the usual temperature."""
+    def head(self, scaled: bool, usual: float = USUAL_TEMPERATURE) -> Array:
+        """Return the solution as a model's head: in the labels' unit, or with the `usual` temperature."""
         if not scaled:
-            return USUAL_TEMPERATURE * self.solution()
+            return usual * self.solution()
         mean, deviation = self.scale
         head = deviation * self.scaled(mean, deviation).solution()
         head[-1] += mean

@@ -37,7 +37,8 @@ def sum_rows(client: DomainClient, request: TrainRequest, question: SumRows) -> 
     of_patients = bool(request.config.get(OF_PATIENTS))
     if of_patients and not question.noise:
         why = "but the run takes sums without noise alone"
-        raise invalid("dp-unit", "patient", "name one target, classes, and paths but 'pooled'", why)
+        remedy = "name one target, classes, and paths but 'pooled' and 'logistic'"
+        raise invalid("dp-unit", "patient", remedy, why)
     own = rows_of(client, request)
     sums = source_sums(request, own)
     if client.domain.from_all_rows:  # one more patient changes all rows

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
     Calibration,
+    Heads,
     Kind,
     KindsFit,
     Layers,
@@ -19,6 +20,7 @@ from fda_flower.aggregation import (
     by_kind,
     change_of_patient,
     fit_kinds,
+    fit_logistic,
     fit_temperature,
     joined_head,
     split_rows,
@@ -30,6 +32,7 @@ from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.ridge import temperatures_without
 from fda_flower.aggregation.sums import unpack
 from fda_flower.aggregation.units import Units
+from fda_flower.errors import invalid
 from fda_flower.metrics import measure
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.ridge import FitHead, HeadFitted
@@ -73,6 +76,11 @@ class Labelled:
     def units(self) -> Units:
         """Which rows are of one patient."""
         return Units.of(len(self.rows), self.groups)
+
+    @property
+    def fewest_labels(self) -> int:
+        """The number of patients of the rarest class that there is."""
+        return int(self.units.of_class(self.labels)[np.unique(self.labels)].min())
 
     @property
     def kinds(self) -> list[Array]:
@@ -151,8 +159,39 @@ def fit_target(own: Labelled, question: FitHead) -> TargetHead:
     return fit_from(own, by_kind(question.start), question.paths)
 
 
-def fit_from(own: Labelled, starts: Sequence[Layers], paths: Paths) -> TargetHead:
-    """Fit a head from the `starts` of the sources' sums, of each kind of rows; see `Sums.start`."""
+def fit_from(own: Labelled, starts: Sequence[Layers], paths: Heads) -> TargetHead:
+    """Fit a head from the `starts` of the sources' sums, of each kind of rows; see `Sums.start`.
+
+    Raises a `ConfigError` if it would be logistic, but labels are numbers.
+    """
+    return _logistic(own, starts) if paths == "logistic" else _squared(own, starts, paths)
+
+
+def _logistic(own: Labelled, starts: Sequence[Layers]) -> TargetHead:
+    """Return the average of logistic heads, whose softmax needs no scale."""
+    if own.classes is None:
+        why = "but this target's labels are numbers, not classes"
+        raise invalid("paths", "logistic", "leave it out", why)
+    kinds, labels = _kinds_of(own, starts), own.labels
+    fit = fit_logistic(kinds, labels, own.groups)
+    sources = np.sum([kind.rows @ kind.solution for kind in kinds], axis=0)
+    numbers: dict[str, Any] = {
+        "held_out": score(fit.held_out, labels),
+        "held_out_target": score(fit.held_out_alone, labels),
+        "held_out_sources": score(sources, labels),
+        "fewest_labels": own.fewest_labels,
+        "temperature": 1.0,
+        "share": fit.share,
+        "weights": fit.weights,
+    }
+    if len(kinds) > 1:
+        numbers["kinds"] = tuple(fit.shares.sum(axis=1).tolist())
+    head, alone = (joined_head(each, own.widths) for each in (fit.heads, fit.alone))
+    return TargetHead(head, numbers, alone, {"alone": fit.held_out_alone, "together": fit.held_out})
+
+
+def _squared(own: Labelled, starts: Sequence[Layers], paths: Paths) -> TargetHead:
+    """Return the average of ridge regressions, in the labels' unit or with a temperature."""
     labels, regression, units = own.labels, own.classes is None, own.units
     mean, deviation = starts[0].get("mean", np.zeros(1)), starts[0].get("deviation", np.ones(1))
     targets, classes = (own.targets - mean) / deviation, None if regression else labels
@@ -172,7 +211,7 @@ def fit_from(own: Labelled, starts: Sequence[Layers], paths: Paths) -> TargetHea
     temperatures = None
     if not regression:
         numbers["temperature"] = fit_temperature(fit.held_out, labels, fit.usual, units)
-        numbers["fewest_labels"] = int(units.of_class(labels)[np.unique(labels)].min())
+        numbers["fewest_labels"] = own.fewest_labels
         if not units.single:
             temperatures = temperatures_without(fit.held_out, labels, fit.usual, units)
     if fit.unlabelled is not None:

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import (
     LEAST_LABELS,
     Columns,
-    Paths,
+    Heads,
     Sums,
     by_kind,
     joined_head,
     move,
     shape_of_head,
+    usual_factor,
 )
 from fda_flower.aggregation.ridge import paths_of
 from fda_flower.clients.client import DomainClient
@@ -35,7 +36,7 @@ def fit_site(
     own: Labelled,
     totals: Sequence[Sums],
     sent: Sequence[Sums],
-    paths: Paths,
+    paths: Heads,
     columns: tuple[Columns, Columns] | None = None,
 ) -> TargetHead:
     """Fit a site's head, if every site is a target, from the total of all sites minus its own sums.
@@ -59,10 +60,10 @@ def fit_site(
     return _fit_to(own, others, paths)
 
 
-def _fit_to(own: Labelled, others: Sequence[Sums], paths: Paths) -> TargetHead:
+def _fit_to(own: Labelled, others: Sequence[Sums], paths: Heads) -> TargetHead:
     scaled = own.classes is None
     if own.units.count < LEAST_LABELS:
-        heads = [each.head(scaled) / len(others) for each in others]
+        heads = [each.head(scaled, usual_factor(paths)) / len(others) for each in others]
         return TargetHead(joined_head(heads, own.widths), {"share": 1.0})
     starts = [each.start("pooled" in paths_of(paths), scaled) for each in others]
     return fit_from(own, starts, paths)

@@ -81,6 +81,11 @@ class Node:
         """``"target"`` or ``"source"``."""
         return "target" if self.is_target else "source"
 
+    @property
+    def has_table(self) -> bool:
+        """Whether its samples are rows of a table, without a text: each of their numbers is a column."""
+        return self.info.get("columns") == math.prod(self.info.get("shape", ()))
+
 
 @dataclass(frozen=True)
 class Missing:

@@ -1,11 +1,11 @@
 """Ridge: in one round, a linear head in closed form from sums of the sources and the target's own rows."""
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Collection, Iterable
+from typing import ClassVar, Literal
 
 from flwr.app import ArrayRecord
 
-from fda_flower.aggregation import HEADS, LEAST_LABELS, Paths, head_in, widths_of, with_head
+from fda_flower.aggregation import LEAST_LABELS, Heads, head_in, names_of_heads, widths_of, with_head
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.names.words import counted
 from fda_flower.records.record import Record
@@ -31,41 +31,48 @@ FEWEST_LABELS = "fewest-labels"
 WIDEST = 8192
 """Largest number of features; with more, a source's sums would take hundreds of megabytes."""
 
+WITHOUT_NOISE = ("pooled", "logistic")
+"""Values of `paths` whose heads use the sources' sums directly."""
+
 ENOUGH = 3
 """Labels per class from which leaving one out measures the sources' benefit reliably."""
 
 
 class Ridge(OnFeatures):
-    """One linear head: an average of ridge regressions between the sources' solution and the target's own.
+    """One linear head: an average of heads between the sources' solution and the target's own.
 
     The run's model is a linear layer on rows of unit length. Each source sends sums over its rows, without
     training. The server adds them up and solves for the sources' head ``W_S``. The target receives ``W_S``
-    and the sum ``Σ G_i``, and replies with its head, the average of the heads on two paths from ``W_S``, each
-    weighed by its exact leave-one-out error on the target's labels; see `fda_flower.aggregation.fit_ridge`.
-    The head is scaled so that the softmax of its outputs is calibrated. One round suffices: another gives the
-    same result.
+    and the sum ``Σ G_i``, and replies with its head, the average of the ridge regressions on two paths from
+    ``W_S``, each weighed by its exact leave-one-out error on the target's labels; see
+    `fda_flower.aggregation.fit_ridge`. The head is scaled so that the softmax of its outputs is calibrated.
+    One round suffices: another gives the same result.
+
+    For the classes of a table the target averages logistic heads instead, which start from ``W_S`` alone and
+    are calibrated without a scale; see `fda_flower.aggregation.fit_logistic`.
 
     With ``unlabelled`` the target fits its head a second time, to its samples without labels, as if the first
-    fit's probabilities were their labels, and averages both fits by their likelihood. A model may have
-    several kinds of rows, such as the features of two networks: sources send sums over each, and the target
-    averages the kinds' outputs; see `fda_flower.aggregation.fit_kinds`.
+    fit's probabilities were their labels, and averages both fits by their likelihood. Logistic heads have no
+    such fit. A model may have several kinds of rows, such as the features of two networks: sources send sums
+    over each, and the target averages the kinds' outputs; see `fda_flower.aggregation.fit_kinds`.
 
     A row of a table is its columns, which each site standardises. Sources also send their columns' means and
     deviations, and the server moves all sums to the common ones; see `fda_flower.aggregation.Columns`.
 
-    A round's record has ``ridge``: ``share``, the share of ``W_S`` in the heads that shrink it;
-    ``source-weight``, the weight of the sources' rows in the heads that pool; the ``weights`` of all heads;
-    the ``temperature``, a factor on the outputs; ``unlabelled``, the number of samples without labels, and
-    ``unlabelled-share``, the weight of the fit to them; the weights of several ``kinds``; and the
-    leave-one-out accuracy (for a regression R²) on the target's labels: ``held-out``, and without the sources
-    or the target ``held-out-target`` and ``held-out-sources``.
+    A round's record has ``ridge``: ``share``, the share of ``W_S`` in the heads that shrink it, or the weight
+    of the logistic heads that start from it; ``source-weight``, the weight of the sources' rows in the heads
+    that pool; the ``weights`` of all heads; the ``temperature``, a factor on the outputs; ``unlabelled``, the
+    number of samples without labels, and ``unlabelled-share``, the weight of the fit to them; the weights of
+    several ``kinds``; and the held-out accuracy (for a regression R²) on the target's labels: ``held-out``,
+    and without the sources or the target ``held-out-target`` and ``held-out-sources``.
 
     Parameters
     ----------
-    paths : {"both", "shrunk", "target", "sources", "pooled"}
-        Which heads are averaged. With ``shrunk``, the first path, the target receives only ``W_S``, which is
-        small. The others are alternatives: the target's own ridge regressions; ``W_S``; and the ridge
-        regression of all rows together (AFL, Fed3R).
+    paths : {"auto", "both", "shrunk", "target", "sources", "pooled", "logistic"}
+        Which heads are averaged; ``auto`` is ``logistic`` for the classes of a table, unless sums have noise,
+        else ``both``. With ``logistic``, and with ``shrunk``, the first path, the target receives only
+        ``W_S``, which is small. The others are alternatives: the target's own ridge regressions; ``W_S``; and
+        the ridge regression of all rows together (AFL, Fed3R).
     unlabelled : bool
         Whether the target fits its head to its samples without labels, too.
     secure : bool
@@ -79,7 +86,7 @@ class Ridge(OnFeatures):
     refused_buffers: ClassVar = {"target": "the model has no statistics"}
     needs_all_sources = "adds up the sums of all sources in one round, and another would forget them"
 
-    paths: Paths = "both"
+    paths: Literal["auto", Heads] = "auto"
     unlabelled: bool = True
     secure: bool = False
 
@@ -99,16 +106,19 @@ class Ridge(OnFeatures):
 
     @property
     def without_patients(self) -> str | None:  # type: ignore[override]
-        """Why noise cannot protect each patient: masked sums get none, and *pooled* would ignore it."""
+        """Why noise cannot protect each patient: masked sums get none, and some heads would ignore it."""
         if self.secure:
             return "but with secure sites mask their sums, to which no noise is added"
-        if self.paths == "pooled":
-            return "but the paths 'pooled' use the sources' sums directly and ignore noise"
+        if self.paths in WITHOUT_NOISE:
+            return f"but the paths '{self.paths}' use the sources' sums directly and ignore noise"
         return None
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if sums are masked for too few or many sources, or the target has too few."""
         nodes = list(nodes)
+        if self.paths == "logistic" and any(map(is_regression, nodes)):
+            why = "but the labels are numbers, and logistic heads have classes"
+            raise invalid("paths", self.paths, "leave it out", why)
         sources = sum(not node.is_target for node in nodes)
         if self.secure and not FEWEST <= sources <= MOST:
             why = f"but {sources} sources are connected, and masked sums need {FEWEST} to {MOST}"
@@ -142,9 +152,16 @@ class Ridge(OnFeatures):
             raise ConfigError(what, thing="model", value=features, remedy=remedy)
 
     def takes_noise(self, round: Round) -> bool:
-        """Return whether sums with noise are of use: for classes, unless rows are only pooled."""
-        regression = round.target is not None and bool(round.target.info.get(protocol.REGRESSION))
-        return self.paths != "pooled" and not regression
+        """Return whether sums with noise are of use: for classes, unless the heads would ignore it."""
+        regression = round.target is not None and is_regression(round.target)
+        return self.paths not in WITHOUT_NOISE and not regression
+
+    def heads(self, nodes: Collection[Node]) -> Heads:
+        """Return which heads the nodes average, each a target."""
+        if self.paths != "auto":
+            return self.paths
+        suited = all(node.has_table and not is_regression(node) for node in nodes)
+        return "logistic" if suited else "both"
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Request sums or keys from a source; the target's turn is later."""
@@ -159,7 +176,7 @@ class Ridge(OnFeatures):
         if node is None:
             raise BadReplyError("the target is not connected")
         try:
-            question = self._solve(round, sources, scaled=bool(node.info.get(protocol.REGRESSION)))
+            question = self._solve(round, sources, node)
         except ValueError as error:
             raise BadReplyError(str(error)) from error
         request = TrainRequest(round.arrays, round.config, question=question, with_model=True)
@@ -176,16 +193,14 @@ class Ridge(OnFeatures):
         kind = NoisySums if self.takes_noise(round) else OpenSums
         return in_common_columns(kind(round, sources, self.min_sources + (not self.has_target)))
 
-    def _solve(self, round: Round, sources: Sources, scaled: bool) -> FitHead:
-        """Return the question to the target; drop sources whose sums are unusable.
-
-        With `scaled` labels it has their mean and deviation.
-        """
+    def _solve(self, round: Round, sources: Sources, target: Node) -> FitHead:
+        """Return the question to the target; drop sources whose sums are unusable."""
         sums = self.sums(round, sources)
-        paths, start = sums.start(self.paths, scaled)
-        return FitHead(paths=paths, start=start, columns=sums.sent_columns, unlabelled=self.unlabelled)
+        paths, start = sums.start(self.heads([target]), scaled=is_regression(target))
+        rest = self.unlabelled and paths != "logistic"
+        return FitHead(paths=paths, start=start, columns=sums.sent_columns, unlabelled=rest)
 
-    def _note(self, round: Round, paths: Paths, answer: HeadFitted) -> None:
+    def _note(self, round: Round, paths: Heads, answer: HeadFitted) -> None:
         """Write the target's numbers into the record."""
         numbers = {key: value for key, value in vars(answer).items() if isinstance(value, int | float)}
         entry: Record = {key.replace("_", "-"): value for key, value in numbers.items()}
@@ -207,6 +222,6 @@ class Ridge(OnFeatures):
         return lines
 
 
-def names_of_heads(paths: Paths) -> list[str]:
-    """Return the names of the averaged heads in order."""
-    return [f"{path}-{strength:g}" for path, strength in HEADS[paths]]
+def is_regression(node: Node) -> bool:
+    """Return whether a node's labels are numbers."""
+    return bool(node.info.get(protocol.REGRESSION))

@@ -2,18 +2,18 @@
 
 from dataclasses import replace
 
-from fda_flower.aggregation import CentredSums, Layers, Paths, PrivateSums, Sums, check_deviation
+from fda_flower.aggregation import CentredSums, Heads, Layers, PrivateSums, Sums, check_deviation
 from fda_flower.strategies.ridge_sums import OpenSums, in_float32
 
 
 class NoisySums(OpenSums):
     """Sums, some with noise for patients, over the first kind of rows alone; without noise, `OpenSums`.
 
-    Their total has several solutions, and the path *pooled*, which uses the sums directly, none.
+    Their total has several solutions: the heads that shrink them take these, and no others.
     """
 
-    def start(self, paths: Paths, scaled: bool) -> tuple[Paths, Layers]:
-        """Return the paths that the target can take, and the arrays from which it starts."""
+    def start(self, paths: Heads, scaled: bool) -> tuple[Heads, Layers]:
+        """Return the heads that the target can average, and the arrays from which it starts."""
         if not any(map(self.is_private, self.sources)):
             return super().start(paths, scaled)
         domains = self.usable(list(self.sources), self.first)
@@ -29,7 +29,7 @@ class NoisySums(OpenSums):
 
         total = CentredSums.total(map(self.first, self.usable(domains, check)))
         start = in_float32({"solution": total.solution()})
-        return "shrunk" if paths == "both" else paths, start
+        return "shrunk" if paths in ("both", "logistic") else paths, start
 
     def is_private(self, domain: str) -> bool:
         """Whether the sums in a source's reply protect patients."""

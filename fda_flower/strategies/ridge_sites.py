@@ -8,14 +8,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.common import log
 
-from fda_flower.aggregation import joined_head, widths_of, with_head, with_kinds
+from fda_flower.aggregation import joined_head, usual_factor, widths_of, with_head, with_kinds
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.benefit import units_of
 from fda_flower.strategies.replies import BadReplyError, check_metrics
-from fda_flower.strategies.ridge import Ridge
-from fda_flower.wire import protocol
+from fda_flower.strategies.ridge import Ridge, is_regression
 from fda_flower.wire.asked.ridge import FitSiteHead, SiteFitted, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.protocol import TrainRequest
@@ -78,20 +77,21 @@ class RidgeEverySite(Ridge):
                 "Round %d: with two sites each can compute the other's sums: add more sites",
                 round.number,
             )
+        paths = self.heads([node for node in round.sources if node.domain in domains])
         question = FitSiteHead(
-            paths=self.paths,
+            paths=paths,
             report=self.report,
             total=with_kinds([total.to_arrays(np.float64) for total in totals]),
             columns=sums.sent_columns,
             masked=self.secure,
-            unlabelled=self.unlabelled,
+            unlabelled=self.unlabelled and paths != "logistic",
         )
         request = TrainRequest(round.arrays, round.config, question=question)
         nodes = {node: request for node in round.sources if node.domain in domains}
         _, replied = round.exchange(nodes)
-        regression = any(node.info.get(protocol.REGRESSION) for node in nodes)
+        regression = any(map(is_regression, nodes))
         self._note_sites(round, replied, "r2" if regression else "accuracy")
-        heads = [total.head(scaled=regression) / len(totals) for total in totals]
+        heads = [total.head(regression, usual_factor(paths)) / len(totals) for total in totals]
         head = joined_head(heads, widths_of(round.model))
         if sums.columns:  # for a site whose columns have the mean and deviation of all
             head[:-1] /= np.sqrt(len(head) - 1)

@@ -12,8 +12,8 @@ import numpy as np
 
 from fda_flower.aggregation import (
     Columns,
+    Heads,
     Layers,
-    Paths,
     Sums,
     by_kind,
     paths_of,
@@ -88,8 +88,8 @@ class OpenSums:
         except ValueError:
             return self.ready(self._added(self._definite(domains)))
 
-    def start(self, paths: Paths, scaled: bool) -> tuple[Paths, Layers]:
-        """Return the paths that the target can take, and the arrays from which it starts.
+    def start(self, paths: Heads, scaled: bool) -> tuple[Heads, Layers]:
+        """Return the heads that the target can average, and the arrays from which it starts.
 
         With `scaled` labels these have their mean and deviation.
         """

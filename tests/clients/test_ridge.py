@@ -9,8 +9,18 @@ import torch
 from flwr.app import Message, RecordDict
 from naming import names
 
-from fda_flower.aggregation import Sums, fit_ridge, fit_temperature, to_rows, to_targets
+from fda_flower.aggregation import (
+    Kind,
+    Sums,
+    fit_logistic,
+    fit_ridge,
+    fit_temperature,
+    to_rows,
+    to_targets,
+    with_kinds,
+)
 from fda_flower.aggregation.mixture import log_softmax
+from fda_flower.aggregation.units import Units
 from fda_flower.clients import (
     LocalTraining,
     SourceClient,
@@ -19,6 +29,7 @@ from fda_flower.clients import (
 )
 from fda_flower.clients.private_state import PrivateState
 from fda_flower.clients.ridge_numpy import Labelled, fit_target
+from fda_flower.clients.ridge_sites import fit_site
 from fda_flower.clients.secure_sums import masked_sums
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets.preparation import TablePreparation
@@ -114,6 +125,56 @@ def test_the_target_fits_its_head_and_tells_how_good_it_is(spec, paths):
     assert reply.arrays.get("rows.power", 1) == 1
 
 
+@pytest.mark.parametrize("kinds", [1, 2])
+def test_a_target_averages_logistic_heads_that_need_no_temperature(kinds):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 4)), rng.integers(3, size=40)
+    x[np.arange(40), y] += 2
+    own = Labelled(np.hstack([x, np.ones((40, 1))]), y, 3, [4 // kinds] * kinds, np.arange(40) // 2)
+    parts = [Kind(rows, rng.normal(size=(rows.shape[1], 3))) for rows in own.kinds]
+    start = with_kinds([{"solution": kind.solution} for kind in parts])
+    fitted, fit = fit_target(own, FitHead(paths="logistic", start=start)), fit_logistic(parts, y, own.groups)
+    outputs = np.sum([kind.rows @ head for kind, head in zip(parts, fit.heads, strict=True)], axis=0)
+    np.testing.assert_allclose(own.rows @ fitted.head, outputs, atol=1e-12)
+    told, sources = fitted.answer(), np.sum([kind.rows @ kind.solution for kind in parts], axis=0)
+    figures = [each.argmax(axis=1) == y for each in (fit.held_out, fit.held_out_alone, sources)]
+    assert (told.held_out, told.held_out_target, told.held_out_sources) == tuple(np.mean(figures, axis=1))
+    assert (told.temperature, told.share, told.weights) == (1, fit.share, fit.weights)
+    assert len(told.kinds) == (0 if kinds == 1 else 2)
+    assert told.fewest_labels == Units.of(40, own.groups).of_class(y).min()
+    scores = np.sort(1 - np.exp(fit.held_out[np.arange(40), y]))
+    calibration = fitted.calibration(own)
+    assert calibration is not None
+    np.testing.assert_allclose(np.sort(calibration.scores.ravel()), scores)
+
+
+def test_the_rows_of_a_moved_head_are_the_ones_before():
+    x, y, _ = with_coins(1, rows=1)
+    matrix = np.diag(np.append(np.linspace(0.5, 2, 20), 1.0))
+    matrix[-1, :-1] = 0.1
+    question = FitHead(paths="logistic", start={"solution": np.ones((21, 2)) * [[1, -1]]})
+    own = Labelled(x, y, 2, [20])
+    moved = fit_target(own.moved(matrix), question)
+    np.testing.assert_allclose(x @ moved.moved(matrix).head, x @ matrix @ moved.head)
+
+
+@pytest.mark.parametrize(("paths", "factor"), [("logistic", 3), ("both", 8)])
+def test_a_site_with_too_few_labels_has_the_others_head_at_its_usual_scale(paths, factor):
+    (x, y, _), (rest, labels, _) = with_coins(1), with_coins(2)
+    own, others = (Sums.of(rows, to_targets(of, 2)) for rows, of in ((x[:4], y[:4]), (rest, labels)))
+    site = Labelled(x[:4], y[:4], 2, [20], np.zeros(4))
+    fitted = fit_site(site, [own + others], [own], paths)
+    np.testing.assert_allclose(fitted.head, factor * others.solution(), atol=1e-9)
+    assert (fitted.numbers, fitted.alone) == ({"share": 1.0}, None)
+
+
+@pytest.mark.usefixtures("in_a_run")
+def test_logistic_heads_have_classes():
+    message = message_with(FitHead(paths="logistic", start={"solution": np.zeros((4, 2))}))
+    with pytest.raises(ConfigError, check=names("paths", "logistic", "leave it out")):
+        ridge_reply(message, to_rows(np.eye(3)), np.array([[0.5, 1.0], [1.5, 2.0], [1.0, 0.0]]))
+
+
 def with_coins(seed, patients=30, rows=4, columns=20):
     """Nearly equal rows of patients, whose labels are drawn by a coin."""
     rng = np.random.default_rng(seed)
@@ -123,7 +184,8 @@ def with_coins(seed, patients=30, rows=4, columns=20):
     return np.hstack([x / np.sqrt(columns), np.ones((len(of), 1))]), coins[of], of
 
 
-def test_of_coins_neither_the_held_out_figure_nor_sets_know_anything():
+@pytest.mark.parametrize("paths", ["both", "logistic"])
+def test_of_coins_neither_the_held_out_figure_nor_sets_know_anything(paths):
     """By rows the figure would be 100%, with those of a patient on both sides, and sets hold in a sixth."""
     found = []
     for seed in range(24):
@@ -131,7 +193,7 @@ def test_of_coins_neither_the_held_out_figure_nor_sets_know_anything():
         start = Sums.of(other, to_targets(y, 2)).start(gram=True, scaled=False)
         known, new = of < 24, of >= 24
         own = Labelled(rows[known], labels[known], 2, [20], of[known])
-        fitted = fit_target(own, FitHead(paths="both", start=start))
+        fitted = fit_target(own, FitHead(paths=paths, start=start))
         calibration = fitted.calibration(own)
         assert calibration is not None
         assert calibration.units == 24

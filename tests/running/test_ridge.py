@@ -9,7 +9,7 @@ from sites import write_sites, write_table
 from whole_runs import check_same, same_bits
 
 from fda_flower import RunConfig, run
-from fda_flower.aggregation import Sums, fit_ridge, to_rows, to_targets
+from fda_flower.aggregation import Kind, Sums, fit_logistic, fit_ridge, to_rows, to_targets
 from fda_flower.datasets import load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.prediction.model import load
@@ -29,15 +29,25 @@ def inputs(samples):
     return samples.x.flatten(1).numpy(), samples.y.numpy()
 
 
-def by_hand(settings, power=1.0, **options):
-    """The fraction of the test set that is right, computed from the data in one place."""
+def in_one_place(settings, power=1.0):
+    """The target's rows and labels, and the sources' sums, from the data in one place."""
     data = all_data(RunConfig(method="ridge", **settings))
     made = {
         name: (to_rows(inputs(domain.train)[0], power), to_targets(inputs(domain.train)[1], data.classes))
         for name, domain in sorted(data.domains.items())
     }
-    rows, targets = made.pop(data.target)
+    rows, _ = made.pop(data.target)
     total = Sums.total((Sums.of(*each) for each in made.values()), rows.shape[1], data.classes)
+    return rows, inputs(data.domains[data.target].train)[1], total
+
+
+def by_hand(settings, power=1.0, **options):
+    """The fraction of the test set that is right, computed from the data in one place."""
+    data, (rows, labels, total) = (
+        all_data(RunConfig(method="ridge", **settings)),
+        in_one_place(settings, power),
+    )
+    targets = to_targets(labels, data.classes)
     fit = fit_ridge(rows, targets, total.solution(), total.whole, **options)
     x, y = inputs(data.domains[data.target].test)
     return fit, ((to_rows(x, power) @ fit.head).argmax(axis=1) == y).mean()
@@ -58,6 +68,21 @@ def test_a_run_has_the_head_of_the_same_data_in_one_place(options):
     head = np.vstack([weight.T, bias]) / entry["temperature"]
     np.testing.assert_allclose(head, fit.head, atol=1e-3)
     assert (record["held"], record["dropped"]) == (None, [])
+
+
+def test_a_run_has_the_logistic_heads_of_the_same_data_in_one_place(tmp_path):
+    settings = {**PIXELS, "method": "ridge", "method_options": {"paths": "logistic"}}
+    result = run(**settings, output=tmp_path / "run")
+    rows, labels, total = in_one_place(PIXELS)
+    fit = fit_logistic([Kind(rows, total.solution())], labels)
+    head = np.vstack([result.model["head.weight"].T, result.model["head.bias"]])
+    np.testing.assert_allclose(head, fit.heads[0], atol=1e-3)
+    (record,) = result.history
+    assert record["ridge"]["weights"] == pytest.approx(fit.weights, abs=1e-3)
+    assert (record["held"], "unlabelled" in record["ridge"]) == (None, False)
+    test, model = all_data(result.config).domains["target"].test, load(tmp_path / "run")
+    sets = model.predict_set(test.x.numpy(), coverage=0.9)
+    assert sets[np.arange(len(test)), test.y.numpy()].mean() > 0.8
 
 
 def test_random_filters_and_samples_without_labels_are_recorded_and_help(tmp_path):

@@ -10,7 +10,7 @@ from handmade import HandMade, bits, failing, reply_of
 from naming import names
 
 from fda_flower import run
-from fda_flower.aggregation import CentredSums, PrivateSums, Sums, to_rows, to_targets
+from fda_flower.aggregation import CentredSums, PrivateSums, Sums, names_of_heads, to_rows, to_targets
 from fda_flower.clients.private_state import PrivateState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError, RunError
@@ -120,6 +120,45 @@ def test_one_path_and_the_rivals_send_less():
     assert start(paths="pooled")[0]["t"].sent().keys() == {"gram", "solution"}
 
 
+TABLE = {"columns": 4, "shape": [4]}
+
+
+@pytest.mark.parametrize(
+    ("info", "options", "paths"),
+    [
+        (TABLE, {}, "logistic"),
+        ({"columns": 4, "shape": [2, 2]}, {}, "logistic"),
+        ({"columns": 4, "shape": [20]}, {}, "both"),  # with a text
+        ({"shape": [4]}, {}, "both"),  # of an older client
+        (TABLE | {"regression": True}, {}, "both"),
+        (TABLE, {"paths": "both"}, "both"),
+        (TABLE, {"paths": "shrunk"}, "shrunk"),
+        ({}, {"paths": "logistic"}, "logistic"),
+    ],
+    ids=str,
+)
+def test_the_classes_of_a_table_have_logistic_heads_which_need_the_solution_alone(info, options, paths):
+    regression = info.get("regression", False)
+    sites = {domain: Site(domain, regression=regression) for domain in "abct"}
+    found, _, strategy = start(info={"t": info}, sites=sites, **options)
+    asked, sent = found["t"].asked, found["t"].sent()
+    entry = strategy.history[0]["ridge"]
+    assert (asked.paths, asked.unlabelled, entry["paths"]) == (paths, paths != "logistic", paths)
+    assert list(entry["weights"]) == names_of_heads(paths)
+    assert ("gram" in sent) == (paths == "both")
+    if paths == "logistic":
+        total = Sums.total((sums_of(domain) for domain in "abc"), WIDTH, CLASSES)
+        np.testing.assert_allclose(sent["solution"], total.solution(), atol=1e-5)
+        assert [SumRows.read(found[d].received[0]).noise for d in "abc"] == [not options] * 3
+
+
+def test_logistic_heads_are_refused_for_numbers_and_where_noise_protects_patients():
+    with pytest.raises(ConfigError, check=names("paths", "logistic", "leave it out")):
+        start(info={"t": {"regression": True}}, paths="logistic")
+    assert "logistic" in str(Ridge(paths="logistic").without_patients)
+    assert Ridge().without_patients is None
+
+
 def private_sums(domain):
     rng = np.random.default_rng(ord(domain))
     n = int(sums_of(domain).rows)
@@ -127,11 +166,11 @@ def private_sums(domain):
     return PrivateSums.of(rows, targets, None, np.zeros(WIDTH)).noisy(rng.standard_normal(30), 2.0)
 
 
-@pytest.mark.parametrize("noisy", ["abc", "b"])
-def test_noisy_sums_have_several_solutions_without_the_path_that_takes_them_as_they_are(noisy):
+@pytest.mark.parametrize(("noisy", "info"), [("abc", {}), ("b", TABLE)])
+def test_noisy_sums_have_several_solutions_without_the_heads_that_take_them_as_they_are(noisy, info):
     sums = {domain: private_sums(domain) if domain in noisy else sums_of(domain) for domain in "abc"}
     sites = {domain: Site(domain, sums=each) for domain, each in sums.items()}
-    found, _, strategy = start(sites=sites)
+    found, _, strategy = start(sites=sites, info={"t": info})
     sent = found["t"].sent()
     assert {name: array.shape for name, array in sent.items()} == {"solution": (3, WIDTH, CLASSES)}
     np.testing.assert_allclose(sent["solution"], CentredSums.total(sums.values()).solution(), atol=1e-5)
@@ -372,21 +411,23 @@ class EverySite(Site):
     def __init__(self, domain, told=TESTED, **changed):
         super().__init__(domain, told=told, **changed)
         self.total: Sums | None = None
+        self.question: Any = None
 
     def __call__(self, model, message):
         if message.metadata.message_type == SumRows.message_type():
             assert not SumRows.read(message.content).noise
             return super().__call__(model, message)
-        arrays = FitSiteHead.read(message.content).total
+        self.question = FitSiteHead.read(message.content)
+        arrays = self.question.total
         assert {array.dtype.name for array in arrays.values()} == {"float64"}
         self.total = Sums.from_arrays(arrays, WIDTH, CLASSES)
         return with_answer(reply_of(model, int(self.sums.rows), domain=self.domain), self.told)
 
 
-def start_all(order="abcd", sites=None, **options):
+def start_all(order="abcd", sites=None, info=None, **options):
     found = {domain: EverySite(domain) for domain in order} | (sites or {})
     strategy = RidgeEverySite(buffer_names={"power"}, **options)
-    app = HandMade([("source", name, found[name]) for name in order])
+    app = HandMade([("source", name, found[name]) for name in order], info=info or {})
     result = strategy.start(app.grid(), initial(), 1)
     return found, {name: array.numpy() for name, array in result.arrays.items()}, strategy.history[0]
 
@@ -409,6 +450,16 @@ def test_every_site_can_tell_the_sum_of_the_others_and_the_server_has_the_head_o
         **{"labels": int(found["b"].sums.rows), "test-examples": 40, "judged-by": "test"},
         **{"alone": 0.5, "with-others": 0.75, "gain": 0.25, "interval": [0.125, 0.375], "share": 0.25},
     }
+
+
+@pytest.mark.parametrize(("lacking", "paths", "factor"), [("", "logistic", 3), ("b", "both", 8)])
+def test_sites_of_tables_fit_logistic_heads_and_a_new_one_has_their_usual_scale(lacking, paths, factor):
+    found, model, _ = start_all(info={domain: TABLE for domain in "abcd" if domain not in lacking})
+    asked = {(site.question.paths, site.question.unlabelled) for site in found.values()}
+    assert asked == {(paths, paths != "logistic")}
+    whole = Sums.total((site.sums for site in found.values()), WIDTH, CLASSES)
+    head = np.vstack([model["weight"].T, model["bias"]])
+    np.testing.assert_allclose(head, factor * whole.solution(), atol=1e-4)
 
 
 def test_the_order_of_the_sites_replies_changes_no_bit():

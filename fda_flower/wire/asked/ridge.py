@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from fda_flower.aggregation import Columns, Layers, Paths, shape_of_head
+from fda_flower.aggregation import Columns, Heads, Layers, shape_of_head
 from fda_flower.names.options import Natural, NotNegative, Positive, Share
 from fda_flower.wire.questions import Answer, Like, Question
 from fda_flower.wire.releases import Release
@@ -45,11 +45,12 @@ class HeadFitted(Answer):
     """Numbers of the target's head; a model sent with them is the received one with this head.
 
     `temperature` is the factor on its outputs, and `weights` are the ones of the averaged heads. `share` is
-    the share of the sources' solution in the heads that shrink it, and `source_weight` the weight of the
-    sources' rows in the heads that pool. `kinds` are the weights of several kinds of rows; `unlabelled`
-    counts the samples without labels, whose fit has the weight `unlabelled_share`. `held_out` is the
-    leave-one-out accuracy, for a regression R², on the target's labels; `held_out_target` and
-    `held_out_sources` are the same with one side alone. `fewest_labels` counts the rarest class.
+    the share of the sources' solution in the heads that shrink it, or the weight of the logistic heads that
+    start from it, and `source_weight` the weight of the sources' rows in the heads that pool. `kinds` are the
+    weights of several kinds of rows; `unlabelled` counts the samples without labels, whose fit has the weight
+    `unlabelled_share`. `held_out` is the held-out accuracy, for a regression R², on the target's labels;
+    `held_out_target` and `held_out_sources` are the same with one side alone. `fewest_labels` counts the
+    rarest class.
     """
 
     temperature: Annotated[Positive, Release.HEAD]
@@ -68,8 +69,9 @@ class HeadFitted(Answer):
 class FitHead(Question):
     """Ridge's target: fit the linear layer to your rows, starting from the sources' sums.
 
-    `start` has the arrays of `fda_flower.aggregation.Sums.start`, of each kind of rows; `columns`
-    standardise the rows of all sources. `unlabelled` asks for a fit to the samples without labels, too.
+    `paths` are the heads to average; ``logistic`` ones need classes. `start` has the arrays of
+    `fda_flower.aggregation.Sums.start`, of each kind of rows; `columns` standardise the rows of all sources.
+    `unlabelled` asks for a fit to the samples without labels, too.
     """
 
     action = "fit_head"
@@ -78,7 +80,7 @@ class FitHead(Question):
     answer = HeadFitted
     answered_by = "fda_flower.clients.ridge:fit_head"
 
-    paths: Paths
+    paths: Heads
     start: Layers
     columns: OfColumns = None
     unlabelled: bool = False
@@ -115,7 +117,7 @@ class FitSiteHead(Question):
     answer = SiteFitted
     answered_by = "fda_flower.clients.ridge_sites:fit_site_head"
 
-    paths: Paths
+    paths: Heads
     report: Literal["full", "none"]
     total: Layers
     columns: OfColumns = None
