@@ -53,7 +53,6 @@ def check(
     from fda_flower.datasets import DataSpec
     from fda_flower.errors import unknown
     from fda_flower.own_data.check import OWN, find_dataset
-    from fda_flower.runs.completion import fitting_method
 
     dataset = known_name(settings.pop("dataset"), OWN) or find_dataset(folder)
     if dataset not in OWN:
@@ -61,16 +60,59 @@ def check(
     settings |= {"dataset": dataset, "data_dir": str(folder)}
     settings["dataset_options"] = tuple(settings.get("dataset_options", {}).items())
     spec = DataSpec(**settings)
-    result = show_data(spec, needs=lambda sizes: check_default(settings, sizes))
-    settings["method"], why = fitting_method(spec)
-    given = [each for each in SETTINGS if each.name in settings]
-    command = shlex.join(["fda", "run", *command_options(given, settings)])
-    out.text(f"Run it ({settings['method']}, since {why}):")
+    result = show_data(
+        spec,
+        needs=lambda sizes: check_default(settings, sizes),
+        passing=lambda options: passing_command(settings, spec, options),
+    )
+    command = command_of(settings, spec, "Run it")
     out.result(result | {"command": command}, command)
 
 
 Sizes = Mapping[str, Mapping[str, int]]
 """By domain, what `fda_flower.own_data.check.sizes_of` counts."""
+
+
+def command_of(settings: dict[str, Any], spec: "DataSpec", what: str) -> str:
+    """Return the command that runs the default method on data, and say `what` it is."""
+    from fda_flower.runs.completion import fitting_method
+
+    method, why = fitting_method(spec)
+    chosen = {**settings, "method": method}
+    out.text(f"{what} ({method}, since {why}):")
+    return shlex.join(["fda", "run", *command_options([s for s in SETTINGS if s.name in chosen], chosen)])
+
+
+def passing_command(settings: dict[str, Any], spec: "DataSpec", options: Mapping[str, str]) -> str:
+    """Return the command that runs refused data with further options; else show why there is none.
+
+    Data that a run would refuse with the options are tried again with the options that those problems need.
+    """
+    from fda_flower.datasets import DataSpec
+    from fda_flower.own_data.check import check as own_data
+
+    before = dict(spec.dataset_options)
+    wanted = {**dict(settings["dataset_options"]), **options}
+    if "ignore" in options and before.get("ignore"):
+        wanted["ignore"] = f"{before['ignore']},{options['ignore']}"
+    if not options or {**before, **wanted} == before:
+        return ""
+    changed = settings | {"dataset_options": tuple(wanted.items())}
+    trial = DataSpec(**changed)
+    report = own_data(trial)
+    if not report.problems:
+        with report.problems.caught():
+            check_default(changed, report.sizes)
+    for note in report.notes:
+        out.warning(note)
+    if not report.problems:
+        return command_of(changed, trial, "Run it with the options that it needs")
+    if command := passing_command(changed, trial, report.problems.options):
+        return command
+    given = " ".join(f"--dataset-option {shlex.quote(f'{name}={value}')}" for name, value in options.items())
+    out.text(f"With {given}, a run would still refuse:")
+    show_problems(report.problems.by_kind())
+    return ""
 
 
 def check_default(settings: dict[str, Any], sizes: Sizes) -> None:
@@ -89,11 +131,15 @@ def check_default(settings: dict[str, Any], sizes: Sizes) -> None:
 
 
 def show_data(
-    spec: "DataSpec", only: str | None = None, needs: Callable[[Sizes], None] | None = None
+    spec: "DataSpec",
+    only: str | None = None,
+    needs: Callable[[Sizes], None] | None = None,
+    passing: Callable[[Mapping[str, str]], str] | None = None,
 ) -> dict[str, Any]:
     """Print what is in the folder of a data set of one's own, or in its domain `only`; return that as JSON.
 
-    If a run would refuse the data, also by what it `needs`, print why, and exit with 1.
+    If a run would refuse the data, also by what it `needs`, print why and, if further options are enough, the
+    command that would be `passing` with them, and exit with 1.
     """
     from fda_flower.datasets.folders import OPTIONS_FILE, options_folder
     from fda_flower.own_data.check import check as own_data
@@ -130,7 +176,9 @@ def show_data(
         if place is not None and any("--dataset-option" in kind for kind in kinds):
             out.text(f'In {place / OPTIONS_FILE} an option is a line, such as: missing = "mean"')
         show_problems(kinds)
-        out.result(result, *(_refused(kind) for kind in kinds if out.quiet))
+        command = passing(report.problems.options) if passing else ""
+        refused = [_refused(kind) for kind in kinds if out.quiet]
+        out.result(result, *refused, *([command] if command else []))
         raise typer.Exit(1)
     return result
 

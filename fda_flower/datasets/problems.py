@@ -12,13 +12,16 @@ from fda_flower.names.words import counted
 MOST_KINDS = 9
 """The most further kinds of problems in one message."""
 
+Option = tuple[str, str]
+"""The name of an option of the data set, and its value."""
+
 
 @dataclass
 class Problem:
     """A problem of a file; it names no value, because the server may read it.
 
     `what` describes the first `line` and `column` or, without a file, is the whole message; `remedy` says how
-    to fix it, and `count` is the number of lines with it.
+    to fix it, `option` is one with which a run takes the data, and `count` is the number of lines with it.
     """
 
     what: str
@@ -28,6 +31,7 @@ class Problem:
     column: str = ""
     count: int = 1
     error: ConfigError | None = None
+    option: Option | None = None
 
     def __str__(self) -> str:
         if self.path is None:
@@ -80,12 +84,23 @@ class Problems:
             self.entries[key] = problem
 
     @contextmanager
-    def caught(self) -> Iterator[None]:
+    def caught(self, option: Option | None = None) -> Iterator[None]:
         """Catch a `ConfigError` that is raised in this context, and add it."""
         try:
             yield
         except ConfigError as error:
-            self.add(Problem(str(error), error=error))
+            self.add(Problem(str(error), error=error, option=option))
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options with which a run takes the data; empty if a problem needs something else."""
+        values: dict[str, dict[str, None]] = {}
+        for each in self.entries.values():
+            if each.option is None:
+                return {}
+            name, value = each.option
+            values.setdefault(name, {})[value] = None
+        return {name: ",".join(each) for name, each in values.items()}
 
     def __bool__(self) -> bool:
         return bool(self.entries)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fda_flower.datasets.numbers import MARKED, PLAIN, POINTED, SMALL, Array, grouped, is_missing, to_numbers
-from fda_flower.datasets.problems import Problem, Problems
+from fda_flower.datasets.problems import Option, Problem, Problems
 from fda_flower.datasets.units import in_two_spellings
 from fda_flower.errors import ConfigError
 from fda_flower.names.registry import alike
@@ -126,6 +126,16 @@ class Column:
         return 2 * int(words.sum()) > int(np.count_nonzero(~np.isnan(self.numbers)))
 
     @cached_property
+    def is_categorical(self) -> bool:
+        """Whether all cells that are not missing are words."""
+        return self.is_words and not (np.isfinite(self.numbers) | self.marked).any()
+
+    @cached_property
+    def lacks(self) -> bool:
+        """Whether a value is missing."""
+        return bool((self.missing if self.is_words else np.isnan(self.numbers)).any())
+
+    @cached_property
     def tells_apart(self) -> bool:
         """Whether words are many and all different, so that they must tell rows apart."""
         return ENOUGH <= len(self.words) == int(np.count_nonzero(~self.missing))
@@ -141,11 +151,13 @@ class Column:
         if self.fault is not None:
             problems.add(Problem(*self.fault, self.path, column=self.name))
 
-    def tell(self, problems: Problems, wrong: Array, what: str, remedy: str) -> None:
+    def tell(
+        self, problems: Problems, wrong: Array, what: str, remedy: str, option: Option | None = None
+    ) -> None:
         """Add cells to problems where the mask `wrong` is true."""
         if count := int(np.count_nonzero(wrong)):
             first = int(self.lines[np.argmax(wrong)])
-            problems.add(Problem(what, remedy, self.path, first, self.name, count))
+            problems.add(Problem(what, remedy, self.path, first, self.name, count, option=option))
 
 
 def joined(columns: Sequence[Column]) -> Column:
@@ -192,7 +204,7 @@ DAY = (
 )
 DATE = re.compile(f"(?:{DAY})(?:[T ]{TIME})?")
 DURATION = re.compile(
-    rf"[+-]?[0-9]+:[0-9]{{2}}(?::[0-9]{{2}}(?:[.,][0-9]+)?)?|{TIME}|P(?:[0-9.]+[YMWD])*(?:T(?:[0-9.]+[HMS])+)?"
+    rf"[+-]?[0-9]+:[0-9]{{2}}(?::[0-9]{{2}}(?:[.,][0-9]+)?)?|{TIME}|P(?=.)(?:[0-9.]+[YMWD])*(?:T(?:[0-9.]+[HMS])+)?"
 )
 """A time of the day, or how long something took."""
 

@@ -151,7 +151,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
                 features[table.path] = names
                 table.check(sorted({*table.header} - {*meaning.ignore}), problems)
                 check_cells(table, meaning, problems)
-                _check_features(table.path, features, similar)
+                _check_features(table.path, features, similar, problems)
     there = [table for parts in tables.values() for table in parts.values() if table.path in features]
     result = Survey[Rows](problems=problems)
     if alone and absent:
@@ -291,14 +291,17 @@ def append(
         check_patients(rows.owners[-1], problems)
 
 
-def _check_features(path: Path, features: Mapping[Path, list[str]], similar: Collection[str]) -> None:
-    """Raise a `ConfigError` if a file has other columns than the first one, apart from `similar` names."""
+def _check_features(
+    path: Path, features: Mapping[Path, list[str]], similar: Collection[str], problems: Problems
+) -> None:
+    """Add to problems that a file has other columns than the first one, apart from `similar` names."""
     first = next(iter(features))
     if differing := sorted(({*features[path]} ^ {*features[first]}) - {*similar}):
         columns, option = some(differing), as_option("ignore", differing)
         what = f"only one of the data files '{first}' and '{path}' has {columns}"
         remedy = f"give all domains the same columns, or leave them out by {option}"
-        raise ConfigError(what, thing="columns", value=columns, remedy=remedy)
+        with problems.caught(("ignore", join_names(differing))):
+            raise ConfigError(what, thing="columns", value=columns, remedy=remedy)
 
 
 def split_of(domain: str, survey: Survey[Rows], meaning: Meaning, seed: int, note: Note) -> Split:

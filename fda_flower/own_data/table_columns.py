@@ -16,8 +16,9 @@ from fda_flower.datasets.numbers import (
     to_numbers,
     whole,
 )
-from fda_flower.datasets.problems import Problem, Problems
+from fda_flower.datasets.problems import Option, Problem, Problems
 from fda_flower.errors import ConfigError, near, some
+from fda_flower.names.options import join_names
 from fda_flower.names.words import counted
 from fda_flower.own_data.between_domains import check_disjoint
 from fda_flower.own_data.column import DATES, DIGITS, ENOUGH, LISTED_IN, Column, check_words
@@ -180,7 +181,8 @@ def check_forms(
         filled: list[tuple[Column, bool]] = []
         for cells in columns:
             if cells.missing.all() if some_words else cells.is_empty:
-                cells.tell(problems, np.ones(len(cells), dtype=bool), *EMPTY)
+                option = "ignore", join_names([name])
+                cells.tell(problems, np.ones(len(cells), dtype=bool), *EMPTY, option)
                 rejected.add(name)
             else:
                 filled.append((cells, cells.is_words or cells.is_empty))
@@ -288,36 +290,66 @@ def categorical_columns(
     """Return the categorical columns, with their given categories, or those found in the tables here.
 
     A column is categorical if its categories are given or, where words are allowed, if most of its cells in
-    some table are words. Categories must be given, else it is a problem, if there are too many, or the tables
-    are `alone` here and another site may have others.
+    some table are words; where they are not, columns of words alone are one problem. Categories must be
+    given, else it is a problem, if there are too many, or the tables are `alone` here and another site may
+    have others.
     """
-    categories = dict(meaning.categories)
-    for name in features if meaning.categorical else ():
+    categories, sound = dict(meaning.categories), dict[str, int]()
+    for name in features:
         columns = [table.columns[name] for table in tables if name in table.header]
         if name in categories or name == meaning.text or not any(each.is_words for each in columns):
             continue
+        if not meaning.categorical and not all(each.is_categorical for each in columns):
+            continue
         categories[name] = tuple(sorted({word for each in columns for word in each.words}))
-        number = len(categories[name])
-        with problems.caught():
-            check_words(columns)
-        with problems.caught():
-            check_disjoint(columns)
-        fault = ""
-        if np.isfinite(to_numbers(categories[name], meaning.decimal_comma)).any():
-            fault = "holds words and numbers: are they categories?"
-        elif alone:
-            fault = "holds words, and other sites may have others"
-        elif number > MOST_CATEGORIES:
-            fault = f"and the others has {number} different words, more than {MOST_CATEGORIES}"
-        if fault:
-            remedy = (
-                f"list its categories by --dataset-option 'categories={name}:A|B|...', or leave it out by "
-                + as_option("ignore", [name])
-            )
-            what = f"column '{name}' of the data file '{tables[0].path}' {fault}"
-            with problems.caught():
-                raise ConfigError(what, thing="column", value=name, remedy=remedy)
+        before = len(problems.entries)
+        _check_categories(columns, categories[name], meaning, alone, problems)
+        if len(problems.entries) == before:
+            sound[name] = len(categories[name])
+    if sound and not meaning.categorical:
+        gaps = any(table.columns[name].lacks for table in tables for name in features if name in table.header)
+        with problems.caught(ONE_HOT):
+            raise _of_words(sound, gaps and not meaning.missing)
     return categories
+
+
+def _check_categories(
+    columns: Sequence[Column], words: Sequence[str], meaning: Meaning, alone: bool, problems: Problems
+) -> None:
+    """Add to problems what stops the words of a column from being categories."""
+    name = columns[0].name
+    with problems.caught():
+        check_words(columns)
+    with problems.caught():
+        check_disjoint(columns)
+    fault = ""
+    if np.isfinite(to_numbers(words, meaning.decimal_comma)).any():
+        fault = "holds words and numbers: are they categories?"
+    elif alone:
+        fault = "holds words, and other sites may have others"
+    elif len(words) > MOST_CATEGORIES:
+        fault = f"and the others has {len(words)} different words, more than {MOST_CATEGORIES}"
+    if fault:
+        remedy = (
+            f"list its categories by --dataset-option 'categories={name}:A|B|...', or leave it out by "
+            f"{as_option('ignore', [name])}{'' if meaning.categorical else OTHER_WORDS}"
+        )
+        what = f"column '{name}' of the data file '{columns[0].path}' {fault}"
+        with problems.caught():
+            raise ConfigError(what, thing="column", value=name, remedy=remedy)
+
+
+def _of_words(columns: Mapping[str, int], gaps: bool) -> ConfigError:
+    """Return the error that columns hold words, given by the number of different ones in each."""
+    first, *others = columns.items()
+    numbers = [f"{first[0]} ({first[1]} different)", *(f"{name} ({number})" for name, number in others)]
+    what = f"words in every row{' with a value' if gaps else ''} at all sites: {some(numbers)}"
+    fill = f" --dataset-option {'='.join(MEAN)}, as cells are empty" if gaps else ""
+    remedy = (
+        f"give --dataset-option {'='.join(ONE_HOT)}{fill}, or leave {'them' if others else 'it'} out by "
+        f"{as_option('ignore', columns)}{OTHER_WORDS}"
+    )
+    return ConfigError(what, thing="columns", value=some(columns), remedy=remedy)
 
 
 def check_points(
@@ -382,6 +414,10 @@ def _numbers(cells: Column, meaning: Meaning, problems: Problems) -> Array:
     return cells.numbers
 
 
+ONE_HOT: Option = ("categorical", "onehot")
+MEAN: Option = ("missing", "mean")
+OTHER_WORDS = " (a free text: text=COLUMN; patients: group=COLUMN)"
+
 EMPTY = (
     "no value in the whole column",
     "fill it in, or leave the column out at all sites by --dataset-option ignore=COLUMN",
@@ -390,6 +426,7 @@ NO_VALUE = (
     "no value",
     "fill it in, or remove the line, or the column at all sites, or fill in the mean by --dataset-option "
     "missing=mean",
+    MEAN,
 )
 NO_TEXT = "no text", "write one, or remove the line"
 NO_NUMBER = (

@@ -14,6 +14,9 @@ from sites import write_images, write_sites, write_table
 from fda_flower.cli import data
 from fda_flower.datasets.federation import forget
 
+WORDS = "words in every row"
+ONE_HOT, MEAN = "--dataset-option categorical=onehot", "--dataset-option missing=mean"
+
 
 def cells_of(out):
     """The cells of tables."""
@@ -78,13 +81,65 @@ def test_check_tells_all_problems_at_once_and_ends_with_1(fda):
 def test_check_tells_of_gaps_and_words_before_it_knows_the_label(fda):
     write("age,sex,ill", lambda i: f"{'' if i == 4 else i},{'fm'[i % 2]},{i % 2}")
     code, out, _ = fda("data", "check", ".")
-    assert (code, refused(out)) == (1, ["the columns age, sex, ill", "no value", "a word"])
+    assert (code, refused(out)) == (
+        1,
+        ["the columns age, sex, ill", f"{WORDS} with a value at all sites", "no value"],
+    )
     assert [row[:2] for row in cells_of(out)] == [["north", "20"], ["west (target)", "20"]]
     assert out.split("All places:")[1].split("Refused")[0].count(".csv: age, line 6") == 2
     (hint,) = [line for line in out.splitlines() if "fda.toml" in line]
     name, value = hint.split(": ")[1].split(" = ")
     Path("fda.toml").write_text(f'label = "ill"\ncategorical = "onehot"\n{name} = {value}\n')
     assert fda("data", "check", ".")[0] == 0
+
+
+@pytest.mark.usefixtures("by_the_rule")
+@pytest.mark.parametrize("domain", ["", "site"])
+def test_words_and_gaps_need_one_line_and_the_command_with_both_options_passes(fda, domain):
+    def row(i):
+        return f"{i},{'fm'[i % 2]},{('', 'no', 'yes')[i % 3]},{'xy'[i % 7 % 2]},{'z' * (i != 4)},{i % 2}"
+
+    write("age,sex,pain,ward,site code,label", row, ("north", "south", "west"), 60)
+    if domain:
+        text = [Path(f"{name}.csv").read_text().splitlines() for name in ("north", "south", "west")]
+        rows = [f"{line},{i}" for i, lines in enumerate(text) for line in lines[1:]]
+        Path("data").mkdir()
+        Path("data/all.csv").write_text("\n".join([f"{text[0][0]},site", *rows]))
+    given = ["data", "--dataset-option", "domain=site"] if domain else ["."]
+    code, out, _ = fda("data", "check", *given)
+    assert (code, refused(out)) == (1, [f"{WORDS} with a value at all sites", "no value"])
+    words = "all sites: pain (2 different), sex (2), site code (1), ward (2): give "
+    assert f"{words}{ONE_HOT} {MEAN}, as cells are empty, or leave them out by --dataset-option " in out
+    assert "site code, line 6" in out
+    *_, said, command = out.splitlines()
+    assert said.startswith("Run it with the options that it needs (mixture, since ")
+    code, out, error = fda(*shlex.split(command)[1:], "--rounds", "1", "--device", "cpu")
+    assert code == 0, error
+
+
+def test_columns_at_one_site_alone_are_left_out_by_the_command_that_passes(fda):
+    write(
+        "age,sex,gap,old,label",
+        lambda i: f"{i},{'fm'[i % 2]},{i % 3 + 1},7{i},{i % 2}",
+        ["north", "south"],
+        60,
+    )
+    write("age,sex,gap,label", lambda i: f"{i}5,{'fm'[i % 2]},,{i % 2}", ["west"], 60)
+    code, out, _ = fda("data", "check", ".", "--dataset-option", "ignore=old", "--target-samples", "all")
+    assert code == 1
+    command = out.splitlines()[-1]
+    assert f"--dataset-option ignore=old,gap {ONE_HOT}" in command
+    assert fda(*shlex.split(command)[1:], "--rounds", "1", "--device", "cpu")[0] == 0
+
+
+def test_what_a_run_would_refuse_with_the_options_is_told_too(fda):
+    write("age,sex,label", lambda i: f"{i},{'fm'[i % 2]},{i % 2}", count=60)
+    code, out, _ = fda("data", "check", ".", "--target-samples", "50")
+    assert (code, refused(out)) == (
+        1,
+        [f"{WORDS} at all sites", "target-samples is 50, but there are only 48"],
+    )
+    assert "With --dataset-option categorical=onehot, a run would still refuse:" in out
 
 
 def test_each_column_of_names_is_told_and_no_other(fda):
@@ -195,9 +250,8 @@ def test_check_of_a_data_set_of_hugging_face_is_short_and_ends_with_the_command_
     Dataset.from_dict(rows).save_to_disk("saved")
     given = ["--dataset-option", "domain=site"]
     code, out, _ = fda("data", "check", "saved", *given)
-    assert (code, refused(out)) == (1, ["a word"])
-    assert "\n  saved/a: sex, line 1 and 19 more lines; 60 in all\n" in out
-    assert out.split("All places:")[1].split("Refused")[0].count("    saved/") == 3
+    assert (code, refused(out)) == (1, [f"{WORDS} at all sites"])
+    assert out.splitlines()[-1].endswith("categorical=onehot --data-dir saved --method mixture")
     code, out, _ = fda("data", "check", "saved", *given, "--dataset-option", "categorical=onehot")
     assert code == 0
     assert [row[0] for row in cells_of(out)] == ["a", "b", "c (target)"]

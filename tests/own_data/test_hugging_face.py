@@ -152,11 +152,16 @@ def test_rows_of_parquet_files_are_prepared_as_tables_are(tmp_path):
     options = {"domain": "site", "label": "ill"}
     spec = spec_of(tmp_path, **options)
     assert (spec.all_names, spec.fitting_model) == (["0", "1", "2"], "mlp")
-    for ignored, place, remedy in (
-        ({}, "/0' has .* line 1, column 'sex'", "categorical=onehot"),
-        ({"ignore": "sex"}, "/1' has .* line 8, column 'age'", "missing=mean"),
+    for ignored, place, thing, remedy in (
+        (
+            {},
+            r"at all sites: sex \(2 different\)",
+            "columns",
+            "categorical=onehot --dataset-option missing=mean",
+        ),
+        ({"ignore": "sex"}, "/1' has .* line 8, column 'age'", "data file", "missing=mean"),
     ):
-        with pytest.raises(ConfigError, match=place, check=names("data file", remedy=remedy)):
+        with pytest.raises(ConfigError, match=place, check=names(thing, remedy=remedy)):
             load_federation(spec_of(tmp_path, **options, **ignored))
     whole = load_federation(spec_of(tmp_path, **options, missing="mean", categorical="onehot"))
     assert whole.features == ("age", "sex=f", "sex=m")
