@@ -61,7 +61,8 @@ class OpenSums:
         """Return the sums in a source's reply; raise a `ValueError` if they are unusable."""
         update, forms = self.sources[domain], self.forms
         if "centre" in update.answer.sums:
-            raise ValueError("its sums have noise, which takes classes, one target, and paths but 'pooled'")
+            wanted = "classes, one target, and paths but 'pooled' and 'logistic'"
+            raise ValueError(f"its sums have noise, which takes {wanted}")
         kinds = by_kind(update.answer.sums)
         if len(kinds) != len(forms):
             raise ValueError(f"its sums are over {len(kinds)} kinds of rows, not {len(forms)}")

@@ -11,9 +11,10 @@ from naming import names
 
 from fda_flower import run
 from fda_flower.aggregation import CentredSums, PrivateSums, Sums, names_of_heads, to_rows, to_targets
+from fda_flower.aggregation.ridge import PATHS
 from fda_flower.clients.private_state import PrivateState
 from fda_flower.clients.secure_sums import SecureSums
-from fda_flower.errors import ConfigError, RunError
+from fda_flower.errors import ConfigError, RunError, unknown
 from fda_flower.strategies import Ridge, RidgeEverySite
 from fda_flower.wire.asked.ridge import FitHead, FitSiteHead, HeadFitted, SiteFitted, Summed, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
@@ -157,6 +158,18 @@ def test_logistic_heads_are_refused_for_numbers_and_where_noise_protects_patient
         start(info={"t": {"regression": True}}, paths="logistic")
     assert "logistic" in str(Ridge(paths="logistic").without_patients)
     assert Ridge().without_patients is None
+
+
+def test_a_target_of_an_older_version_is_named_with_the_heads_that_it_does_not_know():
+    def older(model, message):
+        raise unknown("word for its question paths", FitHead.read(message.content).paths, PATHS)
+
+    _, arrays, strategy = start(info={"t": TABLE}, sites={"t": older})
+    (record,) = strategy.history
+    (dropped,) = record["dropped"]
+    assert (dropped["domain"], "'logistic'" in dropped["reason"]) == ("t", True)
+    assert record["held"] == "no usable reply of the target"
+    assert bits(arrays) == bits(initial())
 
 
 def private_sums(domain):
