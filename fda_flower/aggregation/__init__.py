@@ -2,7 +2,7 @@
 
 from fda_flower.aggregation.adaptive import AdaptiveResult, AdaptiveRule, Evidence, JointRule
 from fda_flower.aggregation.batches import BatchUpdates, CountSketch, Encoding
-from fda_flower.aggregation.columns import Columns, columns_out_of_line, move
+from fda_flower.aggregation.columns import Columns, Moments, columns_out_of_line
 from fda_flower.aggregation.conformal import Calibration, labels_for, sets_of
 from fda_flower.aggregation.estimation import (
     Estimates,
@@ -95,7 +95,7 @@ __all__ = [
     "LEAST_LABELS", "PRIOR", "AdaptiveResult", "AdaptiveRule", "Average", "BatchUpdates", "Calibration",
     "CentredSums", "ClassGaussians", "Columns", "CountSketch", "Encoding", "Estimates", "Evidence",
     "FedDA", "FedGP", "Geometry", "Heads", "JointRule", "Kind", "KindsFit", "Layers", "Mean", "Median",
-    "Mixture", "MovingAverage", "Paths", "PrivateSums", "RidgeFit", "SourceMean", "SourceWeights",
+    "Mixture", "Moments", "MovingAverage", "Paths", "PrivateSums", "RidgeFit", "SourceMean", "SourceWeights",
     "Sums", "TailAverage", "TrimmedMean", "Update", "Votes", "beta_fedda", "beta_fedda_reference",
     "beta_fedgp", "beta_fedgp_filter_aware", "beta_fedgp_reference", "blend", "by_kind",
     "change_of_patient", "check_deviation", "choose_share", "choose_weight", "class_priors",

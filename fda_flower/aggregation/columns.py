@@ -1,32 +1,42 @@
-"""A table's columns: the mean and deviation with which each site standardises them, and the common ones.
+"""A table's columns: the mean and deviation of each site's values, and the common ones that standardise all.
 
-A site standardises a table's columns by its own patients: ``x = (value − m_i)/s_i``. A hospital with older
-patients then has the same rows as one with younger patients, and a head learned at one is wrong at the other.
-So `Columns` and `move` bring sums to the sources' common mean and deviation, without a look at the rows: over
-rows ``(x, 1) T`` they are ``Tᵀ G T`` and ``Tᵀ M``.
+A site that standardises its columns by its own patients loses what sets them apart: a hospital with older
+patients then has the same rows as one with younger patients, and a model of one is wrong at the other. So all
+sites standardise by the mean ``μ`` and deviation ``σ`` over the rows of all sources:
+
+``z = min(max((v − μ)/σ, −3), 3)``,
+
+where the bound keeps one strange row from deciding a fit. `Moments` are what a source tells of its rows. They
+are whole numbers, so that their sum is exact, whatever the order of the sources, and can be masked.
 
 The common deviation is in every row of every site: one source that claims a large one takes the column from
 all. `columns_out_of_line` names such sources.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation.sums import Sums, pack
 from fda_flower.aggregation.updates import Layers, received
 
 Array = NDArray[np.float64]
 
-LARGEST = float(np.finfo(np.float32).max)
-"""Bound on a mean or deviation: features are float32, and its square is a float64."""
+FARTHEST = 3.0
+"""Bound on a standardised value, in deviations."""
 
-MOST, LEAST = 10, 1e-6
-"""Multiples of the sources' lower median deviation, which bound deviations; means lie within the first of the
-lower median mean. The hospitals of Fed-Heart reach 2.3 and 4.8."""
+LARGEST = float(np.finfo(np.float32).max)
+"""Bound on a mean or deviation: features are float32."""
+
+MOST = 10
+"""Multiple of the sources' lower median deviation that bounds deviations; means lie within it of the lower
+median mean. The hospitals of Fed-Heart reach 2.3 and 4.8."""
+
+LEAST = 1e-6
+"""The same for the smallest deviation of a column that is not constant."""
 
 ENOUGH = 3
 """Number of sites at which a column varies from which one that lies cannot choose the lower median."""
@@ -34,104 +44,153 @@ ENOUGH = 3
 SAME = 1e-6
 """Share of a column's mean square up to which its variance is rounding of float32."""
 
+FRACTION = 160
+"""Bits of a value after the point."""
+
+LIMBS = 10
+"""Words of 64 bits of a sum of values or squares: 2⁴⁰ rows of 256 sources cannot overflow."""
+
 
 @dataclass(frozen=True)
 class Columns:
-    """The mean and deviation that standardise columns.
+    """The mean and deviation of columns.
 
     Attributes
     ----------
     means, deviations : array
-        Shape ``(features,)``, in the columns' units.
+        Shape ``(features,)``, in the columns' units. A deviation of 0 is of a constant column.
 
     Examples
     --------
-    >>> own = Columns(np.array([60.0]), np.array([10.0]))
-    >>> all_sites = Columns(np.array([50.0]), np.array([20.0]))
-    >>> np.array([[1.0, 1.0]]) @ own.into(all_sites)  # a patient of 70 years
-    array([[1., 1.]])
+    >>> Columns(np.array([60.0]), np.array([10.0])).of(np.array([[70.0], [99.0]]))
+    array([[1.],
+           [3.]])
     """
 
     means: Array
     deviations: Array
 
-    def into(self, other: "Columns") -> Array:
-        """Return ``T``, shape ``(d, d)``, which turns rows ``(x, 1)`` into rows ``(x, 1) T`` of `other`."""
-        matrix = np.diag(np.append(self.deviations / other.deviations, 1.0))
-        matrix[-1, :-1] = (self.means - other.means) / other.deviations
-        return matrix
+    def of(self, values: Array) -> Array:
+        """Return standardised values, shape ``(n, features)``; a constant column is only centred."""
+        scale = np.where(self.deviations > 0, self.deviations, 1.0)
+        return np.clip((values - self.means) / scale, -FARTHEST, FARTHEST)
 
     def to_arrays(self) -> dict[str, Array]:
         """Return both by name, as they travel."""
         return {"means": self.means, "deviations": self.deviations}
 
     @classmethod
-    def plain(cls, features: int) -> "Columns":
-        """Return the columns of a table as it is, in the columns' units."""
-        return cls(np.zeros(features), np.ones(features))
-
-    @classmethod
-    def from_arrays(cls, arrays: Layers) -> "Columns":
+    def from_arrays(cls, arrays: Layers, features: int) -> "Columns":
         """Return the columns in a message; raise a `ValueError` if no column has such a mean or deviation."""
-        width = {name: (arrays["means"].size,) for name in ("means", "deviations")}
-        means, deviations = received(arrays, width, "its columns")
-        if deviations.min(initial=1.0) <= 0:
-            raise ValueError("'deviations' of its columns has a number that is not above 0")
+        shapes = dict.fromkeys(("means", "deviations"), (features,))
+        means, deviations = received(arrays, shapes, "its columns")
+        if deviations.min(initial=0.0) < 0:
+            raise ValueError("'deviations' of its columns has a number below 0")
         if max(np.abs(means).max(initial=0.0), deviations.max(initial=0.0)) > LARGEST:
             raise ValueError("its columns have a number beyond those of float32")
         return cls(np.asarray(means, np.float64), np.asarray(deviations, np.float64))
 
+
+@dataclass(frozen=True)
+class Moments:
+    """The number of rows, and the sums of each column's values and of their squares, exactly.
+
+    Attributes
+    ----------
+    rows : int
+        The number of rows ``n``.
+    sums, squares : tuple of int
+        ``Σ v`` in units of 2⁻¹⁶⁰, and ``Σ v²`` in units of 2⁻³²⁰.
+
+    Examples
+    --------
+    >>> sites = Columns(np.array([2.0]), np.array([1.0])), Columns(np.array([6.0]), np.array([1.0]))
+    >>> Moments.total(Moments.of(site, 10) for site in sites).columns
+    Columns(means=array([4.]), deviations=array([2.23606798]))
+    """
+
+    rows: int
+    sums: tuple[int, ...]
+    squares: tuple[int, ...]
+
     @classmethod
-    def pooled(cls, sites: Iterable[tuple["Columns", Sums]]) -> "Columns":
-        """Return mean and deviation over the rows of all sites, from their columns and sums.
+    def of(cls, columns: Columns, rows: int) -> "Moments":
+        """Return the moments of a site's rows, from the mean and deviation of its values."""
+        means, deviations = (
+            [int(value) for value in np.ldexp(each, FRACTION).tolist()]
+            for each in (columns.means, columns.deviations)
+        )
+        squares = (m * m + s * s for m, s in zip(means, deviations, strict=True))
+        return cls(rows, tuple(rows * m for m in means), tuple(rows * square for square in squares))
 
-        The deviation is multiplied by ``√features``, so that the mean square of a row's length is 1. A column
-        that is constant at all sites is only centred.
-        """
-        pairs = list(sites)
-        near = np.mean([columns.means for columns, _ in pairs], axis=0)  # so that squares keep their digits
-        rows, first, second = 0.0, np.zeros(len(near)), np.zeros(len(near))
-        for columns, sums in pairs:
-            size, away = columns.deviations, columns.means - near
-            of_x, of_squares = sums.whole[-1, :-1], np.diag(sums.whole)[:-1]
-            rows += sums.rows
-            first += size * of_x + sums.rows * away
-            second += size**2 * of_squares + 2 * size * away * of_x + sums.rows * away**2
-        mean = first / rows
-        variance = second / rows - mean**2
-        constant = variance <= 1e-12 * (second / rows)
-        return cls(near + mean, np.sqrt(np.where(constant, 1.0, variance) * len(near)))
+    @classmethod
+    def total(cls, sites: Iterable["Moments"]) -> "Moments":
+        """Return the moments of the rows of all sites, at least one."""
+        first, *others = sites
+        for each in others:
+            sums, squares = (
+                tuple(a + b for a, b in zip(one, two, strict=True))
+                for one, two in ((first.sums, each.sums), (first.squares, each.squares))
+            )
+            first = cls(first.rows + each.rows, sums, squares)
+        return first
+
+    @property
+    def columns(self) -> Columns:
+        """The mean and deviation over all rows."""
+        n, unit = self.rows, 1 << FRACTION
+        means = [first / (n * unit) for first in self.sums]
+        pairs = zip(self.sums, self.squares, strict=True)
+        variances = [max(n * second - first**2, 0) / (n * n * unit * unit) for first, second in pairs]
+        return Columns(np.array(means, np.float64), np.array([*map(sqrt, variances)], np.float64))
+
+    def to_words(self) -> NDArray[np.uint64]:
+        """Return all numbers as words of 64 bits, `LIMBS` for each, modulo 2⁶⁴⁰."""
+        numbers = (self.rows, *self.sums, *self.squares)
+        data = b"".join(number.to_bytes(8 * LIMBS, "little", signed=True) for number in numbers)
+        return np.frombuffer(data, "<u8").astype(np.uint64, copy=False)
+
+    @classmethod
+    def from_words(cls, words: NDArray[np.uint64]) -> "Moments":
+        """Return the moments in words, or in a sum of words; raise a `ValueError` if they are of no rows."""
+        data, size = words.astype("<u8", copy=False).tobytes(), 8 * LIMBS
+        parts = (data[begin : begin + size] for begin in range(0, len(data), size))
+        rows, *numbers = (int.from_bytes(part, "little", signed=True) for part in parts)
+        half = len(numbers) // 2
+        found = cls(rows, tuple(numbers[:half]), tuple(numbers[half:]))
+        if rows < 1 or min(found.squares, default=0) < 0:
+            raise ValueError("the sums over columns are of no rows")
+        return found
 
 
-def move(sums: Sums, matrix: Array) -> Sums:
-    """Return the sums over rows ``x T`` instead of ``x``, with ``T`` from `Columns.into`."""
-    return replace(sums, gram=pack(matrix.T @ sums.whole @ matrix), products=matrix.T @ sums.products)
+def words_of(features: int) -> int:
+    """Return the number of words of a table's moments."""
+    return LIMBS * (1 + 2 * features)
 
 
-def columns_out_of_line(sites: Mapping[str, tuple[Columns, Sums]]) -> dict[str, str]:
+def columns_out_of_line(sites: Mapping[str, Columns]) -> dict[str, str]:
     """Return the sites one of whose columns is out of line with the lower medians over sites, and why.
 
-    Compared are the mean and deviation of a site's values, which follow from its columns and sums together.
     A column that varies at two sites, and has a single value at others, is not: no rule could tell which of
     the two lies. Of a column with a few 1 among zeros, the usual deviation is 1/2.
 
     Parameters
     ----------
     sites : mapping
-        By name, a site's columns, and the sums over its rows, which they standardise.
+        By name, the mean and deviation of a site's values.
 
     Examples
     --------
-    >>> rows = Sums.of(np.array([[-1.0, 1.0], [1.0, 1.0]]), np.zeros((2, 1)))
     >>> said = {"a": 12.0, "b": 10.0, "c": 1e9}
-    >>> columns_out_of_line({site: (Columns(np.zeros(1), np.array([s])), rows) for site, s in said.items()})
+    >>> columns_out_of_line({site: Columns(np.zeros(1), np.array([s])) for site, s in said.items()})
     {'c': "the deviation of its column 1 is 1e+09, but by the sources' lower medians it is 1.2e-05 to 120"}
     """
-    pairs = list(sites.values())
-    means, deviations = (np.array(each) for each in zip(*(_of_values(*pair) for pair in pairs), strict=True))
+    means = np.array([site.means for site in sites.values()])
+    deviations = np.array([site.deviations for site in sites.values()])
+    deviations = np.where(deviations**2 > SAME * (means**2 + deviations**2), deviations, 0.0)
     usual, centre = _usual(means, deviations), _lower_median(means)
     most = MOST * usual
-    least = LEAST * _lower_median(np.array([columns.deviations for columns, _ in pairs]))
+    least = np.where(np.isfinite(usual), LEAST * usual, 0.0)
     varied = np.where(deviations > 0, deviations, least)
     reasons = dict[str, str]()
     for what, values, low, high in (
@@ -144,14 +203,6 @@ def columns_out_of_line(sites: Mapping[str, tuple[Columns, Sums]]) -> dict[str, 
                 usually = f"by the sources' lower medians it is {low[j]:g} to {high[j]:g}"
                 reasons[site] = f"the {what} of its column {j + 1} is {own[j]:g}, but {usually}"
     return reasons
-
-
-def _of_values(columns: Columns, sums: Sums) -> tuple[Array, Array]:
-    """Return mean and deviation of a site's values, which are those of its rows times its deviation."""
-    mean, square = sums.whole[-1, :-1] / sums.rows, np.diag(sums.whole)[:-1] / sums.rows
-    variance = square - mean**2
-    deviation = np.sqrt(np.where(variance > SAME * square, variance, 0.0))
-    return columns.means + columns.deviations * mean, columns.deviations * deviation
 
 
 def _usual(means: Array, deviations: Array) -> Array:

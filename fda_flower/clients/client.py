@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fda_flower.aggregation import Calibration, Layers
 from fda_flower.aggregation.conformal import exact
 from fda_flower.clients.calibration import kept_calibration
+from fda_flower.clients.columns import read_domain, received_columns
 from fda_flower.clients.gradients import batch_gradients, own_statistics
 from fda_flower.clients.patient_steps import train_patients
 from fda_flower.clients.private_state import PrivateState
@@ -26,6 +27,7 @@ from fda_flower.clients.settings import LocalTraining
 from fda_flower.clients.training import Objective, metrics_of, repeatable, train, training_loss
 from fda_flower.datasets import Domain, Samples
 from fda_flower.datasets.few_samples import target_problems
+from fda_flower.datasets.preparation import Preparation
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
 from fda_flower.metrics import ASKED, EFFECTIVE, SETS, UNITS, confusion, effective_size
@@ -42,6 +44,8 @@ from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply,
 
 Settings = Mapping[str, Any]
 
+Publish = Callable[[Predictor, int, Calibration | None, Preparation | None], None]
+
 ESTIMATION_BATCH = 256
 """Batch size for estimating running statistics."""
 
@@ -53,7 +57,8 @@ class DomainClient(NumPyFace):
     Parameters
     ----------
     domain : Domain
-        Its data, on the device of the model.
+        Its data, on the device of the model; messages bring the means and deviations that standardise the
+        columns of a table.
     model : Module
         The network; the server's weights replace its own, except the frozen ones (see `Exchange`).
     training : LocalTraining
@@ -69,8 +74,8 @@ class DomainClient(NumPyFace):
     own_folder : Path, optional
         Folder for the same data instead.
     publish : callable, optional
-        Receives the predictor, the round and, if there is one, the predictor's `Calibration` after each
-        evaluation for the headline.
+        Receives the predictor, the round, the predictor's `Calibration`, if there is one, and the domain's
+        preparation after each evaluation for the headline.
     hides : bool
         Whether an answer tells nothing of a head that the client keeps, not even that it could not be fitted:
         whoever chooses the others' sums would find this site's own by trying. So at a site whose heads may
@@ -87,11 +92,34 @@ class DomainClient(NumPyFace):
     about: Settings | None = None
     state: RecordDict | None = None
     own_folder: Path | None = None
-    publish: Callable[[Predictor, int, Calibration | None], None] | None = None
+    publish: Publish | None = None
     hides: bool = False
 
     def __post_init__(self) -> None:
         self.private_state = PrivateState(RecordDict() if self.state is None else self.state, self.own_folder)
+        self._domains = (self.domain, self.domain)
+
+    @property
+    def as_loaded(self) -> Domain:
+        """The domain before a message has standardised its columns."""
+        before, after = self._domains
+        return before if self.domain is after else self.domain
+
+    def read_domain(self, request: EvaluateRequest) -> None:
+        """Take the domain as a message's network reads it; see `fda_flower.datasets.Domain.in_columns`."""
+        loaded = self.as_loaded
+        self.domain = read_domain(loaded, received_columns(loaded, request))
+        self._domains = loaded, self.domain
+
+    def train_reply(self, request: TrainRequest) -> TrainReply:
+        """Return the reply to a train request, with the answer to its question, if it has one."""
+        self.read_domain(request)
+        return super().train_reply(request)
+
+    def evaluate_reply(self, request: EvaluateRequest) -> EvaluateReply:
+        """Return the reply to an evaluate request, with the answer to its question, if it has one."""
+        self.read_domain(request)
+        return super().evaluate_reply(request)
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return counts of samples, whether the task is a regression, the frozen digest, and `about`."""
@@ -114,6 +142,7 @@ class DomainClient(NumPyFace):
             protocol.TEST: len(self.domain.test),
             protocol.REGRESSION: self.domain.train.y.is_floating_point(),
             **({protocol.FROZEN: frozen} if frozen else {}),
+            **({protocol.COLUMNS: self.domain.columns} if self.domain.columns else {}),
             **(self.about or {}),
         }
 
@@ -315,7 +344,8 @@ class DomainClient(NumPyFace):
     ) -> None:
         """Publish a predictor if the evaluation is for the run's headline."""
         if self.publish is not None and not config.get(protocol.BESIDE):
-            self.publish(predictor, int(config.get(protocol.SERVER_ROUND, 0)), calibration)
+            number = int(config.get(protocol.SERVER_ROUND, 0))
+            self.publish(predictor, number, calibration, self.domain.preparation)
 
     def _details(self, outputs: Tensor, config: Settings) -> dict[str, Layers]:
         """Return the arrays of test outputs that a message requests."""

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import Columns, Layers, Sums, shape_of_head, widths_of
+from fda_flower.aggregation import Sums, shape_of_head, widths_of
 from fda_flower.clients.calibration import keep_calibration
 from fda_flower.clients.client import DomainClient, TargetClient
+from fda_flower.clients.columns import masked_columns
 from fda_flower.clients.features import features_and_labels, groups_of
 from fda_flower.clients.ridge_numpy import Array, Labelled, fit_target, source_sums
 from fda_flower.clients.secure_sums import masked_sums
 from fda_flower.datasets import Samples
-from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import invalid
 from fda_flower.files import derive_seed
 from fda_flower.wire.asked.ridge import FitHead, Summed, SumRows
@@ -29,7 +29,7 @@ MOST_UNLABELLED = 4000
 
 
 def sum_rows(client: DomainClient, request: TrainRequest, question: SumRows) -> TrainReply:
-    """Return sums over the rows, and how this site standardised a table's columns.
+    """Return sums over the rows.
 
     At a site that protects its patients the sums have what its mod adds noise with. Raises a `ConfigError` if
     sums with noise are of no use.
@@ -43,29 +43,24 @@ def sum_rows(client: DomainClient, request: TrainRequest, question: SumRows) -> 
     sums = source_sums(request, own)
     if client.domain.from_all_rows:  # one more patient changes all rows
         sums.pop(CHANGE, None)
-    columns = None if of_patients else columns_of(client, own.rows)
-    return unchanged(
-        client, request, Summed(sums=sums, columns=None if columns is None else columns.to_arrays())
-    )
+    return unchanged(client, request, Summed(sums=sums))
 
 
 def mask_sums(client: DomainClient, request: TrainRequest, question: MaskSums) -> TrainReply:
-    """Answer a stage of masked sums over the rows; see `fda_flower.wire.secure_sums`."""
+    """Answer a stage of masked sums over the rows or columns; see `fda_flower.wire.secure_sums`."""
 
     def sums() -> list[Sums]:
         return rows_of(client, request).sums()
 
+    if question.over == "columns":
+        return unchanged(client, request, masked_columns(client, request, question))
     return unchanged(client, request, masked_sums(request, question, client.private_state, sums))
 
 
 def fit_head(client: TargetClient, request: TrainRequest, question: FitHead) -> TrainReply:
     """Return the received model with the fitted linear layer."""
     own = rows_of(client, request, question.unlabelled)
-    if (columns := both_columns(client, own.rows, question.columns)) is None:
-        fitted = fit_target(own, question)
-    else:
-        matrix = columns[0].into(columns[1])
-        fitted = fit_target(own.moved(matrix), question).moved(matrix)
+    fitted = fit_target(own, question)
     model = fitted.in_model(client.received(request))
     keep_calibration(client.private_state, model, fitted.calibration(own))
     return TrainReply(model, len(own.rows), answer=fitted.answer())
@@ -99,22 +94,6 @@ def chosen_at_random(samples: Samples, seed: int) -> Samples:
 def classes_of(client: DomainClient, request: TrainRequest) -> int | None:
     """Return the number of classes; None for a regression."""
     return None if client.domain.train.y.is_floating_point() else shape_of_head(client.received(request))[0]
-
-
-def columns_of(client: DomainClient, rows: Array) -> Columns | None:
-    """Return how this site standardised its columns, or None if the rows are not a table's."""
-    x, preparation = client.domain.train.x, client.domain.preparation
-    if x.ndim != 2 or not np.array_equal(rows[:, :-1], x.cpu().numpy()):
-        return None
-    if isinstance(preparation, TablePreparation):
-        return Columns(np.array(preparation.mean), np.array(preparation.deviation))
-    return Columns.plain(rows.shape[1] - 1)
-
-
-def both_columns(client: DomainClient, rows: Array, sent: Layers | None) -> tuple[Columns, Columns] | None:
-    """Return this site's columns and the ones from the server, or None if either is missing."""
-    own = columns_of(client, rows)
-    return None if own is None or sent is None else (own, Columns.from_arrays(sent))
 
 
 def unchanged(client: DomainClient, request: TrainRequest, answer: Answer) -> TrainReply:

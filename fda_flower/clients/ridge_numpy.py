@@ -98,11 +98,6 @@ class Labelled:
         """Return the sums over the rows of each kind."""
         return [Sums.of(rows, self.targets) for rows in self.kinds]
 
-    def moved(self, matrix: Array) -> "Labelled":
-        """Return the samples with rows ``x T``; they have one kind of rows."""
-        rest = None if self.unlabelled is None else self.unlabelled @ matrix
-        return replace(self, rows=self.rows @ matrix, unlabelled=rest)
-
 
 @dataclass(frozen=True)
 class TargetHead:
@@ -118,11 +113,6 @@ class TargetHead:
     alone: Array | None = None
     held_out: Mapping[str, Array] = field(default_factory=dict)
     temperatures: Array | None = None
-
-    def moved(self, matrix: Array) -> "TargetHead":
-        """Return the head for rows ``x``, if this one is for rows ``x T``."""
-        alone = None if self.alone is None else matrix @ self.alone
-        return replace(self, head=matrix @ self.head, alone=alone)
 
     def in_model(self, model: Layers) -> dict[str, NDArray[Any]]:
         """Return a model whose linear layer is this head."""

@@ -118,12 +118,14 @@ def _check_groups(name: str, groups: NDArray[Any] | None, rows: NDArray[Any] | N
 def _reply(request: TrainRequest, own: Labelled, private_state: PrivateState | None) -> TrainReply:
     model, question = to_layers(request.arrays), request.question
     if isinstance(question, FitHead):
-        if question.columns is not None:
-            why = "the sources' rows are columns of tables, which a project of its own does not standardise"
-            raise ConfigError(why, thing="columns", remedy="let all sites run fda-flower, or none")
         fitted = fit_target(own, question)
         return TrainReply(fitted.in_model(model), len(own.rows), answer=fitted.answer())
     if isinstance(question, MaskSums):
+        if question.over == "columns":
+            why = "the server asks for columns of a table, which a project of its own standardises itself"
+            raise ConfigError(
+                why, thing="over", value="columns", remedy="leave 'columns' out of your role answer"
+            )
         masked = masked_sums(request, question, private_state, own.sums)
         return TrainReply(model, len(own.rows), answer=masked)
     return TrainReply(model, len(own.rows), answer=Summed(sums=source_sums(request, own)))

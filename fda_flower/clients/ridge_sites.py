@@ -11,19 +11,17 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
     LEAST_LABELS,
-    Columns,
     Heads,
     Sums,
     by_kind,
     joined_head,
-    move,
     shape_of_head,
     usual_factor,
 )
 from fda_flower.aggregation.ridge import paths_of
 from fda_flower.clients.client import DomainClient
 from fda_flower.clients.features import groups_of
-from fda_flower.clients.ridge import both_columns, rows_of, unchanged
+from fda_flower.clients.ridge import rows_of, unchanged
 from fda_flower.clients.ridge_numpy import Array, Labelled, TargetHead, fit_from, placed, score
 from fda_flower.clients.secure_sums import as_masked
 from fda_flower.metrics import paired_interval, paired_shares
@@ -37,26 +35,17 @@ def fit_site(
     totals: Sequence[Sums],
     sent: Sequence[Sums],
     paths: Heads,
-    columns: tuple[Columns, Columns] | None = None,
 ) -> TargetHead:
     """Fit a site's head, if every site is a target, from the total of all sites minus its own sums.
 
     With labels of too few patients to leave one out, it is the others' head. `totals` and `sent`, the sums
-    that this site has sent, have an entry for each kind of rows. `columns` are this site's own, as in `own`
-    and `sent`, and the ones in `totals`; the head is fitted in the columns of the other sites.
+    that this site has sent, have an entry for each kind of rows.
 
     Raises a `ValueError` if `totals` include no other site, or the difference cannot come from rows.
     """
-    if columns:
-        sent = [move(each, columns[0].into(columns[1])) for each in sent]
     others = [total - each for total, each in zip(totals, sent, strict=True)]
     if others[0].rows < 1:
         raise ValueError("the sums of all sites have no row of another site")
-    if columns:
-        rest = Columns.pooled([(columns[1], others[0])])
-        matrix = columns[0].into(rest)
-        moved = [move(others[0], columns[1].into(rest))]
-        return _fit_to(own.moved(matrix), moved, paths).moved(matrix)
     return _fit_to(own, others, paths)
 
 
@@ -115,7 +104,7 @@ def _kept_head(client: DomainClient, request: TrainRequest, question: FitSiteHea
         Sums.from_arrays(total, width + 1, shape_of_head(model)[0])
         for total, width in zip(by_kind(question.total), own.widths, strict=True)
     ]
-    fitted = fit_site(own, totals, sent, question.paths, both_columns(client, own.rows, question.columns))
+    fitted = fit_site(own, totals, sent, question.paths)
     model_of_site = Single(fitted.in_model(model))
     client.announce(model_of_site, request.config, fitted.calibration(own))
     return _metrics_at_site(client, request, model_of_site, fitted, own) if question.report == "full" else {}

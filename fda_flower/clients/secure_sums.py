@@ -39,9 +39,9 @@ class SecureSums:
         self.state = state
 
     def answer(
-        self, question: MaskSums, server_round: int, numbers: Callable[[], NDArray[np.floating]]
+        self, question: MaskSums, server_round: int, words: Callable[[], wire.Words], limbs: int = 1
     ) -> Masked:
-        """Return the answer in a round; `numbers` returns the numbers to sum when needed."""
+        """Return the answer in a round; `words` returns the numbers to sum when needed, `limbs` for each."""
         stage, memory = question.stage, self._memory(question.stage, server_round)
         entries = wire.to_bytes(question.entries or {})
         if stage == wire.KEYS:
@@ -51,7 +51,7 @@ class SecureSums:
             pairs = {name: entry[: 2 * wire.PUBLIC] for name, entry in entries.items()}  # without signatures
             reply = wire.from_bytes(self._shares(memory, pairs))
         elif stage == wire.MASKED:
-            reply = {wire.SUMS: self._masked(memory, entries, numbers())}
+            reply = {wire.SUMS: self._masked(memory, entries, words(), limbs)}
         elif stage == wire.CONFIRM:
             reply = wire.from_bytes(self._confirm(memory, question.active))
         else:
@@ -93,7 +93,7 @@ class SecureSums:
         return reply
 
     @staticmethod
-    def _masked(memory: wire.Bytes, sent: wire.Bytes, numbers: NDArray[np.floating]) -> NDArray[np.uint64]:
+    def _masked(memory: wire.Bytes, sent: wire.Bytes, words: wire.Words, limbs: int) -> wire.Words:
         """Take the shares of the others' secrets; return the masked numbers."""
         keys = _named(memory, KEY)
         if len(sent) + 1 < wire.threshold(len(keys)):
@@ -108,10 +108,11 @@ class SecureSums:
             memory[f"{SEED_SHARE}{name}"] = opened[: wire.SHARE]
             memory[f"{KEY_SHARE}{name}"] = opened[wire.SHARE : 2 * wire.SHARE]
         others = {name: keys[name][wire.PUBLIC :] for name in sent}
-        masked = wire.encode(numbers) + wire.key_stream(memory[SEED], len(numbers))
-        masked += wire.masks_of_pairs(memory[OWN].decode(), memory[wire.MASKING], others, len(numbers))
-        log(INFO, "%d sums leave masked, for a sum with %s", len(numbers), ", ".join(sorted(others)))
-        return masked
+        own, secret = memory[OWN].decode(), memory[wire.MASKING]
+        masks = wire.masks_of_pairs(own, secret, others, len(words), limbs)
+        masks = wire.added(masks, wire.key_stream(memory[SEED], len(words)), limbs)
+        log(INFO, "%d sums leave masked, for a sum with %s", len(words) // limbs, ", ".join(sorted(others)))
+        return wire.added(words, masks, limbs)
 
     def _confirm(self, memory: wire.Bytes, active: Sequence[str]) -> wire.Bytes:
         """Take the list of active sources; return a confirmation for each of the others."""
@@ -167,15 +168,26 @@ def masked_sums(
     sums: Callable[[], Sequence[Sums]],
 ) -> Masked:
     """Answer a stage of masked sums; `sums`, of each kind of rows, are computed when needed."""
+
+    def to_mask() -> wire.Words:
+        return wire.encode(np.concatenate([_to_mask(each) for each in sums()]))
+
+    return masked_words(request, question, private_state, to_mask)
+
+
+def masked_words(
+    request: TrainRequest,
+    question: MaskSums,
+    private_state: PrivateState | None,
+    words: Callable[[], wire.Words],
+    limbs: int = 1,
+) -> Masked:
+    """Answer a stage of masked sums of `words`, which are computed when needed."""
     if private_state is None:
         remedy = "give ridge_reply the context's state"
         raise ConfigError("the server asks for masked sums", thing="state", value=None, remedy=remedy)
     server_round = int(request.config[protocol.SERVER_ROUND])
-
-    def to_mask() -> NDArray[np.float64]:
-        return np.concatenate([_to_mask(each) for each in sums()])
-
-    return SecureSums(private_state).answer(question, server_round, to_mask)
+    return SecureSums(private_state).answer(question, server_round, words, limbs)
 
 
 def _to_mask(sums: Sums) -> NDArray[np.float64]:

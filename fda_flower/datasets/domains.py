@@ -11,6 +11,7 @@ from fda_flower.errors import invalid
 if TYPE_CHECKING:
     import torch
 
+    from fda_flower.aggregation import Columns
     from fda_flower.datasets.preparation import Preparation
     from fda_flower.datasets.samples import Samples
 
@@ -90,6 +91,8 @@ class Domain:
     statistics : Tensor, optional
         BatchNorm statistics of its own samples, with which a network computed the features that its samples
         are; they never leave the domain.
+    body : callable, optional
+        What makes the features that a network reads of a table's standardised columns; see `in_columns`.
     """
 
     name: str
@@ -100,6 +103,7 @@ class Domain:
     validation: "Samples | None" = None
     cut: int = 0
     statistics: "torch.Tensor | None" = None
+    body: "Callable[[Samples], Samples] | None" = None
 
     @cached_property
     def inputs(self) -> "Samples":
@@ -118,6 +122,25 @@ class Domain:
         if any(part.noise for part in self.parts.values()):
             return "the noise that is drawn for them together", "choose another shift"
         return None
+
+    @property
+    def columns(self) -> int:
+        """The number of features that are a table's columns; 0 if there are none."""
+        return 0 if self.preparation is None else self.preparation.columns_of_numbers
+
+    def in_columns(self, common: "Columns | None") -> "Domain":
+        """Return the domain as a network reads it, its columns standardised by common means and deviations.
+
+        Without these they stay standardised by the domain's own.
+        """
+        parts, preparation = dict[str, Any](self.parts), self.preparation
+        if common is not None and preparation is not None:
+            rows = {name: preparation.restandardised(part.x, common) for name, part in parts.items()}
+            parts = {name: replace(part, x=rows[name]) for name, part in parts.items()}
+            preparation = preparation.in_columns(common)
+        if self.body is not None:
+            parts = {name: self.body(part) for name, part in parts.items()}
+        return replace(self, **parts, preparation=preparation, body=None)
 
     def check_patients(self) -> None:
         """Raise a `ConfigError` if no noise can protect each patient, since one changes the rows of all."""

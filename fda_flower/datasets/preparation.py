@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fda_flower.aggregation.columns import FARTHEST, Columns
 from fda_flower.datasets.folders import LISTED, unusable
 from fda_flower.datasets.looks import EACH, MOST, PLAIN, ImageError, Look
 from fda_flower.datasets.pixels import decode, faults, frames_of
@@ -146,6 +147,23 @@ class Preparation(ABC):
         """Return a regression's outputs in the labels' own unit."""
         return outputs
 
+    @property
+    def columns_of_numbers(self) -> int:
+        """The number of features that are standardised columns of a table."""
+        return 0
+
+    def in_columns(self, common: Columns) -> "Preparation":
+        """Return the preparation whose features are standardised by common means and deviations."""
+        return self
+
+    def restandardised(self, features: Tensor, common: Columns) -> Tensor:
+        """Return features of this preparation as the ones of `in_columns`."""
+        return features
+
+    def described(self, features: Tensor) -> Columns:
+        """Return mean and deviation of the columns' values, from features of this preparation."""
+        return Columns(np.zeros(0), np.zeros(0))
+
     def to_json(self) -> dict[str, Any]:
         """Return the preparation as a JSON object, for `from_json`."""
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
@@ -169,7 +187,8 @@ class TablePreparation(Preparation):
     columns : tuple of str
         The raw columns without the text's, in the order of the features.
     mean, deviation : tuple of float
-        Each feature's mean and deviation in the domain's training samples; a constant's deviation is 1.
+        Each feature's mean and deviation in the domain's training samples, or in several domains'; see
+        `in_columns`. A constant's deviation is 1.
     fill : tuple of float
         Each feature's replacement for a missing number; empty if none may be missing.
     categories : tuple
@@ -179,6 +198,8 @@ class TablePreparation(Preparation):
         Columns, each with a category that has no feature.
     text : str
         The column of texts, which become tokens (`fda_flower.models.tokens`); empty for none.
+    farthest : float, optional
+        Bound on a standardised feature, where mean and deviation are those of several domains.
     label_mean, label_deviation : float
         In a regression, the network predicts ``(label - label_mean) / label_deviation``.
 
@@ -200,6 +221,7 @@ class TablePreparation(Preparation):
     label_deviation: float = 1.0
     baseline: tuple[tuple[str, str], ...] = ()
     text: str = ""
+    farthest: float | None = None
     kind: ClassVar[str] = "table"
 
     def is_like(self, other: object) -> bool:
@@ -298,7 +320,44 @@ class TablePreparation(Preparation):
         rows = _features(raw, self.columns, dict(self.categories))
         if self.fill:
             rows = rows.where(~rows.isnan(), rows.new_tensor(self.fill))
-        return _finite((rows - rows.new_tensor(self.mean)) / rows.new_tensor(self.deviation), self.features)
+        found = _finite((rows - rows.new_tensor(self.mean)) / rows.new_tensor(self.deviation), self.features)
+        return found if self.farthest is None else found.clamp(-self.farthest, self.farthest)
+
+    @property
+    def columns_of_numbers(self) -> int:
+        """The number of features without the text's."""
+        return len(self.mean)
+
+    @property
+    def common(self) -> Columns | None:
+        """The means and deviations of several domains; None if the domain's own standardise it."""
+        if self.farthest is None:
+            return None
+        return Columns(np.array(self.mean), np.array(self.deviation))
+
+    def in_columns(self, common: Columns) -> "TablePreparation":
+        """Return the preparation whose features are standardised by common means and deviations."""
+        deviations = np.where(common.deviations > 0, common.deviations, 1.0)
+        means, spread = tuple(common.means.tolist()), tuple(deviations.tolist())
+        return replace(self, mean=means, deviation=spread, farthest=FARTHEST)
+
+    def restandardised(self, features: Tensor, common: Columns) -> Tensor:
+        """Return features of this preparation as those of `in_columns`; a text's tokens stay."""
+        number = len(self.mean)
+        if features.shape[1] < number:  # samples without inputs
+            return features
+        own = features[:, :number].double().cpu().numpy()
+        values = own * np.array(self.deviation) + np.array(self.mean)
+        moved = torch.from_numpy(common.of(values)).to(features)
+        return torch.cat([moved, features[:, number:]], dim=1)
+
+    def described(self, features: Tensor) -> Columns:
+        """Return mean and deviation of the columns' values; a constant column's deviation is 0."""
+        own, mean, size = features[:, : len(self.mean)], np.array(self.mean), np.array(self.deviation)
+        spread, centre = torch.std_mean(own.double(), dim=0, correction=0)
+        spread = spread.where(own.amax(dim=0) > own.amin(dim=0), 0.0)
+        centre, spread = centre.cpu().numpy(), spread.cpu().numpy()
+        return Columns(mean + size * centre, size * spread)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,10 @@ class LegacyStrategy(Strategy, metaclass=FlowersOptions):
     ) -> None:
         _check_it_works(strategy)
         strategy.change(
-            fraction_train=fraction_fit, min_train_nodes=min_fit_clients, wait_for=min_available_clients
+            fraction_train=fraction_fit,
+            min_train_nodes=min_fit_clients,
+            wait_for=min_available_clients,
+            columns="own",
         )
         self.strategy = strategy
         self.initial_parameters = initial_parameters

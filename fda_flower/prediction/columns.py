@@ -149,9 +149,9 @@ def _bad(name: str, why: str) -> ConfigError:
 def far_from_training(features: Tensor, preparation: TablePreparation) -> tuple[str, ...]:
     """Return a note on columns of numbers whose new values are far from those in training, if there are any.
 
-    `features` are standardised, shape ``(n, features)``. Two kinds of columns are left out: constant ones in
-    training, which have no scale, and those whose numbers seem to lie in [0, 1] there (their variance is at
-    most mean (1 − mean)) and do so here, since 1 may be rare.
+    `features` are standardised, shape ``(n, features)``, without a bound. Two kinds of columns are left out:
+    constant ones in training, which have no scale, and those whose numbers seem to lie in [0, 1] there (their
+    variance is at most mean (1 − mean)) and do so here, since 1 may be rare.
 
     Examples
     --------

@@ -39,6 +39,7 @@ class TableInput(nn.Module):
     is_word: Tensor
     of_word: Tensor
     may_lack: Tensor
+    is_bound: Tensor
 
     def __init__(self, fitted: TablePreparation) -> None:
         super().__init__()
@@ -52,6 +53,9 @@ class TableInput(nn.Module):
         if fitted.text:
             encoded = torch.tensor([torch.nan, 0.0, 1 / SCALE], dtype=torch.float64)
             scale = torch.cat([scale, encoded[:, None].expand(-1, NUMBERS)], dim=1)
+        self.farthest = fitted.farthest or 0.0
+        bound = torch.arange(scale.shape[1]) < (len(kinds) if fitted.farthest else 0)
+        self.register_buffer("is_bound", bound)
         listed = [name for name in fitted.columns if name in words]
         may_lack = [bool(fitted.fill) or name in baseline for name in listed]
         self.dtype, self.width = _type_for(fitted.mean, fitted.deviation), scale.shape[1]
@@ -69,6 +73,7 @@ class TableInput(nn.Module):
         filled = torch.where(features.isnan(), fill, features.double())
         inputs = ((filled - mean) / deviation).float()
         fits = inputs.isfinite().all(dim=1)
+        inputs = torch.where(self.is_bound, inputs.clamp(-self.farthest, self.farthest), inputs)
         if len(self.may_lack):
             words = filled[:, : len(self.is_word)][:, self.is_word]
             counts = words @ self.of_word

@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -358,10 +359,11 @@ class LoadedModel:
         if not isinstance(self.preparation, TablePreparation):
             message = f"the model takes no named columns: give {self._wanted}"
             raise ConfigError(message, thing="columns")
-        x = self.preparation.apply(read_columns(raw, self.preparation))
-        for note in far_from_training(x, self.preparation):
+        columns = read_columns(raw, self.preparation)
+        unbounded = replace(self.preparation, farthest=None)
+        for note in far_from_training(unbounded.apply(columns), unbounded):
             logging.getLogger("fda_flower").warning("%s", note)
-        return x
+        return self.preparation.apply(columns)
 
     def _build(self, layers: Layers) -> nn.Module:
         network = copy.deepcopy(self._parts.trainable)

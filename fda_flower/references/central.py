@@ -11,8 +11,9 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from fda_flower.aggregation import Layers
+from fda_flower.aggregation import Layers, Moments
 from fda_flower.clients import DomainClient, SourceClient, TargetClient
+from fda_flower.clients.columns import columns_of
 from fda_flower.clients.training import OPTIMIZERS, repeatable
 from fda_flower.datasets import Domain, Samples
 from fda_flower.errors import ConfigError, RunError, invalid
@@ -101,7 +102,7 @@ class Trainer:
         config, data = self.config, all_data(self.config)
         self.data = data
         device = find_device(config.device)
-        domains = {name: domain.to(device) for name, domain in data.domains.items()}
+        domains = {name: domain.to(device) for name, domain in in_columns(config, data.domains).items()}
         network = make_model(config, data.shape, data.classes)
         self.model = in_precision(network, config.precision).to(device)
         first = domains[config.data.source_names[0]].train
@@ -133,7 +134,7 @@ class Trainer:
         if self.folder is not None:
             site, own = (self.data, self.data.target), self.reference.prototypes
             publish = publisher(self.config, *site, self.folder, self.model, own)
-            publish(Single(self.reported), number, None)
+            publish(Single(self.reported), number, None, self.target.domain.preparation)
         record["seconds"] = {"train": trained - begun, "evaluate": time.perf_counter() - trained}
         return record
 
@@ -259,6 +260,16 @@ class Trainer:
     def _client(self, domain: Domain, kind: type[DomainClient] = SourceClient) -> DomainClient:
         """Return a client, which only evaluates."""
         return kind(domain, self.model, self.config.source_training, self.config.seed, self.config.threads)
+
+
+def in_columns(config: RunConfig, domains: Mapping[str, Domain]) -> dict[str, Domain]:
+    """Return the domains as networks read them; tables are standardised by the columns of all sources."""
+    sources = [domains[name] for name in config.data.source_names]
+    common = None
+    if config.columns == "common" and all(domain.columns for domain in domains.values()):
+        total = Moments.total(Moments.of(columns_of(each), len(each.train)) for each in sources)
+        common = total.columns
+    return {name: domain.in_columns(common) for name, domain in domains.items()}
 
 
 def _entry(client: DomainClient, steps: int) -> Record:

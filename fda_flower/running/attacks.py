@@ -17,8 +17,8 @@ from fda_flower.errors import invalid, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.devices import widest_float
 from fda_flower.runs.config import RunConfig
+from fda_flower.wire.asked.columns import ColumnsDescribed, DescribeColumns
 from fda_flower.wire.asked.personal import Guided
-from fda_flower.wire.asked.ridge import Summed
 from fda_flower.wire.numpy_client import NumPyFace
 from fda_flower.wire.protocol import (
     LABELLED,
@@ -115,10 +115,9 @@ def honest(sight: Sight, factor: float) -> Deltas:
     return sight.update
 
 
-def columns_that_lie(answer: Summed, factor: float) -> Summed:
+def columns_that_lie(answer: ColumnsDescribed, factor: float) -> ColumnsDescribed:
     """Return an answer whose columns' means and deviations are multiplied."""
-    columns = answer.columns
-    return replace(answer, columns=columns and {name: factor * each for name, each in columns.items()})
+    return replace(answer, columns={name: factor * each for name, each in answer.columns.items()})
 
 
 def flipped_labels(samples: Samples, classes: int) -> Tensor:
@@ -275,7 +274,10 @@ class PoisonedSource(NumPyFace):
 
     def train_reply(self, request: TrainRequest) -> TrainReply:
         """Train as a request asks, or answer its question, and poison the models of the reply."""
-        client, before = self._client, self._client.received(request)
+        client = self._client
+        if isinstance(request.question, DescribeColumns):
+            return self._described(request)
+        before = client.received(request)
         number = int(str(request.config.get(SERVER_ROUND, 0)))
         states = (client.private_state.load_before(name, number) for name in ("attack-first", "attack-last"))
         first, last = (before if state is None else state[0] for state in states)
@@ -314,12 +316,17 @@ class PoisonedSource(NumPyFace):
             arrays = poisoned(lambda reply: reply.arrays)
             if isinstance(answer, Guided):
                 answer = replace(answer, guidance=poisoned(_guidance))
-        if isinstance(answer, Summed) and self._attack.name.startswith("columns:"):
-            answer = columns_that_lie(answer, **self._poison.keywords)
         client.private_state.save_after("attack-first", first, {}, number)
         client.private_state.save_after("attack-last", before, {}, number)
         examples, metrics = int(self._lies.get(LABELLED, reply.examples)), self._lied(reply.metrics)
         return replace(reply, arrays=arrays, answer=answer, examples=examples, metrics=metrics)
+
+    def _described(self, request: TrainRequest) -> TrainReply:
+        """Say what the table's columns are, with the attack's lies."""
+        reply = self._client.train_reply(request)
+        if isinstance(reply.answer, ColumnsDescribed) and self._attack.name.startswith("columns:"):
+            return replace(reply, answer=columns_that_lie(reply.answer, **self._poison.keywords))
+        return reply
 
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate as the client does."""

@@ -12,7 +12,7 @@ from torch import nn
 
 from fda_flower.aggregation import Calibration, Layers
 from fda_flower.datasets import FederatedDataset, load_domain
-from fda_flower.datasets.preparation import ImageFiles, TablePreparation
+from fda_flower.datasets.preparation import ImageFiles, Preparation, TablePreparation
 from fda_flower.errors import ConfigError
 from fda_flower.files import MODEL, derive_seed, read_json, versions
 from fda_flower.models.exchange import frozen_layers
@@ -42,7 +42,7 @@ def publisher(
     folder: Path,
     network: nn.Module,
     prototypes: float | None = None,
-) -> Callable[[Predictor, int, Calibration | None], None]:
+) -> Callable[[Predictor, int, Calibration | None, Preparation | None], None]:
     """Return a function that writes the predictor of the target `name` to a folder after a round.
 
     `network` holds the frozen arrays, which predictors lack. `prototypes` is the temperature of the prototype
@@ -56,13 +56,15 @@ def publisher(
         class_names=site.class_names,
         features=site.features,
         label=str(dict(config.dataset_options).get("label", "label")) if of_columns else "",
-        preparation=None if domain.preparation is None else domain.preparation.to_json(),
         prototypes=prototypes,
     )
 
-    def publish(predictor: Predictor, round: int, calibration: Calibration | None) -> None:
+    def publish(
+        predictor: Predictor, round: int, calibration: Calibration | None, preparation: Preparation | None
+    ) -> None:
         digest, body = body_of(config, site.shape, site.classes, domain.statistics)
-        now = replace(about, round=round, body=digest)
+        prepared = None if preparation is None else preparation.to_json()
+        now = replace(about, round=round, body=digest, preparation=prepared)
         frozen = frozen_layers(network)
         write_model(folder, now, predictor, frozen, body, private=True, calibration=calibration)
 
@@ -132,8 +134,7 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
         config = RunConfig(**{**settings, **({} if data_dir is None else {"data_dir": data_dir})})
     name = model.about.domain if config.every_site else config.data.target_name
     site = load_domain(config.data, name)
-    test = site.domains[name].test
-    if not len(test):
+    if not len(site.domains[name].test):
         message = f"'{name}' has no test samples"
         raise ConfigError(message, thing=name, remedy="give --csv or --images")
     if (site.shape, site.classes) != (model.about.shape, model.about.classes):
@@ -143,7 +144,10 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
             thing=str(run),
         )
 
-    prepared = site.domains[name].preparation
+    domain = site.domains[name]
+    if isinstance(model.preparation, TablePreparation) and (common := model.preparation.common) is not None:
+        domain = domain.in_columns(common)
+    prepared = domain.preparation
     if model.preparation is not None and prepared is not None and not model.preparation.is_like(prepared):
         message = f"the data of '{name}' have changed since the run: columns, means or deviations differ"
         remedy = "give the data that it was trained on, or new data by --csv or --images"
@@ -154,6 +158,7 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
         # The same noise as in the run.
         yield torch.Generator().manual_seed(derive_seed(config.seed, "test", model.about.round, name))
 
+    test = domain.test
     x: Any = test.x
     names = {"sample": list(map(str, range(len(test))))}
     if isinstance(x, ImageFiles):

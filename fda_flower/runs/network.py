@@ -1,14 +1,15 @@
 """A run's initial network and its clients' data, which are features if the network's backbone is frozen."""
 
 import copy
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
-from fda_flower.datasets import FederatedDataset, load_domain, load_federation
+from fda_flower.datasets import FederatedDataset, Samples, load_domain, load_federation
 from fda_flower.datasets.federation import of_domain
 from fda_flower.datasets.spec import Pairs
 from fda_flower.files import cache_folder, checksum, derive_seed
@@ -19,7 +20,7 @@ from fda_flower.models.kinds import set_statistics
 from fda_flower.models.own import check_training
 from fda_flower.models.probe import answers
 from fda_flower.models.split import SplitNetwork, split
-from fda_flower.prediction.features import FeatureStore, digest_of, federation_features
+from fda_flower.prediction.features import FeatureStore, columns_of, digest_of, features, federation_features
 from fda_flower.records.record import COSTS
 from fda_flower.runs.config import RunConfig
 
@@ -131,7 +132,15 @@ def _as_features(config: RunConfig, data: FederatedDataset, folder: Path | None)
     if backbone is None:
         return data.in_memory()
     device = find_device(config.device)
+    if not columns_of(backbone) and any(domain.columns for domain in data.domains.values()):
+        body = partial(_through, backbone.to(device).eval(), device)
+        return replace(data, domains={name: replace(each, body=body) for name, each in data.domains.items()})
     place = (cache_folder() if folder is None else folder) / "features"
     tested = data.domains if config.every_site else [data.target]
     store = _stores(_body(backbone)[0], place)
     return federation_features(backbone, data, store, device, COSTS.info, tested)
+
+
+def _through(backbone: nn.Module, device: torch.device, samples: Samples) -> Samples:
+    """Return the features of a table's rows, which need no store."""
+    return features(backbone, samples, FeatureStore(None, {}), device)

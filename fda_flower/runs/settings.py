@@ -248,6 +248,10 @@ class RunSettings:
     buffers: str = _method(
         StrategySettings.buffers, "BatchNorm's running statistics in the global model: mean, target or adabn."
     )
+    columns: str = _method(
+        StrategySettings.columns,
+        "What standardises a table's columns: the sources' common mean and deviation, or each site's own.",
+    )
     source_mean: str | None = _method(
         None,
         "How to average the sources where a method takes their plain mean: mean, median or trimmed:0.2.",

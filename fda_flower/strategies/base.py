@@ -31,6 +31,7 @@ from fda_flower.strategies.checks import (
     check_start,
     is_same,
 )
+from fda_flower.strategies.columns import agreed, excluded, sent_columns
 from fda_flower.strategies.flowers_options import FlowersMembers, FlowersOptions, contents_of, made_by
 from fda_flower.strategies.method import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Nodes
@@ -39,7 +40,7 @@ from fda_flower.strategies.replies import DETAILS, BadReplyError, ClientUpdate, 
 from fda_flower.strategies.round import Round, Updates
 from fda_flower.strategies.selection import Selection
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import EvaluateRequest, Keys, TrainRequest, to_layers, to_record
+from fda_flower.wire.protocol import COLUMNS, EvaluateRequest, Keys, TrainRequest, to_layers, to_record
 from fda_flower.wire.questions import Answer
 
 # fmt: off
@@ -259,7 +260,28 @@ class DomainAdaptationStrategy(
             self._begin_driven(server_round, arrays)
         self._clock, self._is_whole = [time.perf_counter()], False
         self.round = self._new_round(server_round, arrays, config, grid)
+        if self.round.is_first and COLUMNS not in self.state:
+            self._agree_on_columns(self.round)
         return self.round.train_messages(self._requests(self.round))
+
+    def _agree_on_columns(self, round: Round) -> None:
+        """Let the sources of a run on tables say their columns, if it has sources and wants common ones."""
+        if self.columns == "own" or not self.learns_from_sources:
+            return
+        try:
+            state = agreed(round, self.nodes.connected, self.masks_columns)
+        except BadReplyError as error:
+            log(WARNING, "There are no common columns: %s", error)
+            return
+        if state:
+            self.state[COLUMNS] = to_record(state)
+            round.columns = sent_columns(self.state[COLUMNS])
+            round.nodes = [node for node in round.nodes if node.domain not in self.excluded]
+
+    @property
+    def excluded(self) -> dict[str, str]:
+        """The sources that take no part in the run, with the reason: their columns are out of line."""
+        return excluded(self.state.get(COLUMNS))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -267,8 +289,8 @@ class DomainAdaptationStrategy(
         """Check the replies and aggregate the usable ones; return no arrays if the round is held."""
         self._clock.append(time.perf_counter())
         round, record, new, replies = self.round, self.round.record, None, list(replies)
-        record.update({"held": None, "target": None, "sources": {}, "dropped": []})
-        record.update({"missing": self.nodes.missing, "bytes-received": 0})
+        record["missing"] = self.nodes.missing
+        round.drop_all(self.excluded.items())
         updates = round.collect(replies)
         round.note(self._of_answers(round, updates), self.falls_back)
         try:
@@ -402,8 +424,10 @@ class DomainAdaptationStrategy(
         known: dict[str, dict[str, int]] = next(sizes_before, {})
         if (sizes := read_sizes(self.nodes.connected)) != known and sizes:
             record["sizes"] = sizes
-        nodes, drawn = self.participation.of(self.nodes.connected, server_round)
-        record |= drawn
+        able = [node for node in self.nodes.connected if node.domain not in self.excluded]
+        nodes, drawn = self.participation.of(able, server_round)
+        record |= {**drawn, "held": None, "target": None, "sources": {}, "dropped": []}
+        record |= {"missing": self.nodes.missing, "bytes-received": 0}
         return Round(
             server_round,
             warmup,
@@ -422,6 +446,7 @@ class DomainAdaptationStrategy(
             warned=self._warned,
             run_id=grid.run.run_id,
             is_first=not self._has_moved and all(each["held"] for each in self.history),
+            columns=sent_columns(self.state.get(COLUMNS)),
         )
 
     def _requests(self, round: Round) -> dict[Node, TrainRequest]:

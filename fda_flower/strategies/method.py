@@ -15,6 +15,8 @@ from fda_flower.strategies.round import Round
 from fda_flower.strategies.selection import Selection
 from fda_flower.strategies.settings import Buffers
 from fda_flower.wire import protocol
+from fda_flower.wire.asked.columns import DescribeColumns
+from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
 from fda_flower.wire.questions import Question
 
@@ -83,6 +85,7 @@ class MethodHooks(ABC):
     warmup_rounds: int
     min_sources: int
     evaluate_every: int
+    columns: str
     num_rounds: int = 0
     questions: ClassVar[tuple[type[Question], ...]] = ()
     """The questions it may ask; a question says of which roles. A site answers no others; see `asked_of`."""
@@ -96,6 +99,8 @@ class MethodHooks(ABC):
     """Reasons to refuse values of `buffers`; ``"target"`` is always refused if the target does not train."""
     without_patients: str | None = None
     """Why noise cannot protect patients, although sites can add it to all replies; see `Method.noise`."""
+    masks_columns: bool = False
+    """Whether the sums over tables' columns are masked; see `strategies.columns`."""
     needs_all_sources: ClassVar[str | None] = None
     """Why a round needs all sources, if it does; otherwise a fraction of them may take part."""
     fewest_sources: ClassVar[int] = 1
@@ -157,6 +162,11 @@ class MethodHooks(ABC):
         return any(each.kind == protocol.EVALUATE for each in self.asked_questions)
 
     @property
+    def learns_from_sources(self) -> bool:
+        """Whether anything of the sources' comes into a model; if not, tables have no common columns."""
+        return "source" in self.trains or self.warmup_rounds > 0
+
+    @property
     def trained_plainly(self) -> frozenset[str]:
         """The roles that get plain train messages after the warm-up.
 
@@ -175,6 +185,8 @@ class MethodHooks(ABC):
             messages.add(protocol.TRAIN)
         if role == "target" and self.has_target:
             messages.add(protocol.EVALUATE)
+        if role == "source" and self.learns_from_sources and self.columns == "common":
+            messages.add((MaskSums if self.masks_columns else DescribeColumns).message_type())
         return frozenset(messages)
 
     def state_dict(self) -> dict[str, Layers]:

@@ -105,6 +105,8 @@ class CommonOptions(StrategySettings):
         }
         if self.buffers != "mean":
             settings["buffers"] = self.buffers
+        if self.columns != "common":
+            settings["columns"] = self.columns
         if self.source_mean != "mean":
             settings["source-mean"] = self.source_mean
         if self.max_update_norm is not None:

@@ -11,12 +11,11 @@ from fda_flower.names.words import counted
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.benefit import UNITS, benefit_of_sources, units_of
-from fda_flower.strategies.columns import in_common_columns
 from fda_flower.strategies.features import OnFeatures
 from fda_flower.strategies.replies import BadReplyError
+from fda_flower.strategies.ridge_masked import MaskedSums
 from fda_flower.strategies.ridge_noise import NoisySums
 from fda_flower.strategies.ridge_sums import OpenSums
-from fda_flower.strategies.secure_sums import MaskedSums
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.ridge import FitHead, HeadFitted, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
@@ -55,9 +54,6 @@ class Ridge(OnFeatures):
     fit's probabilities were their labels, and averages both fits by their likelihood. Logistic heads have no
     such fit. A model may have several kinds of rows, such as the features of two networks: sources send sums
     over each, and the target averages the kinds' outputs; see `fda_flower.aggregation.fit_kinds`.
-
-    A row of a table is its columns, which each site standardises. Sources also send their columns' means and
-    deviations, and the server moves all sums to the common ones; see `fda_flower.aggregation.Columns`.
 
     A round's record has ``ridge``: ``share``, the share of ``W_S`` in the heads that shrink it, or the weight
     of the logistic heads that start from it; ``source-weight``, the weight of the sources' rows in the heads
@@ -98,6 +94,11 @@ class Ridge(OnFeatures):
         if self.secure and self.warmup_rounds:
             why = "in which the server sees each source's model, which secure is to prevent"
             raise invalid("warmup_rounds", self.warmup_rounds, "leave one of the two out", why)
+
+    @property
+    def masks_columns(self) -> bool:  # type: ignore[override]
+        """Whether the sums over tables' columns are masked, as all of them."""
+        return self.secure
 
     @property
     def asked_questions(self) -> tuple[type[Question], ...]:
@@ -191,14 +192,14 @@ class Ridge(OnFeatures):
         if self.secure:
             return MaskedSums(round, sources, self.min_sources)
         kind = NoisySums if self.takes_noise(round) else OpenSums
-        return in_common_columns(kind(round, sources, self.min_sources + (not self.has_target)))
+        return kind(round, sources, self.min_sources + (not self.has_target))
 
     def _solve(self, round: Round, sources: Sources, target: Node) -> FitHead:
         """Return the question to the target; drop sources whose sums are unusable."""
         sums = self.sums(round, sources)
         paths, start = sums.start(self.heads([target]), scaled=is_regression(target))
         rest = self.unlabelled and paths != "logistic"
-        return FitHead(paths=paths, start=start, columns=sums.sent_columns, unlabelled=rest)
+        return FitHead(paths=paths, start=start, unlabelled=rest)
 
     def _note(self, round: Round, paths: Heads, answer: HeadFitted) -> None:
         """Write the target's numbers into the record."""

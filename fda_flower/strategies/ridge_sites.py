@@ -82,7 +82,6 @@ class RidgeEverySite(Ridge):
             paths=paths,
             report=self.report,
             total=with_kinds([total.to_arrays(np.float64) for total in totals]),
-            columns=sums.sent_columns,
             masked=self.secure,
             unlabelled=self.unlabelled and paths != "logistic",
         )
@@ -93,8 +92,6 @@ class RidgeEverySite(Ridge):
         self._note_sites(round, replied, "r2" if regression else "accuracy")
         heads = [total.head(regression, usual_factor(paths)) / len(totals) for total in totals]
         head = joined_head(heads, widths_of(round.model))
-        if sums.columns:  # for a site whose columns have the mean and deviation of all
-            head[:-1] /= np.sqrt(len(head) - 1)
         return Aggregated(with_head(round.model, head[:-1].T, head[-1]))
 
     def _note_sites(self, round: Round, replied: Sources, metric: str) -> None:

@@ -1,7 +1,7 @@
 """The sums in the sources' replies to Ridge: how the server reads them, adds them up and starts the target.
 
 Sums that protect patients are in `fda_flower.strategies.ridge_noise`, masked ones in
-`fda_flower.strategies.secure_sums`; in each file is one class, with the same methods.
+`fda_flower.strategies.ridge_masked`; in each file is one class, with the same methods.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -11,7 +11,6 @@ from functools import cached_property
 import numpy as np
 
 from fda_flower.aggregation import (
-    Columns,
     Heads,
     Layers,
     Sums,
@@ -37,25 +36,17 @@ class OpenSums:
         The sources' replies in the `round`.
     least : int
         Number of usable ones below which the round is held.
-    columns : Columns, optional
-        The ones that standardise the rows of all sources; see `fda_flower.strategies.columns`.
     """
 
     round: Round
     sources: Sources
     least: int
-    columns: Columns | None = None
 
     @cached_property
     def forms(self) -> list[Form]:
         """The form of each kind of rows."""
         outputs, _ = shape_of_head(self.round.model)
         return [(width + 1, outputs) for width in widths_of(self.round.model)]
-
-    @property
-    def sent_columns(self) -> Layers | None:
-        """The columns as they travel."""
-        return self.columns.to_arrays() if self.columns else None
 
     def read(self, domain: str) -> list[Sums]:
         """Return the sums in a source's reply; raise a `ValueError` if they are unusable."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from logging import WARNING
 from typing import Any
@@ -109,6 +109,8 @@ class Round:
         reason changes; the records have each.
     evaluations : Mapping[Node, EvaluateRequest]
         The requests of the last messages.
+    columns : ArrayRecord or None
+        The common columns, which messages bring to each node of a table; see `strategies.columns`.
     answer : Answer or None
         The target's answer to the question with which it evaluated the headline's model.
     """
@@ -138,6 +140,7 @@ class Round:
     without_evaluation: set[Node] = field(default_factory=set)
     warned: dict[tuple[str, str], str] = field(default_factory=dict)
     evaluations: Mapping[Node, EvaluateRequest] = field(default_factory=dict)
+    columns: ArrayRecord | None = None
     answer: Any = None
 
     @property
@@ -172,11 +175,17 @@ class Round:
         self._check_asked(requests, kind)
         self.evaluations = requests
         self.sent = {
-            node: Message(request.content(self.keys), node.id, request.message_type(kind))
+            node: Message(self._content(node, request), node.id, request.message_type(kind))
             for node, request in requests.items()
             if node not in left_out
         }
         return list(self.sent.values())
+
+    def _content(self, node: Node, request: EvaluateRequest) -> RecordDict:
+        """Return the content of a message, with the common columns if the node has a table."""
+        if self.columns is not None and node.info.get(protocol.COLUMNS):
+            request = replace(request, records={**request.records, protocol.COLUMNS: self.columns})
+        return request.content(self.keys)
 
     def _check_asked(self, requests: Mapping[Node, EvaluateRequest], kind: str) -> None:
         """Raise a `RunError` for a message that the strategy does not declare: sites would refuse it."""

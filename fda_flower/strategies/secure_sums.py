@@ -5,15 +5,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, islice
+from typing import Literal
 
 import numpy as np
 
-from fda_flower.aggregation import Layers, Sums
-from fda_flower.strategies.base import BadReplyError, ClientUpdate, Round, Sources, TrainRequest
-from fda_flower.strategies.ridge_sums import OpenSums
+from fda_flower.aggregation import Layers
+from fda_flower.strategies.method import Sources
+from fda_flower.strategies.replies import BadReplyError, ClientUpdate
+from fda_flower.strategies.round import Round
 from fda_flower.wire import secure_sums as wire
 from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.internals import combine_shares
+from fda_flower.wire.protocol import TrainRequest
 
 TRIES, LONGEST = 200, 1000
 """Largest number of share sets tried if some are forged; largest size of encrypted shares."""
@@ -22,33 +25,21 @@ Check = Callable[[str, wire.Bytes], None]
 """Raises a `ValueError` if a source's entries are unusable; receives its domain and the entries."""
 
 
-class MaskedSums(OpenSums):
-    """Ridge's masked sums: the server sees only their total, of at least `least` sources."""
-
-    def total(self) -> tuple[list[Sums], list[str]]:
-        """Request masked sums; return their total over each kind of rows, and the domains in it."""
-        sizes = [len(Sums.zero(*form).vector) for form in self.forms]
-        words, updates = SecureSum(self.round, sum(sizes), self.least).total(self.sources)
-        parts = np.split(wire.decode(words), np.cumsum(sizes)[:-1])
-        totals = [Sums.from_vector(part, *form) for part, form in zip(parts, self.forms, strict=True)]
-        rows = sum(each.examples for each in updates.values())
-        for total in totals:
-            if total.rows != rows:
-                raise ValueError(
-                    f"the sums are of {total.rows:g} rows, but the sources report {rows} examples"
-                )
-        return totals, list(updates)
-
-    def solvable(self) -> list[Sums]:
-        """Return the total in the form that server and target solve with."""
-        return self.ready(self.total()[0])
-
-
 class SecureSum:
-    """The secure sum of a round: `size` numbers from each of at least `fewest` sources; see `total`."""
+    """The secure sum of a round: `size` words from each of at least `fewest` sources; see `total`.
 
-    def __init__(self, round: Round, size: int, fewest: int = 2) -> None:
-        self.round, self.size = round, size
+    The sums are `over` rows or columns, as in `MaskSums`, with `limbs` words for each number.
+    """
+
+    def __init__(
+        self,
+        round: Round,
+        size: int,
+        fewest: int = 2,
+        over: Literal["rows", "columns"] = "rows",
+        limbs: int = 1,
+    ) -> None:
+        self.round, self.size, self.over, self.limbs = round, size, over, limbs
         self.nodes = {node.domain: node for node in round.sources}
         self.least = max(wire.FEWEST, fewest)
 
@@ -89,16 +80,22 @@ class SecureSum:
         total = np.zeros(self.size, np.uint64)
         for name, entries in masked.items():
             seed = _secret(name, held, len(keys), wire.digest_of, shared[name][wire.DIGEST])
-            total += np.frombuffer(entries[wire.SUMS], np.uint64) - wire.key_stream(seed, self.size)
+            words = np.frombuffer(entries[wire.SUMS], np.uint64)
+            own = wire.negated(wire.key_stream(seed, self.size), self.limbs)
+            total = wire.added(total, wire.added(words, own, self.limbs), self.limbs)
         active = {name: keys[name][wire.MASKING] for name in masked}
         for name in shared.keys() - masked.keys():
             secret = _secret(name, held, len(keys), wire.public_of, keys[name][wire.MASKING])
-            total += wire.masks_of_pairs(name, secret, active, self.size)
+            masks = wire.masks_of_pairs(name, secret, active, self.size, self.limbs)
+            total = wire.added(total, masks, self.limbs)
         return total, {name: updates[name] for name in masked}
 
     def _ask(self, questions: Mapping[str, MaskSums]) -> Sources:
         plain = TrainRequest(self.round.arrays, self.round.config)
-        asked = {self.nodes[name]: replace(plain, question=each) for name, each in questions.items()}
+        asked = {
+            self.nodes[name]: replace(plain, question=replace(each, over=self.over))
+            for name, each in questions.items()
+        }
         return self.round.exchange(asked)[1]
 
     def _checked(self, stage: str, replies: Sources, check: Check) -> dict[str, wire.Bytes]:

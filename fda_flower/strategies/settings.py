@@ -5,6 +5,7 @@ from typing import Literal
 from fda_flower.names.options import AboveZero, Count, Natural, Positive, WithOptions
 
 Buffers = Literal["mean", "target", "adabn"]
+StandardisedBy = Literal["common", "own"]
 
 
 class StrategySettings(WithOptions):
@@ -21,6 +22,9 @@ class StrategySettings(WithOptions):
     buffers : {"mean", "target", "adabn"}
         BatchNorm's running statistics in the global model: the clients' mean; the target's own after the
         warm-up; or the mean, with the target estimating its own before it evaluates.
+    columns : {"common", "own"}
+        What standardises a table's columns: the mean and deviation over the rows of all sources, which these
+        say before the first round, or each site's own; see `strategies.columns`.
     source_mean : str
         Replacement for the plain mean of the sources: ``"median"`` or ``"trimmed:SHARE"``, by coordinate and
         unweighted (`aggregation.Median`, `aggregation.TrimmedMean`). Default: ``"mean"``.
@@ -38,6 +42,7 @@ class StrategySettings(WithOptions):
     learning_rate_factor: Positive = 1.0
     average: str | None = None
     buffers: Buffers = "mean"
+    columns: StandardisedBy = "common"
     source_mean: str = "mean"
     metric: str | None = None
     patience: Count | None = None

@@ -86,12 +86,12 @@ TRAIN_LOSS = "train-loss"
 LABELLED, UNLABELLED, TEST = "examples", "unlabelled", "test-examples"
 VALIDATION_EXAMPLES, REGRESSION = "validation-examples", "regression"
 GROUPS, TEST_GROUPS, VALIDATION_GROUPS = "groups", "test-groups", "validation-groups"
-CLASS_NAMES, FEATURES = "class-names", "features"
+CLASS_NAMES, FEATURES, COLUMNS = "class-names", "features", "columns"
 FROZEN, EVALUATES = "frozen-weights", "evaluates"
 """Properties that a client reports with its role: numbers of samples of each kind, whether the task is a
 regression, the groups, such as patients, of samples with labels, of the test set and for validation, the
-names of the classes and of a table's columns, the digest of the network's frozen weights, and false if its
-app has no evaluate function."""
+names of the classes and of a table's columns, the number of the features that are columns, the digest of the
+network's frozen weights, and false if its app has no evaluate function."""
 
 Classes = Annotated[int, Bounds("from 0 to 2^16", lambda number: 0 <= number <= 1 << 16)]
 Side = Annotated[int, Bounds("from 0 to 2^24", lambda number: 0 <= number <= 1 << 24)]
@@ -105,6 +105,7 @@ PROPERTIES: Mapping[str, Any] = {
     **dict.fromkeys((REGRESSION, EVALUATES, GATED, REFUSED), bool),
     **dict.fromkeys((CLASS_NAMES, FEATURES), tuple[str, ...]),
     "shape": tuple[Side, ...],
+    COLUMNS: Side,
 }
 """The types of the entries in a role answer's ``info`` that this package's strategies know."""
 

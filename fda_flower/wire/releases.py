@@ -42,7 +42,9 @@ METRICS: Mapping[str, Release] = {
 
 INFO: Mapping[str, Release] = {
     **dict.fromkeys(("domain", "role", "aggregated-on", "frozen-weights", "evaluates"), Release.NOTHING),
-    **dict.fromkeys(("gated", "refused", "problem", "regression", "shape", "classes"), Release.NOTHING),
+    **dict.fromkeys(
+        ("gated", "refused", "problem", "regression", "shape", "classes", "columns"), Release.NOTHING
+    ),
     **dict.fromkeys(("epsilon", "delta", "uncovered", "of-patients"), Release.NOTHING),
     **dict.fromkeys(("examples", "unlabelled", "test-examples", "validation-examples"), Release.COUNTS),
     **dict.fromkeys(("groups", "test-groups", "validation-groups"), Release.COUNTS),

@@ -6,11 +6,12 @@ learning", CCS 2017, with all pairs of sources, in five messages (`STAGES`). Sou
 ``y_i = x_i + p(b_i) + Σ_{j>i} p(s_ij) − Σ_{j<i} p(s_ij)  (mod 2⁶⁴)``,
 
 where ``x_i`` are its numbers in fixed point, ``b_i`` is its own seed, ``s_ij`` a key that two sources
-agree on by Diffie-Hellman, and ``p`` a key stream. The pairwise masks cancel in the sum. The others hold
-shares of ``b_i`` and of the source's private key. Once the ``y_i`` have arrived, they reveal ``b_i`` of each
-source that is present and the private key of each source that was lost; never both. Before that they confirm
-to each other which sources are present, so that a server cannot tell them different lists. That the others
-are sources, and not the server, their signatures show (`statement`).
+agree on by Diffie-Hellman, and ``p`` a key stream. Numbers that need more bits have several words (`added`).
+The pairwise masks cancel in the sum. The others hold shares of ``b_i`` and of the source's private key. Once
+the ``y_i`` have arrived, they reveal ``b_i`` of each source that is present and the private key of each
+source that was lost; never both. Before that they confirm to each other which sources are present, so that a
+server cannot tell them different lists. That the others are sources, and not the server, their signatures
+show (`statement`).
 
 Key agreement, encryption and Shamir's shares come from `flwr.common.secure_aggregation`. Flower's
 pseudo-random numbers are not used, because their 32-bit seed can be found by trial. The key stream
@@ -171,12 +172,37 @@ def shared_key(secret: bytes, public: bytes) -> bytes:
     return generate_shared_key(private, ec.EllipticCurvePublicKey.from_encoded_point(CURVE, public))
 
 
-def masks_of_pairs(own: str, secret: bytes, others: Mapping[str, bytes], size: int) -> Words:
+def added(one: Words, other: Words, limbs: int = 1) -> Words:
+    """Return the sum of numbers of several words, `limbs` for each from the lowest on, modulo 2^(64 limbs).
+
+    Examples
+    --------
+    >>> added(np.array([2**64 - 1, 5], np.uint64), np.array([1, 2], np.uint64), limbs=2).tolist()
+    [0, 8]
+    """
+    total = one + other
+    if limbs > 1:
+        lost, sums = (total < one).reshape(-1, limbs), total.reshape(-1, limbs)
+        carry = np.zeros(len(sums), np.uint64)
+        for limb in range(limbs):
+            sums[:, limb] += carry
+            carry = ((sums[:, limb] < carry) | lost[:, limb]).astype(np.uint64)
+    return total
+
+
+def negated(words: Words, limbs: int = 1) -> Words:
+    """Return minus the numbers, modulo 2^(64 limbs)."""
+    one = np.zeros_like(words)
+    one[::limbs] = 1
+    return added(~words, one, limbs)
+
+
+def masks_of_pairs(own: str, secret: bytes, others: Mapping[str, bytes], size: int, limbs: int = 1) -> Words:
     """Return the sum of a source's pairwise masks, from the public keys of the others."""
     total = np.zeros(size, np.uint64)
     for name, public in others.items():
         mask = key_stream(urlsafe_b64decode(shared_key(secret, public)), size)
-        total += mask if own < name else np.negative(mask)
+        total = added(total, mask if own < name else negated(mask, limbs), limbs)
     return total
 
 

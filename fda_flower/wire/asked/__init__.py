@@ -1,6 +1,7 @@
 """The questions of this package's methods, a file for each family, of the name that it has in other rooms."""
 
 from fda_flower.wire.asked import (
+    columns,
     features,
     generalisation,
     kd3a,
@@ -12,6 +13,6 @@ from fda_flower.wire.asked import (
 )
 from fda_flower.wire.questions import QUESTIONS
 
-FAMILIES = (features, generalisation, kd3a, mixture, personal, personal_layers, ridge, secure_sums)
+FAMILIES = (columns, features, generalisation, kd3a, mixture, personal, personal_layers, ridge, secure_sums)
 
 __all__ = ["FAMILIES", "QUESTIONS"]

@@ -3,30 +3,22 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from fda_flower.aggregation import Columns, Heads, Layers, shape_of_head
+from fda_flower.aggregation import Heads, Layers, Paths
 from fda_flower.names.options import Natural, NotNegative, Positive, Share
-from fda_flower.wire.questions import Answer, Like, Question
+from fda_flower.wire.questions import Answer, Question
 from fda_flower.wire.releases import Release
 
 OfHead = Annotated[float, Release.HEAD]
 
 
-def _like_columns(model: Layers) -> Layers:
-    return Columns.plain(shape_of_head(model)[1]).to_arrays()
-
-
-OfColumns = Annotated[Layers, Like(_like_columns)] | None
-
-
 class Summed(Answer):
-    """A source's `sums` over its rows; of a table also the `columns` with which it standardised them.
+    """A source's `sums` over its rows.
 
     The arrays are the ones of `fda_flower.aggregation.Sums`, of each kind of rows (see `with_kinds`), or of
-    `PrivateSums` at a site that protects its patients, and of `Columns`.
+    `PrivateSums` at a site that protects its patients.
     """
 
     sums: Annotated[Layers, Release.SUMS]
-    columns: Annotated[Layers, Like(_like_columns), Release.SUMS] | None = None
 
 
 class SumRows(Question):
@@ -70,8 +62,8 @@ class FitHead(Question):
     """Ridge's target: fit the linear layer to your rows, starting from the sources' sums.
 
     `paths` are the heads to average; ``logistic`` ones need classes. `start` has the arrays of
-    `fda_flower.aggregation.Sums.start`, of each kind of rows; `columns` standardise the rows of all sources.
-    `unlabelled` asks for a fit to the samples without labels, too.
+    `fda_flower.aggregation.Sums.start`, of each kind of rows. `unlabelled` asks for a fit to the samples
+    without labels, too.
     """
 
     action = "fit_head"
@@ -82,7 +74,6 @@ class FitHead(Question):
 
     paths: Heads
     start: Layers
-    columns: OfColumns = None
     unlabelled: bool = False
 
 
@@ -107,8 +98,8 @@ class SiteFitted(Answer):
 class FitSiteHead(Question):
     """Ridge where every site is a target: subtract your own sums from the `total`, fit a layer, and keep it.
 
-    `columns` standardise the rows of all sites. If the sums were `masked`, yours are the ones in fixed point.
-    Without a `report` the answer has no metrics.
+    If the sums were `masked`, yours are the ones in fixed point. Without a `report` the answer has no
+    metrics.
     """
 
     action = "fit_site_head"
@@ -120,6 +111,5 @@ class FitSiteHead(Question):
     paths: Heads
     report: Literal["full", "none"]
     total: Layers
-    columns: OfColumns = None
     masked: bool = False
     unlabelled: bool = False

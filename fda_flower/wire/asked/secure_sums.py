@@ -1,6 +1,6 @@
 """The question of masked sums; see `fda_flower.wire.secure_sums`."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fda_flower.aggregation import Layers
 from fda_flower.wire.questions import Answer, Question
@@ -18,7 +18,7 @@ class MaskSums(Question):
     """Ridge with masked sums: answer a `stage`, and leave the model.
 
     `entries` are what the other sources have sent to this one, by source. `active` lists the sources whose
-    masked sums have arrived.
+    masked sums have arrived. The sums are over `rows`, or over the values of a table's `columns`.
     """
 
     action = "mask_sums"
@@ -30,3 +30,4 @@ class MaskSums(Question):
     stage: Stage
     entries: Layers | None = None
     active: tuple[str, ...] = ()
+    over: Literal["rows", "columns"] = "rows"

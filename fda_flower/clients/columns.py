@@ -1,0 +1,70 @@
+"""A table's columns at a client: what a source says of them, and the common ones that a message brings."""
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fda_flower.aggregation import Columns, Moments
+from fda_flower.aggregation.columns import LIMBS
+from fda_flower.clients.secure_sums import masked_words
+from fda_flower.datasets import Domain
+from fda_flower.errors import ConfigError
+from fda_flower.wire import protocol
+from fda_flower.wire.arrays import to_layers
+from fda_flower.wire.asked.columns import ColumnsDescribed, DescribeColumns
+from fda_flower.wire.asked.secure_sums import Masked, MaskSums
+from fda_flower.wire.protocol import EvaluateRequest, TrainReply, TrainRequest
+from fda_flower.wire.secure_sums import Words
+
+if TYPE_CHECKING:
+    from fda_flower.clients.client import DomainClient
+
+
+def describe_columns(client: "DomainClient", request: TrainRequest, question: DescribeColumns) -> TrainReply:
+    """Return number of rows, means and deviations of a source's columns, and no model."""
+    columns, rows = columns_of(client.as_loaded), len(client.domain.train)
+    return TrainReply({}, rows, answer=ColumnsDescribed(rows=rows, columns=columns.to_arrays()))
+
+
+def masked_columns(client: "DomainClient", request: TrainRequest, question: MaskSums) -> Masked:
+    """Answer a stage of masked sums over the values of the columns."""
+
+    def words() -> Words:
+        return Moments.of(columns_of(client.as_loaded), len(client.domain.train)).to_words()
+
+    return masked_words(request, question, client.private_state, words, LIMBS)
+
+
+def columns_of(domain: Domain) -> Columns:
+    """Return mean and deviation of a table's values, over its training samples."""
+    if domain.preparation is None or not domain.columns:
+        raise ConfigError("the samples are no rows of a table", thing="columns", value=domain.name)
+    return domain.preparation.described(domain.train.x)
+
+
+@lru_cache(maxsize=64)
+def read_domain(domain: Domain, columns: bytes | None) -> Domain:
+    """Return a domain as a network reads it, with the bytes of a message's common columns, if any.
+
+    It is cached, since all messages of a run have the same ones.
+    """
+    if columns is None:
+        return domain.in_columns(None)
+    means, deviations = np.frombuffer(columns).reshape(2, -1)
+    return domain.in_columns(Columns(means, deviations))
+
+
+def received_columns(domain: Domain, request: EvaluateRequest) -> bytes | None:
+    """Return the bytes of the common means and deviations in a message; None without any.
+
+    Raises a `ConfigError` if they are not of this domain's columns.
+    """
+    if (record := request.records.get(protocol.COLUMNS)) is None:
+        return None
+    try:
+        columns = Columns.from_arrays(to_layers(record), domain.columns)
+    except (ValueError, AttributeError, TypeError) as error:
+        message = f"the message has common columns that cannot be used: {error}"
+        raise ConfigError(message, thing="columns", value=domain.name) from error
+    return np.stack([columns.means, columns.deviations]).tobytes()
