@@ -42,7 +42,7 @@ ENOUGH = 3
 """Number of sites at which a column varies from which one that lies cannot choose the lower median."""
 
 SAME = 1e-6
-"""Share of a column's mean square up to which its variance is rounding of float32."""
+"""Share of a mean up to which the variance of zeros and ones is rounding."""
 
 FRACTION = 160
 """Bits of a value after the point."""
@@ -187,7 +187,6 @@ def columns_out_of_line(sites: Mapping[str, Columns]) -> dict[str, str]:
     """
     means = np.array([site.means for site in sites.values()])
     deviations = np.array([site.deviations for site in sites.values()])
-    deviations = np.where(deviations**2 > SAME * (means**2 + deviations**2), deviations, 0.0)
     usual, centre = _usual(means, deviations), _lower_median(means)
     most = MOST * usual
     least = np.where(np.isfinite(usual), LEAST * usual, 0.0)

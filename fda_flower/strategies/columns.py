@@ -6,10 +6,10 @@ it or its client is a project's own, still receives the others'. One whose colum
 others' takes no part in the run.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, Message
 
 from fda_flower.aggregation import Columns, Layers, Moments, columns_out_of_line
 from fda_flower.aggregation.columns import LIMBS, words_of
@@ -54,11 +54,25 @@ def agreed(round: Round, nodes: Sequence[Node], masked: bool = False) -> Layers:
         columns, out = _masked(round, able, features)
         return _state(columns, out)
     silent = {node.domain: "it reports no columns" for node in sources if node not in able}
-    said = _described(round, able, features, silent)
+    said, out = dict[str, tuple[Columns, int]](), dict[str, str]()
+    for node, reply in _described(round, able):
+        try:
+            content = content_of(reply)
+        except BadReplyError as error:
+            silent[node.domain] = str(error)
+            continue
+        try:
+            with readable():
+                answer = ColumnsDescribed.read(content)
+                said[node.domain] = Columns.from_arrays(answer.columns, features), answer.rows
+        except BadReplyError as error:
+            out[node.domain] = str(error)
     round.warn(silent.items(), f"{WITHOUT} of")
     if not said:
         return {}
-    out = columns_out_of_line({domain: columns for domain, (columns, _) in said.items()})
+    out |= columns_out_of_line({domain: said[domain][0] for domain in sorted(said)})
+    if said.keys() <= out.keys():
+        raise BadReplyError(f"those of no source are in line with the others': {out[min(said)]}")
     total = Moments.total(Moments.of(*said[domain]) for domain in said if domain not in out)
     round.record[COLUMNS] = sorted(said.keys() - out)
     return _state(total.columns, out)
@@ -69,21 +83,11 @@ def _state(columns: Columns, out: Mapping[str, str]) -> Layers:
     return {**columns.to_arrays(), **reasons}
 
 
-def _described(
-    round: Round, nodes: Iterable[Node], features: int, silent: dict[str, str]
-) -> dict[str, tuple[Columns, int]]:
-    """Return columns and rows by domain; add the reasons why others have not said theirs to `silent`."""
+def _described(round: Round, nodes: Iterable[Node]) -> Iterator[tuple[Node, Message | None]]:
+    """Ask nodes for their columns, and yield each with its reply."""
     question = TrainRequest(ArrayRecord(), round.config, question=DescribeColumns())
     replies = round.send(round.messages(dict.fromkeys(nodes, question), protocol.TRAIN))
-    said = dict[str, tuple[Columns, int]]()
-    for node, reply in match_replies(round.sent, replies):
-        try:
-            with readable():
-                answer = ColumnsDescribed.read(content_of(reply))
-                said[node.domain] = Columns.from_arrays(answer.columns, features), answer.rows
-        except BadReplyError as error:
-            silent[node.domain] = str(error)
-    return dict(sorted(said.items()))
+    return match_replies(round.sent, replies)
 
 
 def _masked(round: Round, nodes: Sequence[Node], features: int) -> tuple[Columns, dict[str, str]]:

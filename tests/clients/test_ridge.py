@@ -258,7 +258,7 @@ def test_a_project_of_its_own_masks_with_the_state_of_the_context():
     ("asked", "thing", "value"),
     [
         (FitSiteHead(paths="both", report="full", total={}), "message", "train.fit_site_head"),
-        (FitHead(paths="both", start={}, columns={"means": np.zeros(2)}), "columns", None),
+        (MaskSums(stage="keys", over="columns"), "over", "columns"),
     ],
 )
 def test_a_project_of_its_own_keeps_no_layer_and_standardises_no_columns(asked, thing, value):

@@ -137,7 +137,7 @@ def made(domain=None, **options):
     client = TargetClient(
         domain or federation.domains[federation.target], mlp(SPEC), LocalTraining(0.01, 7), 3
     )
-    client.publish = lambda predictor, round, calibration: found.append(predictor)
+    client.publish = lambda predictor, *about: found.append(predictor)
     sources, first = (state_of(mlp(SPEC, seed)) for seed in (1, 0))
     reply = evaluated(client, 2, sources, mixture_of(MixturePlan(epochs=(1, 3)), first, **options))
     return reply, found[0], client

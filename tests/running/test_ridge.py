@@ -13,8 +13,6 @@ from fda_flower.aggregation import Kind, Sums, fit_logistic, fit_ridge, to_rows,
 from fda_flower.datasets import load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.prediction.model import load
-from fda_flower.running.attacks import Attack
-from fda_flower.running.run import Execution, run_config
 from fda_flower.runs.network import all_data
 
 DIGITS: dict[str, Any] = {"shift": "rotate", "device": "cpu", "seed": 1, "target_samples": 30}
@@ -168,49 +166,3 @@ def test_numbers_and_tables(tmp_path):
     assert np.isfinite(run(**settings).scores()).all()
     with pytest.raises(ConfigError, match="the mean of each column", check=names("dp-unit", "patient")):
         run(**settings, dp_unit="patient", dp_group="row", dp_noise=1.0, dp_open_target=True)
-
-
-@pytest.mark.parametrize("options", [{}, {"paths": "sources"}], ids=str)
-def test_a_tables_columns_are_standardised_by_all_sources(options, tmp_path):
-    write_sites(write_table, tmp_path, "abc", rows=60)
-    settings: dict[str, Any] = {"dataset": "table", "dataset_options": {"domains": "a,b,c"}, "target": "c"}
-    settings |= {"data_dir": str(tmp_path), "target_samples": 12, "device": "cpu"}
-    result = run(**settings, method="ridge", method_options={**FIRST, **options})
-
-    def values(domain, samples):
-        preparation = domain.preparation
-        return samples.x.double().numpy() * np.array(preparation.deviation) + np.array(preparation.mean)
-
-    data = all_data(RunConfig(method="ridge", **settings))
-    target, sources = data.domains["c"], [data.domains[name] for name in "ab"]
-    stacked = np.concatenate([values(each, each.train) for each in sources])
-    mean, deviation = stacked.mean(axis=0), stacked.std(axis=0) * stacked.shape[1] ** 0.5
-
-    def rows(domain, samples):
-        found = (values(domain, samples) - mean) / deviation
-        return np.hstack([found, np.ones((len(found), 1))])
-
-    sums = [Sums.of(rows(d, d.train), to_targets(d.train.y.numpy(), data.classes)) for d in sources]
-    total = sums[0] + sums[1]
-    own, y = rows(target, target.train), to_targets(target.train.y.numpy(), data.classes)
-    fit = fit_ridge(own, y, total.solution(), total.whole, options.get("paths", "both"))
-    weight, bias = (np.float64(result.model[f"head.{name}"]) for name in ("weight", "bias"))
-    outputs = target.test.x.double().numpy() @ weight.T + bias
-    sigma = result.history[0]["ridge"]["temperature"]
-    expected = sigma * (rows(target, target.test) @ fit.head)
-    np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("factor", ["1e9", "1e-9", "-1"])
-def test_a_hospital_that_lies_about_its_columns_is_as_if_it_were_not_there(factor, tmp_path):
-    write_sites(write_table, tmp_path, "abcde")
-    settings: dict[str, Any] = {"dataset": "table", "method": "ridge", "target": "e", "target_samples": 12}
-    settings |= {"data_dir": str(tmp_path), "model": "logistic", "device": "cpu"}
-    found = ({"domains": domains} for domains in ("b,c,d,e", "a,b,c,d,e"))
-    four, five = (RunConfig(**settings, dataset_options=each) for each in found)
-    attacked = run_config(five, Execution(attack=Attack(f"columns:{factor}", ("a",))))
-    (record,) = attacked.history
-    assert [each["domain"] for each in record["dropped"]] == ["a"]
-    assert "column" in record["dropped"][0]["reason"]
-    assert same_bits(attacked.model, run_config(four).model)
-    assert not same_bits(attacked.model, run_config(five).model)

@@ -47,6 +47,7 @@ from fda_flower.strategies import (
 from fda_flower.strategies.options import COMMON as COMMON_OPTIONS
 from fda_flower.wire import asked
 from fda_flower.wire.asked import QUESTIONS
+from fda_flower.wire.asked.columns import DescribeColumns
 from fda_flower.wire.asked.generalisation import MeasureLoss, Penalise
 from fda_flower.wire.asked.personal import (
     Blend,
@@ -531,7 +532,8 @@ def test_every_question_of_this_package_is_one_of_a_method():
     ours = {question for question in QUESTIONS.values() if question.__module__.startswith(asked.__name__)}
     methods = [find_method(name) for name in method_names()]
     forms = [form for each in methods for form in (each.strategy, each.every_site) if form is not None]
-    assert ours == {each for form in forms for each in getattr(resolve(form), "questions", ())}
+    of_methods = {each for form in forms for each in getattr(resolve(form), "questions", ())}
+    assert ours == {DescribeColumns, *of_methods}
 
 
 @pytest.mark.parametrize(
@@ -558,8 +560,11 @@ def test_every_question_of_this_package_is_one_of_a_method():
 def test_a_method_says_which_messages_it_sends_to_each_role(method, options, source, target):
     entry = find_method(method)
     own = {**entry.options, **options}
-    assert messages_of(method, "source", **own) == {*source.split()}
+    columns = {DescribeColumns.message_type()} if source and not own.get("secure") else set()
+    assert messages_of(method, "source", **own) == {*source.split(), *columns}
     assert messages_of(method, "target", **own) == {*target.split()}
+    if not entry.centralised:
+        assert messages_of(method, "source", **own, columns="own") == {*source.split()}
 
 
 def test_where_every_site_is_a_target_each_is_asked_like_a_source():

@@ -18,6 +18,7 @@ from fda_flower.errors import ConfigError, RunError, unknown
 from fda_flower.strategies import Ridge, RidgeEverySite
 from fda_flower.wire.asked.ridge import FitHead, FitSiteHead, HeadFitted, SiteFitted, Summed, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
+from fda_flower.wire.secure_sums import encode
 
 pytestmark = pytest.mark.usefixtures("bare_replies")
 WIDTH, CLASSES = 5, 3
@@ -59,7 +60,7 @@ class Site:
         if kind == MaskSums.message_type():
             sums = Sums.from_arrays(arrays, WIDTH, CLASSES)
             return with_answer(
-                content, self.masks.answer(MaskSums.read(message.content), 1, lambda: sums.vector)
+                content, self.masks.answer(MaskSums.read(message.content), 1, lambda: encode(sums.vector))
             )
         return with_answer(content, Summed(sums=arrays))
 
@@ -243,61 +244,6 @@ def test_sums_that_cannot_be_are_dropped_and_change_nothing(changed, says):
     assert (dropped["domain"], says in dropped["reason"], record["held"]) == ("b", True, None)
     assert list(record["sources"]) == ["a", "c"]
     assert bits(found["t"].sent()) == bits(start("act")[0]["t"].sent())
-
-
-TOLD_OF_COLUMNS = {"means": np.arange(4.0), "deviations": np.full(4, 2.0)}
-
-
-class OfTable(Site):
-    """A source whose rows are a table's; `lies` change what it says of their columns."""
-
-    def __init__(self, domain, lies=None, says=True, **changed):
-        super().__init__(domain, **changed)
-        self.columns = {**TOLD_OF_COLUMNS, **(lies or {})} if says else None
-
-    def __call__(self, model, message):
-        content = super().__call__(model, message)
-        kept = Summed.read(content)
-        for name in [name for name in content if name.startswith("answer")]:
-            del content[name]
-        return with_answer(content, replace(kept, columns=self.columns))
-
-
-@pytest.mark.parametrize(
-    ("bad", "says"),
-    [
-        ({"lies": {"deviations": np.full(4, 1e9)}}, "the deviation of its column 1 is"),
-        ({"lies": {"deviations": np.array([2.0, 2.0, 2.0, 1e9])}}, "the deviation of its column 4 is"),
-        ({"lies": {"deviations": np.array([2.0, 1e-9, 2.0, 2.0])}}, "the deviation of its column 2 is"),
-        ({"lies": {"deviations": np.zeros(4)}}, "not above 0"),
-        ({"lies": {"deviations": np.full(4, 1e300)}}, "beyond those of float32"),
-        ({"lies": {"deviations": np.full(4, np.inf)}}, "deviations"),
-        ({"lies": {"means": np.full(4, 1e6)}}, "the mean of its column 1 is"),
-        ({"lies": {"means": np.full(4, np.nan)}}, "means"),
-        ({"lies": {"means": np.zeros(3)}}, "means"),
-        ({"says": False}, "without its columns"),
-        ({"gram": SENT["gram"] * 2}, "examples"),
-    ],
-    ids=str,
-)
-def test_a_source_whose_columns_are_out_of_line_is_dropped_and_changes_nothing(bad, says):
-    sites: dict[str, Any] = {domain: OfTable(domain) for domain in "acd"}
-    found, _, strategy = start("abcdt", sites={**sites, "b": OfTable("b", **bad)})
-    (record,) = strategy.history
-    (dropped,) = record["dropped"]
-    assert (dropped["domain"], says in dropped["reason"], record["held"]) == ("b", True, None), dropped
-    assert list(record["sources"]) == ["a", "c", "d"]
-    without = start("acdt", sites=sites)[0]["t"]
-    assert bits(found["t"].sent()) == bits(without.sent())
-    assert bits(found["t"].asked.columns) == bits(without.asked.columns)
-
-
-def test_columns_that_few_sources_send_are_not_used():
-    sites = {"a": OfTable("a"), "b": OfTable("b")}
-    found, _, strategy = start("abcdt", sites=sites)
-    assert found["t"].asked.columns is None
-    assert bits(found["t"].sent()) == bits(start("abcdt")[0]["t"].sent())
-    assert strategy.history[0]["dropped"] == []
 
 
 def test_without_enough_sums_or_the_target_the_round_is_held():

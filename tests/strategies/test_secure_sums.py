@@ -42,7 +42,7 @@ class Federation:
     def answer(self, message):
         request = read_request(message.content, MaskSums)
         name, question = self.names[message.metadata.dst_node_id], MaskSums.read(message.content)
-        numbers = request.config["server-round"], lambda: self.numbers[name]
+        numbers = request.config["server-round"], lambda: encode(self.numbers[name])
         record = SecureSums(self.states[name]).answer(question, *numbers).entries
         record = self.forged.get((name, question.stage), lambda each: each)(dict(record))
         self.replied[name, question.stage] = record
@@ -287,7 +287,7 @@ class Asked:
 
     def __call__(self, stage, number=1, sent=None, active=()):
         question = MaskSums(stage=stage, entries=sent, active=tuple(active))
-        return SecureSums(self.state).answer(question, number, lambda: np.zeros(SIZE)).entries
+        return SecureSums(self.state).answer(question, number, lambda: encode(np.zeros(SIZE))).entries
 
 
 ACTIVE = "acdefghi"

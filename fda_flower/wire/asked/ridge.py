@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from fda_flower.aggregation import Heads, Layers, Paths
+from fda_flower.aggregation import Heads, Layers
 from fda_flower.names.options import Natural, NotNegative, Positive, Share
 from fda_flower.wire.questions import Answer, Question
 from fda_flower.wire.releases import Release

@@ -1,0 +1,117 @@
+"""Whole runs on tables: the common columns of every method, of masks, and of sites that say nothing."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sites import run_sites, write_sites, write_table
+from whole_runs import same_bits
+
+from fda_flower import RunConfig, run
+from fda_flower.datasets import load_federation
+from fda_flower.prediction.model import load
+from fda_flower.records.folder import RunFolder
+from fda_flower.running.attacks import Attack
+from fda_flower.running.run import Execution, run_config
+from fda_flower.strategies import round
+
+SETTINGS: dict[str, Any] = {"dataset": "table", "target_samples": 12, "model": "logistic", "device": "cpu"}
+ROUNDS: dict[str, Any] = {"fedavg": 2, "mixture": 1, "ridge": 1, "central:erm": 1}
+
+
+def settings_of(folder, domains="abcd", method="fedavg", **more):
+    options = {"domains": ",".join(domains), "classes": "0,1"}
+    found = {**SETTINGS, "method": method, "rounds": ROUNDS[method], "target": domains[-1]}
+    return {**found, "data_dir": str(folder), "dataset_options": options, **more}
+
+
+def stacked(settings):
+    """The values of the sources' training rows."""
+    config = RunConfig(**settings)
+    sites = load_federation(config.data).domains
+    parts = []
+    for name in config.data.source_names:
+        fitted = sites[name].preparation
+        parts.append(
+            sites[name].train.x.double().numpy() * np.array(fitted.deviation) + np.array(fitted.mean)
+        )
+    return np.concatenate(parts)
+
+
+def columns_in(folder):
+    state = RunFolder(folder).load_checkpoint().state["columns"]
+    return {name: state[name].tobytes() for name in ("means", "deviations")}
+
+
+@pytest.mark.parametrize("method", ROUNDS)
+def test_the_models_columns_are_standardised_by_the_rows_of_all_sources(method, tmp_path):
+    write_sites(write_table, tmp_path / "data", "abcd", rows=60)
+    settings = settings_of(tmp_path / "data", method=method)
+    result = run(**settings, output=tmp_path / "run")
+    values, model = stacked(settings), load(tmp_path / "run")
+    assert model.preparation.mean == pytest.approx(values.mean(axis=0), abs=1e-6)
+    assert model.preparation.deviation == pytest.approx(values.std(axis=0), rel=1e-6)
+    lines = (tmp_path / "data" / "d.csv").read_text().split()
+    header, *rows = (line.split(",")[:2] for line in lines)
+    far = {name: [1000.0 * float(row[i]) for row in rows] for i, name in enumerate(header)}
+    assert np.abs(model.preparation.apply(far).numpy()).max() == 3
+    own = run(**settings, columns="own")
+    assert own.config.columns == "own"
+    assert not same_bits(own.model, result.model)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ridge"])
+@pytest.mark.parametrize("factor", ["1e9", "1e-9", "-1"])
+def test_a_hospital_that_lies_about_its_columns_is_as_if_it_were_not_there(method, factor, tmp_path):
+    write_sites(write_table, tmp_path, "abcde")
+    four, five = (RunConfig(**settings_of(tmp_path, each, method)) for each in ("bcde", "abcde"))
+    attacked = run_config(five, Execution(attack=Attack(f"columns:{factor}", ("a",))))
+    for record in attacked.history:
+        assert [each["domain"] for each in record["dropped"]] == ["a"]
+        assert "column" in record["dropped"][0]["reason"]
+    assert same_bits(attacked.model, run_config(four).model)
+    assert not same_bits(attacked.model, run_config(five).model)
+
+
+def test_masks_give_the_same_columns_to_the_bit(tmp_path):
+    write_sites(write_table, tmp_path / "data", "abcd")
+    settings = settings_of(tmp_path / "data", method="ridge")
+    plain = run(**settings, output=tmp_path / "plain")
+    masked = run(**settings, output=tmp_path / "masked", method_options={"secure": True})
+    assert columns_in(tmp_path / "masked") == columns_in(tmp_path / "plain")
+    for name, array in plain.model.items():
+        np.testing.assert_allclose(np.float64(masked.model[name]), np.float64(array), atol=1e-4)
+
+
+def test_a_run_that_is_resumed_keeps_its_columns(tmp_path):
+    write_sites(write_table, tmp_path / "data", "abcd")
+    settings = settings_of(tmp_path / "data")
+    whole = run(**settings)
+    run(**{**settings, "rounds": 1}, output=tmp_path / "run")
+    (tmp_path / "data" / "a.csv").touch()
+    resumed = run(**settings, output=tmp_path / "run", resume=True)
+    assert same_bits(resumed.model, whole.model)
+
+
+def test_a_site_that_says_nothing_has_the_others_columns(tmp_path, monkeypatch):
+    said = list[str]()
+    monkeypatch.setattr(round, "log", lambda level, text, *args: said.append(text % args))
+    write_sites(write_table, tmp_path / "data", "abcd")
+    config = RunConfig(**settings_of(tmp_path / "data"))
+    nodes = [
+        {
+            "domain": name,
+            "data-dir": str(tmp_path / "data"),
+            "state-dir": str(tmp_path / name),
+            "require-secure": name == "a",
+        }
+        for name in "abcd"
+    ]
+    _, history = run_sites(config, nodes)
+    assert history[0]["columns"] == ["b", "c"]
+    assert [sorted(record["sources"]) for record in history] == [["a", "b", "c"]] * 2
+    assert any("columns are standardised without the rows" in line for line in said)
+    closed = [{**node, "require-secure": True} for node in nodes]
+    _, history = run_sites(config, closed)
+    assert "columns" not in history[0]
+    assert sorted(history[0]["sources"]) == ["a", "b", "c"]
