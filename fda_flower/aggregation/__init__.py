@@ -103,7 +103,7 @@ __all__ = [
     "fit_kinds", "fit_logistic", "fit_mixture", "fit_ridge", "fit_temperature", "functional_distance",
     "gate_of", "gradient_similarity", "groupdro_weights", "guidance_distances", "head_in", "is_finite",
     "joined_head", "joint_weights", "labels_for", "linear_head", "matched_step", "mean_update",
-    "mixed_scores", "move", "multipliers", "names_of_heads", "nearness_weights",
+    "mixed_scores", "multipliers", "names_of_heads", "nearness_weights",
     "neighbour_probabilities", "paths_of", "personal_model", "prior_outputs", "read_gradients",
     "sets_of", "shape_of_head", "smoothed_weights", "source_weights", "split_rows", "stratified_folds",
     "to_rows", "to_targets", "usual_factor", "vrex_weights", "widths_of", "with_head", "with_kinds",

@@ -148,16 +148,6 @@ def test_a_target_averages_logistic_heads_that_need_no_temperature(kinds):
     np.testing.assert_allclose(np.sort(calibration.scores.ravel()), scores)
 
 
-def test_the_rows_of_a_moved_head_are_the_ones_before():
-    x, y, _ = with_coins(1, rows=1)
-    matrix = np.diag(np.append(np.linspace(0.5, 2, 20), 1.0))
-    matrix[-1, :-1] = 0.1
-    question = FitHead(paths="logistic", start={"solution": np.ones((21, 2)) * [[1, -1]]})
-    own = Labelled(x, y, 2, [20])
-    moved = fit_target(own.moved(matrix), question)
-    np.testing.assert_allclose(x @ moved.moved(matrix).head, x @ matrix @ moved.head)
-
-
 @pytest.mark.parametrize(("paths", "factor"), [("logistic", 3), ("both", 8)])
 def test_a_site_with_too_few_labels_has_the_others_head_at_its_usual_scale(paths, factor):
     (x, y, _), (rest, labels, _) = with_coins(1), with_coins(2)
