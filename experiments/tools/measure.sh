@@ -3,8 +3,11 @@
 # (DIR is the folder of the data sets, with the board's sentences in DIR/sentences; days on 2 cores: 4 hours for
 # the board, at most an hour for most. Run it again to continue.)
 set -e
-pip install experiments/tools/board experiments/tools/cifar10_subset
+pip install 'experiments/tools/board[tables]' experiments/tools/cifar10_subset
 DIR=$1
+python -m fda_board.tables "$DIR"
+fda experiment board_tables --data-dir "$DIR/tables"
+python -m fda_board.analysts "$DIR/tables" runs/board_tables
 
 for name in board board_ridge board_ridge_kinds board_short fashion_mnist_noise fed_heart colored_mnist_small single_colored_mnist_small \
     private private_patients private_training poisoned_fashion_mnist pacs_small pacs_parts pacs_pretrained \

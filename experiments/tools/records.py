@@ -30,6 +30,8 @@ from fda_flower.reporting.results import RecordedRun
 from fda_flower.reporting.summary import ACCURACY, AVERAGE, BALANCED, PARAMETERS, REFUSED
 
 RECORDS = Path(__file__).parents[1] / "results" / "records"
+REFERENCES = "references.csv"
+"""In a folder of runs, the figures of references on the same data; packed next to the records."""
 SCORES = ("warmup", TEST_EXAMPLES, VALIDATION, SELECTED, BY)
 LATE_SCORES = tuple(f"{name}{end}" for name in (BALANCED, "outcomes", TEST_EXAMPLES) for end in ("", AVERAGE))
 ESTIMATES = ("beta", "weight", "sigma2", "d2", "tau2-d2")
@@ -40,6 +42,11 @@ BASELINE = (MEAN_OF_LABELS, "confusion")
 def records_of(name: str) -> Path:
     """Return the file of an experiment's records."""
     return RECORDS / f"{name}.jsonl.xz"
+
+
+def references_of(name: str) -> Path:
+    """Return the file of the references of an experiment."""
+    return RECORDS / f"{name}.{REFERENCES}.xz"
 
 
 def read_results(experiment: Experiment) -> Results:
@@ -75,6 +82,8 @@ def pack(folder: Path) -> Path:
     if read_experiment(folder / DEFINITION).report != "regret":
         runs = {name: without_outcomes(run) for name, run in runs.items()}
     write(path, settings, runs)
+    if (references := folder / REFERENCES).exists():
+        _compress(references.read_text(encoding="utf-8"), references_of(mark["experiment"]))
     return path
 
 
@@ -91,6 +100,10 @@ def write(path: Path, settings: Mapping[str, Any], runs: Mapping[str, Mapping[st
     """Write the lines of an experiment's records."""
     lines = [{"settings": settings}, *({"cell": cell, **run} for cell, run in sorted(runs.items()))]
     text = "".join(f"{json.dumps(line, ensure_ascii=False, separators=(',', ':'))}\n" for line in lines)
+    _compress(text, path)
+
+
+def _compress(text: str, path: Path) -> None:
     path.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
 
 

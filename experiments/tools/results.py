@@ -21,6 +21,7 @@ from typing import Any
 
 import lost
 import numpy as np
+import references
 from best_rule import plot_best_rule
 from matplotlib.figure import Figure
 from PIL import Image
@@ -44,8 +45,12 @@ REFERENCES = ("Oracle",)
 
 
 LOST = Report([*REPORTS["table"].sections, lost.report], {**REPORTS["table"].tables, "-lost": lost.numbers})
+NEXT_TO_REFERENCES = Report(
+    [*REPORTS["table"].sections, references.report],
+    {**REPORTS["table"].tables, "-figures": references.numbers},
+)
 POISONED = ("poisoned", "poisoned_adaptive", "poisoned_fashion_mnist")
-REPORTS_HERE = dict.fromkeys(POISONED, LOST)
+REPORTS_HERE = {**dict.fromkeys(POISONED, LOST), "board_tables": NEXT_TO_REFERENCES}
 """Reports that only our own pages have, by experiment."""
 FIGURES_HERE = {
     **{name: {"lost": lost.plot_lost} for name in POISONED},

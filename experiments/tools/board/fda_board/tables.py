@@ -3,10 +3,10 @@
     pip install 'experiments/tools/board[tables]'
     python -m fda_board.tables DIR
 
-The folders are `DIR/tables/NAME`; `DIR/heart_disease` has the four hospitals' files. A site's file has at most
-750 rows, a fifth of which a run takes for testing. The target's has at most 450, and says which: a half, but at
-most 150, are for training, from which a run draws its labels; the others are for testing. Both parts have their
-share of each class, or of small and large labels. Which rows they are is the same on every machine.
+The folders are `DIR/tables/NAME`; `DIR/heart_disease` has the four hospitals' files. A source's file has
+at most 750 rows, of which a run takes a fifth for testing. The target's has at most 450, with a column of
+their part: a half, but at most 150, to train, from which a run draws its labels, and the others to test.
+Both have their share of each class, or of small and large labels. All machines draw the same rows.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from typing import Any
 
 import pandas as pd
 
-from fda_board.real_tables import LABEL, REAL_TABLES, SITE, RealTable
+from fda_board.real_tables import INSTALL, LABEL, REAL_TABLES, SITE, RealTable
 from fda_flower.errors import ConfigError, FdaError
 
 MOST_OF_SOURCE, MOST_OF_TARGET, MOST_TO_TRAIN = 750, 450, 150
@@ -114,8 +114,7 @@ def check(name: str, table: RealTable, made: str) -> None:
     if made != DIGESTS.get(name):
         origin = f"{table.package} {version(table.package)}" if table.package else "its files"
         what = f"table '{name}' of {origin} is not the one that the records are of"
-        remedy = "install the versions in experiments/tools/board/pyproject.toml"
-        raise ConfigError(what, thing="table", value=name, remedy=remedy)
+        raise ConfigError(what, thing="table", value=name, remedy=INSTALL)
 
 
 def write(folder: Path, names: list[str]) -> Iterator[str]:
