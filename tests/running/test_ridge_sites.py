@@ -43,7 +43,7 @@ def layers(folder):
     return arrays
 
 
-@pytest.mark.parametrize("paths", ["both", "shrunk", "logistic"])
+@pytest.mark.parametrize("paths", ["both", "shrunk", "auto"])
 def test_every_site_has_what_a_run_with_it_as_the_target_gives(paths, tables, tmp_path):
     settings = {**TABLE, "data_dir": str(tables), "method_options": {"paths": paths}, "columns": "own"}
     whole = run(**ALL, **settings, output=tmp_path / "all")
@@ -58,7 +58,8 @@ def test_every_site_has_what_a_run_with_it_as_the_target_gives(paths, tables, tm
         assert own.keys() == same.keys()
         for name, array in own.items():
             np.testing.assert_allclose(array, same[name], rtol=1e-3, atol=1e-3)
-        if paths == "logistic":  # no run has the heads of the target alone
+        assert one.history[0]["ridge"]["paths"] == ("logistic" if paths == "auto" else paths)
+        if paths == "auto":  # no run has the logistic heads of the target alone
             continue
         alone = run(**{**ALL, "target": domain}, **{**settings, "method_options": {"paths": "target"}},
                     target_samples="all")  # fmt: skip
