@@ -1,4 +1,4 @@
-"""Ridge: in one round, a linear head in closed form from sums of the sources and the target's own rows."""
+"""Ridge: in one round, a linear head from sums of the sources and the target's own rows."""
 
 from collections.abc import Collection, Iterable
 from typing import ClassVar, Literal
@@ -213,7 +213,7 @@ class Ridge(OnFeatures):
             round.record[RIDGE]["secure"] = True
 
     def conclusion(self, record: Record) -> list[str]:
-        """Return a line on the sources' benefit, by leave-one-out on the target's labels."""
+        """Return a line on the sources' benefit, by the target's held-out labels."""
         entry = record.get(RIDGE, {})
         lines = benefit_of_sources(entry, "r2" in record)
         if lines and entry.get(FEWEST_LABELS, ENOUGH) < ENOUGH:
