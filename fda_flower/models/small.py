@@ -1,25 +1,13 @@
 """Small networks: dense, convolutional, ResNet-9.
 
 Each function takes the `shape` of a sample, ``(features,)`` or ``(channels, height, width)``, and the number
-of `classes` or, for a regression, outputs. Samples that the network cannot take raise a `ConfigError`.
+of `classes` or, for a regression, outputs. `fda_flower.models.MODELS` says which samples a network takes.
 """
 
 import torch
 from torch import Size, Tensor, nn
 
 from fda_flower.errors import invalid
-from fda_flower.models.own import unfit
-
-
-def check_images(name: str, shape: tuple[int, ...], smallest: int = 1) -> None:
-    """Raise a `ConfigError` unless samples are images, at least `smallest` pixels high and wide."""
-    if len(shape) == 1:
-        what = f"needs images, but these are rows of {shape[0]} features"
-        raise unfit(name, what, "choose mlp, logistic or sigmoid")
-    if min(shape[1:]) < smallest:
-        needed = f"needs images of {smallest}x{smallest} or more"
-        what = f"{needed}, but these are {shape[1]}x{shape[2]}"
-        raise unfit(name, what, "choose mlp or conv4, which take any size")
 
 
 def logistic(shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -49,7 +37,6 @@ def _hidden(shape: tuple[int, ...], classes: int, hidden: int, activation: nn.Mo
 
 def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Build two 3x3 convolutions with pooling, then two linear layers, for images of 4x4 or more."""
-    check_images("cnn", shape, 4)
     features = nn.Sequential(
         nn.Conv2d(shape[0], 32, 3, padding=1),
         nn.ReLU(),
@@ -71,7 +58,6 @@ def lenet(shape: tuple[int, ...], classes: int, batch_norm: bool = False) -> nn.
     for 1x28x28 and 10 classes. `batch_norm` adds BatchNorm after each convolution; without it, plain SGD
     hardly trains the network.
     """
-    check_images("lenet", shape, 16)
 
     def norm(channels: int) -> list[nn.Module]:
         return [nn.BatchNorm2d(channels)] if batch_norm else []
@@ -95,7 +81,6 @@ def conv4(shape: tuple[int, ...], classes: int) -> nn.Module:
     ICLR 2021), with 372,426 parameters for 2x28x28 and 10 classes. It normalises groups, not batches, because
     a target's batch may have only one or two samples.
     """
-    check_images("conv4", shape)
     layers: list[nn.Module] = []
     inputs = shape[0]
     for outputs, stride in ((64, 1), (128, 2), (128, 1), (128, 1)):
@@ -114,7 +99,6 @@ def resnet9(shape: tuple[int, ...], classes: int, width: int = 64) -> nn.Module:
     single image. The head takes each channel's maximum. A small variant of He et al., "Deep Residual Learning
     for Image Recognition" (CVPR 2016), with 6,573,130 parameters for 3x32x32 and 10 classes.
     """
-    check_images("resnet9", shape, 16)
     if width < 1:
         raise invalid("option 'width' of model 'resnet9'", width, "it must be at least 1")
     return nn.Sequential(

@@ -18,6 +18,7 @@ from fda_flower.errors import ConfigError, invalid
 from fda_flower.models import ADABN, AND, Train
 from fda_flower.models.kinds import Together, TwoStatistics
 from fda_flower.models.parts import has_body, head_of
+from fda_flower.models.rows import Hinges, PlainColumns
 
 PREPARE = "prepare"
 """The module that prepares a network's samples: it runs first, although it is added last."""
@@ -89,17 +90,27 @@ def _without(network: nn.Module, head: nn.Module) -> nn.Module:
 
 
 def _linear(network: nn.Module, head: nn.Module, shape: tuple[int, ...]) -> SplitNetwork:
-    """Replace a head by a linear layer on features or pixels of unit length, or on a table's columns."""
+    """Replace a head by a linear layer on the rows that features, pixels or a table's columns become."""
+    bare = not has_body(network)
     with torch.no_grad():
-        classes, bare = network(torch.zeros(1, *shape)).shape[1], not has_body(network)
-        if bare and len(shape) == 1:  # a table's columns differ in their units: a row has no length
-            return SplitNetwork(None, nn.Sequential(OrderedDict(head=nn.Linear(shape[0], classes))))
+        classes = network(torch.zeros(1, *shape)).shape[1]
         body = _without(network, head)
         backbone = None if bare else Features(body, shape).eval()
         features = (backbone or body)(_agreed(shape)).flatten(1)
-    roots = backbone is not None and bool((features >= 0).all())
-    layers = {"rows": Rows(0.5 if roots else 1.0), "head": nn.Linear(features.shape[1], classes)}
+    layers = {"rows": _scaling(body, features, shape), "head": nn.Linear(features.shape[1], classes)}
     return SplitNetwork(backbone, nn.Sequential(OrderedDict({"body": body, **layers} if bare else layers)))
+
+
+def _scaling(body: nn.Module, features: Tensor, shape: tuple[int, ...]) -> nn.Module:
+    """Return what scales a body's `features`, of `_agreed` samples, to rows: most to unit length.
+
+    A table's columns differ in their units, so that a row of them has no length; and hinges are rows already.
+    """
+    if any(isinstance(module, Hinges) for module in body.modules()):
+        return nn.Identity()
+    if next(body.parameters(), None) is not None:
+        return Rows(0.5 if bool((features >= 0).all()) else 1.0)
+    return PlainColumns() if len(shape) == 1 else Rows(1.0)
 
 
 def _kinds(network: Together, train: Train, shape: tuple[int, ...], name: str) -> SplitNetwork:
@@ -115,20 +126,19 @@ def _kinds(network: Together, train: Train, shape: tuple[int, ...], name: str) -
             for part, own in zip(network.networks, twice, strict=True)
         ]
         kinds = [
-            (half, next(body.parameters(), None) is None)
+            (_scaling(body, half, shape), half.shape[1])
             for body, own in zip(bodies, twice, strict=True)
             for half in body(_agreed(shape)).chunk(1 + own, dim=1)
         ]
-    powers = [0.5 if bool((features >= 0).all()) and not bare else 1.0 for features, bare in kinds]
-    widths = [features.shape[1] for features, _ in kinds]
-    layers = {"rows": KindsOfRows(powers, widths), "head": nn.Linear(sum(widths), classes)}
+    scalings, widths = [list(each) for each in zip(*kinds, strict=True)]
+    layers = {"rows": KindsOfRows(scalings, widths), "head": nn.Linear(sum(widths), classes)}
     return SplitNetwork(SideBySide(bodies).eval(), nn.Sequential(OrderedDict(layers)))
 
 
 def _with_two(network: nn.Module, shape: tuple[int, ...], name: str) -> TwoStatistics:
     """Return a network without its head that also has a site's own statistics from its last block on."""
     head = head_of(network)
-    container, block = _last_block(network, head, name)
+    container, block = _last_block(network, head, name, f"leave '{AND}{ADABN}' out")
     parts = _cut(_without(network, head), container, block, shape, cut=True)
     if parts.backbone is None:
         what = f"'{name}' cannot be cut before its last block, so it has no statistics of its own there"
@@ -178,7 +188,7 @@ class Rows(nn.Module):
 
 
 class KindsOfRows(nn.Module):
-    """Scales the features of each of several networks to unit length; see `Rows`.
+    """Scales the features of each of several networks to rows.
 
     `widths`, the number of features of each, travel with the model: the server reads there which features
     belong together.
@@ -186,9 +196,9 @@ class KindsOfRows(nn.Module):
 
     widths: Tensor
 
-    def __init__(self, powers: Sequence[float], widths: Sequence[int]) -> None:
+    def __init__(self, kinds: Sequence[nn.Module], widths: Sequence[int]) -> None:
         super().__init__()
-        self.kinds = nn.ModuleList([Rows(power) for power in powers])
+        self.kinds = nn.ModuleList(kinds)
         self.register_buffer("widths", torch.tensor(list(widths)))
         self._own = list(widths)
 
@@ -248,7 +258,9 @@ def _path(network: nn.Module, wanted: nn.Module) -> str:
     return next(str(path) for path, module in network.named_modules() if module is wanted)
 
 
-def _last_block(network: nn.Module, head: nn.Module, name: str) -> tuple[str, str]:
+def _last_block(
+    network: nn.Module, head: nn.Module, name: str, remedy: str = "train its head, or all of it"
+) -> tuple[str, str]:
     """Return the path of the last sequence of blocks before the head, and the name of its last block."""
     around_head = [path for path, module in network.named_modules() if head in list(module.modules())]
     containers: list[str] = []
@@ -258,7 +270,6 @@ def _last_block(network: nn.Module, head: nn.Module, name: str) -> tuple[str, st
         if blocks and not inside and path not in around_head and [*module.parameters()]:
             containers.append(path)
     if not containers:
-        remedy = "train its head, or all of it"
         what = f"'{name}' has no sequence of blocks, and so no last one"
         raise ConfigError(what, thing="train", value=name, remedy=remedy)
     *_, block = (name for name, _ in network.get_submodule(containers[-1]).named_children())

@@ -50,7 +50,7 @@ def _check_network(run: Request, method: Method) -> None:
     if reads_text(run.model) and not column:
         remedy = "name the column by --dataset-option text=COLUMN, or choose another model"
         raise invalid("model", run.model, remedy, "which reads texts, but the samples have none")
-    if column and run.model in MODELS and not reads_text(run.model):
+    if column and not reads_text(run.model) and (run.model in MODELS or AND in run.model):
         remedy = "leave the model out, or the option 'text'"
         raise invalid("model", run.model, remedy, f"which does not read the text of column '{column}'")
     _ = trained_part(run, method)

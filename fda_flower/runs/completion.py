@@ -10,8 +10,10 @@ from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.models import (
     AND,
+    HINGES,
     LINEAR,
     MODELS,
+    NUMBERS,
     PIXELS,
     Train,
     check_installed,
@@ -127,9 +129,7 @@ def _without_effect(request: Request, method: Method) -> tuple[str, ...]:
 
 
 def fitting_method(data: DataSpec, model: str = AUTO, obstacle: str | None = None) -> tuple[str, str]:
-    """Return the method of a run that names none, and why.
-
-    It is Ridge where a linear layer reads more than a table's columns, such as features, else Mixture.
+    """Return the method of a run that names none, and why: Ridge, or Mixture where that is ruled out.
 
     `model` is the network that the run names, if it names one; `obstacle` is what rules Ridge out, in words.
 
@@ -138,7 +138,9 @@ def fitting_method(data: DataSpec, model: str = AUTO, obstacle: str | None = Non
     >>> fitting_method(DataSpec("digits"))
     ('ridge', 'the samples are images')
     >>> fitting_method(DataSpec("heart"))
-    ('mixture', 'the samples are rows of a table')
+    ('ridge', 'the samples are rows of a table')
+    >>> fitting_method(DataSpec("heart"), obstacle="train is all, and Ridge trains a linear layer alone")[0]
+    'mixture'
     """
     if data.every_site:
         return "ridge", "every site is a target"
@@ -147,11 +149,9 @@ def fitting_method(data: DataSpec, model: str = AUTO, obstacle: str | None = Non
     if model not in (AUTO, LINEAR):
         return "ridge", f"the body of the network '{model}' stays frozen"
     fits = data.fitting_model
-    if MODELS[fits].linear == LINEAR:
-        return "mixture", "the samples are rows of a table"
     if reads_text(fits):
         return "ridge", "the samples have a text"
-    return "ridge", "random features fit the numbers" if data.is_regression else "the samples are images"
+    return "ridge", "the samples are rows of a table" if MODELS[fits].rows else "the samples are images"
 
 
 def _rules_ridge_out(request: Request, data: DataSpec) -> str | None:
@@ -223,6 +223,8 @@ def fitting_model(data: DataSpec, method: Method, of_patients: bool) -> str:
     if method.train is None:
         return fits
     linear = MODELS[fits].linear
+    if linear == HINGES and data.is_regression:
+        return NUMBERS
     if of_patients and uses_own_statistics(linear):
         return linear.partition(AND)[0]
     if linear == PIXELS and _has_many_pixels(data):

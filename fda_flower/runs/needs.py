@@ -49,7 +49,7 @@ NEEDS: dict[str, Need] = {
     "body": Need(
         "a network with layers before its head",
         lambda facts: facts.has_backbone or has_body(facts.model),
-        "'{model}' is its own head: choose another model, such as mlp or cnn",
+        "'{model}' is its own head: choose another model, such as mlp",
     ),
     "trained body": Need(
         "a network that trains layers before its head",
@@ -70,7 +70,7 @@ NEEDS: dict[str, Need] = {
     "batch-norm": Need(
         "a network with BatchNorm that is trained",
         lambda facts: bool(batch_norm_names(facts.model)),
-        "'{model}' trains none: train more of it, as with --train last, choose another model, such as "
+        "'{model}' trains none: train more of it, as with --train last, choose another model, for images "
         "resnet9, or lenet with batch_norm=true",
     ),
     "unlabelled": Need(

@@ -213,7 +213,9 @@ class RunSettings:
         envvar="FDA_DATA_DIR",
         defines_run=False,
     )
-    method: str = _method(AUTO, "Method; auto: mixture for a table, else ridge. `fda list` shows all.")
+    method: str = _method(
+        AUTO, "Method; auto: ridge, or mixture where another setting rules ridge out. `fda list` shows all."
+    )
     method_options: Options = _method((), "Option of the method, such as magnitude=cosine.")
     variant: str | None = _method(
         None,

@@ -149,7 +149,7 @@ class Ridge(OnFeatures):
         if (features := max(widths)) > WIDEST:
             megabytes = 2 * (features + 1) * (features + 2) / 1e6
             what = f"a sample has {features:,} numbers, so that a source would send {megabytes:,.0f} MB"
-            remedy = "choose a pretrained model, which has fewer features"
+            remedy = "choose a model with fewer features, such as a pretrained one, for a table logistic"
             raise ConfigError(what, thing="model", value=features, remedy=remedy)
 
     def takes_noise(self, round: Round) -> bool:

@@ -55,7 +55,8 @@ def client(kind, spec, name):
 
 def rows_and_targets(domain, classes):
     x, y = domain.train.x.numpy(), domain.train.y.numpy()
-    rows = to_rows(x.reshape(len(x), -1)) if x.ndim > 2 else np.hstack([x, np.ones((len(x), 1))])
+    plain = np.hstack([x / x.shape[1] ** 0.5, np.ones((len(x), 1))]) if x.ndim == 2 else None
+    rows = to_rows(x.reshape(len(x), -1)) if plain is None else plain
     return rows, (to_targets(y, classes) if y.dtype.kind == "i" else y.astype(np.float64))
 
 

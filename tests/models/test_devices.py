@@ -182,7 +182,7 @@ def gradients(model: nn.Module) -> list[torch.Tensor]:
 )
 def test_a_network_in_bf16_trains_float32_parameters_near_those_of_float32(name):
     """The class, the names and what is evaluated stay as they are, in copies too."""
-    shape = (1, 16, 16) if name not in ("mlp", "logistic", "sigmoid") else (20,)
+    shape = (1, 16, 16) if name not in ("mlp", "logistic", "sigmoid", "hinges") else (20,)
     x, y = torch.rand(6, *shape, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
     plain, half = build_model(name, shape, 3, 0), in_precision(build_model(name, shape, 3, 0), "bf16")
     assert type(in_precision(plain, "float32")) is type(plain)
@@ -228,7 +228,7 @@ def test_a_run_in_bf16_learns_and_differs_from_one_in_float32():
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_a_gpu_gives_the_same_bits_twice(model, precision, tmp_path):
     settings: dict[str, Any] = {"model": model, "rounds": 2, "device": "cuda", "precision": precision}
-    settings |= {"dataset": "rbf"} if model == "sigmoid" else {}
+    settings |= {"dataset": "rbf"} if model in ("sigmoid", "hinges") else {}
     if model in ("lenet", "resnet9"):
         write_sites(write_images, tmp_path, "abc")
         settings |= {"dataset": "images", "dataset_options": {"image_size": 16}, "data_dir": str(tmp_path)}

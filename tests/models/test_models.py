@@ -12,8 +12,11 @@ from torch.nn.functional import cross_entropy
 from fda_flower.clients import LocalTraining, TargetClient
 from fda_flower.datasets import Domain, Samples
 from fda_flower.errors import ConfigError
-from fda_flower.models import FORMS, MODELS, build_model, reads_text
+from fda_flower.models import FORMS, MODELS, Train, build_model, check_name, reads_text
+from fda_flower.models.exchange import frozen_digest
+from fda_flower.models.rows import Hinges
 from fda_flower.models.small import ChannelMaximum, Residual
+from fda_flower.models.split import split
 
 SHAPES = [(1, 8, 8), (2, 28, 28), (3, 33, 36), (13,)]
 IMAGE = (1, 33, 33)
@@ -39,8 +42,14 @@ every_model = pytest.mark.parametrize("name", OF_NUMBERS)
 
 
 def takes(name, shape):
-    channels = not name.startswith("efficientnet") or shape[0] in (1, 3)
-    return name in FLAT or (len(shape) == 3 and shape[1] >= SMALLEST[name] and channels)
+    if len(shape) == 1:
+        return name in FLAT
+    channels = not name.startswith(("efficientnet", "resnet18", "resnet50")) or shape[0] in (1, 3)
+    return name != "hinges" and shape[1] >= SMALLEST.get(name, 1) and channels
+
+
+def shape_for(name):
+    return (13,) if name == "hinges" else IMAGE
 
 
 def images(count, shape):
@@ -66,14 +75,15 @@ def test_a_model_gives_a_finite_number_for_each_class_and_every_parameter_has_a_
 
 @every_model
 def test_weights_are_the_seeds_and_the_global_random_state_stays(name):
+    shape = shape_for(name)
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        first = build_model(name, IMAGE, 10, seed=5).state_dict()
+        first = build_model(name, shape, 10, seed=5).state_dict()
         torch.manual_seed(2)
         before = torch.get_rng_state()
-        second = build_model(name, IMAGE, 10, seed=5).state_dict()
+        second = build_model(name, shape, 10, seed=5).state_dict()
         assert torch.equal(torch.get_rng_state(), before)
-    other = build_model(name, IMAGE, 10, seed=6).state_dict()
+    other = build_model(name, shape, 10, seed=6).state_dict()
     assert list(first) == list(second)
     assert all(torch.equal(first[key], second[key]) for key in first)
     assert any(not torch.equal(first[key], other[key]) for key in first)
@@ -82,8 +92,8 @@ def test_weights_are_the_seeds_and_the_global_random_state_stays(name):
 
 @every_model
 def test_a_client_trains_a_model_and_sends_all_of_its_state(name):
-    samples = Samples(images(3, IMAGE), torch.tensor([0, 1, 2]))
-    model, other = (build_model(name, IMAGE, 3, seed) for seed in (0, 1))
+    samples = Samples(images(3, shape_for(name)), torch.tensor([0, 1, 2]))
+    model, other = (build_model(name, shape_for(name), 3, seed) for seed in (0, 1))
     before = {key: value.clone() for key, value in model.state_dict().items()}
     client = TargetClient(Domain("a", samples, samples), model, LocalTraining(0.01, 2, optimizer="sgd"))
     arrays, _, metrics = client.fit(client.get_parameters({}), {"server-round": 1, "batch-updates": "norms"})
@@ -100,14 +110,55 @@ def test_a_client_trains_a_model_and_sends_all_of_its_state(name):
         assert torch.equal(other.eval()(samples.x), model.eval()(samples.x))
 
 
+@pytest.mark.parametrize("shape", [*SHAPES, (5, 40, 40), (1, 3, 9)])
+def test_a_model_that_does_not_take_samples_names_all_that_do(shape):
+    fitting = [name for name in OF_NUMBERS if takes(name, shape)]
+    for name in OF_NUMBERS:
+        if name not in fitting:
+            with pytest.raises(ConfigError, check=names("model", name, f"one of {', '.join(fitting)}")):
+                build_model(name, shape, 2, seed=0)
+
+
 @pytest.mark.parametrize(("name", "side"), SMALLEST.items())
-def test_features_and_images_that_are_too_small_are_refused(name, side):
-    with pytest.raises(ConfigError, check=names("model", name, "mlp, logistic or sigmoid")):
-        build_model(name, (13,), 2, seed=0)
+def test_images_that_are_too_small_are_refused(name, side):
     if side > 1:
         with pytest.raises(ConfigError, match=f"{side}x{side} or more", check=names("model", name)):
             build_model(name, (1, side - 1, side), 2, seed=0)
     assert build_model(name, (1, side, side), 2, seed=0).eval()(images(1, (1, side, side))).shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "part", "remedy"),
+    [
+        ("logistic+conv3x64", (13,), "conv3x64", "fourier, hinges, mlp, logistic, sigmoid"),
+        ("logistic+hinges", IMAGE, "hinges", "cnn"),
+        ("torchvision:resnet18", (13,), "torchvision:resnet18", "hinges"),
+    ],
+)
+def test_of_several_networks_the_one_that_does_not_take_the_samples_is_named(name, shape, part, remedy):
+    with pytest.raises(ConfigError, check=names("model", part, remedy)):
+        build_model(name, shape, 2, seed=0)
+
+
+def test_a_network_that_reads_texts_is_alone():
+    with pytest.raises(ConfigError, check=names("model", "minilm+hinges", "choose minilm alone")):
+        check_name("minilm+hinges")
+
+
+def test_hinges_by_hand_are_the_same_at_every_site_and_their_rows_stay_as_they_are():
+    z = torch.tensor([[-3.0, 0.5], [1.0, 0.0]])
+    expected = torch.tensor(
+        [[-3, 0.5, 0, 1.2, 0, 0.5, 0, 0], [1, 0, 1.7, 0.7, 1, 0, 0.3, 0]], dtype=torch.float32
+    )
+    torch.testing.assert_close(Hinges()(z), expected / 6**0.5)
+    sites = [split(build_model("hinges", (2,), 3, seed), Train("linear"), (2,)) for seed in (0, 1)]
+    backbones = [site.backbone for site in sites]
+    assert backbones[0] is not None
+    assert backbones[1] is not None
+    with torch.no_grad():
+        torch.testing.assert_close(sites[0].trainable(backbones[0](z)), sites[0].trainable.head(Hinges()(z)))
+    assert frozen_digest(backbones[0]) == frozen_digest(backbones[1]) != ""
+    assert list(sites[0].trainable.state_dict()) == ["head.weight", "head.bias"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model, parts, reads_text
 from fda_flower.models.parts import batch_norm_names, batch_norms, features_of, has_body, head_names, head_of
 
-FLAT = ("mlp", "logistic", "sigmoid")
+FLAT = ("mlp", "logistic", "sigmoid", "hinges")
 
 
 def shape_of(name):

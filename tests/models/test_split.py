@@ -197,9 +197,22 @@ def test_without_a_body_a_linear_layer_takes_the_samples(name):
     assert parts.backbone is None
     x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
     head = cast(nn.Linear, parts.trainable.get_submodule("head"))
-    rows = x if name == "nothing else" else unit(x.flatten(1))  # a table's columns stay as they are
+    rows = x / 7**0.5 if name == "nothing else" else unit(x.flatten(1))  # a table's columns keep their units
     torch.testing.assert_close(parts.trainable(x), head(rows))
     assert frozen_names(parts.trainable) == ()
+
+
+@pytest.mark.parametrize("name", ["hinges+fourier", "logistic+hinges", "mlp+fourier+hinges"])
+def test_kinds_of_a_tables_rows_have_a_mean_squared_length_of_about_1(name):
+    x = torch.randn(500, 9, generator=torch.Generator().manual_seed(0))
+    parts = split(build_model(name, (9,), 3, 0), Train("linear"), (9,), name)
+    rows = cast(Any, parts.trainable.get_submodule("rows"))
+    with torch.no_grad():
+        kinds = torch.split(rows(cast(nn.Module, parts.backbone)(x)), rows.widths.tolist(), dim=1)
+    widths = {"hinges": 36, "fourier": 2048, "logistic": 9, "mlp": 64}
+    assert [kind.shape[1] for kind in kinds] == [widths[each] for each in name.split("+")]
+    for kind in kinds:
+        assert float(kind.square().sum(dim=1).mean()) == pytest.approx(1, abs=0.1)
 
 
 def test_the_kinds_of_a_message_are_those_of_the_network():

@@ -351,6 +351,7 @@ def test_keys_of_others_are_left_alone_and_ours_have_dashes_or_underscores() -> 
     assert RunConfig.from_flower(empty) == RunConfig()
 
 
+NUMBERS = {"domains": "a,b", "task": "regression", "label_mean": 0.0, "label_deviation": 1.0}
 CLASSES = {"classes": "dog,elephant,giraffe,guitar,horse,house,person"}
 OF_PATIENTS = {"dp_unit": "patient", "dp_group": "row", "dp_noise": 1.0, "dp_open_target": True}
 PACS_OF_PATIENTS = {"dataset": "pacs", "target": "sketch", "dataset_options": CLASSES, **OF_PATIENTS}
@@ -366,7 +367,9 @@ PACS_OF_PATIENTS = {"dataset": "pacs", "target": "sketch", "dataset_options": CL
         ({"model": "efficientnet-lite0", "train": "head"}, "efficientnet-lite0"),
         ({"model": "efficientnet-lite0"}, "efficientnet-lite0"),
         ({"dataset": "rbf"}, "fourier"),
-        ({"dataset": "heart"}, "logistic"),
+        ({"dataset": "heart"}, "hinges"),
+        ({"dataset": "heart", "model": "logistic"}, "logistic"),
+        ({"dataset": "table", "dataset_options": NUMBERS}, "hinges+fourier"),
         ({"dataset": "pacs", "target": "sketch"}, "efficientnet-lite0+adabn"),
         (PACS_OF_PATIENTS, "efficientnet-lite0"),
     ],
@@ -408,8 +411,12 @@ PATIENTS = {"dp_unit": "patient", "dp_group": "row", "max_epsilon": 4.0, "model"
         ({"model": "cnn", "train": "head"}, "ridge"),
         ({"train": "all"}, "mixture"),
         ({"class_weights": "balanced"}, "mixture"),
-        ({"dataset": "heart"}, "mixture"),
-        ({"dataset": "heart", "model": "logistic"}, "mixture"),
+        ({"dataset": "heart"}, "ridge"),
+        ({"dataset": "heart", "model": "logistic"}, "ridge"),
+        ({"dataset": "heart", "model": "mlp"}, "mixture"),
+        ({"dataset": "heart", "train": "all"}, "mixture"),
+        ({"dataset": "heart", "class_weights": "balanced"}, "mixture"),
+        ({"dataset": "table", "dataset_options": NUMBERS}, "ridge"),
         ({"dataset": "heart", "target": "all"}, "ridge"),
         ({"dataset": "rbf"}, "ridge"),
         ({"dp_clip": 1.0, "dp_noise": 1.0}, "mixture"),

@@ -30,7 +30,7 @@ def test_a_request_is_read_by_its_types_and_leaves_open_what_it_does_not_say(mon
 def test_a_run_is_its_request_completed_and_completes_to_itself():
     request = Request(dataset="heart", method="ridge", rounds=7, epochs=3)
     config = RunConfig.of(request)
-    assert (config.model, config.target, config.rounds) == ("logistic", "va", 1)
+    assert (config.model, config.target, config.rounds) == ("hinges", "va", 1)
     assert (config.idle, config.choice) == (("rounds", "epochs"), None)
     again = RunConfig.of(config)
     assert (again, again.data, hash(again)) == (config, config.data, hash(config))
