@@ -63,7 +63,7 @@ def test_four_hospitals(call, by_the_rule):
     options = {"label": "diagnosis", "group": "patient", "missing": "mean", "categorical": "onehot"}
     Path("hospitals/fda.toml").write_text(tomli_w.dumps(options))
     command = call("fda data check hospitals").splitlines()[-1]
-    assert command == "fda run --dataset table --data-dir hospitals --method mixture"
+    assert command == "fda run --dataset table --data-dir hospitals --method ridge"
     call(f"{command} --output runs/hospitals")
     assert "80 predictions" in call("fda predict runs/hospitals --csv new.csv --keep patient")
     call("fda report runs/hospitals --html")

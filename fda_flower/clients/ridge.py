@@ -3,7 +3,6 @@
 A row is the features that enter the network's linear layer, and a constant 1.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np

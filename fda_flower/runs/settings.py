@@ -214,7 +214,7 @@ class RunSettings:
         defines_run=False,
     )
     method: str = _method(
-        AUTO, "Method; auto: ridge, or mixture where another setting rules ridge out. `fda list` shows all."
+        AUTO, "Method; auto: ridge, or mixture where a setting rules it out. `fda list` shows all."
     )
     method_options: Options = _method((), "Option of the method, such as magnitude=cosine.")
     variant: str | None = _method(

@@ -47,13 +47,12 @@ def test_check_shows_the_domains_and_the_command_that_runs_them(fda):
     assert "Inputs: 2 columns: age, height" in out
     assert "Warning: south: 9 test samples are too few to judge a model by" in out
     name, *command = shlex.split(out.splitlines()[-1])
-    assert command[command.index("--method") + 1] == "mixture"
-    code, out, _ = fda(*command, "--rounds", "2", "--device", "cpu")
+    assert command[command.index("--method") + 1] == "ridge"
+    code, out, _ = fda(*command, "--device", "cpu")
     assert (name, code) == ("fda", 0)
     assert "Sources: training samples of table: north 32, west 32" in out
     assert "Target: south, 40 labels of 64 training samples (--target-samples), 9 test samples" in out
-    assert "Network: mlp, 322 parameters, for 2 features" in out
-    assert "\nA round: " in out
+    assert "Network: hinges, trains and sends 18 parameters, 0 kB (--train linear), for 2 features" in out
 
 
 def test_check_takes_a_kind_of_data_in_any_case_and_refuses_another_with_its_nearest(fda):
@@ -256,7 +255,7 @@ def test_check_of_a_data_set_of_hugging_face_is_short_and_ends_with_the_command_
     assert code == 0
     assert [row[0] for row in cells_of(out)] == ["a", "b", "c (target)"]
     name, *command = shlex.split(out.splitlines()[-1])
-    assert command[command.index("--method") + 1] == "mixture"
+    assert command[command.index("--method") + 1] == "ridge"
     code, out, error = fda(*command, "--rounds", "1", "--device", "cpu")
     assert (name, code) == ("fda", 0), error
     assert "Sources: training samples of hf: a 16, b 16" in out

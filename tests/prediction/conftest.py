@@ -39,6 +39,13 @@ def table_run(run_in):
     )
 
 
+@pytest.fixture(scope="session", params=["auto", "logistic+hinges+fourier"])
+def rows_run(request, run_in):
+    options = {"domains": "a,b,c"}
+    settings = OWN | {"model": request.param, "rounds": 1, "method": "ridge", "dataset_options": options}
+    return run_in(lambda path, i: write_table(path.with_suffix(".csv"), i), dataset="table", **settings)
+
+
 @pytest.fixture(scope="session")
 def image_run(run_in):
     options = {"domains": "a,b,c", "image_size": 8}

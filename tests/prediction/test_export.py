@@ -43,6 +43,15 @@ def test_onnxruntime_has_the_same_probabilities(folder, table_run, tmp_path):
 
 
 @pytest.mark.slow
+def test_rows_of_a_table_are_made_in_the_graph(rows_run, tmp_path):
+    model, rows = load(rows_run), np.random.default_rng(0).normal(50, 20, (4, 2)).astype(np.float32)
+    export(model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    [found] = session.run(["probabilities"], {"samples": rows})
+    np.testing.assert_allclose(found, model.predict_proba(rows), atol=1e-6)
+
+
+@pytest.mark.slow
 def test_a_label_has_all_its_digits_in_onnxruntime(patients_run, tmp_path):
     model = load(patients_run)
     assert isinstance(model.preparation, TablePreparation)
