@@ -207,7 +207,7 @@ FORMS = {
     "timm:NAME": "a network of timm (extra images), with random weights, weights=imagenet or weights=FILE",
     "torchvision:NAME": "a network of torchvision, with the same options",
     "package.module:function": "a network of your own",
-    "NAME+NAME": "networks of the list on the same samples, for ridge: logistic+conv3x64, hinges+fourier, ...",
+    "NAME+NAME": "networks of the list on the same samples, for ridge: logistic+conv3x64 or hinges+fourier",
     "NAME+adabn": "a network twice, once with a site's own BatchNorm statistics in its last block, for ridge",
 }
 """Patterns of the names of other networks."""

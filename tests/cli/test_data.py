@@ -111,7 +111,7 @@ def test_words_and_gaps_need_one_line_and_the_command_with_both_options_passes(f
     assert f"{words}{ONE_HOT} {MEAN}, as cells are empty, or leave them out by --dataset-option " in out
     assert "site code, line 6" in out
     *_, said, command = out.splitlines()
-    assert said.startswith("Run it with the options that it needs (mixture, since ")
+    assert said.startswith("Run it with the options that it needs (ridge, since ")
     code, out, error = fda(*shlex.split(command)[1:], "--rounds", "1", "--device", "cpu")
     assert code == 0, error
 
@@ -250,7 +250,7 @@ def test_check_of_a_data_set_of_hugging_face_is_short_and_ends_with_the_command_
     given = ["--dataset-option", "domain=site"]
     code, out, _ = fda("data", "check", "saved", *given)
     assert (code, refused(out)) == (1, [f"{WORDS} at all sites"])
-    assert out.splitlines()[-1].endswith("categorical=onehot --data-dir saved --method mixture")
+    assert out.splitlines()[-1].endswith("categorical=onehot --data-dir saved --method ridge")
     code, out, _ = fda("data", "check", "saved", *given, "--dataset-option", "categorical=onehot")
     assert code == 0
     assert [row[0] for row in cells_of(out)] == ["a", "b", "c (target)"]
