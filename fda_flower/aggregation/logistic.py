@@ -50,7 +50,7 @@ Array = NDArray[np.float64]
 SCALES = (0.0, 2.0, 4.0)
 """``τ``; with 0 a head is the target's alone."""
 
-STRENGTHS = (1.0, 3.0, 10.0, 100.0)
+STRENGTHS = (3.0, 10.0, 100.0, 1000.0)
 """``λ``, for rows of about unit length."""
 
 Heads = Literal[Paths, "logistic"]
@@ -363,7 +363,7 @@ def _times(matrix: Array, values: Array) -> Array:
 
 def _inner(one: Array, other: Array) -> Array:
     """Return the inner product of each head, shape ``(H,)``."""
-    return np.einsum("whc,whc->h", one, other)
+    return np.asarray(np.einsum("whc,whc->h", one, other))
 
 
 def _ratio(above: Array, below: Array) -> Array:

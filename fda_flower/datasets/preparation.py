@@ -356,8 +356,7 @@ class TablePreparation(Preparation):
         own, mean, size = features[:, : len(self.mean)], np.array(self.mean), np.array(self.deviation)
         spread, centre = torch.std_mean(own.double(), dim=0, correction=0)
         spread = spread.where(own.amax(dim=0) > own.amin(dim=0), 0.0)
-        centre, spread = centre.cpu().numpy(), spread.cpu().numpy()
-        return Columns(mean + size * centre, size * spread)
+        return Columns(mean + size * centre.cpu().numpy(), size * spread.cpu().numpy())
 
 
 @dataclass(frozen=True)

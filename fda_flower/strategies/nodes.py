@@ -84,7 +84,7 @@ class Node:
     @property
     def has_table(self) -> bool:
         """Whether its samples are rows of a table, without a text: each of their numbers is a column."""
-        return self.info.get("columns") == math.prod(self.info.get("shape", ()))
+        return bool(self.info.get("columns") == math.prod(self.info.get("shape", ())))
 
 
 @dataclass(frozen=True)

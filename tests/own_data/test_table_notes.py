@@ -1,5 +1,7 @@
 """Notes on rows that are alike: by chance, as in few coarse columns, or as they were entered twice."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from fda_flower.own_data.table import OwnTables
 def test_rows_that_are_alike_by_chance_are_not_told(tmp_path, domains, columns, twice):
     drawn = np.random.default_rng(0)
     for name in domains.split(","):
-        cells = {"age": drawn.integers(30, 80, 200), "sex": drawn.integers(2, size=200)}
+        cells: dict[str, Any] = {"age": drawn.integers(30, 80, 200), "sex": drawn.integers(2, size=200)}
         cells |= {"ward": drawn.integers(3, size=200), "bp": drawn.normal(120, 15, 200).round(2)}
         rows = [
             f"{','.join(map(str, row))},{drawn.integers(2)}"
