@@ -164,7 +164,7 @@ MODELS: Registry[Model] = Registry(
             pretrained=True,
         ),
         "hinges": _ours(
-            "the columns of a table, each with three bends, the same at every site, and a linear layer",
+            "the columns of a table, up to 512 of them each with three bends, and a linear layer",
             "rows:hinges",
             pretrained=True,
             linear=HINGES,

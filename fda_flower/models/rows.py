@@ -1,8 +1,13 @@
 """A table's rows for a linear layer: all columns, alone or with hinges; a row's squared length is about 1."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
+
+MOST = 512
+"""Columns that have hinges: with more, sums over products of features would take tens of megabytes."""
 
 KNOTS = (-0.7, 0.0, 0.7)
 """Where the hinges of a column begin, in deviations from its mean."""
@@ -29,16 +34,17 @@ class Hinges(nn.Module):
     tensor([[1.0000, 1.7000, 1.0000, 0.3000]], grad_fn=<MulBackward0>)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, knots: Sequence[float] = KNOTS) -> None:
         super().__init__()
-        self.knots = nn.Parameter(torch.tensor(KNOTS))
+        self.knots = nn.Parameter(torch.tensor(knots))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map rows, shape ``(n, d)``, to features, shape ``(n, 4d)``: first all ``z``, then knot by knot."""
         bent = relu(x[:, None] - self.knots[:, None]).flatten(1)
-        return torch.cat([x, bent], dim=1) / (len(KNOTS) * x.shape[1]) ** 0.5
+        return torch.cat([x, bent], dim=1) / (max(len(self.knots), 1) * x.shape[1]) ** 0.5
 
 
 def hinges(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Build `Hinges` and a linear layer, for rows of a table."""
-    return nn.Sequential(Hinges(), nn.Linear((1 + len(KNOTS)) * shape[0], classes))
+    """Build `Hinges` and a linear layer, for rows of a table; for more than `MOST` columns without knots."""
+    knots = KNOTS if shape[0] <= MOST else ()
+    return nn.Sequential(Hinges(knots), nn.Linear((1 + len(knots)) * shape[0], classes))

@@ -40,12 +40,12 @@ ENOUGH = 3
 class Ridge(OnFeatures):
     """One linear head: an average of heads between the sources' solution and the target's own.
 
-    The run's model is a linear layer on rows of unit length. Each source sends sums over its rows, without
-    training. The server adds them up and solves for the sources' head ``W_S``. The target receives ``W_S``
-    and the sum ``Σ G_i``, and replies with its head, the average of the ridge regressions on two paths from
-    ``W_S``, each weighed by its exact leave-one-out error on the target's labels; see
-    `fda_flower.aggregation.fit_ridge`. The head is scaled so that the softmax of its outputs is calibrated.
-    One round suffices: another gives the same result.
+    The run's model is a linear layer on rows of unit length, for a table on average. Each source sends sums
+    over its rows, without training. The server adds them up and solves for the sources' head ``W_S``. The
+    target receives ``W_S`` and the sum ``Σ G_i``, and replies with its head, the average of the ridge
+    regressions on two paths from ``W_S``, each weighed by its exact leave-one-out error on the target's
+    labels; see `fda_flower.aggregation.fit_ridge`. The head is scaled so that the softmax of its outputs is
+    calibrated. One round suffices: another gives the same result.
 
     For the classes of a table the target averages logistic heads instead, which start from ``W_S`` alone and
     are calibrated without a scale; see `fda_flower.aggregation.fit_logistic`.
@@ -149,7 +149,7 @@ class Ridge(OnFeatures):
         if (features := max(widths)) > WIDEST:
             megabytes = 2 * (features + 1) * (features + 2) / 1e6
             what = f"a sample has {features:,} numbers, so that a source would send {megabytes:,.0f} MB"
-            remedy = "choose a model with fewer features, such as a pretrained one, for a table logistic"
+            remedy = "choose a model with fewer features, such as a pretrained one, or another method"
             raise ConfigError(what, thing="model", value=features, remedy=remedy)
 
     def takes_noise(self, round: Round) -> bool:

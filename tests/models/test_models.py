@@ -155,10 +155,14 @@ def test_hinges_by_hand_are_the_same_at_every_site_and_their_rows_stay_as_they_a
     backbones = [site.backbone for site in sites]
     assert backbones[0] is not None
     assert backbones[1] is not None
+    head = sites[0].trainable.get_submodule("head")
     with torch.no_grad():
-        torch.testing.assert_close(sites[0].trainable(backbones[0](z)), sites[0].trainable.head(Hinges()(z)))
+        torch.testing.assert_close(sites[0].trainable(backbones[0](z)), head(Hinges()(z)))
     assert frozen_digest(backbones[0]) == frozen_digest(backbones[1]) != ""
     assert list(sites[0].trainable.state_dict()) == ["head.weight", "head.bias"]
+    for columns, features in ((512, 2048), (513, 513)):
+        wide = split(build_model("hinges", (columns,), 3, 0), Train("linear"), (columns,)).trainable
+        assert wide.state_dict()["head.weight"].shape == (3, features)
 
 
 @pytest.mark.parametrize(
