@@ -3,7 +3,6 @@
 import logging
 import os
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +10,11 @@ import typer
 
 from fda_flower.cli.advice import advice
 from fda_flower.cli.cells import CellBar, end_with, read_seeds
+from fda_flower.cli.folders import folder_of, folder_of_run
 from fda_flower.cli.options import ConfigFile, Track, among, complete_methods, with_settings
 from fda_flower.cli.output import out, saying
 from fda_flower.cli.report import write_tables
 from fda_flower.cli.stopping import this_command, when_stopped
-from fda_flower.datasets.registry import DATASETS
 from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError, invalid, near
 from fda_flower.files import only_writer, read_json
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
     from fda_flower.experiments import RunResult
 
 
-COMPARABLE = [each.name for each in SETTINGS if each.defines_run and each.hint in (int, float, str, bool)]
+PLAIN = (int, float, str, bool, int | None, float | None, str | None)
+COMPARABLE = [each.name for each in SETTINGS if each.defines_run and each.hint in PLAIN]
 """Settings that config.json records as given, or as what `auto` stood for."""
 
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the output folder.")]
@@ -50,7 +50,7 @@ def run(
     config: ConfigFile = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="Folder to write to.", show_default="runs/DATASET-SHIFT-METHOD-seedSEED"),
+        typer.Option(help="Folder to write to.", show_default="runs/DATA-METHOD-seedSEED"),
     ] = None,
     resume: Resume = False,
     engine: Annotated[
@@ -183,7 +183,9 @@ def compare(
     ] = "usual",
     seeds: Annotated[str, typer.Option(help="Number of seeds, or a list or range: 3, 4,7, 10-12.")] = "3",
     config: ConfigFile = None,
-    output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("runs/compare"),
+    output: Annotated[
+        Path | None, typer.Option(help="Folder to write to.", show_default="runs/compare, or -DATA")
+    ] = None,
     resume: Resume = False,
     engine: Annotated[
         str,
@@ -198,7 +200,7 @@ def compare(
     track: Track = [],  # noqa: B006
 ) -> None:
     """Run several methods with several seeds; write a table and a picture."""
-    bar = CellBar()
+    bar, output = CellBar(), output or folder_of("compare", settings, resume)
     report, again = output / "report.md", this_command("--resume", output=output)
     when_stopped(lambda: f"Stopped with {bar.done}{bar.where(report)}. Continue with: {again}")
     from fda_flower.experiments import compare as run_comparison
@@ -244,7 +246,7 @@ def _begin(request: Request, output: Path | None, resume: bool, repeats: bool) -
     if output is None and request.method == AUTO:
         wanted = RunConfig.of(request)
         request = replace(request, method=wanted.method)  # the folder's name has it
-    folder = output or _free_folder(request, repeats)
+    folder = output or folder_of_run(vars(request), request.method, request.seed, resume, repeats)
     if not resume:
         _refuse_held(folder, request)
     return wanted or RunConfig.of(request), folder
@@ -262,7 +264,7 @@ def _refuse_held(folder: Path, request: Request) -> None:
     differences = [
         f"{name}: {earlier[name]!r} there, {value!r} requested"
         for name in COMPARABLE
-        if (value := getattr(request, name)) != AUTO and value != earlier.get(name, value)
+        if (value := getattr(request, name)) not in (AUTO, None) and value != earlier.get(name, value)
     ]
     if differences:
         raise ConfigError(
@@ -275,19 +277,6 @@ def _refuse_held(folder: Path, request: Request) -> None:
         thing="output folder",
         value=folder.absolute(),
     )
-
-
-def _free_folder(request: Request, repeats: bool) -> Path:
-    """Return the folder named after a run, with a number if the run repeats another."""
-    shift, dataset = request.shift, DATASETS.get(request.dataset)
-    if shift is None and dataset is not None and dataset.domains == ():
-        shift = dataset.shift
-    method = request.method.replace(":", "-")
-    folder = Path("runs") / "-".join(filter(None, (request.dataset, shift, method, f"seed{request.seed}")))
-    if not repeats or not folder.exists():
-        return folder
-    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
-    return next(path for path in numbered if not path.exists())
 
 
 def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:

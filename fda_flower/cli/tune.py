@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fda_flower.cli.cells import end_with, read_seeds
+from fda_flower.cli.folders import folder_of
 from fda_flower.cli.options import ConfigFile, options_given, with_settings
 from fda_flower.cli.output import out
 from fda_flower.cli.runs import Resume
@@ -46,7 +47,9 @@ def tune(
         ),
     ] = None,
     config: ConfigFile = None,
-    output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("runs/tune"),
+    output: Annotated[
+        Path | None, typer.Option(help="Folder to write to.", show_default="runs/tune, or -DATA")
+    ] = None,
     resume: Resume = False,
 ) -> None:
     """Search settings without any test label.
@@ -66,15 +69,16 @@ def tune(
         raise invalid(both[0], settings[both[0].replace("-", "_")], "leave one of them out", why)
     given = [settings.get("seed", RunConfig.seed)] if seeds is None else list(read_seeds(seeds))
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    again = this_command("--resume", output=output)
-    when_stopped(lambda: f"Stopped. {output} holds the finished trials. Continue with: {again}")
+    folder = output or folder_of("tune", settings, resume)
+    again = this_command("--resume", output=folder)
+    when_stopped(lambda: f"Stopped. {folder} holds the finished trials. Continue with: {again}")
 
     def make(seed: int, own: Mapping[str, Any]) -> RunConfig:
         return RunConfig(**{**merged(settings, own), "seed": seed})
 
     with once():
-        tuning = _search(make, output, spaces, trials=trials, seeds=given, resume=resume)
-    end_with({}, {"searches": [tuning]}, f"Written to {output}")
+        tuning = _search(make, folder, spaces, trials=trials, seeds=given, resume=resume)
+    end_with({}, {"searches": [tuning]}, f"Written to {folder}")
 
 
 def _search(make: "Make", folder: Path, spaces: "Spaces", **how: Any) -> dict[str, Any]:
