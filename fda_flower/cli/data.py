@@ -107,9 +107,9 @@ def passing_command(settings: dict[str, Any], spec: "DataSpec", options: Mapping
         out.warning(note)
     if not report.problems:
         return command_of(changed, trial, "Run it with the options that it needs")
-    if command := passing_command(changed, trial, report.problems.options):
-        return command
-    given = " ".join(f"--dataset-option {shlex.quote(f'{name}={value}')}" for name, value in options.items())
+    if report.problems.options:
+        return passing_command(changed, trial, report.problems.options)
+    given = " ".join(f"--dataset-option {shlex.quote(f'{name}={value}')}" for name, value in wanted.items())
     out.text(f"With {given}, a run would still refuse:")
     show_problems(report.problems.by_kind())
     return ""

@@ -10,7 +10,7 @@ import typer
 
 from fda_flower.cli.advice import advice
 from fda_flower.cli.cells import CellBar, end_with, read_seeds
-from fda_flower.cli.folders import folder_of, folder_of_run
+from fda_flower.cli.folders import folder_of, folder_of_experiment, folder_of_run
 from fda_flower.cli.options import ConfigFile, Track, among, complete_methods, with_settings
 from fda_flower.cli.output import out, saying
 from fda_flower.cli.report import write_tables
@@ -318,7 +318,7 @@ def experiment(
 
     bar, definition = CellBar(), read_experiment(file, settings)
     chosen = None if seeds is None else read_seeds(seeds)
-    folder = output or Path("runs") / definition.name
+    folder = output or folder_of_experiment(definition.name, {**definition.run, **settings})
     written, again = folder / "report.md", this_command(output=output)
     when_stopped(lambda: f"Stopped with {bar.done}{bar.where(written)}. Continue with: {again}")
     try:

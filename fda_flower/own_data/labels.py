@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fda_flower.datasets.numbers import OF_THOUSANDS, Array, is_missing, to_numbers
-from fda_flower.datasets.problems import Problems
+from fda_flower.datasets.problems import Option, Problems
 from fda_flower.errors import ConfigError
 from fda_flower.names.words import counted
-from fda_flower.own_data.column import DATES, TIMES, Column, check_words, joined
+from fda_flower.own_data.column import DATES, MOST_CODES, TIMES, Column, check_words, joined
 from fda_flower.own_data.table_columns import check_kinds
 
 MOST_CLASSES = 1000
@@ -124,13 +124,17 @@ def class_numbers(labels: Column, classes: tuple[str, ...], named: bool, problem
     indices = labels.of_cells((known.get(name, -1) for name in names), np.int64)
     empty = labels.where(lambda text: is_missing(text, words=True) and text not in known)
     labels.tell(problems, empty, "no label", "fill it in, or remove the line")
+    wrong = (indices < 0) & ~empty
+    option: Option | None = None
     if words:
         what = f"a label that is none of the classes {', '.join(classes)},"
         remedy = "fix it, or list all in the option 'classes'"
     else:
         what = f"a label that is not a whole number from 0 to {MOST_CLASSES - 1}"
         remedy = "list them in the option 'classes', or predict them by --dataset-option task=regression"
-    labels.tell(problems, (indices < 0) & ~empty, what, remedy)
+        many = len(np.unique(labels.numbers[wrong & np.isfinite(labels.numbers)])) > MOST_CODES
+        option = ("task", "regression") if many else None
+    labels.tell(problems, wrong, what, remedy, option)
     return indices.clip(min=0)
 
 

@@ -35,6 +35,7 @@ from fda_flower.own_data.labels import (
 from fda_flower.own_data.reading import Declared, Reading
 from fda_flower.own_data.survey import Survey, Surveyed
 from fda_flower.own_data.table_columns import (
+    MOST_CATEGORIES,
     SPLIT,
     Columns,
     categorical_columns,
@@ -339,5 +340,7 @@ def describe_columns(survey: Survey[Rows], text: str) -> str:
 
 
 def _listed(words: Sequence[str]) -> str:
+    if len(words) > MOST_CATEGORIES:
+        return f"{len(words)} different words"
     more = len(words) - LISTED
     return "|".join(words) if more <= 0 else f"{'|'.join(words[:LISTED])}|... and {more} more"

@@ -285,7 +285,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def categorical_columns(
-    tables: Sequence[RawTable], features: Iterable[str], meaning: Meaning, alone: bool, problems: Problems
+    tables: Sequence[RawTable], features: Collection[str], meaning: Meaning, alone: bool, problems: Problems
 ) -> dict[str, tuple[str, ...]]:
     """Return the categorical columns, with their given categories, or those found in the tables here.
 
@@ -307,9 +307,11 @@ def categorical_columns(
         if len(problems.entries) == before:
             sound[name] = len(categories[name])
     if sound and not meaning.categorical:
-        gaps = any(table.columns[name].lacks for table in tables for name in features if name in table.header)
+        used = {*features} - {meaning.text}
+        gaps = any(each.lacks for table in tables for each in table.columns.values() if each.name in used)
         with problems.caught(ONE_HOT):
-            raise _of_words(sound, gaps and not meaning.missing)
+            labelled = all(meaning.label in table.header for table in tables)
+            raise _of_words(sound, gaps and not meaning.missing, labelled)
     return categories
 
 
@@ -339,15 +341,18 @@ def _check_categories(
             raise ConfigError(what, thing="column", value=name, remedy=remedy)
 
 
-def _of_words(columns: Mapping[str, int], gaps: bool) -> ConfigError:
-    """Return the error that columns hold words, given by the number of different ones in each."""
+def _of_words(columns: Mapping[str, int], gaps: bool, labelled: bool) -> ConfigError:
+    """Return the error that columns hold words, given by the number of different ones in each.
+
+    Where tables are not `labelled`, one of them may be the label, and none is named to be left out.
+    """
     first, *others = columns.items()
     numbers = [f"{first[0]} ({first[1]} different)", *(f"{name} ({number})" for name, number in others)]
     what = f"words in every row{' with a value' if gaps else ''} at all sites: {some(numbers)}"
     fill = f" --dataset-option {'='.join(MEAN)}, as cells are empty" if gaps else ""
     remedy = (
         f"give --dataset-option {'='.join(ONE_HOT)}{fill}, or leave {'them' if others else 'it'} out by "
-        f"{as_option('ignore', columns)}{OTHER_WORDS}"
+        f"{as_option('ignore', columns if labelled else ['COLUMN'])}{OTHER_WORDS}"
     )
     return ConfigError(what, thing="columns", value=some(columns), remedy=remedy)
 

@@ -85,6 +85,7 @@ def test_check_tells_of_gaps_and_words_before_it_knows_the_label(fda):
         ["the columns age, sex, ill", f"{WORDS} with a value at all sites", "no value"],
     )
     assert [row[:2] for row in cells_of(out)] == [["north", "20"], ["west (target)", "20"]]
+    assert "leave it out by --dataset-option ignore=COLUMN" in out
     assert out.split("All places:")[1].split("Refused")[0].count(".csv: age, line 6") == 2
     (hint,) = [line for line in out.splitlines() if "fda.toml" in line]
     name, value = hint.split(": ")[1].split(" = ")
@@ -128,6 +129,13 @@ def test_columns_at_one_site_alone_are_left_out_by_the_command_that_passes(fda):
     assert code == 1
     command = out.splitlines()[-1]
     assert f"--dataset-option ignore=old,gap {ONE_HOT}" in command
+    assert fda(*shlex.split(command)[1:], "--rounds", "1", "--device", "cpu")[0] == 0
+
+
+def test_many_decimals_as_labels_are_predicted_by_the_command_that_passes(fda):
+    write("age,sex,label", lambda i: f"{i},{'fm'[i % 2]},{i // 2 * 1.5 + 0.1}", count=60)
+    command = fda("data", "check", ".", "--target-samples", "all")[1].splitlines()[-1]
+    assert "--dataset-option task=regression" in command
     assert fda(*shlex.split(command)[1:], "--rounds", "1", "--device", "cpu")[0] == 0
 
 
