@@ -69,12 +69,6 @@ def folder_of(command: str, settings: Mapping[str, Any], resume: bool) -> Path:
     return _of_now(RUNS / f"{command}-{data}", earlier, settings, resume)
 
 
-def folder_of_experiment(name: str, settings: Mapping[str, Any]) -> Path:
-    """Return the folder of an experiment, which is continued: named after its file and one's own data."""
-    own = DATASETS[settings["dataset"]].is_own if settings.get("dataset") in DATASETS else False
-    return folder_of(name, settings if own and settings.get("data_dir") else {}, resume=True)
-
-
 def _of_now(folder: Path, earlier: Path, settings: Mapping[str, Any], resume: bool) -> Path:
     """Return the folder or, to resume what an earlier version began on the same data, the one by its name."""
     if not resume or folder.exists() or not earlier.exists():

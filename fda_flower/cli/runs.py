@@ -10,7 +10,7 @@ import typer
 
 from fda_flower.cli.advice import advice
 from fda_flower.cli.cells import CellBar, end_with, read_seeds
-from fda_flower.cli.folders import folder_of, folder_of_experiment, folder_of_run
+from fda_flower.cli.folders import folder_of, folder_of_run
 from fda_flower.cli.options import ConfigFile, Track, among, complete_methods, with_settings
 from fda_flower.cli.output import out, saying
 from fda_flower.cli.report import write_tables
@@ -200,8 +200,8 @@ def compare(
     track: Track = [],  # noqa: B006
 ) -> None:
     """Run several methods with several seeds; write a table and a picture."""
-    bar, output = CellBar(), output or folder_of("compare", settings, resume)
-    report, again = output / "report.md", this_command("--resume", output=output)
+    bar, folder = CellBar(), output or folder_of("compare", settings, resume)
+    report, again = folder / "report.md", this_command("--resume", output=folder)
     when_stopped(lambda: f"Stopped with {bar.done}{bar.where(report)}. Continue with: {again}")
     from fda_flower.experiments import compare as run_comparison
     from fda_flower.names.packages import require
@@ -212,7 +212,7 @@ def compare(
         comparison = run_comparison(
             methods if methods in ("usual", "all") else [name.strip() for name in methods.split(",")],
             read_seeds(seeds),
-            output,
+            folder,
             engine=engine,
             workers=workers,
             jobs=_parallel(engine, workers) if jobs is None else jobs,
@@ -231,8 +231,8 @@ def compare(
     for reason in (*comparison.left_out.values(), *results.refused.values()):
         out.text(f"Left out: {reason}")
     rows = shares_of(results, numbers(results))
-    result = {"folder": output, "rows": rows, "left-out": comparison.left_out}
-    end_with(comparison.failures, result, f"Written to {output}: report.md, report, runs")
+    result = {"folder": folder, "rows": rows, "left-out": comparison.left_out}
+    end_with(comparison.failures, result, f"Written to {folder}: report.md, report, runs")
 
 
 def _parallel(engine: str, workers: int | None) -> int:
@@ -318,7 +318,7 @@ def experiment(
 
     bar, definition = CellBar(), read_experiment(file, settings)
     chosen = None if seeds is None else read_seeds(seeds)
-    folder = output or folder_of_experiment(definition.name, {**definition.run, **settings})
+    folder = output or Path("runs") / definition.name
     written, again = folder / "report.md", this_command(output=output)
     when_stopped(lambda: f"Stopped with {bar.done}{bar.where(written)}. Continue with: {again}")
     try:

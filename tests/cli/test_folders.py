@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sites import write_sites, write_table
 
-from fda_flower.cli.folders import data_name, folder_of, folder_of_experiment, folder_of_run
+from fda_flower.cli.folders import data_name, folder_of, folder_of_run
 
 RIDGE = ["run", "--dataset", "table", "--method", "ridge", "--device", "cpu"]
 
@@ -48,13 +48,6 @@ def test_other_data_have_other_folders_and_the_same_data_the_same(change):
 )
 def test_a_comparison_of_other_data_has_its_own_folder(settings, folder):
     assert folder_of("compare", settings, resume=False) == Path(folder)
-
-
-def test_an_experiment_of_ones_own_data_has_a_folder_for_each():
-    settings = {"dataset": "table", "data_dir": "first"}
-    folders = [folder_of_experiment("noise", settings | {"data_dir": each}) for each in ("first", "second")]
-    assert [each.name[:-6] for each in folders] == ["noise-table-first-", "noise-table-second-"]
-    assert folder_of_experiment("noise", {"dataset": "fed_heart", "data_dir": "data"}) == Path("runs/noise")
 
 
 def test_a_second_data_set_is_run_without_an_output(fda, data):
