@@ -112,9 +112,10 @@ def digest(files: dict[str, str]) -> str:
 def check(name: str, table: RealTable, made: str) -> None:
     """Raise a `ConfigError` that names the package if a table is not the one that the records are of."""
     if made != DIGESTS.get(name):
-        origin = f"{table.package} {version(table.package)}" if table.package else "its files"
+        origin = f"{table.package} {version(table.package)}" if table.package else "these files"
         what = f"table '{name}' of {origin} is not the one that the records are of"
-        raise ConfigError(what, thing="table", value=name, remedy=INSTALL)
+        remedy = INSTALL if table.package else "get the files again"
+        raise ConfigError(what, thing="table", value=name, remedy=remedy)
 
 
 def write(folder: Path, names: list[str]) -> Iterator[str]:
