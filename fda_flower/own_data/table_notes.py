@@ -17,6 +17,10 @@ Row = tuple[RawTable, int]
 """A row by its table and position."""
 
 
+MIX = np.int64(-0x61C8864680B583EB)
+"""An odd factor without pattern, 2**64 divided by the golden ratio."""
+
+
 def _row_hashes(tables: Sequence[RawTable], names: Iterable[str]) -> Array:
     """Return a key of each row, shape ``(rows,)``: the sum of the hashes of its cells in some columns."""
     total = np.zeros(sum(map(len, tables)), dtype=np.int64)  # a million rows of text take much memory
@@ -26,15 +30,17 @@ def _row_hashes(tables: Sequence[RawTable], names: Iterable[str]) -> Array:
 
 
 def _hashes(tables: Sequence[RawTable], name: str) -> Array:
-    columns = (table.columns.get(name) for table in tables)
-    return np.concatenate(
+    columns = ((table, table.columns.get(name)) for table in tables)
+    keys = np.concatenate(
         [
             np.zeros(len(table), dtype=np.int64)
             if cells is None
-            else cells.of_cells((hash(f"{name}\0{text}") for text in cells.different), np.int64)
-            for table, cells in zip(tables, columns, strict=True)
+            else cells.of_cells(map(hash, cells.different), np.int64)
+            for table, cells in columns
         ]
     )
+    keys = (keys ^ hash(name)) * MIX  # else sums of several columns would often be alike
+    return np.asarray((keys ^ (keys >> 32)) * MIX)
 
 
 def _pairs(keys: Array) -> float:
