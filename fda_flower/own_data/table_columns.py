@@ -302,9 +302,7 @@ def categorical_columns(
         if not meaning.categorical and not all(each.is_categorical for each in columns):
             continue
         categories[name] = tuple(sorted({word for each in columns for word in each.words}))
-        before = len(problems.entries)
-        _check_categories(columns, categories[name], meaning, alone, problems)
-        if len(problems.entries) == before:
+        if _check_categories(columns, categories[name], meaning, alone, problems):
             sound[name] = len(categories[name])
     if sound and not meaning.categorical:
         used = {*features} - {meaning.text}
@@ -317,8 +315,11 @@ def categorical_columns(
 
 def _check_categories(
     columns: Sequence[Column], words: Sequence[str], meaning: Meaning, alone: bool, problems: Problems
-) -> None:
-    """Add to problems what stops the words of a column from being categories."""
+) -> bool:
+    """Add to problems what stops the words of a column from being categories.
+
+    Return whether they are categories once they are written in one way.
+    """
     name = columns[0].name
     with problems.caught():
         check_words(columns)
@@ -339,6 +340,7 @@ def _check_categories(
         what = f"column '{name}' of the data file '{columns[0].path}' {fault}"
         with problems.caught():
             raise ConfigError(what, thing="column", value=name, remedy=remedy)
+    return not fault
 
 
 def _of_words(columns: Mapping[str, int], gaps: bool, labelled: bool) -> ConfigError:
