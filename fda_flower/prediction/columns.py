@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -146,22 +147,22 @@ def _bad(name: str, why: str) -> ConfigError:
     return ConfigError(f"column '{name}' of the samples {why}", thing="column", value=name)
 
 
-def far_from_training(features: Tensor, preparation: TablePreparation) -> tuple[str, ...]:
+def far_from_training(raw: Mapping[str, Column], preparation: TablePreparation) -> tuple[str, ...]:
     """Return a note on columns of numbers whose new values are far from those in training, if there are any.
 
-    `features` are standardised, shape ``(n, features)``, without a bound. Two kinds of columns are left out:
+    `raw` has the new values, which are not bounded here. Two kinds of columns are left out:
     constant ones in training, which have no scale, and those whose numbers seem to lie in [0, 1] there (their
     variance is at most mean (1 − mean)) and do so here, since 1 may be rare.
 
     Examples
     --------
     >>> years = TablePreparation.fit({"age": [50, 60, 70, 80]}, train=torch.arange(4))
-    >>> far_from_training(years.apply({"age": [51, 95]}), years)
+    >>> far_from_training({"age": [51, 95]}, years)
     ()
-    >>> far_from_training(years.apply({"age": [612, 684]}), years)
+    >>> far_from_training({"age": [612, 684]}, years)
     ('columns far from their values in training, as in another unit: age (612, in training 65 ± 11.2)',)
     """
-    far = []
+    far, features = [], replace(preparation, farthest=None).apply(raw)
     scales = zip(preparation.features, preparation.mean, preparation.deviation, strict=False)
     for i, (name, mean, deviation) in enumerate(scales):
         median = float(features[:, i].median())

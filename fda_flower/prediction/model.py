@@ -5,7 +5,6 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -360,8 +359,7 @@ class LoadedModel:
             message = f"the model takes no named columns: give {self._wanted}"
             raise ConfigError(message, thing="columns")
         columns = read_columns(raw, self.preparation)
-        unbounded = replace(self.preparation, farthest=None)
-        for note in far_from_training(unbounded.apply(columns), unbounded):
+        for note in far_from_training(columns, self.preparation):
             logging.getLogger("fda_flower").warning("%s", note)
         return self.preparation.apply(columns)
 

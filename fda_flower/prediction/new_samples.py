@@ -85,7 +85,7 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     names = {"line": list(map(str, table.lines)), **{name: [*table.columns[name].texts] for name in keep}}
     gaps = ", ".join(f"{name} {count}" for name, cells in columns.items() if (count := count_missing(cells)))
     filled = (f"missing values, filled in as in training: {gaps}",) if gaps else ()
-    notes = (*table.notes, *filled, *far_from_training(x, preparation))
+    notes = (*table.notes, *filled, *far_from_training(columns, preparation))
     if not labelled:
         return NewSamples(Samples(x, torch.full((len(x),), -1)), names, labelled, notes)
     patients, alone = _patients_in(table, str(options.get("group", "")))
