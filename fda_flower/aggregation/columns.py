@@ -168,6 +168,24 @@ def words_of(features: int) -> int:
     return LIMBS * (1 + 2 * features)
 
 
+def columns_far(own: Columns, common: Columns) -> list[int]:
+    """Return the columns of a site that are far from the common ones, as if in another unit.
+
+    Their mean or deviation is more than `MOST` common deviations away; of zeros and ones these count at least
+    1/2.
+
+    Examples
+    --------
+    >>> sources = Columns(np.array([60.0, 5.2]), np.array([9.0, 1.1]))
+    >>> columns_far(Columns(np.array([70.0, 201.0]), np.array([12.0, 42.0])), sources)
+    [1]
+    """
+    are_0_or_1 = np.abs(common.deviations**2 - common.means * (1 - common.means)) <= SAME
+    scale = np.where(are_0_or_1, np.maximum(common.deviations, 0.5), common.deviations)
+    away = np.maximum(np.abs(own.means - common.means), own.deviations)
+    return np.flatnonzero((away > MOST * scale) & (scale > 0)).tolist()
+
+
 def columns_out_of_line(sites: Mapping[str, Columns]) -> dict[str, str]:
     """Return the sites one of whose columns is out of line with the lower medians over sites, and why.
 

@@ -1,15 +1,17 @@
 """A table's columns at a client: what a source says of them, and the common ones that a message brings."""
 
 from functools import lru_cache
+from logging import WARNING
 from typing import TYPE_CHECKING
 
 import numpy as np
+from flwr.common import log
 
 from fda_flower.aggregation import Columns, Moments
-from fda_flower.aggregation.columns import LIMBS
+from fda_flower.aggregation.columns import LIMBS, columns_far
 from fda_flower.clients.secure_sums import masked_words
 from fda_flower.datasets import Domain
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, some
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import to_layers
 from fda_flower.wire.asked.columns import ColumnsDescribed, DescribeColumns
@@ -51,8 +53,17 @@ def read_domain(domain: Domain, columns: bytes | None) -> Domain:
     """
     if columns is None:
         return domain.in_columns(None)
-    means, deviations = np.frombuffer(columns).reshape(2, -1)
-    return domain.in_columns(Columns(means, deviations))
+    common = Columns(*np.frombuffer(columns).reshape(2, -1))
+    own, names = columns_of(domain), getattr(domain.preparation, "features", ())
+    far = [
+        f"{names[j]} ({own.means[j]:.3g} ± {own.deviations[j]:.3g}, at the sources {common.means[j]:.3g} ± "
+        f"{common.deviations[j]:.3g})"
+        for j in columns_far(own, common)
+    ]
+    if far:
+        what = "columns far from those of the sources, as in another unit"
+        log(WARNING, "'%s' has %s: %s", domain.name, what, some(far))
+    return domain.in_columns(common)
 
 
 def received_columns(domain: Domain, request: EvaluateRequest) -> bytes | None:

@@ -28,7 +28,7 @@ Check = Callable[[str, wire.Bytes], None]
 class SecureSum:
     """The secure sum of a round: `size` words from each of at least `fewest` sources; see `total`.
 
-    The sums are `over` rows or columns, as in `MaskSums`, with `limbs` words for each number.
+    The sums are `over` columns or not, as in `MaskSums`, with `limbs` words for each number.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class SecureSum:
         round: Round,
         size: int,
         fewest: int = 2,
-        over: Literal["rows", "columns"] = "rows",
+        over: Literal["columns"] | None = None,
         limbs: int = 1,
     ) -> None:
         self.round, self.size, self.over, self.limbs = round, size, over, limbs

@@ -8,6 +8,7 @@ from sites import run_sites, write_sites, write_table
 from whole_runs import same_bits
 
 from fda_flower import RunConfig, run
+from fda_flower.clients import columns
 from fda_flower.datasets import load_federation
 from fda_flower.prediction.model import load
 from fda_flower.records.folder import RunFolder
@@ -71,6 +72,21 @@ def test_a_hospital_that_lies_about_its_columns_is_as_if_it_were_not_there(metho
         assert "column" in record["dropped"][0]["reason"]
     assert same_bits(attacked.model, run_config(four).model)
     assert not same_bits(attacked.model, run_config(five).model)
+
+
+def test_a_target_in_another_unit_is_told_so(tmp_path, monkeypatch):
+    said = list[str]()
+    monkeypatch.setattr(columns, "log", lambda level, text, *args: said.append(text % args))
+    write_sites(write_table, tmp_path, "abcd")
+    columns.read_domain.cache_clear()
+    run(**settings_of(tmp_path))
+    assert said == []
+    header, *rows = (tmp_path / "d.csv").read_text().split()
+    cells = [row.split(",") for row in rows]
+    far = [",".join([age, str(40 * float(height)), label]) for age, height, label in cells]
+    (tmp_path / "d.csv").write_text("\n".join([header, *far]))
+    run(**settings_of(tmp_path))
+    assert ["height" in line and "another unit" in line and "age" not in line for line in said] == [True]
 
 
 def test_masks_give_the_same_columns_to_the_bit(tmp_path):

@@ -18,7 +18,8 @@ class MaskSums(Question):
     """Ridge with masked sums: answer a `stage`, and leave the model.
 
     `entries` are what the other sources have sent to this one, by source. `active` lists the sources whose
-    masked sums have arrived. The sums are over `rows`, or over the values of a table's `columns`.
+    masked sums have arrived. The sums are over rows of features or, with `over`, over the values of a table's
+    columns.
     """
 
     action = "mask_sums"
@@ -30,4 +31,4 @@ class MaskSums(Question):
     stage: Stage
     entries: Layers | None = None
     active: tuple[str, ...] = ()
-    over: Literal["rows", "columns"] = "rows"
+    over: Literal["columns"] | None = None
