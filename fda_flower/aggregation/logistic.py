@@ -179,10 +179,11 @@ def fit_logistic(
     rows = [np.einsum("hn,hnc->nc", without[:, units.numbers], held_out) for _, without in averages]
     shares, own = (weights.reshape(len(kinds), -1) for weights, _ in averages)
     return LogisticFit(
-        [np.tensordot(each, heads, 1) for each, (heads, _) in zip(shares, fits, strict=True)],
-        [np.tensordot(each, heads, 1) for each, (heads, _) in zip(own, fits, strict=True)],
-        *map(log_softmax, rows),
-        shares,
+        heads=[np.tensordot(each, heads, 1) for each, (heads, _) in zip(shares, fits, strict=True)],
+        alone=[np.tensordot(each, heads, 1) for each, (heads, _) in zip(own, fits, strict=True)],
+        held_out=log_softmax(rows[0]),
+        held_out_alone=log_softmax(rows[1]),
+        shares=shares,
     )
 
 
@@ -336,7 +337,8 @@ class _Curvature:
     def diagonal(self) -> Array:
         """Nearly the diagonal, shape ``(width, H, 1)``: rows have the mean of the numbers of ``p − p pᵀ``."""
         means = self.of.shares @ (1 - np.square(self.p).sum(axis=-1)) / self.of.shares.sum()
-        return (self.of.squares * means / max(self.p.shape[-1] - 1, 1) + self.of.penalty)[..., None]
+        nearly = self.of.squares * means / max(self.p.shape[-1] - 1, 1) + self.of.penalty
+        return np.asarray(nearly[..., None])
 
     def solved(self, gradient: Array) -> Array:
         """Return the steps that leave `ACCURACY` of a gradient, by conjugate gradients."""

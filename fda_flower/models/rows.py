@@ -18,7 +18,8 @@ class PlainColumns(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return rows of the same shape, ``(n, d)``."""
-        return x / x.shape[1] ** 0.5
+        rows: Tensor = x / x.shape[1] ** 0.5
+        return rows
 
 
 class Hinges(nn.Module):
@@ -41,7 +42,8 @@ class Hinges(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map rows, shape ``(n, d)``, to features, shape ``(n, 4d)``: first all ``z``, then knot by knot."""
         bent = relu(x[:, None] - self.knots[:, None]).flatten(1)
-        return torch.cat([x, bent], dim=1) / (max(len(self.knots), 1) * x.shape[1]) ** 0.5
+        features: Tensor = torch.cat([x, bent], dim=1) / (max(len(self.knots), 1) * x.shape[1]) ** 0.5
+        return features
 
 
 def hinges(shape: tuple[int, ...], classes: int) -> nn.Module:
