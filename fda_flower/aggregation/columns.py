@@ -163,7 +163,7 @@ class Moments:
         return found
 
 
-def words_of(features: int) -> int:
+def count_words(features: int) -> int:
     """Return the number of words of a table's moments."""
     return LIMBS * (1 + 2 * features)
 

@@ -16,10 +16,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fda_flower.aggregation import Layers, Update, source_weights
-from fda_flower.errors import ConfigError, RunError, invalid, unknown
+from fda_flower.errors import ConfigError, RunError, unknown
 from fda_flower.files import json_safe
 from fda_flower.names.options import read_list
-from fda_flower.records.folder import Checkpoint, RunFolder, check_same_model
+from fda_flower.records.folder import Checkpoint, check_same_model
 from fda_flower.records.progress import Progress
 from fda_flower.records.record import Record, chosen_round
 from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_source_mean, read_source_mean
@@ -28,12 +28,13 @@ from fda_flower.strategies.checks import (
     check_driven,
     check_finite,
     check_initial,
+    check_objects,
     check_start,
     is_same,
 )
-from fda_flower.strategies.columns import agreed, excluded, sent_columns
+from fda_flower.strategies.columns import CommonColumns, sent_columns
 from fda_flower.strategies.flowers_options import FlowersMembers, FlowersOptions, contents_of, made_by
-from fda_flower.strategies.method import Aggregated, MethodHooks, Sources
+from fda_flower.strategies.method import Aggregated, Sources
 from fda_flower.strategies.nodes import Node, Nodes
 from fda_flower.strategies.options import CommonOptions
 from fda_flower.strategies.replies import DETAILS, BadReplyError, ClientUpdate, NotFiniteError, read_sizes
@@ -54,7 +55,7 @@ LEFT_OUT = 10
 
 
 class DomainAdaptationStrategy(
-    CommonOptions, MethodHooks, FlowersMembers, Strategy, metaclass=FlowersOptions
+    CommonOptions, CommonColumns, FlowersMembers, Strategy, metaclass=FlowersOptions
 ):
     """Base class: in each round, train the clients, check replies, aggregate, and evaluate on the target.
 
@@ -77,12 +78,7 @@ class DomainAdaptationStrategy(
         super().__post_init__()
         if self.buffer_names is not None:
             self.buffer_names = read_list("buffer_names", self.buffer_names, '["bn1.running_mean"]')
-        if self.output is not None and not isinstance(self.output, RunFolder):
-            raise invalid("output", self.output, "give RunFolder(path, settings)")
-        if self.on_round is not None and not callable(self.on_round):
-            raise invalid("on_round", self.on_round, "give a function of a round's record")
-        if self.validation is not None and not isinstance(self.validation, Mapping):
-            raise invalid("validation", self.validation, "give a metric of each round, such as {1: 0.8}")
+        check_objects(self)
         check_buffers(self, self.buffers)
         _ = self.participation
         self.mean_of_sources = read_source_mean(self.source_mean)
@@ -260,28 +256,9 @@ class DomainAdaptationStrategy(
             self._begin_driven(server_round, arrays)
         self._clock, self._is_whole = [time.perf_counter()], False
         self.round = self._new_round(server_round, arrays, config, grid)
-        if self.round.is_first and COLUMNS not in self.state:
-            self._agree_on_columns(self.round)
+        if self.round.is_first:
+            self.agree_on_columns(self.round, self.nodes.connected)
         return self.round.train_messages(self._requests(self.round))
-
-    def _agree_on_columns(self, round: Round) -> None:
-        """Let the sources of a run on tables say their columns, if it has sources and wants common ones."""
-        if self.columns == "own" or not self.learns_from_sources:
-            return
-        try:
-            state = agreed(round, self.nodes.connected, self.masks_columns)
-        except BadReplyError as error:
-            log(WARNING, "There are no common columns: %s", error)
-            return
-        if state:
-            self.state[COLUMNS] = to_record(state)
-            round.columns = sent_columns(self.state[COLUMNS])
-            round.nodes = [node for node in round.nodes if node.domain not in self.excluded]
-
-    @property
-    def excluded(self) -> dict[str, str]:
-        """The sources that take no part in the run, with the reason: their columns are out of line."""
-        return excluded(self.state.get(COLUMNS))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

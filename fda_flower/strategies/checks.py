@@ -9,8 +9,19 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers, is_finite
 from fda_flower.errors import ConfigError, RunError, invalid
+from fda_flower.records.folder import RunFolder
 from fda_flower.strategies.method import Aggregated
 from fda_flower.strategies.replies import NotFiniteError
+
+
+def check_objects(strategy: Any) -> None:
+    """Raise a `ConfigError` if one of a strategy's options that are objects is of another kind."""
+    if strategy.output is not None and not isinstance(strategy.output, RunFolder):
+        raise invalid("output", strategy.output, "give RunFolder(path, settings)")
+    if strategy.on_round is not None and not callable(strategy.on_round):
+        raise invalid("on_round", strategy.on_round, "give a function of a round's record")
+    if strategy.validation is not None and not isinstance(strategy.validation, Mapping):
+        raise invalid("validation", strategy.validation, "give a metric of each round, such as {1: 0.8}")
 
 
 def check_aggregated(strategy: str, aggregated: object, model: Layers) -> None:

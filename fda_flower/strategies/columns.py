@@ -7,12 +7,15 @@ others' takes no part in the run.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from logging import WARNING
 
 import numpy as np
 from flwr.app import ArrayRecord, Message
+from flwr.common import log
 
 from fda_flower.aggregation import Columns, Layers, Moments, columns_out_of_line
-from fda_flower.aggregation.columns import LIMBS, words_of
+from fda_flower.aggregation.columns import LIMBS, count_words
+from fda_flower.strategies.method import MethodHooks
 from fda_flower.strategies.nodes import Node, match_replies
 from fda_flower.strategies.replies import BadReplyError, content_of
 from fda_flower.strategies.round import Round, readable
@@ -20,7 +23,7 @@ from fda_flower.strategies.secure_sums import SecureSum
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.columns import ColumnsDescribed, DescribeColumns
 from fda_flower.wire.asked.secure_sums import MaskSums
-from fda_flower.wire.protocol import COLUMNS, TrainRequest
+from fda_flower.wire.protocol import COLUMNS, TrainRequest, to_record
 from fda_flower.wire.secure_sums import KEYS
 
 OUT = "out-of-line/"
@@ -33,7 +36,30 @@ WITHOUT = (
 """Words of the log before the sources that do not say their columns."""
 
 
-def features_of(nodes: Iterable[Node]) -> int:
+class CommonColumns(MethodHooks):
+    """The part of a strategy that keeps the common columns, in its state."""
+
+    @property
+    def excluded(self) -> dict[str, str]:
+        """The sources that take no part in the run, with the reason: their columns are out of line."""
+        return excluded(self.state.get(COLUMNS))
+
+    def agree_on_columns(self, round: Round, nodes: Sequence[Node]) -> None:
+        """Let the sources of a run on tables say their columns, if it has sources and wants common ones."""
+        if self.columns == "own" or not self.learns_from_sources or COLUMNS in self.state:
+            return
+        try:
+            state = agreed(round, nodes, self.masks_columns)
+        except BadReplyError as error:
+            log(WARNING, "There are no common columns: %s", error)
+            return
+        if state:
+            self.state[COLUMNS] = to_record(state)
+            round.columns = sent_columns(self.state[COLUMNS])
+            round.nodes = [node for node in round.nodes if node.domain not in self.excluded]
+
+
+def count_columns(nodes: Iterable[Node]) -> int:
     """Return the number of columns that all nodes with a table have; 0 without a table, or if they differ."""
     numbers = {node.info[COLUMNS] for node in nodes if node.info.get(COLUMNS)}
     return int(numbers.pop()) if len(numbers) == 1 else 0
@@ -45,7 +71,7 @@ def agreed(round: Round, nodes: Sequence[Node], masked: bool = False) -> Layers:
     Sources that are out of line, or lost within masked sums, take no part in the run. Masked sums hide who is
     out of line. Raises a `BadReplyError` if too few answer for a mask.
     """
-    target, features = [node for node in nodes if node.is_target], features_of(nodes)
+    target, features = [node for node in nodes if node.is_target], count_columns(nodes)
     sources = [node for node in nodes if not node.is_target]
     able = [node for node in sources if node.info.get(COLUMNS)]
     if not features or not able or not all(node.info.get(COLUMNS) for node in target):
@@ -94,7 +120,7 @@ def _masked(round: Round, nodes: Sequence[Node], features: int) -> tuple[Columns
     """Return the columns of masked sums, and the sources that are not in them."""
     keys = TrainRequest(round.arrays, round.config, question=MaskSums(stage=KEYS, over="columns"))
     _, replied = round.exchange(dict.fromkeys(nodes, keys))
-    secure = SecureSum(round, words_of(features), over="columns", limbs=LIMBS)
+    secure = SecureSum(round, count_words(features), over="columns", limbs=LIMBS)
     words, updates = secure.total(replied)
     round.record["sources"] = {}
     total = Moments.from_words(words).columns

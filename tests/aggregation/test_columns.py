@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fda_flower.aggregation import Columns, Moments, columns_out_of_line
-from fda_flower.aggregation.columns import words_of
+from fda_flower.aggregation.columns import count_words
 from fda_flower.wire.secure_sums import added, negated
 
 
@@ -39,7 +39,7 @@ def test_they_are_of_the_rows_of_all_sites_in_any_order_and_masked(seed, sites, 
     standardised = (stacked - stacked.mean(axis=0)) / stacked.std(axis=0)
     np.testing.assert_allclose(total.columns.of(stacked), np.clip(standardised, -3, 3), atol=1e-9)
     assert bits(Moments.total(moments[::-1]).columns) == bits(total.columns)
-    mask, limbs = rng.integers(0, 2**64, words_of(features), np.uint64), words_of(0)
+    mask, limbs = rng.integers(0, 2**64, count_words(features), np.uint64), count_words(0)
     words = added(moments[0].to_words(), mask, limbs)
     for each in moments[1:]:
         words = added(words, each.to_words(), limbs)
@@ -70,7 +70,7 @@ def test_a_constant_column_is_only_centred():
 
 def test_words_of_no_rows_are_refused():
     with pytest.raises(ValueError, match="no rows"):
-        Moments.from_words(np.zeros(words_of(2), np.uint64))
+        Moments.from_words(np.zeros(count_words(2), np.uint64))
 
 
 @pytest.mark.parametrize(
