@@ -172,7 +172,7 @@ def columns_far(own: Columns, common: Columns) -> list[int]:
     """Return the columns of a site that are far from the common ones, as if in another unit.
 
     Their mean or deviation is more than `MOST` common deviations away; of zeros and ones these count at least
-    1/2.
+    1/2. Where the others have a single value it is so far away that values reach the bound.
 
     Examples
     --------
@@ -182,8 +182,9 @@ def columns_far(own: Columns, common: Columns) -> list[int]:
     """
     are_0_or_1 = np.abs(common.deviations**2 - common.means * (1 - common.means)) <= SAME
     scale = np.where(are_0_or_1, np.maximum(common.deviations, 0.5), common.deviations)
+    most = np.where(scale > 0, MOST * scale, FARTHEST)
     away = np.maximum(np.abs(own.means - common.means), own.deviations)
-    return np.flatnonzero((away > MOST * scale) & (scale > 0)).tolist()
+    return np.flatnonzero(away > most).tolist()
 
 
 def columns_out_of_line(sites: Mapping[str, Columns]) -> dict[str, str]:

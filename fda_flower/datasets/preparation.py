@@ -200,6 +200,8 @@ class TablePreparation(Preparation):
         The column of texts, which become tokens (`fda_flower.models.tokens`); empty for none.
     farthest : float, optional
         Bound on a standardised feature, where mean and deviation are those of several domains.
+    fitted : tuple
+        Mean and deviation of the domain's own training rows in that case; its data are known by them.
     label_mean, label_deviation : float
         In a regression, the network predicts ``(label - label_mean) / label_deviation``.
 
@@ -222,17 +224,17 @@ class TablePreparation(Preparation):
     baseline: tuple[tuple[str, str], ...] = ()
     text: str = ""
     farthest: float | None = None
+    fitted: tuple[tuple[float, ...], ...] = ()
     kind: ClassVar[str] = "table"
 
     def is_like(self, other: object) -> bool:
         """Compare the figures of the training samples up to rounding."""
         if not isinstance(other, TablePreparation):
             return False
-        fitted = [(own.mean, own.deviation, own.fill) for own in (self, other)]
-        plain = [replace(own, mean=(), deviation=(), fill=()) for own in (self, other)]
-        return plain[0] == plain[1] and all(
-            len(one) == len(two) and np.allclose(one, two, rtol=1e-6)
-            for one, two in zip(*fitted, strict=True)
+        figures = [(own.mean, own.deviation, own.fill, *own.fitted) for own in (self, other)]
+        plain = [replace(own, mean=(), deviation=(), fill=(), fitted=()) for own in (self, other)]
+        return (plain[0], *map(len, figures[0])) == (plain[1], *map(len, figures[1])) and all(
+            np.allclose(one, two, rtol=1e-6) for one, two in zip(*figures, strict=True)
         )
 
     @classmethod
@@ -266,7 +268,11 @@ class TablePreparation(Preparation):
                     f"column '{name}' has no value in a row for training, so that missing ones have no mean"
                 )
                 raise ConfigError(what, thing="column", value=name, remedy=remedy)
-            means = torch.from_numpy(np.nansum(rows.numpy(), axis=0)) / known
+            values = rows.numpy()
+            means = torch.from_numpy(np.nansum(values, axis=0)) / known
+            # Rounded, the mean of equal values may be another one, and their column would vary.
+            least, most = (torch.from_numpy(end(values, axis=0)) for end in (np.nanmin, np.nanmax))
+            means = means.clamp(least, most)
             fill = tuple(means.tolist())
             rows = rows.where(~rows.isnan(), means)
         deviation, mean = torch.std_mean(rows, dim=0, correction=0)
@@ -339,7 +345,8 @@ class TablePreparation(Preparation):
         """Return the preparation whose features are standardised by common means and deviations."""
         deviations = np.where(common.deviations > 0, common.deviations, 1.0)
         means, spread = tuple(common.means.tolist()), tuple(deviations.tolist())
-        return replace(self, mean=means, deviation=spread, farthest=FARTHEST)
+        fitted = self.mean, self.deviation
+        return replace(self, mean=means, deviation=spread, farthest=FARTHEST, fitted=fitted)
 
     def restandardised(self, features: Tensor, common: Columns) -> Tensor:
         """Return features of this preparation as those of `in_columns`; a text's tokens stay."""

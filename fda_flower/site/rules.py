@@ -26,7 +26,7 @@ from fda_flower.site.secure_with import Fingerprints, refuses_keys, refuses_sum
 from fda_flower.site.words import WithheldError
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.secure_sums import MaskSums
-from fda_flower.wire.questions import Answer
+from fda_flower.wire.questions import Answer, Question
 from fda_flower.wire.releases import OF_SUMS, Release
 
 STRANGERS = (
@@ -312,9 +312,9 @@ class Rules:
         if is_plain or self.allow_questions is None or not {kind, "all"}.isdisjoint(self.allow_questions):
             return None
         allowed = ", ".join(self.allow_questions)
+        remedy = (question or Question).remedy
         return (
-            f"the site answers the questions {allowed}, not '{kind}': choose a method that asks no other "
-            "(the site's allow-questions)"
+            f"the site answers the questions {allowed}, not '{kind}': {remedy} (the site's allow-questions)"
         )
 
     def _asks_too_much(self, asked: Asked) -> str | None:

@@ -255,9 +255,8 @@ def releases_of(settings: PrivacySettings, kind: str) -> Releases:
         releases = _of_site(QUESTIONS[kind])
     if releases is None:
         of = " to one patient" if settings.of_patients else ""
-        raise PrivacyError(
-            f"replies to '{kind}' have no known sensitivity{of}: choose a method that does not ask for them"
-        )
+        remedy = QUESTIONS.get(kind, Question).remedy
+        raise PrivacyError(f"replies to '{kind}' have no known sensitivity{of}: {remedy}")
     return releases
 
 

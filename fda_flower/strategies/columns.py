@@ -122,10 +122,15 @@ def _masked(round: Round, nodes: Sequence[Node], features: int) -> tuple[Columns
     _, replied = round.exchange(dict.fromkeys(nodes, keys))
     secure = SecureSum(round, count_words(features), over="columns", limbs=LIMBS)
     words, updates = secure.total(replied)
-    round.record["sources"] = {}
     total = Moments.from_words(words).columns
-    lost = "it was lost while columns were summed in masks, and a second sum needs the same sources"
-    out = {node.domain: lost for node in nodes if node.domain not in updates}
+    reasons = {each["domain"]: each["reason"] for each in round.record["dropped"]}
+    round.record |= {"sources": {}, "dropped": [], COLUMNS: sorted(updates)}
+    why = "it is not in the masked sum over columns, and a second sum needs the same sources"
+    out = {
+        node.domain: f"{why}: {reasons.get(node.domain, 'it was lost')}"
+        for node in nodes
+        if node.domain not in updates
+    }
     return Columns.from_arrays(total.to_arrays(), features), out
 
 

@@ -110,7 +110,8 @@ class SecureSum:
                 self.round.drop(name, BadReplyError(str(error)))
         if len(found) < self.least:
             usable = f"{len(found)} of {len(self.nodes)} sources have usable"
-            raise BadReplyError(f"{usable} '{stage}', masked sums need {self.least}")
+            same = " (all sums of a run are of the same sources)" if stage == wire.CONFIRM else ""
+            raise BadReplyError(f"{usable} '{stage}', masked sums need {self.least}{same}")
         return found
 
     def _check_masked(self, _name: str, entries: wire.Bytes) -> None:

@@ -352,6 +352,8 @@ class Question(Fields):
     answered_by : str
         The function ``"module:name"`` with which a node of this package answers: it takes the client, the
         request and the question, and returns a `TrainReply` or `EvaluateReply`. It is imported when needed.
+    remedy : str
+        What a run can do if a site does not answer.
     """
 
     record_name = "question"
@@ -361,6 +363,7 @@ class Question(Fields):
     answer: ClassVar[type[Answer]] = Answer
     model: ClassVar[Release] = Release.MODEL
     answered_by: ClassVar[str]
+    remedy: ClassVar[str] = "choose a method that does not ask for them"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

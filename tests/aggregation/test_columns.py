@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fda_flower.aggregation import Columns, Moments, columns_out_of_line
-from fda_flower.aggregation.columns import count_words
+from fda_flower.aggregation.columns import columns_far, count_words
 from fda_flower.wire.secure_sums import added, negated
 
 
@@ -173,3 +173,18 @@ def marks(n, ones):
 )
 def test_what_honest_sites_may_have_is_in_line(values):
     assert columns_out_of_line(said(*values)) == {}
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "common", "far"),
+    [
+        (7.0, 0.0, 7.0, []),
+        (7.0, 2.0, 7.0, []),
+        (5.2, 1.1, 0.0, [0]),
+        (200.0, 50.0, 7.0, [0]),
+        (0.2, 0.4, 0.0, []),
+    ],
+)
+def test_a_column_of_one_value_elsewhere_is_far_where_it_reaches_the_bound(mean, deviation, common, far):
+    own, sources = (Columns(np.array([m]), np.array([s])) for m, s in ((mean, deviation), (common, 0.0)))
+    assert columns_far(own, sources) == far

@@ -47,6 +47,15 @@ def test_a_column_without_a_value_in_training_has_no_mean_to_fill_in():
         TablePreparation.fit(columns, torch.tensor([0, 1]), {"kind": ["x", "y"]}, missing=True)
 
 
+@pytest.mark.parametrize("rows", [3, 20, 33])
+def test_a_column_of_equal_values_and_missing_ones_is_constant(rows):
+    preparation = TablePreparation.fit(
+        {"a": [0.1] * rows + [float("nan")]}, torch.arange(rows + 1), missing=True
+    )
+    assert (preparation.mean, preparation.deviation, preparation.fill) == ((0.1,), (1.0,), (0.1,))
+    assert preparation.described(preparation.apply({"a": [0.1, float("nan")]})).deviations.tolist() == [0.0]
+
+
 def test_outputs_of_a_regression_and_labels_are_each_others_inverse():
     preparation = TablePreparation(("age",), (0.0,), (1.0,), label_mean=50.0, label_deviation=10.0)
     outputs = preparation.outputs(torch.tensor([40.0, 70.0]))

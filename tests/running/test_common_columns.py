@@ -10,10 +10,13 @@ from whole_runs import same_bits
 from fda_flower import RunConfig, run
 from fda_flower.clients import columns
 from fda_flower.datasets import load_federation
+from fda_flower.datasets.federation import forget
+from fda_flower.errors import ConfigError
 from fda_flower.prediction.model import load
 from fda_flower.records.folder import RunFolder
 from fda_flower.running.attacks import Attack
 from fda_flower.running.run import Execution, run_config
+from fda_flower.runs.model_folder import own_test_set
 from fda_flower.strategies import round
 
 SETTINGS: dict[str, Any] = {"dataset": "table", "target_samples": 12, "model": "logistic", "device": "cpu"}
@@ -89,6 +92,19 @@ def test_a_target_in_another_unit_is_told_so(tmp_path, monkeypatch):
     assert ["height" in line and "another unit" in line and "age" not in line for line in said] == [True]
 
 
+def test_a_target_whose_rows_have_changed_since_the_run_is_refused(tmp_path):
+    write_sites(write_table, tmp_path / "data", "abcd")
+    run(**settings_of(tmp_path / "data"), output=tmp_path / "run")
+    model, path = load(tmp_path / "run"), tmp_path / "data" / "d.csv"
+    assert len(own_test_set(model, tmp_path / "run").samples) == 8
+    header, *rows = path.read_text().split()
+    cells = [row.split(",") for row in rows]
+    path.write_text("\n".join([header, *(",".join([str(float(age) + 1), *rest]) for age, *rest in cells)]))
+    forget()
+    with pytest.raises(ConfigError, match="the data of 'd' have changed since the run"):
+        own_test_set(model, tmp_path / "run")
+
+
 def test_masks_give_the_same_columns_to_the_bit(tmp_path):
     write_sites(write_table, tmp_path / "data", "abcd")
     settings = settings_of(tmp_path / "data", method="ridge")
@@ -131,3 +147,28 @@ def test_a_site_that_says_nothing_has_the_others_columns(tmp_path, monkeypatch):
     _, history = run_sites(config, closed)
     assert "columns" not in history[0]
     assert sorted(history[0]["sources"]) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("rule", [{"allow-questions": "none"}, {"dp-clip": 1.0, "dp-noise": 1.0}])
+def test_a_site_that_may_not_say_its_columns_names_the_option_that_does_not_ask(rule, tmp_path, monkeypatch):
+    said = list[str]()
+    monkeypatch.setattr(round, "log", lambda level, text, *args: said.append(text % args))
+    write_sites(write_table, tmp_path / "data", "abcd")
+    of = {"data-dir": str(tmp_path / "data"), "require-secure": False}
+    nodes = [{"domain": each, "state-dir": str(tmp_path / each), **of} for each in "abcd"]
+    _, history = run_sites(RunConfig(**settings_of(tmp_path / "data")), [{**nodes[0], **rule}, *nodes[1:]])
+    assert history[0]["columns"] == ["b", "c"]
+    assert ["columns = own" in line for line in said if "columns are" in line] == [True]
+
+
+def test_a_source_that_is_not_in_the_masked_columns_is_dropped_once_with_the_cause(tmp_path):
+    write_sites(write_table, tmp_path / "data", "abcde")
+    of = {"data-dir": str(tmp_path / "data"), "require-secure": False}
+    nodes = [{"domain": each, **of} for each in "abcde"]
+    nodes[0]["allow-questions"] = "train.sum_rows"
+    config = settings_of(tmp_path / "data", "abcde", "ridge", method_options={"secure": True})
+    _, (record,) = run_sites(RunConfig(**config), nodes)
+    (dropped,) = record["dropped"]
+    assert (dropped["domain"], record["columns"]) == ("a", ["b", "c", "d"])
+    assert "a second sum needs the same sources" in dropped["reason"]
+    assert "allow-questions" in dropped["reason"]

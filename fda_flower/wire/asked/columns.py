@@ -26,3 +26,4 @@ class DescribeColumns(Question):
     model = Release.NOTHING
     answer = ColumnsDescribed
     answered_by = "fda_flower.clients.columns:describe_columns"
+    remedy = "the run goes on with the other sites' columns, and with columns = own it does not ask"
