@@ -60,9 +60,8 @@ class CommonColumns(MethodHooks):
 
 
 def count_columns(nodes: Iterable[Node]) -> int:
-    """Return the number of columns that all nodes with a table have; 0 without a table, or if they differ."""
-    numbers = {node.info[COLUMNS] for node in nodes if node.info.get(COLUMNS)}
-    return int(numbers.pop()) if len(numbers) == 1 else 0
+    """Return the number of columns, which all nodes with a table share; 0 without a table."""
+    return next((int(node.info[COLUMNS]) for node in nodes if node.info.get(COLUMNS)), 0)
 
 
 def agreed(round: Round, nodes: Sequence[Node], masked: bool = False) -> Layers:

@@ -18,6 +18,7 @@ from fda_flower.names.words import by_reason, counted, listed
 from fda_flower.wire.internals import NO_HEARTBEAT, keys_of, names_of, reason_of, seconds_to_connect
 from fda_flower.wire.protocol import (
     ASKS,
+    COLUMNS,
     CONFIG,
     FROZEN,
     GATED,
@@ -58,7 +59,7 @@ WAIT_LONGER = "wait for more of them (wait_for) or longer (wait_seconds)"
 
 UNGUARDED = "hold only as far as the app keeps them: start the node by fda-supernode, which holds them itself"
 
-SHARED = ("class-names", "classes", "features", "shape", FROZEN)
+SHARED = ("class-names", "classes", COLUMNS, "features", "shape", FROZEN)
 """Properties of data and network that must agree between all nodes that report them."""
 
 
@@ -84,7 +85,7 @@ class Node:
     @property
     def has_table(self) -> bool:
         """Whether its samples are rows of a table, without a text: each of their numbers is a column."""
-        return bool(self.info.get("columns") == math.prod(self.info.get("shape", ())))
+        return bool(self.info.get(COLUMNS) == math.prod(self.info.get("shape", ())))
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,7 @@ def test_nodes_that_cannot_make_a_run_are_an_error_before_any_training(
         ("class-names", ["x", "y"], ["y", "x"], "x, y and y, x"),
         ("features", ["age", "sex", "pulse"], ["age"], "'a' has sex, pulse;"),
         ("features", ["age"], ["age", "sex"], "'t' has sex;"),
+        ("columns", 3, 4, "3 and 4"),
         ("shape", [3], [4], r"\[3\] and \[4\]"),
     ],
 )
