@@ -1,8 +1,8 @@
 """A table's columns at a client: what a source says of them, and the common ones that a message brings."""
 
-from functools import lru_cache
 from logging import WARNING
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from flwr.common import log
@@ -21,6 +21,10 @@ from fda_flower.wire.secure_sums import Words
 
 if TYPE_CHECKING:
     from fda_flower.clients.client import DomainClient
+
+
+READ = WeakKeyDictionary[Domain, tuple[bytes | None, Domain]]()
+"""Domains as a network last read them, since all messages of a run have the same columns; freed with them."""
 
 
 def describe_columns(client: "DomainClient", request: TrainRequest, question: DescribeColumns) -> TrainReply:
@@ -45,12 +49,15 @@ def columns_of(domain: Domain) -> Columns:
     return domain.preparation.described(domain.train.x)
 
 
-@lru_cache(maxsize=64)
 def read_domain(domain: Domain, columns: bytes | None) -> Domain:
-    """Return a domain as a network reads it, with the bytes of a message's common columns, if any.
+    """Return a domain as a network reads it, with the bytes of a message's common columns, if any."""
+    last = READ.get(domain)
+    if last is None or last[0] != columns:
+        READ[domain] = last = columns, _standardised(domain, columns)
+    return last[1]
 
-    It is cached, since all messages of a run have the same ones.
-    """
+
+def _standardised(domain: Domain, columns: bytes | None) -> Domain:
     if columns is None:
         return domain.in_columns(None)
     common = Columns(*np.frombuffer(columns).reshape(2, -1))

@@ -1,6 +1,8 @@
 """Whole runs on tables: the common columns of every method, of masks, and of sites that say nothing."""
 
+import gc
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -81,7 +83,7 @@ def test_a_target_in_another_unit_is_told_so(tmp_path, monkeypatch):
     said = list[str]()
     monkeypatch.setattr(columns, "log", lambda level, text, *args: said.append(text % args))
     write_sites(write_table, tmp_path, "abcd")
-    columns.read_domain.cache_clear()
+    columns.READ.clear()
     run(**settings_of(tmp_path))
     assert said == []
     header, *rows = (tmp_path / "d.csv").read_text().split()
@@ -147,6 +149,18 @@ def test_a_site_that_says_nothing_has_the_others_columns(tmp_path, monkeypatch):
     _, history = run_sites(config, closed)
     assert "columns" not in history[0]
     assert sorted(history[0]["sources"]) == ["a", "b", "c"]
+
+
+def test_a_domain_that_nobody_uses_is_freed(tmp_path):
+    write_sites(write_table, tmp_path, "abcd")
+    data = load_federation(RunConfig(**settings_of(tmp_path)).data)
+    read = [columns.read_domain(domain, None) for domain in data.domains.values()]
+    assert [columns.read_domain(domain, None) for domain in data.domains.values()] == read
+    alive = [ref(domain) for domain in [*data.domains.values(), *read]]
+    del data, read
+    forget()
+    gc.collect()
+    assert [each() for each in alive] == [None] * 8
 
 
 @pytest.mark.parametrize("rule", [{"allow-questions": "none"}, {"dp-clip": 1.0, "dp-noise": 1.0}])
