@@ -191,7 +191,8 @@ def columns_out_of_line(sites: Mapping[str, Columns]) -> dict[str, str]:
     """Return the sites one of whose columns is out of line with the lower medians over sites, and why.
 
     A column that varies at two sites, and has a single value at others, is not: no rule could tell which of
-    the two lies. Of a column with a few 1 among zeros, the usual deviation is 1/2.
+    the two lies. For the same reason, two sources that disagree are both out of line. Of a column with a few
+    1 among zeros, the usual deviation is 1/2.
 
     Parameters
     ----------
@@ -220,6 +221,8 @@ def columns_out_of_line(sites: Mapping[str, Columns]) -> dict[str, str]:
                 j = int(out.argmax())
                 usually = f"by the sources' lower medians it is {low[j]:g} to {high[j]:g}"
                 reasons[site] = f"the {what} of its column {j + 1} is {own[j]:g}, but {usually}"
+    if reasons and len(sites) < ENOUGH:
+        return dict.fromkeys(sites, "two sources disagree, and none may decide: " + min(reasons.values()))
     return reasons
 
 

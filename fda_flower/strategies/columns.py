@@ -97,7 +97,7 @@ def agreed(round: Round, nodes: Sequence[Node], masked: bool = False) -> Layers:
         return {}
     out |= columns_out_of_line({domain: said[domain][0] for domain in sorted(said)})
     if said.keys() <= out.keys():
-        raise BadReplyError(f"those of no source are in line with the others': {out[min(said)]}")
+        raise BadReplyError(f"no source's are in line with the others': {out[min(said)]}")
     total = Moments.total(Moments.of(*said[domain]) for domain in said if domain not in out)
     round.record[COLUMNS] = sorted(said.keys() - out)
     return _state(total.columns, out)

@@ -188,3 +188,9 @@ def test_what_honest_sites_may_have_is_in_line(values):
 def test_a_column_of_one_value_elsewhere_is_far_where_it_reaches_the_bound(mean, deviation, common, far):
     own, sources = (Columns(np.array([m]), np.array([s])) for m, s in ((mean, deviation), (common, 0.0)))
     assert columns_far(own, sources) == far
+
+
+@pytest.mark.parametrize("factor", [1e-9, 0.05, 20.0, 1e9])
+def test_of_two_sites_none_decides_which_lies(factor):
+    one, two = normal(9), normal(9) * factor
+    assert list(columns_out_of_line(said(one, two))) == list(said(one, two))
