@@ -1,7 +1,7 @@
 """A table's columns at a client: what a source says of them, and the common ones that a message brings."""
 
 from logging import WARNING
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -78,7 +78,8 @@ def received_columns(domain: Domain, request: EvaluateRequest) -> bytes | None:
 
     Raises a `ConfigError` if they are not of this domain's columns.
     """
-    if (record := request.records.get(protocol.COLUMNS)) is None:
+    record: Any = request.records.get(protocol.COLUMNS)
+    if record is None:
         return None
     try:
         columns = Columns.from_arrays(to_layers(record), domain.columns)

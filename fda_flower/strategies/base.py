@@ -256,8 +256,7 @@ class DomainAdaptationStrategy(
             self._begin_driven(server_round, arrays)
         self._clock, self._is_whole = [time.perf_counter()], False
         self.round = self._new_round(server_round, arrays, config, grid)
-        if self.round.is_first:
-            self.agree_on_columns(self.round, self.nodes.connected)
+        self.agree_on_columns(self.round, self.nodes.connected)
         return self.round.train_messages(self._requests(self.round))
 
     def aggregate_train(

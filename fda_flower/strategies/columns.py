@@ -45,8 +45,9 @@ class CommonColumns(MethodHooks):
         return excluded(self.state.get(COLUMNS))
 
     def agree_on_columns(self, round: Round, nodes: Sequence[Node]) -> None:
-        """Let the sources of a run on tables say their columns, if it has sources and wants common ones."""
-        if self.columns == "own" or not self.learns_from_sources or COLUMNS in self.state:
+        """Let the sources of a run on tables say their columns in its first round, if it wants common ones."""
+        known = not round.is_first or COLUMNS in self.state
+        if known or self.columns == "own" or not self.learns_from_sources:
             return
         try:
             state = agreed(round, nodes, self.masks_columns)

@@ -13,7 +13,7 @@ from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.replies import ClientUpdate
 from fda_flower.strategies.round import Round
 from fda_flower.strategies.selection import Selection
-from fda_flower.strategies.settings import Buffers
+from fda_flower.strategies.settings import Buffers, StandardisedBy
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.columns import DescribeColumns
 from fda_flower.wire.asked.secure_sums import MaskSums
@@ -85,7 +85,7 @@ class MethodHooks(ABC):
     warmup_rounds: int
     min_sources: int
     evaluate_every: int
-    columns: str
+    columns: StandardisedBy
     num_rounds: int = 0
     questions: ClassVar[tuple[type[Question], ...]] = ()
     """The questions it may ask; a question says of which roles. A site answers no others; see `asked_of`."""

@@ -132,7 +132,7 @@ def test_a_site_that_says_nothing_has_the_others_columns(tmp_path, monkeypatch):
     monkeypatch.setattr(round, "log", lambda level, text, *args: said.append(text % args))
     write_sites(write_table, tmp_path / "data", "abcd")
     config = RunConfig(**settings_of(tmp_path / "data"))
-    nodes = [
+    nodes: list[dict[str, Any]] = [
         {
             "domain": name,
             "data-dir": str(tmp_path / "data"),
@@ -145,7 +145,7 @@ def test_a_site_that_says_nothing_has_the_others_columns(tmp_path, monkeypatch):
     assert history[0]["columns"] == ["b", "c"]
     assert [sorted(record["sources"]) for record in history] == [["a", "b", "c"]] * 2
     assert any("columns are standardised without the rows" in line for line in said)
-    closed = [{**node, "require-secure": True} for node in nodes]
+    closed: list[dict[str, Any]] = [{**node, "require-secure": True} for node in nodes]
     _, history = run_sites(config, closed)
     assert "columns" not in history[0]
     assert sorted(history[0]["sources"]) == ["a", "b", "c"]
@@ -168,8 +168,10 @@ def test_a_site_that_may_not_say_its_columns_names_the_option_that_does_not_ask(
     said = list[str]()
     monkeypatch.setattr(round, "log", lambda level, text, *args: said.append(text % args))
     write_sites(write_table, tmp_path / "data", "abcd")
-    of = {"data-dir": str(tmp_path / "data"), "require-secure": False}
-    nodes = [{"domain": each, "state-dir": str(tmp_path / each), **of} for each in "abcd"]
+    of: dict[str, Any] = {"data-dir": str(tmp_path / "data"), "require-secure": False}
+    nodes: list[dict[str, Any]] = [
+        {"domain": each, "state-dir": str(tmp_path / each), **of} for each in "abcd"
+    ]
     _, history = run_sites(RunConfig(**settings_of(tmp_path / "data")), [{**nodes[0], **rule}, *nodes[1:]])
     assert history[0]["columns"] == ["b", "c"]
     assert ["columns = own" in line for line in said if "columns are" in line] == [True]
@@ -177,8 +179,8 @@ def test_a_site_that_may_not_say_its_columns_names_the_option_that_does_not_ask(
 
 def test_a_source_that_is_not_in_the_masked_columns_is_dropped_once_with_the_cause(tmp_path):
     write_sites(write_table, tmp_path / "data", "abcde")
-    of = {"data-dir": str(tmp_path / "data"), "require-secure": False}
-    nodes = [{"domain": each, **of} for each in "abcde"]
+    of: dict[str, Any] = {"data-dir": str(tmp_path / "data"), "require-secure": False}
+    nodes: list[dict[str, Any]] = [{"domain": each, **of} for each in "abcde"]
     nodes[0]["allow-questions"] = "train.sum_rows"
     config = settings_of(tmp_path / "data", "abcde", "ridge", method_options={"secure": True})
     _, (record,) = run_sites(RunConfig(**config), nodes)

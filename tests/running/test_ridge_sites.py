@@ -47,6 +47,7 @@ def layers(folder):
 def test_every_site_has_what_a_run_with_it_as_the_target_gives(paths, tables, tmp_path):
     settings = {**TABLE, "data_dir": str(tables), "method_options": {"paths": paths}, "columns": "own"}
     whole = run(**ALL, **settings, output=tmp_path / "all")
+    assert whole.path is not None
     (record,) = whole.history
     assert not any("metrics" in entry for entry in record["sources"].values())
     for domain in "abc":

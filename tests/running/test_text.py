@@ -129,7 +129,9 @@ def test_it_has_the_same_bits_in_several_processes_and_at_sites(settings, data):
     options = {"text": "note", "domains": "a,b,c", "classes": "0,1"}
     config = RunConfig(**{**settings, "data_dir": None, "dataset_options": options})
     (data / OPTIONS_FILE).write_text('text = "note"')
-    nodes = [{"domain": name, "data-dir": str(data), "require-secure": False} for name in "abc"]
+    nodes: list[dict[str, Any]] = [
+        {"domain": name, "data-dir": str(data), "require-secure": False} for name in "abc"
+    ]
     arrays, _ = run_sites(config, nodes)
     assert all(np.array_equal(arrays[name], whole.model[name]) for name in arrays)
 
