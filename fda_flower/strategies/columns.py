@@ -45,7 +45,7 @@ class CommonColumns(MethodHooks):
         return excluded(self.state.get(COLUMNS))
 
     def agree_on_columns(self, round: Round, nodes: Sequence[Node]) -> None:
-        """Let the sources of a run on tables say their columns in its first round, if it wants common ones."""
+        """Let the sources of a run on tables say their columns in its first round, if it wants them."""
         known = not round.is_first or COLUMNS in self.state
         if known or self.columns == "own" or not self.learns_from_sources:
             return
