@@ -113,7 +113,8 @@ class DomainClient(NumPyFace):
 
     def train_reply(self, request: TrainRequest) -> TrainReply:
         """Return the reply to a train request, with the answer to its question, if it has one."""
-        self.read_domain(request)
+        if request.question is None or request.question.reads_inputs:
+            self.read_domain(request)
         return super().train_reply(request)
 
     def evaluate_reply(self, request: EvaluateRequest) -> EvaluateReply:

@@ -142,5 +142,9 @@ def _as_features(config: RunConfig, data: FederatedDataset, folder: Path | None)
 
 
 def _through(backbone: nn.Module, device: torch.device, samples: Samples) -> Samples:
-    """Return the features of a table's rows, which need no store."""
-    return features(backbone, samples, FeatureStore(None, {}), device)
+    """Return the features of a table's rows, which need no store; all at once if their bits allow it."""
+    parts = [part for part in backbone.modules() if not any(part.children())]
+    if not all(isinstance(part, nn.Identity) or getattr(part, "by_number", False) for part in parts):
+        return features(backbone, samples, FeatureStore(None, {}), device)
+    with torch.no_grad():
+        return replace(samples, x=backbone(samples.x.to(device)).float().cpu())

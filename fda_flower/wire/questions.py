@@ -349,6 +349,8 @@ class Question(Fields):
         What the reply holds in addition.
     model : Release
         What the model in the reply releases; `Release.NOTHING` if it is the one received.
+    reads_inputs : bool
+        Whether a node answers from what its network reads of its samples.
     answered_by : str
         The function ``"module:name"`` with which a node of this package answers: it takes the client, the
         request and the question, and returns a `TrainReply` or `EvaluateReply`. It is imported when needed.
@@ -362,6 +364,7 @@ class Question(Fields):
     roles: ClassVar[tuple[Role, ...]] = ("source", "target")
     answer: ClassVar[type[Answer]] = Answer
     model: ClassVar[Release] = Release.MODEL
+    reads_inputs: ClassVar[bool] = True
     answered_by: ClassVar[str]
     remedy: ClassVar[str] = "choose a method that does not ask for them"
 

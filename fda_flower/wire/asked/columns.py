@@ -24,6 +24,7 @@ class DescribeColumns(Question):
     action = "describe_columns"
     roles = ("source",)
     model = Release.NOTHING
+    reads_inputs = False
     answer = ColumnsDescribed
     answered_by = "fda_flower.clients.columns:describe_columns"
     remedy = "the run goes on with the other sites' columns, and with columns = own it does not ask"
