@@ -1,4 +1,4 @@
-"""The figures of the board's tables: each method's next to those of what an analyst would take instead."""
+"""The figures of the board's tables: each method's next to the ones of what an analyst would take instead."""
 
 import csv
 import lzma

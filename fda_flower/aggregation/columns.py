@@ -157,10 +157,10 @@ class Moments:
         parts = (data[begin : begin + size] for begin in range(0, len(data), size))
         rows, *numbers = (int.from_bytes(part, "little", signed=True) for part in parts)
         half = len(numbers) // 2
-        found = cls(rows, tuple(numbers[:half]), tuple(numbers[half:]))
-        if rows < 1 or min(found.squares, default=0) < 0:
+        moments = cls(rows, tuple(numbers[:half]), tuple(numbers[half:]))
+        if rows < 1 or min(moments.squares, default=0) < 0:
             raise ValueError("the sums over columns are of no rows")
-        return found
+        return moments
 
 
 def count_words(features: int) -> int:

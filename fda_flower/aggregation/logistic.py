@@ -193,13 +193,13 @@ def _fit_kind(
     """Return the heads of a kind, shape ``(H, d, C)``, and each row's log-probabilities without its part."""
     scales, strengths = (np.array(each) for each in zip(*LOGISTIC_HEADS, strict=True))
     outputs = kind.rows @ kind.solution
-    whole = _Newton.of(kind.rows, scales[:, None] * outputs[:, None], labels, strengths, shares)
+    newton = _Newton.of(kind.rows, scales[:, None] * outputs[:, None], labels, strengths, shares)
     held_out = np.empty((len(scales), *outputs.shape))
     for fold in np.unique(folds):
         left = folds == fold
-        part = whole.of_rows(~left)
-        held_out[:, left] = log_softmax(whole.logits(part.minimum())[left]).swapaxes(0, 1)
-    return scales[:, None, None] * kind.solution + whole.coefficients(), held_out
+        part = newton.of_rows(~left)
+        held_out[:, left] = log_softmax(newton.logits(part.minimum())[left]).swapaxes(0, 1)
+    return scales[:, None, None] * kind.solution + newton.coefficients(), held_out
 
 
 def _weighed(chosen: Array, beforehand: Array) -> tuple[Array, Array]:

@@ -68,7 +68,7 @@ def _standardised(domain: Domain, columns: bytes | None) -> Domain:
         for j in columns_far(own, common)
     ]
     if far:
-        what = "columns far from those of the sources, as in another unit"
+        what = "columns that are far from the sources', as in another unit"
         log(WARNING, "'%s' has %s: %s", domain.name, what, some(far))
     return domain.in_columns(common)
 

@@ -199,7 +199,7 @@ class TablePreparation(Preparation):
     text : str
         The column of texts, which become tokens (`fda_flower.models.tokens`); empty for none.
     farthest : float, optional
-        Bound on a standardised feature, where mean and deviation are those of several domains.
+        Bound on a standardised feature, where mean and deviation are of several domains.
     fitted : tuple
         Mean and deviation of the domain's own training rows in that case; its data are known by them.
     label_mean, label_deviation : float
@@ -326,8 +326,10 @@ class TablePreparation(Preparation):
         rows = _features(raw, self.columns, dict(self.categories))
         if self.fill:
             rows = rows.where(~rows.isnan(), rows.new_tensor(self.fill))
-        found = _finite((rows - rows.new_tensor(self.mean)) / rows.new_tensor(self.deviation), self.features)
-        return found if self.farthest is None else found.clamp(-self.farthest, self.farthest)
+        features = _finite(
+            (rows - rows.new_tensor(self.mean)) / rows.new_tensor(self.deviation), self.features
+        )
+        return features if self.farthest is None else features.clamp(-self.farthest, self.farthest)
 
     @property
     def columns_of_numbers(self) -> int:
@@ -349,7 +351,7 @@ class TablePreparation(Preparation):
         return replace(self, mean=means, deviation=spread, farthest=FARTHEST, fitted=fitted)
 
     def restandardised(self, features: Tensor, common: Columns) -> Tensor:
-        """Return features of this preparation as those of `in_columns`; a text's tokens stay."""
+        """Return features of this preparation as features of `in_columns`; a text's tokens stay."""
         number = len(self.mean)
         if features.shape[1] < number:  # samples without inputs
             return features

@@ -69,7 +69,7 @@ def agreed(round: Round, nodes: Sequence[Node], masked: bool = False) -> Layers:
     """Return the state `COLUMNS` from the answers of the sources among the nodes; empty without answers.
 
     Sources that are out of line, or lost within masked sums, take no part in the run. Masked sums hide who is
-    out of line. Raises a `BadReplyError` if too few answer for a mask.
+    out of line. Raises a `BadReplyError` if too few answer for a mask, or what is unmasked is no sum of rows.
     """
     target, features = [node for node in nodes if node.is_target], count_columns(nodes)
     sources = [node for node in nodes if not node.is_target]
@@ -122,7 +122,11 @@ def _masked(round: Round, nodes: Sequence[Node], features: int) -> tuple[Columns
     _, replied = round.exchange(dict.fromkeys(nodes, keys))
     secure = SecureSum(round, count_words(features), over="columns", limbs=LIMBS)
     words, updates = secure.total(replied)
-    total = Moments.from_words(words).columns
+    with readable():
+        total = Moments.from_words(words)
+        if total.rows != (rows := sum(update.examples for update in updates.values())):
+            raise ValueError(f"the masked sums are of {total.rows:g} rows, but the sources report {rows}")
+        columns = Columns.from_arrays(total.columns.to_arrays(), features)
     reasons = {each["domain"]: each["reason"] for each in round.record["dropped"]}
     round.record |= {"sources": {}, "dropped": [], COLUMNS: sorted(updates)}
     why = "it is not in the masked sum over columns, and a second sum needs the same sources"
@@ -131,7 +135,7 @@ def _masked(round: Round, nodes: Sequence[Node], features: int) -> tuple[Columns
         for node in nodes
         if node.domain not in updates
     }
-    return Columns.from_arrays(total.to_arrays(), features), out
+    return columns, out
 
 
 def excluded(state: ArrayRecord | None) -> dict[str, str]:

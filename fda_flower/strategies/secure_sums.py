@@ -92,11 +92,11 @@ class SecureSum:
 
     def _ask(self, questions: Mapping[str, MaskSums]) -> Sources:
         plain = TrainRequest(self.round.arrays, self.round.config)
-        asked = {
+        requests = {
             self.nodes[name]: replace(plain, question=replace(each, over=self.over))
             for name, each in questions.items()
         }
-        return self.round.exchange(asked)[1]
+        return self.round.exchange(requests)[1]
 
     def _checked(self, stage: str, replies: Sources, check: Check) -> dict[str, wire.Bytes]:
         """Return the entries of replies; drop those that fail a check."""

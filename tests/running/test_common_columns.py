@@ -10,6 +10,7 @@ from sites import run_sites, write_sites, write_table
 from whole_runs import same_bits
 
 from fda_flower import RunConfig, run
+from fda_flower.aggregation import Moments
 from fda_flower.clients import columns
 from fda_flower.datasets import load_federation
 from fda_flower.datasets.federation import forget
@@ -115,6 +116,15 @@ def test_masks_give_the_same_columns_to_the_bit(tmp_path):
     assert columns_in(tmp_path / "masked") == columns_in(tmp_path / "plain")
     for name, array in plain.model.items():
         np.testing.assert_allclose(np.float64(masked.model[name]), np.float64(array), atol=1e-4)
+
+
+def test_masked_sums_that_are_of_other_rows_are_not_used(tmp_path, monkeypatch):
+    write_sites(write_table, tmp_path, "abcd")
+    honest = Moments.of
+    monkeypatch.setattr(Moments, "of", lambda values, rows: honest(values, 10**9 * rows))
+    (record,) = run(**settings_of(tmp_path, method="ridge"), method_options={"secure": True}).history
+    assert record["held"] is None
+    assert "columns" not in record
 
 
 def test_a_run_that_is_resumed_keeps_its_columns(tmp_path):

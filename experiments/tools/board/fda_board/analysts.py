@@ -204,8 +204,8 @@ def lines_of(experiment: str, folder: Path, done: set[tuple[str, ...]]) -> Itera
                 for row, compute in outputs(table):
                     if (group.label, row, column.label, str(seed)) not in done:
                         measured = figures(compute(), table.test.y, table.regression)
-                        shown = [f"{measured[name]:.4g}" if name in measured else "" for name in FIGURES]
-                        yield group.label, row, column.label, seed, *shown
+                        numbers = [f"{measured[name]:.4g}" if name in measured else "" for name in FIGURES]
+                        yield group.label, row, column.label, seed, *numbers
 
 
 def main() -> None:

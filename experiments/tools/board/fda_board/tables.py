@@ -4,7 +4,7 @@
     python -m fda_board.tables DIR
 
 The folders are `DIR/tables/NAME`; `DIR/heart_disease` has the four hospitals' files. A source's file has
-at most 750 rows, of which a run takes a fifth for testing. The target's has at most 450, with a column of
+at most 750 rows; a run takes a fifth of them for testing. The target's has at most 450, with a column of
 their part: a half, but at most 150, to train, from which a run draws its labels, and the others to test.
 Both have their share of each class, or of small and large labels. All machines draw the same rows.
 """
@@ -105,8 +105,8 @@ def _cell(value: Any) -> str:
 
 def digest(files: dict[str, str]) -> str:
     """Return a digest of files: their names and texts."""
-    whole = "\0".join(f"{name}\0{text}" for name, text in files.items())
-    return hashlib.sha256(whole.encode()).hexdigest()[:16]
+    content = "\0".join(f"{name}\0{text}" for name, text in files.items())
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def check(name: str, table: RealTable, made: str) -> None:
